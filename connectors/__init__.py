@@ -1,0 +1,1 @@
+"""Sources and formats. Each folder stands alone."""

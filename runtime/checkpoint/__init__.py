@@ -1,0 +1,1 @@
+"""Aligned-barrier checkpoints. The deciding files are pure; driver.py does the I/O."""

@@ -1,0 +1,45 @@
+"""The only door to the time."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Injected wherever time matters, so that tests and the simulation move it by hand."""
+
+    def now_ms(self) -> int:
+        """Wall-clock time, ms since the epoch. May jump."""
+        ...
+
+    def monotonic_ms(self) -> float:
+        """For intervals and deadlines; never goes back."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> float:
+        return time.monotonic_ns() / 1e6
+
+
+class ManualClock:
+    """A clock that stands still until it is told to move."""
+
+    def __init__(self, start_ms: int = 0) -> None:
+        self._now_ms = float(start_ms)
+
+    def now_ms(self) -> int:
+        return int(self._now_ms)
+
+    def monotonic_ms(self) -> float:
+        return self._now_ms
+
+    def advance(self, milliseconds: float) -> None:
+        assert milliseconds >= 0, "time does not go back"
+        self._now_ms += milliseconds

@@ -1,0 +1,1 @@
+"""How the driver and the slots speak: token-authenticated TCP, JSON messages."""

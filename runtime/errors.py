@@ -1,0 +1,57 @@
+"""Errors, named by what the caller does next.
+
+A user's mistake is a `UsageError`: one sentence that says what was wrong, where, and what to do; the
+command line prints it without a traceback. In the engine an error is `Retryable` (try again), `Fatal`
+(the job stops, a restart would meet it again), `Fenced` (a newer attempt has taken over: go away
+quietly), or `Indeterminate` (it may have happened: ask, then decide).
+"""
+
+from __future__ import annotations
+
+
+class OnceflowError(Exception):
+    """The root of all errors that onceflow raises on purpose."""
+
+
+class UsageError(OnceflowError):
+    """The program or command is wrong: exit code 2, no traceback."""
+
+
+class GraphError(UsageError):
+    """The job's graph is wrong: raised while it is built, naming the operator's uid."""
+
+
+class OptionError(UsageError):
+    """An option is unknown, malformed, or would break the guarantee."""
+
+
+class Retryable(OnceflowError):
+    """It did not happen, and may succeed when tried again."""
+
+
+class Indeterminate(OnceflowError):
+    """It may or may not have happened. Ask the system of record before trying again."""
+
+
+class Fenced(OnceflowError):
+    """A newer attempt owns the job. This one must stop and must not write any more."""
+
+
+class Fatal(OnceflowError):
+    """A restart would meet the same error: the job fails and names its last checkpoint."""
+
+
+class UserFunctionError(OnceflowError):
+    """The user's own function raised. Names operator, record and the user's line."""
+
+
+class BadRecordError(Fatal):
+    """A record can't be decoded and the policy is `errors.tolerance=none`."""
+
+
+class DataLossError(Fatal):
+    """Records or output that the job relies on are gone: it stops rather than skip them silently."""
+
+
+class CorruptCheckpointError(Fatal):
+    """A checkpoint's file is missing, half-written or altered: names its path and the last good one."""

@@ -1,0 +1,1 @@
+"""How elements move between subtasks."""

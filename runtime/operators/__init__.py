@@ -1,0 +1,1 @@
+"""Operators: what happens to one batch."""

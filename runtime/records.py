@@ -1,0 +1,138 @@
+"""What travels in a channel: Records, Watermark, Idle, Barrier, EndOfInput.
+
+A stream is a sequence of these elements. `Records` carries a batch of rows in columns; the other
+four are control elements and travel in order with the records, which is what gives them meaning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Int64s = npt.NDArray[np.int64]
+UInt64s = npt.NDArray[np.uint64]
+Indices = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+WATERMARK_MIN_MS = -(1 << 63)
+"""Before any record: nothing is known about event time."""
+WATERMARK_MAX_MS = (1 << 63) - 1
+"""The end of event time: sent once after the last record of a bounded input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where rows came from, for error messages; carried only if a user's per-record function needs it.
+
+    `splits` are split ids (Kafka: "topic-partition"); `split` indexes them, one per row (uint16);
+    `offset` is the position in that split, one per row (int64).
+    """
+
+    splits: tuple[str, ...]
+    split: npt.NDArray[np.uint16]
+    offset: Int64s
+
+    def take(self, rows: Indices | Mask) -> Origin:
+        return Origin(self.splits, self.split[rows], self.offset[rows])
+
+    def slice(self, start: int, length: int) -> Origin:
+        end = start + length
+        return Origin(self.splits, self.split[start:end], self.offset[start:end])
+
+    def describe(self, row: int) -> str:
+        """`topic-3 at offset 17`: the record that a user has to look at."""
+        return f"{self.splits[int(self.split[row])]} at offset {int(self.offset[row])}"
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """A batch of rows in columns.
+
+    `batch` holds the user's columns only (no dictionary-encoded columns). `event_time` is in ms since
+    the epoch, one int64 per row, or None in a stream without event time. `key_hash` is the stable
+    64-bit hash of the key, one per row, and is there downstream of a key_by only: computed once,
+    kept until the stream is keyed anew.
+    """
+
+    batch: pa.RecordBatch
+    event_time: Int64s | None = None
+    key_hash: UInt64s | None = None
+    origin: Origin | None = None
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held, side arrays included: what the bounds of queues count."""
+        extra = sum(a.nbytes for a in (self.event_time, self.key_hash) if a is not None)
+        if self.origin is not None:
+            extra += self.origin.split.nbytes + self.origin.offset.nbytes
+        return int(self.batch.get_total_buffer_size()) + extra if self.batch.num_columns else extra
+
+    def with_batch(self, batch: pa.RecordBatch) -> Records:
+        """The same rows with other columns."""
+        assert batch.num_rows == self.batch.num_rows, "with_batch keeps the rows"
+        return replace(self, batch=batch)
+
+    def filter(self, mask: Mask) -> Records:
+        """The rows where mask is true."""
+        if mask.all():
+            return self
+        return self._select(self.batch.filter(pa.array(mask)), mask)
+
+    def take(self, rows: Indices) -> Records:
+        """The rows at these positions, in this order; a position may come more than once."""
+        return self._select(self.batch.take(pa.array(rows)), rows)
+
+    def slice(self, start: int, length: int) -> Records:
+        """A view of `length` rows from `start`, without copying."""
+        end = start + length
+        return Records(
+            self.batch.slice(start, length),
+            None if self.event_time is None else self.event_time[start:end],
+            None if self.key_hash is None else self.key_hash[start:end],
+            None if self.origin is None else self.origin.slice(start, length),
+        )
+
+    def _select(self, batch: pa.RecordBatch, rows: Indices | Mask) -> Records:
+        return Records(
+            batch,
+            None if self.event_time is None else self.event_time[rows],
+            None if self.key_hash is None else self.key_hash[rows],
+            None if self.origin is None else self.origin.take(rows),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """No record with event time <= time_ms is expected after this element (Dataflow model)."""
+
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """This channel has no data for now: leave it out of the minimum until its next element."""
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """The line between what belongs to checkpoint n and what comes after (Chandy-Lamport; Carbone 2015).
+
+    `is_last`: the sources send nothing after it; the job stops when the checkpoint is committed.
+    """
+
+    checkpoint_id: int
+    is_last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfInput:
+    """No more records or watermarks on this channel; barriers still come."""
+
+
+Element = Records | Watermark | Idle | Barrier | EndOfInput

@@ -1,0 +1,1 @@
+"""Keyed state and timers of one subtask."""

@@ -1,0 +1,34 @@
+"""Python types and Arrow types, durations, and the nearest name for an error message."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+from onceflow.runtime.errors import OptionError
+
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|h|d)\s*")
+_UNIT_MS = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def duration_ms(value: str | int, option: str) -> int:
+    """`"2 s"`, `"500 ms"`, `"1 min"`, `"1 h"`, `"1 d"`, or an int in ms, as ms.
+
+    Raises OptionError naming the option if it is anything else, or negative.
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise OptionError(
+            f"{option}={value!r} is no duration: write a number and ms, s, min, h or d, "
+            'as in "2 s" or "500 ms"'
+        )
+    return round(float(match[1]) * _UNIT_MS[match[2]])
+
+
+def nearest(name: str, candidates: Iterable[str]) -> str:
+    """` (did you mean 'amount'?)` or the empty string; to be put at the end of a sentence."""
+    found = difflib.get_close_matches(name, list(candidates), n=1)
+    return f" (did you mean {found[0]!r}?)" if found else ""
