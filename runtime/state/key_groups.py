@@ -1,0 +1,20 @@
+"""Which key groups a subtask owns: contiguous ranges, stable under rescaling."""
+
+from __future__ import annotations
+
+
+def key_group_range(max_parallelism: int, parallelism: int, subtask: int) -> range:
+    """The key groups of this subtask: [ceil(i*M/p), ceil((i+1)*M/p)); together they cover 0..M-1 once.
+
+    The inverse is `subtask_of_key_group`. Needs 1 <= parallelism <= max_parallelism.
+    """
+    assert 0 <= subtask < parallelism <= max_parallelism, (subtask, parallelism, max_parallelism)
+    start = -(-subtask * max_parallelism // parallelism)
+    end = -(-(subtask + 1) * max_parallelism // parallelism)
+    return range(start, end)
+
+
+def subtask_of_key_group(max_parallelism: int, parallelism: int, key_group: int) -> int:
+    """The subtask whose range holds this key group."""
+    assert 0 <= key_group < max_parallelism, (key_group, max_parallelism)
+    return key_group * parallelism // max_parallelism
