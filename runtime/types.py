@@ -1,15 +1,59 @@
-"""Python types and Arrow types, durations, and the nearest name for an error message."""
+"""Python types and Arrow types: records to columns and back, durations, nearest names.
+
+A record type is a dataclass or a NamedTuple; each field is a column:
+
+    str, int, float, bool, bytes     string, int64, double, bool, binary
+    datetime, date                   timestamp[ms, UTC] (a naive datetime is taken as UTC), date32
+    X | None, Optional[X]            the same, nullable
+    list[X], dict[str, X]            list, map
+    a record type                    struct
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import datetime as dt
 import difflib
+import numbers
 import re
-from collections.abc import Iterable
+import types
+import typing
+from collections import namedtuple
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from types import NoneType
+from typing import Any
 
-from onceflow.runtime.errors import OptionError
+import numpy as np
+import pyarrow as pa
+
+from onceflow.runtime.errors import GraphError, OptionError
 
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|h|d)\s*")
 _UNIT_MS = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+_PLAIN: dict[Any, pa.DataType] = {
+    str: pa.string(),
+    int: pa.int64(),
+    float: pa.float64(),
+    bool: pa.bool_(),
+    bytes: pa.binary(),
+    dt.datetime: pa.timestamp("ms", "UTC"),
+    dt.date: pa.date32(),
+}
+# What Arrow would convert without a word (1.5 to 1, a datetime to a date) is refused: only these go in.
+_TAKEN: dict[pa.DataType, tuple[type, ...]] = {
+    pa.string(): (str,),
+    pa.int64(): (int, numbers.Integral),
+    pa.float64(): (float, int, numbers.Real),
+    pa.bool_(): (bool, np.bool_),
+    pa.binary(): (bytes, bytearray, memoryview),
+    pa.timestamp("ms", "UTC"): (dt.datetime,),
+    pa.date32(): (dt.date,),
+}
+_SUPPORTED = "str, int, float, bool, bytes, datetime, date, X | None, list[X], dict[str, X] and record types"
+
+Convert = Callable[[Any], Any]
 
 
 def duration_ms(value: str | int, option: str) -> int:
@@ -32,3 +76,266 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
     """` (did you mean 'amount'?)` or the empty string; to be put at the end of a sentence."""
     found = difflib.get_close_matches(name, list(candidates), n=1)
     return f" (did you mean {found[0]!r}?)" if found else ""
+
+
+# --- Types --------------------------------------------------------------------------------------
+
+
+def is_record_type(value: object) -> bool:
+    """A dataclass or a NamedTuple with annotated fields."""
+    if not isinstance(value, type):
+        return False
+    return dataclasses.is_dataclass(value) or (issubclass(value, tuple) and hasattr(value, "_fields"))
+
+
+def arrow_schema(record_type: type) -> pa.Schema:
+    """The columns of a record type, one for each field, in its order.
+
+    Raises GraphError naming the type and the field for which there is no Arrow type.
+    """
+    if not is_record_type(record_type):
+        raise GraphError(f"{type_name(record_type)} is no record type: use a dataclass or a NamedTuple")
+    return pa.schema([_arrow_field(name, t, record_type) for name, t in _field_types(record_type).items()])
+
+
+def arrow_type(python_type: Any, where: str) -> pa.DataType:
+    """The Arrow type for values of a Python type. Raises GraphError that begins with `where`."""
+    return _arrow_field("", python_type, None, where).type
+
+
+def type_name(python_type: Any) -> str:
+    """How a type is called in a sentence: `int`, `list[str]`, `Purchase`."""
+    plain = isinstance(python_type, type) and not typing.get_args(python_type)
+    return str(python_type.__name__ if plain else python_type)
+
+
+def python_name(arrow: pa.DataType) -> str:
+    """What a value of this Arrow type is called in Python, for a sentence."""
+    return next((type_name(t) for t, a in _PLAIN.items() if a == arrow), str(arrow))
+
+
+def record_class(schema: pa.Schema) -> type:
+    """A named tuple for rows that have columns but no type of the user's."""
+    return namedtuple("Record", schema.names, rename=True)
+
+
+def _field_types(record_type: type) -> dict[str, Any]:
+    """Field names and types in order; names in annotations are resolved in the type's own module."""
+    if dataclasses.is_dataclass(record_type):
+        names = [f.name for f in dataclasses.fields(record_type) if f.init]
+    else:
+        names = list(record_type._fields)  # type: ignore[attr-defined]
+    try:
+        hints = typing.get_type_hints(record_type)
+    except NameError as error:
+        raise GraphError(
+            f"{record_type.__name__} has an annotation that can't be resolved: {error}; "
+            "define the type at the top level of its module"
+        ) from error
+    missing = [name for name in names if name not in hints]
+    if missing:
+        raise GraphError(f"{record_type.__name__}.{missing[0]} has no type: annotate the field")
+    return {name: hints[name] for name in names}
+
+
+def _arrow_field(name: str, python_type: Any, owner: type | None, where: str = "") -> pa.Field:
+    inner, nullable = _without_none(python_type)
+    place = where or f"{owner.__name__ if owner else ''}.{name}"
+    if inner in _PLAIN:
+        return pa.field(name, _PLAIN[inner], nullable)
+    origin, args = typing.get_origin(inner), typing.get_args(inner)
+    if origin is list:
+        return pa.field(name, pa.list_(_arrow_field("item", args[0], owner, place)), nullable)
+    if origin is dict and args[0] is str:
+        value = _arrow_field("value", args[1], owner, place)
+        return pa.field(name, pa.map_(pa.string(), value), nullable)
+    if is_record_type(inner):
+        return pa.field(name, pa.struct(list(arrow_schema(inner))), nullable)
+    raise GraphError(f"{place} is a {type_name(inner)}, which has no Arrow type; there are {_SUPPORTED}")
+
+
+def _without_none(python_type: Any) -> tuple[Any, bool]:
+    """`X | None` as (X, True); anything else as it is, and False."""
+    if typing.get_origin(python_type) not in (typing.Union, types.UnionType):
+        return python_type, False
+    args = typing.get_args(python_type)
+    rest = [a for a in args if a is not type(None)]
+    return (rest[0] if len(rest) == 1 else python_type), len(rest) < len(args)
+
+
+# --- Columns to Python values -------------------------------------------------------------------
+
+
+def records_from_batch(batch: pa.RecordBatch, record_type: type) -> list[Any]:
+    """One record for each row. The batch has a column for each field; other columns are left out."""
+    return RecordReader(record_type).read(batch)
+
+
+class RecordReader:
+    """Makes records of a type from batches; made once, used for many batches."""
+
+    def __init__(self, record_type: type) -> None:
+        if is_record_type(record_type) and getattr(record_type, "__annotations__", None):
+            self._columns = [(name, _converter(t)) for name, t in _field_types(record_type).items()]
+        else:
+            self._columns = [(name, None) for name in record_type._fields]  # type: ignore[attr-defined]
+        self._new = record_type
+
+    @property
+    def columns(self) -> list[str]:
+        return [name for name, _ in self._columns]
+
+    def read(self, batch: pa.RecordBatch) -> list[Any]:
+        if not self._columns:
+            return [self._new() for _ in range(batch.num_rows)]
+        return list(
+            map(self._new, *(_values(batch.column(name), convert) for name, convert in self._columns))
+        )
+
+
+def values_from_array(array: pa.Array, python_type: Any) -> list[Any]:
+    """The values of a column as Python values of this type (maps as dict, structs as record types)."""
+    return _values(array, _converter(python_type))
+
+
+def _values(array: pa.Array, convert: Convert | None) -> list[Any]:
+    values: list[Any] = array.to_pylist()
+    return values if convert is None else [None if v is None else convert(v) for v in values]
+
+
+def _converter(python_type: Any) -> Convert | None:
+    """From what Arrow's to_pylist gives to the Python type; None if that is the same."""
+    inner, _ = _without_none(python_type)
+    origin, args = typing.get_origin(inner), typing.get_args(inner)
+    if origin is list:
+        item = _converter(args[0])
+        return None if item is None else lambda v: [None if x is None else item(x) for x in v]
+    if origin is dict:
+        item = _converter(args[1])
+        if item is None:
+            return dict
+        return lambda v: {k: None if x is None else item(x) for k, x in v}
+    if is_record_type(inner):
+        fields: list[tuple[str, Convert]] = [
+            (name, _converter(t) or _same) for name, t in _field_types(inner).items()
+        ]
+        return lambda v: inner(*(None if v[n] is None else as_type(v[n]) for n, as_type in fields))
+    return None
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+# --- Python values to columns -------------------------------------------------------------------
+
+
+class WrongFieldError(Exception):
+    """A record's field has a value that its column can't take; `row` is the record's place."""
+
+    def __init__(self, row: int, message: str) -> None:
+        super().__init__(message)
+        self.row = row
+
+
+def batch_from_records(records: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
+    """Objects with an attribute for each column, as a batch. Raises WrongFieldError naming the field."""
+    try:
+        arrays = [array_from_values(list(map(attrgetter(f.name), records)), f) for f in schema]
+    except (WrongFieldError, AttributeError) as error:
+        raise _wrong_field(records, schema) or error from error
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def array_from_values(values: list[Any], field: pa.Field) -> pa.Array:
+    """Values as a column; None only where the field is nullable. Raises WrongFieldError."""
+    try:
+        array = pa.array(_plain_values(values, field.type), type=field.type)
+    except (
+        pa.ArrowInvalid,
+        pa.ArrowTypeError,
+        OverflowError,
+        TypeError,
+        ValueError,
+        AttributeError,
+    ) as error:
+        raise WrongFieldError(*_culprit(values, field)) from error
+    if array.null_count and not field.nullable:
+        raise WrongFieldError(
+            values.index(None), f"field {field.name!r} is None, but is declared without None"
+        )
+    return array
+
+
+def _plain_values(values: list[Any], arrow: pa.DataType) -> list[Any]:
+    """What pa.array takes. Raises TypeError for a value that Arrow would change silently."""
+    _check(values, arrow)
+    convert = _unpacker(arrow)
+    return values if convert is None else [None if v is None else convert(v) for v in values]
+
+
+def _check(values: list[Any], arrow: pa.DataType) -> None:
+    if taken := _TAKEN.get(arrow):
+        for kind in set(map(type, values)) - {taken[0], NoneType}:
+            if not issubclass(kind, taken) or (kind is dt.datetime and arrow == pa.date32()):
+                raise TypeError(f"a {kind.__name__} is no {python_name(arrow)}")
+    elif pa.types.is_list(arrow):
+        _check_inner([x for v in values if v is not None for x in v], arrow.value_field)
+    elif pa.types.is_map(arrow):
+        _check_inner([x for v in values if v is not None for x in v.values()], arrow.item_field)
+    elif pa.types.is_struct(arrow):
+        for field in arrow:
+            _check_inner([getattr(v, field.name) for v in values if v is not None], field)
+
+
+def _check_inner(values: list[Any], field: pa.Field) -> None:
+    """Arrow itself does not look at nulls inside a value."""
+    if not field.nullable and None in values:
+        raise TypeError(f"its {field.name} is None, but is declared without None")
+    _check(values, field.type)
+
+
+def _culprit(values: list[Any], field: pa.Field) -> tuple[int, str]:
+    """The first value that fails alone, and the sentence about it."""
+    for row, value in enumerate(values):
+        try:
+            pa.array(_plain_values([value], field.type), type=field.type)
+        except Exception as error:  # whatever it is, the sentence carries it
+            shown = repr(value)[:80]
+            is_big = isinstance(value, int) and pa.types.is_integer(field.type)
+            reason = "does not fit 64 bits" if is_big else str(error).splitlines()[0]
+            return row, (
+                f"field {field.name!r} is declared {python_name(field.type)} "
+                f"but is {shown} ({type(value).__name__}): {reason}"
+            )
+    return 0, f"field {field.name!r} is declared {python_name(field.type)} but has values of other types"
+
+
+def _wrong_field(records: Sequence[Any], schema: pa.Schema) -> WrongFieldError | None:
+    """The first record with a bad field: by record first, then by field, as a user looks for it."""
+    for row, record in enumerate(records):
+        for field in schema:
+            if not hasattr(record, field.name):
+                known = ", ".join(schema.names)
+                return WrongFieldError(
+                    row, f"a {type(record).__name__} was returned; wanted is a record with the fields {known}"
+                )
+            try:
+                array_from_values([getattr(record, field.name)], field)
+            except WrongFieldError as error:
+                return WrongFieldError(row, str(error))
+    return None
+
+
+def _unpacker(arrow: pa.DataType) -> Convert | None:
+    """From a Python value to what pa.array takes; None if that is the same."""
+    if pa.types.is_struct(arrow):
+        fields: list[tuple[str, Convert]] = [(f.name, _unpacker(f.type) or _same) for f in arrow]
+        return lambda v: {n: None if (x := getattr(v, n)) is None else plain(x) for n, plain in fields}
+    if pa.types.is_list(arrow):
+        item = _unpacker(arrow.value_type)
+        return None if item is None else lambda v: [None if x is None else item(x) for x in v]
+    if pa.types.is_map(arrow):
+        item = _unpacker(arrow.item_type) or _same
+        return lambda v: [(k, None if x is None else item(x)) for k, x in v.items()]
+    return None
