@@ -209,18 +209,20 @@ def _converter(python_type: Any) -> Convert | None:
     origin, args = typing.get_origin(inner), typing.get_args(inner)
     if origin is list:
         item = _converter(args[0])
-        return None if item is None else lambda v: [None if x is None else item(x) for x in v]
+        return None if item is None else _each(item)
     if origin is dict:
-        item = _converter(args[1])
-        if item is None:
-            return dict
-        return lambda v: {k: None if x is None else item(x) for k, x in v}
+        convert: Convert = _converter(args[1]) or _same
+        return lambda v: {k: None if x is None else convert(x) for k, x in v}
     if is_record_type(inner):
         fields: list[tuple[str, Convert]] = [
             (name, _converter(t) or _same) for name, t in _field_types(inner).items()
         ]
         return lambda v: inner(*(None if v[n] is None else as_type(v[n]) for n, as_type in fields))
     return None
+
+
+def _each(convert: Convert) -> Convert:
+    return lambda values: [None if v is None else convert(v) for v in values]
 
 
 def _same(value: Any) -> Any:
@@ -334,8 +336,8 @@ def _unpacker(arrow: pa.DataType) -> Convert | None:
         return lambda v: {n: None if (x := getattr(v, n)) is None else plain(x) for n, plain in fields}
     if pa.types.is_list(arrow):
         item = _unpacker(arrow.value_type)
-        return None if item is None else lambda v: [None if x is None else item(x) for x in v]
+        return None if item is None else _each(item)
     if pa.types.is_map(arrow):
-        item = _unpacker(arrow.item_type) or _same
-        return lambda v: [(k, None if x is None else item(x)) for k, x in v.items()]
+        convert: Convert = _unpacker(arrow.item_type) or _same
+        return lambda v: [(k, None if x is None else convert(x)) for k, x in v.items()]
     return None
