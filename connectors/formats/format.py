@@ -1,0 +1,94 @@
+"""Format: how the bytes of a key or a value become columns, and columns bytes.
+
+A format is a description: immutable, picklable, opens nothing. A reader makes a Decoder of it, a sink
+writer an Encoder; each is used by one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+from onceflow.runtime.errors import Fatal
+from onceflow.runtime.records import Int64s
+
+
+class EncodeError(Fatal):
+    """A row can't be written in the format: names column and row. A restart would meet it again."""
+
+
+class BadValue(NamedTuple):
+    """A value that can't be decoded: its position among the values, and why."""
+
+    row: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """What became of a sequence of values. Each is a row of `batch`, or in `bad`, or was left out
+    because the format was told to (`Json(on_null="skip")`); never two of these, never none."""
+
+    batch: pa.RecordBatch
+    """The good values in their order; always as many rows as `rows`."""
+    rows: Int64s | None
+    """Positions, among the values, of the batch's rows; None: every value, in order."""
+    bad: Sequence[BadValue] = ()
+
+
+class Decoder(Protocol):
+    """Decodes for one reader."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the batches it makes."""
+        ...
+
+    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+        """Values to rows; None is a value that is not there (Kafka: a tombstone, or no key).
+
+        Never raises for what a value holds: that is a BadValue.
+        """
+        ...
+
+
+class Encoder(Protocol):
+    """Encodes for one writer."""
+
+    def encode(self, batch: pa.RecordBatch) -> pa.Array:
+        """One entry of type binary or large_binary for each row; null: no value (a tombstone).
+
+        Raises EncodeError naming row and column if a row can't be written in this format.
+        """
+        ...
+
+
+class Format(Protocol):
+    """The description of a format."""
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """Columns that decoding gives; None if the format was made for encoding only."""
+        ...
+
+    @property
+    def record_type(self) -> type | None:
+        """The user's dataclass or NamedTuple, if there is one."""
+        ...
+
+    def decoder(self, columns: frozenset[str] | None = None) -> Decoder:
+        """A decoder of these columns, in the schema's order (None: all).
+
+        A value is checked as far as these columns need it: it must be well formed, and these columns'
+        fields must have their types; what else it holds is not looked at. Raises OptionError if the
+        format has no schema.
+        """
+        ...
+
+    def encoder(self, schema: pa.Schema) -> Encoder:
+        """An encoder of batches with this schema. Raises GraphError naming a column that can't be
+        written. Called when the graph is built, to check, and for each writer."""
+        ...
