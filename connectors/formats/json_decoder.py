@@ -193,8 +193,8 @@ def _python_type(arrow: pa.DataType, hint: Any) -> Any:
     if arrow in plain:
         return plain[arrow]
     raise OptionError(
-        f"Json has no way to decode the Arrow type {arrow}; there are bool, int8 to uint64, float, double, string, "
-        "binary (base64), timestamp, date32, list, struct, and map with string keys"
+        f"Json has no way to decode the Arrow type {arrow}; there are bool, int8 to uint64, float, double, "
+        "string, binary (base64), timestamp, date32, list, struct, and map with string keys"
     )
 
 
@@ -205,10 +205,9 @@ def _field_type(field: pa.Field, hint: Any) -> Any:
 
 def _integer(bit_width: int, is_signed: bool) -> Any:
     if not is_signed:
-        bounds = {"ge": 0} if bit_width == 64 else {"ge": 0, "le": (1 << bit_width) - 1}
-    else:
-        bounds = {"ge": -(1 << (bit_width - 1)), "le": (1 << (bit_width - 1)) - 1}
-    return Annotated[int, msgspec.Meta(**bounds)]
+        # msgspec takes no bound above int64: what is too large for a uint64 is found by Arrow.
+        return Annotated[int, msgspec.Meta(ge=0, le=None if bit_width == 64 else (1 << bit_width) - 1)]
+    return Annotated[int, msgspec.Meta(ge=-(1 << (bit_width - 1)), le=(1 << (bit_width - 1)) - 1)]
 
 
 def _without_none(hint: Any) -> Any:

@@ -89,8 +89,8 @@ def _refuse_not_finite(column: pa.Array, name: str) -> None:
             if pc.all(finite).as_py() is False:
                 row = pc.index(finite, False).as_py()
                 raise EncodeError(
-                    f"column {name!r} holds {column[row].as_py()} in row {row} of a batch: JSON has no such number; "
-                    "filter it out or turn it into null before the sink"
+                    f"column {name!r} holds {column[row].as_py()} in row {row} of a batch: JSON has no such "
+                    "number; filter it out or turn it into null before the sink"
                 )
         return
     children = column.flatten() if pa.types.is_struct(column.type) else [column.flatten()]

@@ -110,8 +110,8 @@ class _ColumnEncoder:
     def __init__(self, column: str, schema: pa.Schema, types: tuple[pa.DataType, ...], name: str) -> None:
         if column not in schema.names:
             raise GraphError(
-                f"{name}({column!r}) writes the column {column!r}, which the rows don't have{nearest(column, schema.names)}; "
-                f"they have {', '.join(schema.names)}"
+                f"{name}({column!r}) writes the column {column!r}, which the rows don't have"
+                f"{nearest(column, schema.names)}; they have {', '.join(schema.names)}"
             )
         arrow = schema.field(column).type
         if arrow not in types:
