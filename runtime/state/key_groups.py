@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
+
+from onceflow.runtime.records import UInt64s
+
+_HIGH = np.uint64(32)
+
 
 def key_group_range(max_parallelism: int, parallelism: int, subtask: int) -> range:
     """The key groups of this subtask: [ceil(i*M/p), ceil((i+1)*M/p)); together they cover 0..M-1 once.
@@ -18,3 +25,12 @@ def subtask_of_key_group(max_parallelism: int, parallelism: int, key_group: int)
     """The subtask whose range holds this key group."""
     assert 0 <= key_group < max_parallelism, (key_group, max_parallelism)
     return key_group * parallelism // max_parallelism
+
+
+def key_groups_of(key_hash: UInt64s, max_parallelism: int) -> npt.NDArray[np.uint16]:
+    """The key group of each hash: part of the state format, like the hash itself.
+
+    Taken from the high 32 bits (Lemire's reduction), so a key group is a contiguous range of hashes;
+    indexes take the low bits.
+    """
+    return (((key_hash >> _HIGH) * np.uint64(max_parallelism)) >> _HIGH).astype(np.uint16)

@@ -1,0 +1,123 @@
+"""Columns: typed arrays that grow, rows of Arrow that are only appended, and the bits of an Arrow array."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from onceflow.runtime.records import Indices, Mask
+
+_MERGE_MAX_BYTES = 256 << 20
+
+
+def null_mask(array: pa.Array) -> Mask | None:
+    """True where the value is null; None if none is."""
+    if not array.null_count:
+        return None
+    return np.asarray(array.is_null().to_numpy(zero_copy_only=False))
+
+
+def bits_of(array: pa.Array, dtype: np.dtype[Any] | None = None) -> npt.NDArray[Any]:
+    """The values of a fixed-width array as they lie in memory, without copying; anything where null."""
+    dtype = numpy_dtype(array.type) if dtype is None else dtype
+    buffer = array.buffers()[1]
+    if buffer is None:
+        return np.zeros(len(array), dtype)
+    return np.frombuffer(buffer, dtype.base if dtype.subdtype else dtype).reshape(-1, *dtype.shape)[
+        array.offset : array.offset + len(array)
+    ]
+
+
+def numpy_dtype(arrow: pa.DataType) -> np.dtype[Any]:
+    """How a fixed-width Arrow value lies in memory; dates, times and timestamps as integers."""
+    t = pa.types
+    if t.is_integer(arrow) or t.is_floating(arrow):
+        word: type = arrow.to_pandas_dtype()
+        return np.dtype(word)
+    assert arrow.bit_width in (32, 64), f"{arrow} has no numpy type"
+    return np.dtype(np.int32 if arrow.bit_width == 32 else np.int64)
+
+
+class GrowableColumn:
+    """A numpy array that grows by doubling; new places hold `fill`."""
+
+    def __init__(self, dtype: npt.DTypeLike, fill: Any = 0) -> None:
+        self._dtype = np.dtype(dtype)
+        self._fill = fill
+        self._size = 0
+        self.values = np.full(0, fill, self._dtype)
+        """All places, also those not in use yet; replaced when the column grows."""
+
+    def __len__(self) -> int:
+        return self._size
+
+    def grow(self, size: int) -> None:
+        """Have at least this many places in use."""
+        if size > len(self.values):
+            grown = np.full(max(1024, size, 2 * len(self.values)), self._fill, self._dtype)
+            grown[: self._size] = self.values[: self._size]
+            self.values = grown
+        self._size = size
+
+    def used(self) -> npt.NDArray[Any]:
+        """A view of the places in use."""
+        return self.values[: self._size]
+
+    def keep(self, slots: Indices) -> None:
+        """Keep these places only, in this order. Views handed out before stay as they are."""
+        kept = self.values[slots]
+        self.values = np.full(max(1024, len(slots) + len(slots) // 2), self._fill, self._dtype)
+        self.values[: len(slots)] = kept
+        self._size = len(slots)
+
+
+class ArrowRows:
+    """Rows that are appended and read by number; what is frozen in a snapshot is never copied.
+
+    Holds a logarithmic number of pieces: each is at least as large as all that come after it.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._pieces: list[pa.RecordBatch] = []
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        """Add rows at the end. The batch must own its memory (no slice of a large one)."""
+        if not batch.num_rows:
+            return
+        self._pieces.append(batch)
+        self._size += batch.num_rows
+        first = len(self._pieces) - 1
+        rows = batch.num_rows
+        while first and self._pieces[first - 1].num_rows <= rows and self._mergeable(first - 1):
+            first -= 1
+            rows += self._pieces[first].num_rows
+        if first < len(self._pieces) - 1:
+            self._pieces[first:] = pa.Table.from_batches(self._pieces[first:]).combine_chunks().to_batches()
+
+    def freeze(self) -> pa.Table:
+        """All rows as they are now, without copying."""
+        return pa.Table.from_batches(self._pieces, self._schema)
+
+    def take(self, slots: Indices) -> pa.RecordBatch:
+        """These rows, in this order."""
+        if len(self._pieces) > 1:
+            self._pieces = self.freeze().combine_chunks().to_batches()
+        taken = self.freeze().take(pa.array(slots)).combine_chunks().to_batches()
+        return taken[0] if taken else pa.RecordBatch.from_pylist([], self._schema)
+
+    def keep(self, slots: Indices) -> None:
+        """Keep these rows only, in this order."""
+        kept = self.take(slots)
+        self._pieces = [kept] if kept.num_rows else []
+        self._size = len(slots)
+
+    def _mergeable(self, piece: int) -> bool:
+        return sum(int(p.nbytes) for p in self._pieces[piece:]) <= _MERGE_MAX_BYTES
