@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-import pyarrow as pa
-
 from onceflow.runtime.clock import Clock
-from onceflow.runtime.contracts import Json
 from onceflow.runtime.records import Records
+from onceflow.runtime.state.operator_state import OperatorState
+
+__all__ = ["MAIN", "Operator", "OperatorContext", "OperatorState", "Output"]
 
 MAIN = ""
 """The tag of an operator's main output; side outputs have names."""
@@ -35,21 +35,6 @@ class OperatorContext:
     clock: Clock
     count_late: Callable[[int], None] = lambda rows: None
     """Report late rows: for the live line, the metrics and the job's last line."""
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorState:
-    """The frozen state of one operator subtask at a barrier, or what it is restored from.
-
-    Each table's first column is `key_group` (uint16, not null); the engine writes the rows sorted by
-    it and hands back, at restore, only the rows of the key groups that the new subtask owns. `meta` is
-    small and JSON, the same for all key groups of the state. Tables are immutable: an operator that
-    goes on must not write into their buffers.
-    """
-
-    key_groups: range
-    tables: Mapping[str, pa.Table] = field(default_factory=dict)
-    meta: Mapping[str, Json] = field(default_factory=dict)
 
 
 class Operator(Protocol):
