@@ -1,0 +1,228 @@
+"""The user's own functions without state: map, flat_map, filter, and map_batches.
+
+Per-record functions run in a tight loop over the batch; an error names operator, function, record and
+the user's line. Event time and origin of an output row are those of the record it came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from onceflow.runtime.errors import UserFunctionError
+from onceflow.runtime.operators.operator import OperatorContext, OperatorState, Output
+from onceflow.runtime.operators.user_functions import describe_record, function_name, user_function_error
+from onceflow.runtime.records import Indices, Mask, Records
+from onceflow.runtime.types import RecordReader, WrongFieldError, array_from_values, batch_from_records
+
+
+class Stateless:
+    """An operator that only transforms batches: nothing at watermarks, barriers and the end.
+
+    `transform` gives the rows to send on, or None if there are none.
+    """
+
+    def __init__(self, transform: Callable[[Records], Records | None]) -> None:
+        self._transform = transform
+
+    def open(self, context: OperatorContext, out: Output) -> None:
+        self._out = out
+
+    def restore(self, states: Sequence[OperatorState]) -> None:
+        assert not states, "a stateless operator has no state"
+
+    def on_records(self, records: Records) -> None:
+        transformed = self._transform(records)
+        if transformed is not None:
+            self._out.emit(transformed)
+
+    def on_watermark(self, time_ms: int) -> None:
+        pass
+
+    def snapshot(self) -> OperatorState | None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+
+def pass_on(records: Records) -> Records:
+    """The transform of an operator where only edges come together: a union, a rebalance."""
+    return records
+
+
+class MapRecords:
+    """One record out for each record in. `schema` is that of the function's return type."""
+
+    def __init__(self, uid: str, fn: Callable[[Any], Any], record_type: type, schema: pa.Schema) -> None:
+        self._uid, self._fn, self._schema = uid, fn, schema
+        self._reader = RecordReader(record_type)
+
+    def __call__(self, records: Records) -> Records | None:
+        results = call_each(self._uid, self._fn, self._reader.read(records.batch), records)
+        try:
+            batch = batch_from_records(results, self._schema)
+        except WrongFieldError as error:
+            raise wrong_result(self._uid, self._fn, error, records, error.row) from error
+        return Records(batch, records.event_time, None, records.origin)
+
+
+class KeyRecords:
+    """Adds a column with what the function returns for each record: the key of a key_by(function)."""
+
+    def __init__(self, uid: str, fn: Callable[[Any], Any], record_type: type, field: pa.Field) -> None:
+        self._uid, self._fn, self._field = uid, fn, field
+        self._reader = RecordReader(record_type)
+
+    def __call__(self, records: Records) -> Records | None:
+        results = call_each(self._uid, self._fn, self._reader.read(records.batch), records)
+        try:
+            column = array_from_values(results, self._field)
+        except WrongFieldError as error:
+            raise wrong_result(self._uid, self._fn, error, records, error.row) from error
+        return records.with_batch(records.batch.append_column(self._field, column))
+
+
+class FilterRecords:
+    """Keeps the records for which the function returns something true."""
+
+    def __init__(self, uid: str, fn: Callable[[Any], Any], record_type: type) -> None:
+        self._uid, self._fn = uid, fn
+        self._reader = RecordReader(record_type)
+
+    def __call__(self, records: Records) -> Records | None:
+        results = call_each(self._uid, self._fn, self._reader.read(records.batch), records)
+        mask: Mask = np.fromiter(map(bool, results), np.bool_, len(results))
+        return records.filter(mask) if mask.any() else None
+
+
+class FlatMapRecords:
+    """Any number of records out for each record in: the function yields, or returns an iterable or None."""
+
+    def __init__(
+        self, uid: str, fn: Callable[[Any], Iterable[Any] | None], record_type: type, schema: pa.Schema
+    ) -> None:
+        self._uid, self._fn, self._schema = uid, fn, schema
+        self._reader = RecordReader(record_type)
+
+    def __call__(self, records: Records) -> Records | None:
+        results: list[Any] = []
+        ends: list[int] = []
+        fn = self._fn
+        rows = self._reader.read(records.batch)
+        try:
+            for record in rows:
+                made = fn(record)
+                if made is not None:
+                    results.extend(made)
+                ends.append(len(results))
+        except Exception as error:
+            row = len(ends)
+            raise user_function_error(self._uid, fn, error, records, row, rows[row]) from error
+        if not results:
+            return None
+        parent: Indices = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
+        try:
+            batch = batch_from_records(results, self._schema)
+        except WrongFieldError as error:
+            raise wrong_result(self._uid, fn, error, records, int(parent[error.row])) from error
+        return Records(
+            batch,
+            None if records.event_time is None else records.event_time[parent],
+            None,
+            None if records.origin is None else records.origin.take(parent),
+        )
+
+
+class MapBatches:
+    """The user's function over whole batches, pyarrow or polars.
+
+    Row i of what it returns belongs to row i of what it got, unless `event_time` names an output column
+    (ms, or a timestamp) that says when each row happened: then it may return any number of rows.
+    """
+
+    def __init__(
+        self, uid: str, fn: Callable[[Any], Any], schema: pa.Schema, is_polars: bool, event_time: str | None
+    ) -> None:
+        self._uid, self._fn, self._schema = uid, fn, schema
+        self._is_polars, self._event_time = is_polars, event_time
+
+    def __call__(self, records: Records) -> Records | None:
+        given = pl.from_arrow(records.batch) if self._is_polars else records.batch
+        try:
+            returned = self._fn(given)
+        except Exception as error:
+            shown = f"... a batch of {len(records)}"
+            raise user_function_error(self._uid, self._fn, error, None, 0, shown) from error
+        batch = self._as_batch(returned)
+        if not len(batch):
+            return None
+        if self._event_time is not None:
+            at = batch.column(self._event_time)
+            if pa.types.is_timestamp(at.type):
+                at = at.cast(pa.timestamp("ms", at.type.tz), safe=False)
+            if at.null_count:
+                raise self._refusal(f"column {self._event_time!r} has nulls, and is to be the event time")
+            return Records(batch, at.cast(pa.int64()).to_numpy(zero_copy_only=False))
+        if len(batch) == len(records):
+            return Records(batch, records.event_time, None, records.origin)
+        if records.event_time is None:
+            return Records(batch)
+        raise self._refusal(
+            f"{len(batch)} rows were returned for {len(records)}, so it is open which event time they "
+            "have: name an output column in map_batches(..., event_time=)"
+        )
+
+    def _as_batch(self, returned: Any) -> pa.RecordBatch:
+        if isinstance(returned, pl.DataFrame):
+            returned = returned.to_arrow()
+        if not isinstance(returned, pa.Table | pa.RecordBatch):
+            raise self._refusal(
+                f"a {type(returned).__name__} was returned; wanted is a RecordBatch, Table or DataFrame"
+            )
+        columns = []
+        for field in self._schema:
+            if field.name not in returned.schema.names:
+                raise self._refusal(
+                    f"column {field.name!r} of the declared schema is not in what was returned; "
+                    f"there are {', '.join(returned.schema.names)}"
+                )
+            column = returned.column(field.name)
+            if isinstance(column, pa.ChunkedArray):
+                column = column.combine_chunks()
+            try:
+                column = column.cast(field.type)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise self._refusal(
+                    f"column {field.name!r} is declared {field.type} but is {column.type}: {error}"
+                ) from error
+            if column.null_count and not field.nullable:
+                raise self._refusal(f"column {field.name!r} has nulls, but is declared without")
+            columns.append(column)
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _refusal(self, reason: str) -> UserFunctionError:
+        return UserFunctionError(f"operator {self._uid!r}: {function_name(self._fn)}: {reason}")
+
+
+def call_each(uid: str, fn: Callable[[Any], Any], rows: list[Any], records: Records) -> list[Any]:
+    """The function's result for each row."""
+    results: list[Any] = []
+    try:
+        results.extend(map(fn, rows))  # appends one by one: at an error its length is the row
+    except Exception as error:
+        row = len(results)
+        raise user_function_error(uid, fn, error, records, row, rows[row]) from error
+    return results
+
+
+def wrong_result(
+    uid: str, fn: Callable[..., Any], error: WrongFieldError, records: Records, row: int
+) -> UserFunctionError:
+    """A function returned what its annotation does not promise; `row` is the input row it was called with."""
+    place = describe_record(records, row, records.batch.slice(row, 1).to_pylist()[0])
+    return UserFunctionError(f"operator {uid!r}: {function_name(fn)} for {place}: {error}")
