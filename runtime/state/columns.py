@@ -41,6 +41,18 @@ def numpy_dtype(arrow: pa.DataType) -> np.dtype[Any]:
     return np.dtype(np.int32 if arrow.bit_width == 32 else np.int64)
 
 
+def is_temporal(arrow: pa.DataType) -> bool:
+    """Dates, times, timestamps and durations: integers underneath."""
+    t = pa.types
+    return bool(t.is_date(arrow) or t.is_time(arrow) or t.is_timestamp(arrow) or t.is_duration(arrow))
+
+
+def is_word(arrow: pa.DataType) -> bool:
+    """Fixed-width values of at most 64 bits: numbers, booleans, dates and times."""
+    t = pa.types
+    return bool(t.is_integer(arrow) or t.is_floating(arrow) or t.is_boolean(arrow) or is_temporal(arrow))
+
+
 class GrowableColumn:
     """A numpy array that grows by doubling; new places hold `fill`."""
 

@@ -14,7 +14,7 @@ import polars_hash
 import pyarrow as pa
 
 from onceflow.runtime.records import UInt64s
-from onceflow.runtime.state.columns import bits_of, null_mask
+from onceflow.runtime.state.columns import bits_of, is_word, null_mask
 
 CHECK_SEED = 0x6F6E6365666C6F77
 """Seed of the second, independent hash with which KeyIndex tells apart keys that share the first."""
@@ -33,7 +33,7 @@ def is_hashable(arrow: pa.DataType) -> bool:
     t = pa.types
     if t.is_struct(arrow):
         return arrow.num_fields > 0 and all(is_hashable(arrow.field(i).type) for i in range(arrow.num_fields))
-    return bool(_is_text(arrow) or t.is_null(arrow) or t.is_decimal128(arrow) or _has_bits(arrow))
+    return bool(_is_text(arrow) or t.is_null(arrow) or t.is_decimal128(arrow) or is_word(arrow))
 
 
 def hash_keys(batch: pa.RecordBatch, columns: Sequence[str], seed: int = 0) -> UInt64s:
@@ -73,7 +73,7 @@ def _hash_column(array: pa.Array, seed: int) -> UInt64s:
         hashed = np.zeros(len(array), np.uint64)
     elif pa.types.is_decimal128(arrow):
         hashed = _hash_decimals(array, seed)
-    elif _has_bits(arrow):
+    elif is_word(arrow):
         hashed = _seeded(_words(array), seed)
     else:
         raise TypeError(f"a key can't be of type {arrow}")
@@ -124,15 +124,3 @@ def _is_text(arrow: pa.DataType) -> bool:
     is_string = t.is_string(arrow) or t.is_large_string(arrow) or t.is_string_view(arrow)
     is_binary = t.is_binary(arrow) or t.is_large_binary(arrow) or t.is_binary_view(arrow)
     return bool(is_string or is_binary or t.is_fixed_size_binary(arrow))
-
-
-def _has_bits(arrow: pa.DataType) -> bool:
-    """Fixed-width values of at most 64 bits."""
-    t = pa.types
-    return bool(t.is_integer(arrow) or t.is_floating(arrow) or t.is_boolean(arrow) or is_temporal_word(arrow))
-
-
-def is_temporal_word(arrow: pa.DataType) -> bool:
-    """Dates, times, timestamps and durations: integers underneath."""
-    t = pa.types
-    return bool(t.is_date(arrow) or t.is_time(arrow) or t.is_timestamp(arrow) or t.is_duration(arrow))

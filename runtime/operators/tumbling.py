@@ -1,0 +1,49 @@
+"""Tumbling windows: which window an event time belongs to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from onceflow.runtime.errors import Fatal, OptionError
+from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Int64s
+from onceflow.runtime.types import duration_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Tumbling:
+    """Windows of `size_ms`, one after the other: [offset + n * size, offset + (n + 1) * size)."""
+
+    size_ms: int
+    offset_ms: int = 0
+    """At least 0, less than the size."""
+
+    def starts(self, event_time: Int64s) -> Int64s:
+        """The start of each row's window. Raises Fatal for a time so close to the end of the 64-bit
+        range that its window would not fit: that is a wrong unit, not a time."""
+        margin_ms = self.size_ms + self.offset_ms
+        lowest, highest = int(event_time.min()), int(event_time.max())
+        if lowest < WATERMARK_MIN_MS + margin_ms or highest > WATERMARK_MAX_MS - margin_ms:
+            wrong = lowest if lowest < WATERMARK_MIN_MS + margin_ms else highest
+            raise Fatal(
+                f"event time {wrong} has no window of {self.size_ms} ms: is it in ms since the epoch?"
+            )
+        if not self.offset_ms:
+            return np.asarray(np.floor_divide(event_time, self.size_ms) * self.size_ms)
+        shifted = np.floor_divide(event_time - self.offset_ms, self.size_ms)
+        return np.asarray(shifted * self.size_ms + self.offset_ms)
+
+
+def tumbling(size: str | int, offset: str | int = 0) -> Tumbling:
+    """Tumbling windows of this size ("10 s", or int ms), aligned to the epoch plus `offset`.
+
+    An offset may be negative if given in ms. Raises OptionError for what is no duration.
+    """
+    size_ms = duration_ms(size, "size")
+    if size_ms < 1:
+        raise OptionError(f"size={size!r}: a window is at least 1 ms long")
+    is_number = isinstance(offset, int) and not isinstance(offset, bool)
+    offset_ms = offset if is_number else duration_ms(offset, "offset")
+    assert isinstance(offset_ms, int)
+    return Tumbling(size_ms, offset_ms % size_ms)

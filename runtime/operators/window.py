@@ -1,0 +1,133 @@
+"""Tumbling event-time windows: what a window computes per key, checked when the graph is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from onceflow.runtime.errors import GraphError
+from onceflow.runtime.operators.aggregates import (
+    Aggregate,
+    TypedAggregate,
+    check_aggregate,
+    columns_read,
+    plain_argument,
+)
+from onceflow.runtime.operators.operator import Operator
+from onceflow.runtime.operators.tumbling import Tumbling
+from onceflow.runtime.state.hashing import is_hashable
+from onceflow.runtime.types import nearest
+
+LATE = "late"
+"""The tag of the side output for rows that came after their window had fired."""
+
+WINDOW_START, WINDOW_END = "window_start", "window_end"
+
+
+@dataclass(frozen=True)
+class WindowAggregate:
+    """Aggregates per key and window: `key_by(...).window(...).aggregate(...)`.
+
+    Rows out: the key columns, window_start and window_end (int64, ms), the aggregates in their order;
+    event time window_end - 1. `record_type` is what AggregateFunctions get (None: a named tuple of
+    the columns). With `late`, late rows go out on the tag "late" with the input's schema. Raises
+    GraphError naming uid and the nearest column.
+    """
+
+    uid: str
+    key_columns: tuple[str, ...]
+    window: Tumbling
+    aggregates: Mapping[str, Aggregate]
+    input_schema: pa.Schema
+    late: bool = False
+    record_type: type | None = None
+
+    def __post_init__(self) -> None:
+        check_keys(self.key_columns, self.input_schema, self.uid)
+        if not self.aggregates:
+            raise GraphError(f"operator {self.uid!r}: a window needs at least one aggregate, as in n=count()")
+        taken = [*self.key_columns, WINDOW_START, WINDOW_END]
+        for name in [*taken[-2:], *self.aggregates]:
+            if name in (self.key_columns if name in taken[-2:] else taken):
+                raise GraphError(f"operator {self.uid!r}: two output columns are called {name!r}")
+        self.typed()
+
+    def typed(self) -> list[TypedAggregate]:
+        return [
+            plain_argument(check_aggregate(name, aggregate, self.input_schema, self.uid))
+            for name, aggregate in self.aggregates.items()
+        ]
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        keys = [self.input_schema.field(name) for name in self.key_columns]
+        bounds = [pa.field(name, pa.int64(), nullable=False) for name in (WINDOW_START, WINDOW_END)]
+        return pa.schema([*keys, *bounds, *(t.result for t in self.typed())])
+
+    @property
+    def side_schemas(self) -> dict[str, pa.Schema]:
+        return {LATE: self.input_schema} if self.late else {}
+
+    @property
+    def columns_read(self) -> frozenset[str]:
+        """The input columns that are needed; others may be left out of the rows that come in."""
+        read = [columns_read(aggregate) for aggregate in self.aggregates.values()]
+        if self.late or None in read:
+            return frozenset(self.input_schema.names)
+        return frozenset(self.key_columns).union(*(r for r in read if r is not None))
+
+    def create(self) -> Operator:
+        """A fresh operator for one subtask and attempt."""
+        from onceflow.runtime.operators.window_operator import aggregate_operator
+
+        return aggregate_operator(self)
+
+
+@dataclass(frozen=True)
+class WindowReduce:
+    """The user's `fn(a, b) -> record` per key and window: `key_by(...).window(...).reduce(fn)`.
+
+    Rows out: one record per key and window, of the input's schema; event time window_end - 1.
+    """
+
+    uid: str
+    key_columns: tuple[str, ...]
+    window: Tumbling
+    fn: Callable[[Any, Any], Any]
+    input_schema: pa.Schema
+    late: bool = False
+    record_type: type | None = None
+
+    def __post_init__(self) -> None:
+        check_keys(self.key_columns, self.input_schema, self.uid)
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        return self.input_schema
+
+    @property
+    def side_schemas(self) -> dict[str, pa.Schema]:
+        return {LATE: self.input_schema} if self.late else {}
+
+    def create(self) -> Operator:
+        """A fresh operator for one subtask and attempt."""
+        from onceflow.runtime.operators.window_operator import reduce_operator
+
+        return reduce_operator(self)
+
+
+def check_keys(key_columns: tuple[str, ...], schema: pa.Schema, uid: str) -> None:
+    """Raises GraphError if a key column is not there or can't be hashed."""
+    if not key_columns:
+        raise GraphError(f"operator {uid!r}: the key has no columns")
+    for name in key_columns:
+        where = f"operator {uid!r}: "
+        if schema.get_field_index(name) < 0:
+            raise GraphError(f"{where}there is no key column {name!r}{nearest(name, schema.names)}")
+        if not is_hashable(schema.field(name).type):
+            raise GraphError(
+                f"{where}the key column {name!r} is {schema.field(name).type}, which can't be a key"
+            )
