@@ -71,7 +71,7 @@ class Records:
         extra = sum(a.nbytes for a in (self.event_time, self.key_hash) if a is not None)
         if self.origin is not None:
             extra += self.origin.split.nbytes + self.origin.offset.nbytes
-        return int(self.batch.get_total_buffer_size()) + extra if self.batch.num_columns else extra
+        return int(self.batch.nbytes) + extra
 
     def with_batch(self, batch: pa.RecordBatch) -> Records:
         """The same rows with other columns."""

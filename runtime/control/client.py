@@ -1,0 +1,80 @@
+"""ControlClient: a slot's end of the control connection.
+
+A thread reads the driver's messages into a queue, which the slot's own thread empties between two
+steps. When the connection ends, the attempt is over for this process, whatever it is doing just then:
+`on_lost` is called on the reading thread (in an executor it ends the process, so that no zombie goes
+on writing; see runtime/spark/executor.py).
+"""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+from collections.abc import Callable
+
+import msgspec
+
+from onceflow.runtime.control.connection import Connection, ConnectionLostError
+from onceflow.runtime.control.messages import Assignment, Message, ToSlot
+from onceflow.runtime.errors import Retryable
+from onceflow.runtime.exchange.handshake import HandshakeError, call
+
+CONNECT_TIMEOUT_S = 20.0
+
+
+class ControlClient:
+    """Connects when made. Raises Retryable if the driver can't be reached."""
+
+    def __init__(self, address: tuple[str, int], secret: bytes) -> None:
+        try:
+            connection = socket.create_connection(address, timeout=CONNECT_TIMEOUT_S)
+            call(connection, secret, {"role": "slot"})
+        except (OSError, HandshakeError) as error:
+            host, port = address
+            raise Retryable(
+                f"the driver at {host}:{port} can't be reached from this executor: {error}; on a cluster set "
+                "spark.driver.host and spark.driver.bindAddress to an address that the executors can reach"
+            ) from error
+        self._connection = Connection[ToSlot](connection, ToSlot)  # type: ignore[arg-type]  # a union
+        self._commands: queue.SimpleQueue[ToSlot] = queue.SimpleQueue()
+
+    def send(self, message: Message) -> None:
+        """From any thread. Raises Retryable if the driver is gone."""
+        try:
+            self._connection.send(message)
+        except ConnectionLostError as error:
+            raise Retryable(f"the driver is gone: {error}") from error
+
+    def wait_assignment(self, timeout_s: float) -> Assignment | None:
+        """The first message of the driver, once all slots have said hello. None: it sent us away."""
+        self._connection.set_timeout(timeout_s)
+        try:
+            first = self._connection.receive()
+        except ConnectionLostError:
+            return None
+        self._connection.set_timeout(None)
+        return first if isinstance(first, Assignment) else None
+
+    def listen(self, on_command: Callable[[], None], on_lost: Callable[[], None]) -> None:
+        """Start reading. `on_command`: something is in the queue; `on_lost`: the connection has ended."""
+
+        def read() -> None:
+            try:
+                while True:
+                    self._commands.put(self._connection.receive())
+                    on_command()
+            except (ConnectionLostError, msgspec.ValidationError):
+                on_lost()
+
+        threading.Thread(target=read, name="onceflow-control", daemon=True).start()
+
+    def poll(self) -> ToSlot | None:
+        """The next command, if there is one. Never waits."""
+        try:
+            return self._commands.get_nowait()
+        except queue.Empty:
+            return None
+
+    def close(self) -> None:
+        self._connection.close()

@@ -1,0 +1,68 @@
+"""A connection that carries JSON messages: length-prefixed, typed by msgspec, after the handshake."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+from typing import Generic, TypeVar
+
+import msgspec
+
+_LENGTH = struct.Struct("<I")
+MESSAGE_BYTES_MAX = 256 << 20
+
+Received = TypeVar("Received")
+
+
+class ConnectionLostError(OSError):
+    """The other side is gone; nothing more can be sent or received."""
+
+
+class Connection(Generic[Received]):
+    """Sends messages from any thread, receives them on one. Typed by what it receives."""
+
+    def __init__(self, connection: socket.socket, received: type[Received]) -> None:
+        connection.settimeout(None)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._connection = connection
+        self._decoder = msgspec.json.Decoder(received)
+        self._encoder = msgspec.json.Encoder()
+        self._send_lock = threading.Lock()
+        self._stream = connection.makefile("rb")
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Raises ConnectionLostError."""
+        body = self._encoder.encode(message)
+        try:
+            with self._send_lock:
+                self._connection.sendall(_LENGTH.pack(len(body)) + body)
+        except OSError as error:
+            raise ConnectionLostError(str(error)) from error
+
+    def receive(self) -> Received:
+        """Waits for the next message. Raises ConnectionLostError, msgspec.ValidationError."""
+        try:
+            head = self._stream.read(_LENGTH.size)
+            if len(head) < _LENGTH.size:
+                raise ConnectionLostError("the other side closed the connection")
+            (length,) = _LENGTH.unpack(head)
+            if length > MESSAGE_BYTES_MAX:
+                raise ConnectionLostError(f"a message of {length} bytes announced")
+            body = self._stream.read(length)
+        except (OSError, ValueError) as error:
+            raise ConnectionLostError(str(error)) from error
+        if len(body) < length:
+            raise ConnectionLostError("the other side closed the connection")
+        return self._decoder.decode(body)
+
+    def set_timeout(self, timeout_s: float | None) -> None:
+        """How long a send or receive may take before the connection counts as lost."""
+        self._connection.settimeout(timeout_s)
+
+    def close(self) -> None:
+        """Ends a waiting receive, here and on the other side."""
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+        self._connection.close()

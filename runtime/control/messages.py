@@ -1,0 +1,182 @@
+"""What the driver and the slots say to each other, and operators of the job to the driver.
+
+JSON, one object a message, tagged by type. Every message of a slot carries its attempt, and the driver
+drops what a stale attempt says: a slot that was frozen and wakes up is not heard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from onceflow.runtime.checkpoint.manifest import SlotSnapshot, StateHandle
+from onceflow.runtime.contracts import Committable, SplitProgress
+
+
+class Message(msgspec.Struct, tag=True):
+    """A message; its type's name is the tag on the wire."""
+
+
+# --- a slot to the driver -----------------------------------------------------------------------
+
+
+class Hello(Message):
+    """First of all: I am here. `data_address`: where peers connect to."""
+
+    attempt: int
+    spark_partition: int
+    pid: int
+    host: str
+    data_address: tuple[str, int]
+    version: str
+
+
+class Running(Message):
+    """State is restored, channels are open, records flow."""
+
+    attempt: int
+
+
+class Acked(Message):
+    """Everything of this slot at the barrier is durable."""
+
+    attempt: int
+    checkpoint_id: int
+    snapshot: SlotSnapshot
+
+
+class Declined(Message):
+    """This slot can't make the checkpoint; the job goes on without it."""
+
+    attempt: int
+    checkpoint_id: int
+    reason: str
+
+
+class Committed(Message):
+    """The output of this slot's sinks at the checkpoint is known to be visible."""
+
+    attempt: int
+    checkpoint_id: int
+
+
+class Drained(Message):
+    """All input has ended and went through."""
+
+    attempt: int
+
+
+class Failed(Message):
+    """The slot gives up. `is_fatal`: a restart would meet the same."""
+
+    attempt: int
+    reason: str
+    is_fatal: bool
+    is_fenced: bool = False
+    detail: str = ""
+    """Traceback, for --debug."""
+
+
+class Progress(Message):
+    """Once a second, and a sign of life: counters since the attempt began, by the task's head uid."""
+
+    attempt: int
+    tasks: Mapping[str, Mapping[str, int]]
+    waiting: Sequence[str] = ()
+    first_record_ms: int | None = None
+    busy_ratio: float = 0.0
+    rss_bytes: int = 0
+
+
+# --- an operator of the job to the driver -------------------------------------------------------
+
+
+class AskStatus(Message):
+    """Answered with Status."""
+
+
+class AskStop(Message):
+    """A last checkpoint, then the end. Answered with Status once it is under way."""
+
+
+class AskCancel(Message):
+    """The end at once, without a checkpoint."""
+
+
+ToDriver = (
+    Hello
+    | Running
+    | Acked
+    | Declined
+    | Committed
+    | Drained
+    | Failed
+    | Progress
+    | AskStatus
+    | AskStop
+    | AskCancel
+)
+
+# --- the driver to a slot -----------------------------------------------------------------------
+
+
+class Assignment(Message):
+    """Who you are, who the others are, and what to start from."""
+
+    attempt: int
+    slot: int
+    parallelism: int
+    lineage: str
+    restored_checkpoint_id: int
+    peers: Sequence[tuple[str, int]]
+    """Data addresses by slot."""
+    splits: Mapping[str, Sequence[SplitProgress]]
+    states: Sequence[StateHandle]
+    """All whose key groups overlap with this slot's."""
+    committables: Mapping[str, Sequence[Committable]]
+    """By the sink's uid; what the restored checkpoint promised and this slot has to commit."""
+
+
+class Trigger(Message):
+    """Sources: emit this barrier now."""
+
+    checkpoint_id: int
+    is_last: bool
+
+
+class Commit(Message):
+    """The checkpoint is durable: commit."""
+
+    checkpoint_id: int
+
+
+class Abort(Message):
+    """The checkpoint will not be."""
+
+    checkpoint_id: int
+
+
+class AddSplits(Message):
+    """New splits were found."""
+
+    uid: str
+    splits: Sequence[SplitProgress]
+
+
+class Shutdown(Message):
+    """End now: the job is done, or the attempt is over."""
+
+    reason: str
+
+
+ToSlot = Assignment | Trigger | Commit | Abort | AddSplits | Shutdown
+
+# --- the driver to an operator of the job -------------------------------------------------------
+
+
+class Status(Message):
+    """The job as it is now."""
+
+    status: Mapping[str, Any]

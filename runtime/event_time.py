@@ -1,0 +1,124 @@
+"""Event time at a source: the column it comes from, and the watermark over splits. Pure.
+
+A watermark per split, then the minimum over the splits of the subtask: reading a backlog at unequal
+pace makes nothing late, and a record hours ahead in one split moves nothing while another still lags.
+(Akidau et al., "The Dataflow Model", 2015, section 2.2; peers that keep one watermark per reader drop
+records here without a word.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from onceflow.runtime.contracts import Fetch, WatermarkStrategy
+from onceflow.runtime.errors import Fatal
+from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Int64s
+
+
+def event_times(fetch: Fetch, strategy: WatermarkStrategy, uid: str) -> Int64s:
+    """Event time of each row, int64 ms. Raises Fatal naming the column if a row has none."""
+    if strategy.event_time is None:
+        assert fetch.timestamp_ms is not None, "the reader was opened with_timestamp"
+        return fetch.timestamp_ms
+    column = fetch.records.column(strategy.event_time)
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False).cast(pa.int64())
+    if column.null_count:
+        row = int(pc.index(pc.is_null(column), True).as_py())
+        split = fetch.splits[int(fetch.row_split[row])]
+        where = split if fetch.offset is None else f"{split} at offset {int(fetch.offset[row])}"
+        raise Fatal(
+            f"source {uid!r}: the event-time column {strategy.event_time!r} is null in a record of {where}: "
+            "make the field required (then such records are bad records), or fill it before"
+        )
+    return column.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+@dataclass(slots=True)
+class _Split:
+    """Progress of one split. `ended_at_ms`: since when (monotonic) it has been at its end."""
+
+    max_event_time_ms: int | None = None
+    ended_at_ms: float | None = None
+    is_idle: bool = False
+    is_finished: bool = False
+
+
+class SourceWatermarks:
+    """The watermark of one source subtask: the minimum over its splits. Never goes back.
+
+    A split without any record yet holds it at the minimum; a finished split does not count; a split
+    that has been at its end for `idle_after_ms` does not count until its next record.
+    """
+
+    def __init__(self, strategy: WatermarkStrategy) -> None:
+        self._strategy = strategy
+        self._splits: dict[str, _Split] = {}
+        self.current_ms = WATERMARK_MIN_MS
+
+    def add_split(self, split_id: str, max_event_time_ms: int | None, is_finished: bool) -> None:
+        """At restore with what `progress` said, or for a new split with None."""
+        self._splits[split_id] = _Split(max_event_time_ms, is_finished=is_finished)
+
+    def observe(self, fetch: Fetch, times: Int64s) -> None:
+        """Rows were read; called before they are sent on, watermarks after."""
+        for index, split_id in enumerate(fetch.splits):
+            rows = times[fetch.row_split == index] if len(fetch.splits) > 1 else times
+            if len(rows) == 0:
+                continue
+            split = self._splits[split_id]
+            highest = int(rows.max())
+            known = split.max_event_time_ms
+            split.max_event_time_ms = highest if known is None else max(known, highest)
+            split.ended_at_ms, split.is_idle = None, False
+
+    def at_end(self, split_ids: Iterable[str], now_ms: float) -> None:
+        """These splits have nothing more to read right now."""
+        for split_id in split_ids:
+            split = self._splits[split_id]
+            if split.ended_at_ms is None:
+                split.ended_at_ms = now_ms
+
+    def finish(self, split_ids: Iterable[str]) -> None:
+        """These bounded splits are read to their bound."""
+        for split_id in split_ids:
+            self._splits[split_id].is_finished = True
+
+    def advance(self, now_ms: float) -> bool:
+        """Take in what happened since. True if `current_ms` grew."""
+        idle_after_ms = self._strategy.idle_after_ms
+        if idle_after_ms is not None:
+            for split in self._splits.values():
+                if split.ended_at_ms is not None and now_ms - split.ended_at_ms >= idle_after_ms:
+                    split.is_idle = True
+        counted = [s for s in self._splits.values() if not s.is_idle and not s.is_finished]
+        if not counted:
+            return False
+        lowest_ms = min(self._watermark_of(split) for split in counted)
+        grew = lowest_ms > self.current_ms
+        self.current_ms = max(self.current_ms, lowest_ms)
+        return grew
+
+    @property
+    def is_idle(self) -> bool:
+        """Every split is idle or finished, and one at least is idle; or there is no split at all."""
+        states = self._splits.values()
+        return all(s.is_idle or s.is_finished for s in states) and not self.is_finished
+
+    @property
+    def is_finished(self) -> bool:
+        return bool(self._splits) and all(s.is_finished for s in self._splits.values())
+
+    def progress(self) -> Mapping[str, int | None]:
+        """The highest event time of each split, for the snapshot."""
+        return {split_id: split.max_event_time_ms for split_id, split in self._splits.items()}
+
+    def _watermark_of(self, split: _Split) -> int:
+        if split.max_event_time_ms is None:
+            return WATERMARK_MIN_MS
+        behind_ms = split.max_event_time_ms - self._strategy.out_of_orderness_ms - 1
+        return min(max(behind_ms, WATERMARK_MIN_MS), WATERMARK_MAX_MS - 1)

@@ -1,0 +1,73 @@
+"""Channel: a bounded queue of elements between two subtasks; full means backpressure.
+
+A channel has one sender and one receiver, keeps the order of its elements, and loses or doubles none
+while both live. When either dies the attempt is over, so a channel has no recovery of its own.
+
+The bound is in bytes and soft: a sender asks `has_room` before it starts on a batch, and what that one
+batch produces still fits in. Nobody ever blocks inside `send`, so one thread can serve every task of a
+slot without deadlock: a task whose outputs have no room is just not run.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+from onceflow.runtime.records import Element, Records
+
+CAPACITY_BYTES = 4 << 20
+"""Default bound of one channel. A batch of 10k rows of the main job is about 0.4 MB."""
+CONTROL_ELEMENT_BYTES = 64
+"""What a watermark or barrier counts for."""
+
+
+class OutputChannel(Protocol):
+    """The sender's end."""
+
+    @property
+    def has_room(self) -> bool:
+        """False: don't start work that sends here."""
+        ...
+
+    def send(self, element: Element) -> None: ...
+
+
+class InputChannel(Protocol):
+    """The receiver's end."""
+
+    def receive(self) -> Element | None:
+        """The next element, or None if there is none now."""
+        ...
+
+
+def size_of(element: Element) -> int:
+    """Bytes that count against a channel's bound."""
+    return element.nbytes if isinstance(element, Records) else CONTROL_ELEMENT_BYTES
+
+
+class LocalChannel:
+    """Both ends in one process and one thread: elements are handed over by reference."""
+
+    def __init__(self, capacity_bytes: int = CAPACITY_BYTES) -> None:
+        self._elements: deque[tuple[Element, int]] = deque()
+        self._capacity_bytes = capacity_bytes
+        self._queued_bytes = 0
+
+    @property
+    def has_room(self) -> bool:
+        return self._queued_bytes < self._capacity_bytes
+
+    def send(self, element: Element) -> None:
+        size = size_of(element)
+        self._elements.append((element, size))
+        self._queued_bytes += size
+
+    def receive(self) -> Element | None:
+        if not self._elements:
+            return None
+        element, size = self._elements.popleft()
+        self._queued_bytes -= size
+        return element
+
+    def __repr__(self) -> str:
+        return f"LocalChannel({len(self._elements)} elements, {self._queued_bytes} bytes)"

@@ -1,0 +1,113 @@
+"""InputGate: merges channels, blocks aligned ones, forwards the lowest watermark.
+
+Round robin over the channels, an element at a time. Records pass at once. Watermarks are merged: the
+gate's is the minimum over the channels that are neither idle nor ended, and never goes back. Barriers
+are merged by `checkpoint/alignment.py`, which says which channels to leave unread until the rest have
+delivered theirs. (Carbone et al., "Lightweight Asynchronous Snapshots", 2015.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onceflow.runtime.checkpoint.alignment import Alignment
+from onceflow.runtime.exchange.channel import InputChannel
+from onceflow.runtime.records import (
+    WATERMARK_MAX_MS,
+    WATERMARK_MIN_MS,
+    Barrier,
+    Element,
+    EndOfInput,
+    Idle,
+    Records,
+    Watermark,
+)
+
+
+class InputGate:
+    """The input of a task that is no source. One thread calls it."""
+
+    def __init__(self, channels: Sequence[InputChannel], alignment: Alignment) -> None:
+        assert channels, "a gate has at least one channel"
+        self._channels = channels
+        self._alignment = alignment
+        self._watermarks = ChannelWatermarks(len(channels))
+        self._next_channel = 0
+
+    def receive(self) -> Element | None:
+        """The next element for the chain, or None if no unblocked channel has one now.
+
+        A Watermark or Idle only if the gate's own changed; a Barrier when the task shall snapshot;
+        EndOfInput when every channel has ended.
+        """
+        for _ in range(len(self._channels)):
+            channel = self._next_channel
+            self._next_channel = (channel + 1) % len(self._channels)
+            if channel in self._alignment.blocked:
+                continue
+            while (element := self._channels[channel].receive()) is not None:
+                merged = self._merge(channel, element)
+                if merged is not None:
+                    return merged
+                if channel in self._alignment.blocked:
+                    break
+        return None
+
+    def abort(self, checkpoint_id: int) -> None:
+        """The checkpoint will not be: stop waiting for its barriers."""
+        self._alignment.abort(checkpoint_id)
+
+    def _merge(self, channel: int, element: Element) -> Element | None:
+        match element:
+            case Records():
+                return element
+            case Watermark(time_ms):
+                return self._watermarks.advance(channel, time_ms)
+            case Idle():
+                return self._watermarks.set_idle(channel)
+            case EndOfInput():
+                return self._watermarks.end(channel)
+            case Barrier():
+                return self._alignment.on_barrier(channel, element).snapshot
+
+
+class ChannelWatermarks:
+    """The minimum over channels; pure.
+
+    `end` counts as the end of event time: what the others still hold back decides.
+    """
+
+    def __init__(self, channels: int) -> None:
+        self._time_ms = [WATERMARK_MIN_MS] * channels
+        self._is_idle = [False] * channels
+        self._has_ended = [False] * channels
+        self._current_ms = WATERMARK_MIN_MS
+        self._said_idle = False
+
+    def advance(self, channel: int, time_ms: int) -> Watermark | None:
+        """A channel's watermark; also ends its idleness."""
+        self._time_ms[channel] = max(self._time_ms[channel], time_ms)
+        self._is_idle[channel] = False
+        return self._lowest()
+
+    def set_idle(self, channel: int) -> Watermark | Idle | None:
+        self._is_idle[channel] = True
+        if all(idle or ended for idle, ended in zip(self._is_idle, self._has_ended, strict=True)):
+            already, self._said_idle = self._said_idle, True
+            return None if already else Idle()
+        return self._lowest()
+
+    def end(self, channel: int) -> Watermark | EndOfInput | None:
+        self._has_ended[channel] = True
+        self._is_idle[channel] = False
+        self._time_ms[channel] = WATERMARK_MAX_MS
+        return EndOfInput() if all(self._has_ended) else self._lowest()
+
+    def _lowest(self) -> Watermark | None:
+        active = [t for t, idle in zip(self._time_ms, self._is_idle, strict=True) if not idle]
+        lowest_ms = min(active) if active else self._current_ms
+        was_idle, self._said_idle = self._said_idle, False
+        if lowest_ms <= self._current_ms and not was_idle:
+            return None
+        self._current_ms = max(self._current_ms, lowest_ms)
+        return Watermark(self._current_ms)

@@ -1,0 +1,88 @@
+"""RecordWriter: the sending side of an edge; says which subtask gets which records.
+
+Watermarks, barriers and ends go to every channel; records to the owner of their key, to the subtask of
+the same number, or to each subtask in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from onceflow.runtime.exchange.channel import OutputChannel
+from onceflow.runtime.exchange.key_groups import Partitioner
+from onceflow.runtime.records import Element, Records
+
+
+class RecordWriter(Protocol):
+    """One edge as an upstream task sees it."""
+
+    @property
+    def has_room(self) -> bool:
+        """Every channel has: a task works only if all that it may produce can go out."""
+        ...
+
+    def emit(self, records: Records) -> None: ...
+
+    def broadcast(self, element: Element) -> None:
+        """A control element, to all downstream subtasks."""
+        ...
+
+
+class ForwardWriter:
+    """Subtask i to subtask i."""
+
+    def __init__(self, channel: OutputChannel) -> None:
+        self._channel = channel
+
+    @property
+    def has_room(self) -> bool:
+        return self._channel.has_room
+
+    def emit(self, records: Records) -> None:
+        self._channel.send(records)
+
+    def broadcast(self, element: Element) -> None:
+        self._channel.send(element)
+
+
+class RebalanceWriter:
+    """Batch by batch to each subtask in turn."""
+
+    def __init__(self, channels: Sequence[OutputChannel], first: int) -> None:
+        self._channels = channels
+        self._next = first % len(channels)
+
+    @property
+    def has_room(self) -> bool:
+        return all(channel.has_room for channel in self._channels)
+
+    def emit(self, records: Records) -> None:
+        self._channels[self._next].send(records)
+        self._next = (self._next + 1) % len(self._channels)
+
+    def broadcast(self, element: Element) -> None:
+        for channel in self._channels:
+            channel.send(element)
+
+
+class KeyedWriter:
+    """Each record to the subtask that owns its key group."""
+
+    def __init__(
+        self, channels: Sequence[OutputChannel], columns: tuple[str, ...], max_parallelism: int
+    ) -> None:
+        self._channels = channels
+        self._partitioner = Partitioner(columns, max_parallelism, len(channels))
+
+    @property
+    def has_room(self) -> bool:
+        return all(channel.has_room for channel in self._channels)
+
+    def emit(self, records: Records) -> None:
+        for subtask, part in self._partitioner.split(records):
+            self._channels[subtask].send(part)
+
+    def broadcast(self, element: Element) -> None:
+        for channel in self._channels:
+            channel.send(element)

@@ -1,0 +1,257 @@
+"""Slot: subtask i of every chain, run by one thread; reports to the driver.
+
+`step` does a little of everything that is there to do, downstream tasks first (what is in flight goes
+out before more is read), and never waits. Writing snapshots and committing go on in the background.
+
+The order of a checkpoint in a slot, and what a crash leaves in each gap:
+
+1. Trigger: the barrier is queued at the sources. Crash: nothing has happened.
+2. Each task snapshots as the barrier reaches it; each snapshot is written at once. Crash: files of a
+   dead attempt, swept later.
+3. All tasks' snapshots are durable: Acked. Crash: as 2, unless the manifest was persisted meanwhile;
+   then the next attempt restores from it.
+4. Commit: the manifest is durable; the sinks make their output visible. Crash: the next attempt's
+   `recover` commits from the manifest.
+5. Known to be visible: Committed. Crash: `recover` finds it done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Protocol
+
+from onceflow.runtime.background import Background
+from onceflow.runtime.checkpoint.manifest import SlotSnapshot, StateHandle
+from onceflow.runtime.clock import Clock
+from onceflow.runtime.contracts import Committable, SplitProgress
+from onceflow.runtime.control.messages import (
+    Abort,
+    Acked,
+    AddSplits,
+    Assignment,
+    Commit,
+    Committed,
+    Declined,
+    Drained,
+    Message,
+    Progress,
+    Running,
+    Shutdown,
+    ToSlot,
+    Trigger,
+)
+from onceflow.runtime.errors import CorruptCheckpointError, Indeterminate, Retryable
+from onceflow.runtime.operators.operator import OperatorState
+from onceflow.runtime.records import Barrier
+from onceflow.runtime.slot_tasks import SlotTasks
+from onceflow.runtime.task import TaskSnapshot
+
+STEPS_PER_TASK = 32
+"""How many elements a downstream task may take before its sources are looked at again."""
+
+
+class SlotControl(Protocol):
+    """The slot's end of the control connection."""
+
+    def poll(self) -> ToSlot | None: ...
+
+    def send(self, message: Message) -> None: ...
+
+
+@dataclass(slots=True)
+class _PendingSnapshot:
+    """A checkpoint whose snapshots this slot is taking and writing."""
+
+    unwritten: set[int]
+    """Numbers of the tasks whose snapshot is not durable yet."""
+    splits: dict[str, Sequence[SplitProgress]] = field(default_factory=dict)
+    states: list[StateHandle] = field(default_factory=list)
+    committables: list[Committable] = field(default_factory=list)
+    first_ms: float = 0.0
+    last_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A task's snapshot once it is durable; or why it is not."""
+
+    states: Sequence[StateHandle] = ()
+    committables: Sequence[Committable] = ()
+    failure: str | None = None
+
+
+class Slot:
+    """One slot of one attempt. All methods but `waiting_for` are called by the slot's thread."""
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        control: SlotControl,
+        background: Background,
+        clock: Clock,
+        write_state: Callable[[int, str, OperatorState], StateHandle],
+    ) -> None:
+        """`write_state(checkpoint_id, uid, state)` makes an operator's state durable, on any thread."""
+        self._assignment = assignment
+        self._control = control
+        self._background = background
+        self._clock = clock
+        self._write_state = write_state
+        self._pending: dict[int, _PendingSnapshot] = {}
+        self._splits_of: dict[int, Mapping[str, Sequence[SplitProgress]]] = {}
+        self._waiting: dict[str, tuple[float, str]] = {}
+        self._first_record_ms: int | None = None
+        self._said_drained = False
+        self._slot_tasks: SlotTasks | None = None
+        self.shutdown_reason: str | None = None
+        """Set once the driver has ended the attempt: stop stepping."""
+
+    def start(self, slot_tasks: SlotTasks) -> None:
+        """Tasks are built and wired: recover the sinks in the background, and say that we run."""
+        self._slot_tasks = slot_tasks
+        for uid, writer in slot_tasks.writers.items():
+            committables = self._assignment.committables.get(uid, ())
+
+            def recover(
+                recover: Callable[[Sequence[Committable]], None] = writer.recover,
+                committables: Sequence[Committable] = committables,
+            ) -> None:
+                recover(committables)
+
+            self._background.commit(recover, lambda _: None)
+        self._control.send(Running(attempt=self._assignment.attempt))
+
+    def step(self) -> bool:
+        """Do what there is to do. False: nothing, so the caller may wait a little. Raises whatever a
+        task, a background job or a command raised: then the attempt is over."""
+        did_something = self._take_commands()
+        did_something = self._background.deliver() or did_something
+        if self.shutdown_reason is not None:
+            return False
+        tasks = self._tasks.tasks
+        for task in reversed(tasks):
+            for _ in range(STEPS_PER_TASK):
+                if not task.step():
+                    break
+                did_something = True
+        if self._first_record_ms is None and any(task.counters.records_in for task in tasks):
+            self._first_record_ms = self._clock.now_ms()
+            self._control.send(self.progress())
+        if not self._said_drained and all(task.is_drained for task in tasks):
+            self._said_drained = True
+            self._control.send(self.progress())
+            self._control.send(Drained(attempt=self._assignment.attempt))
+        return did_something
+
+    def on_snapshot(self, number: int, snapshot: TaskSnapshot) -> None:
+        """A task has reached a barrier: write its snapshot in the background."""
+        checkpoint_id = snapshot.barrier.checkpoint_id
+        now_ms = self._clock.monotonic_ms()
+        pending = self._pending.setdefault(
+            checkpoint_id, _PendingSnapshot(set(range(len(self._tasks.tasks))), first_ms=now_ms)
+        )
+        pending.splits.update(snapshot.splits)
+        pending.last_ms = now_ms
+
+        def write() -> _Written:
+            try:
+                states = [self._write_state(checkpoint_id, uid, s) for uid, s in snapshot.states.items()]
+                return _Written(states, [p.stage() for p in snapshot.pre_commits.values()])
+            except (OSError, Retryable, Indeterminate, CorruptCheckpointError) as error:
+                return _Written(failure=f"slot {self._assignment.slot} can't write its snapshot: {error}")
+
+        self._background.write(write, lambda written: self._on_written(checkpoint_id, number, written))
+
+    def waiting_for(self, uid: str, reason: str) -> None:
+        """A connector waits for something outside. From any thread; shown for a few seconds."""
+        self._waiting[uid] = (self._clock.monotonic_ms(), reason)
+
+    def progress(self) -> Progress:
+        """The counters as they are; may be called from another thread for a sign of life."""
+        now_ms = self._clock.monotonic_ms()
+        waiting = [
+            reason for at_ms, reason in list(self._waiting.values()) if reason and now_ms - at_ms < 3_000
+        ]
+        tasks = self._tasks
+        return Progress(
+            attempt=self._assignment.attempt,
+            tasks={head: asdict(task.counters) for head, task in zip(tasks.heads, tasks.tasks, strict=True)},
+            waiting=waiting,
+            first_record_ms=self._first_record_ms,
+        )
+
+    @property
+    def _tasks(self) -> SlotTasks:
+        assert self._slot_tasks is not None, "start comes first"
+        return self._slot_tasks
+
+    def _take_commands(self) -> bool:
+        took = False
+        while self.shutdown_reason is None and (command := self._control.poll()) is not None:
+            self._obey(command)
+            took = True
+        return took
+
+    def _obey(self, command: ToSlot) -> None:
+        match command:
+            case Trigger(checkpoint_id=checkpoint_id, is_last=is_last):
+                for source in self._tasks.sources.values():
+                    source.trigger(Barrier(checkpoint_id, is_last))
+            case Commit(checkpoint_id=checkpoint_id):
+                self._commit(checkpoint_id)
+            case Abort(checkpoint_id=checkpoint_id):
+                self._pending.pop(checkpoint_id, None)
+                self._splits_of.pop(checkpoint_id, None)
+                for task in self._tasks.tasks:
+                    task.abort_checkpoint(checkpoint_id)
+            case AddSplits(uid=uid, splits=splits):
+                self._tasks.sources[uid].add_splits(splits)
+            case Shutdown(reason=reason):
+                self.shutdown_reason = reason
+            case Assignment():
+                raise AssertionError("a slot is assigned once")
+
+    def _on_written(self, checkpoint_id: int, number: int, written: _Written) -> None:
+        pending = self._pending.get(checkpoint_id)
+        if pending is None:
+            return  # aborted meanwhile; the files are swept
+        if written.failure is not None:
+            del self._pending[checkpoint_id]
+            self._control.send(
+                Declined(
+                    attempt=self._assignment.attempt, checkpoint_id=checkpoint_id, reason=written.failure
+                )
+            )
+            return
+        pending.states += written.states
+        pending.committables += written.committables
+        pending.unwritten.discard(number)
+        if pending.unwritten:
+            return
+        del self._pending[checkpoint_id]
+        self._splits_of[checkpoint_id] = pending.splits
+        snapshot = SlotSnapshot(
+            states=pending.states,
+            splits=pending.splits,
+            committables=pending.committables,
+            alignment_ms=round(pending.last_ms - pending.first_ms),
+            write_ms=round(self._clock.monotonic_ms() - pending.last_ms),
+        )
+        self._control.send(
+            Acked(attempt=self._assignment.attempt, checkpoint_id=checkpoint_id, snapshot=snapshot)
+        )
+
+    def _commit(self, checkpoint_id: int) -> None:
+        writers = list(self._tasks.writers.values())
+
+        def commit() -> None:
+            for writer in writers:
+                writer.commit(checkpoint_id)
+
+        def done(_: None) -> None:
+            self._control.send(Committed(attempt=self._assignment.attempt, checkpoint_id=checkpoint_id))
+            for uid, splits in self._splits_of.pop(checkpoint_id, {}).items():
+                self._tasks.sources[uid].publish_offsets([p.split for p in splits])
+
+        self._background.commit(commit, done)

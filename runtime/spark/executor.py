@@ -1,0 +1,35 @@
+"""What runs in an executor: one slot in each task of the barrier stage."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from pyspark import BarrierTaskContext
+
+from onceflow import __version__
+from onceflow.runtime.errors import Fatal
+from onceflow.runtime.slot_process import SlotLaunch, run_slot
+
+
+class SlotFunction:
+    """The function that Spark ships to each task: picklable, and what it holds is the whole job."""
+
+    def __init__(self, launch: SlotLaunch) -> None:
+        self._launch = launch
+        self._version = __version__
+
+    def __call__(self, rows: Iterator[Any]) -> Iterator[Any]:
+        """Run one slot until the driver ends the attempt. Yields nothing."""
+        if self._version != __version__:
+            raise Fatal(
+                f"the driver runs onceflow {self._version}, this executor {__version__}: "
+                "install the same version on both"
+            )
+        context = BarrierTaskContext.get()
+        partition = context.partitionId()
+        host = context.getTaskInfos()[partition].address.rsplit(":", 1)[0]
+        run_slot(self._launch, partition, host, partial(os._exit, 1))
+        return iter(())
