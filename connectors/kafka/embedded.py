@@ -1,0 +1,350 @@
+"""A real single-node Kafka on loopback, for demos and tests: format, start, stop, kill, freeze.
+
+    with EmbeddedKafka(Path("data")) as kafka:
+        kafka.create_topic("input", partitions=4)
+        ...  # kafka.bootstrap_servers
+
+The data folder holds everything: Kafka's logs, server.properties, broker.json (who runs it) and
+broker.log. It may be started again on the same data after any end, kill -9 included.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+import psutil
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from onceflow.connectors.kafka.embedded_jars import PINNED_VERSION, JarCache
+from onceflow.connectors.kafka.embedded_settings import HOST, LOG4J2, Ports, server_properties
+from onceflow.connectors.kafka.ports import free_port, is_free, port_owner
+from onceflow.runtime.errors import OnceflowError
+from onceflow.runtime.java import Java, find_java
+
+_READY_TIMEOUT_S = 60.0
+_STOP_TIMEOUT_S = 30.0
+_SPACE_NEEDED_BYTES = 256 * 1024 * 1024
+
+
+class BrokerError(OnceflowError):
+    """The embedded broker can't be started or reached: says why and what to do."""
+
+
+class BrokerProcess(msgspec.Struct, frozen=True):
+    """broker.json: the process that runs on a data folder. `started_at` tells a reused pid apart."""
+
+    pid: int
+    started_at: float
+    version: str
+    controller_port: int
+    listeners: dict[str, int]
+
+    def process(self) -> psutil.Process | None:
+        """The live process, or None if it has ended (a zombie has)."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(self.pid)
+            is_same = abs(process.create_time() - self.started_at) < 2.0
+            if is_same and process.status() != psutil.STATUS_ZOMBIE:
+                return process
+        return None
+
+
+def running_broker(data_dir: Path) -> BrokerProcess | None:
+    """Who runs on this data folder now, started by whatever process; None if nobody does."""
+    try:
+        found = msgspec.json.decode((data_dir / "broker.json").read_bytes(), type=BrokerProcess)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+    return found if found.process() is not None else None
+
+
+class EmbeddedKafka:
+    """One broker on one data folder. Not thread-safe; the process outlives this object unless stopped.
+
+    `port` None: free ones are chosen at the first start and kept for the next. `version`: one of the
+    pinned ones. `properties`: Kafka's own settings, over ours. `extra_listeners`: further listeners
+    beside PLAINTEXT, name to security protocol ({"SASL_SSL": "SASL_SSL"}); `address(name)` tells
+    where each listens. `format_arguments` go to kafka-storage format (--add-scram ...).
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        port: int | None = None,
+        version: str = PINNED_VERSION,
+        properties: Mapping[str, str] | None = None,
+        log_file: Path | None = None,
+        *,
+        extra_listeners: Mapping[str, str] | None = None,
+        format_arguments: tuple[str, ...] = (),
+        jar_cache: JarCache | None = None,
+    ) -> None:
+        self.data_dir = data_dir.absolute()
+        self.version = version
+        self.log_file = log_file or self.data_dir / "broker.log"
+        self._properties = dict(properties or {})
+        self._protocols = {"PLAINTEXT": "PLAINTEXT", **(extra_listeners or {})}
+        self._format_arguments = format_arguments
+        self._jar_cache = jar_cache or JarCache()
+        self._wanted_port = port
+        self._ports: Ports | None = None
+        self._process: psutil.Popen | None = None
+        self._archive: tuple[Path, Path] | None = None
+
+    # --- Where it is ---
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Of the PLAINTEXT listener. Known after the first start; the same after a restart."""
+        return self.address("PLAINTEXT")
+
+    def address(self, listener: str) -> str:
+        if self._ports is None:
+            raise BrokerError(f"the broker on {self.data_dir} has not been started yet: call start()")
+        return f"{HOST}:{self._ports.listeners[listener]}"
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise BrokerError(f"the broker on {self.data_dir} is not running: call start()")
+        return int(self._process.pid)
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    # --- Its life ---
+
+    def start(self) -> Self:
+        """Start and wait until it answers a real request; formats the folder the first time.
+
+        BrokerError with the reason if it can't: a port or the folder in use, a full disk, a Kafka
+        that ends. Nothing is left running then.
+        """
+        if self.is_running:
+            raise BrokerError(f"the broker on {self.data_dir} is already running (process {self.pid})")
+        java = find_java()
+        class_path = os.pathsep.join(map(str, self._jar_cache.jars(self.version, java)))
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        require_unused(self.data_dir)
+        require_space(self.data_dir, _SPACE_NEEDED_BYTES)
+        ports = self._choose_ports()
+        self._write_settings(ports)
+        if not (self._log_dir / "meta.properties").exists():
+            self._format(java, class_path)
+        self._launch(java, class_path, ports)
+        try:
+            self._wait_ready()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """End it cleanly (SIGTERM); kills it if it takes longer than 30 s. No-op if not running."""
+        if self._process is not None and self.is_running:
+            self._process.send_signal(signal.SIGCONT)
+            self._process.terminate()
+            try:
+                self._process.wait(_STOP_TIMEOUT_S)
+            except psutil.TimeoutExpired:
+                self._process.kill()
+            self._keep_archive()
+        self._forget()
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would end it. No-op if not running."""
+        if self._process is not None and self.is_running:
+            self._process.kill()
+        self._forget()
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open and nothing answers, which is worse than a dead broker."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def __enter__(self) -> Self:
+        return self if self.is_running else self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # --- Topics ---
+
+    def create_topic(self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
+        """Create the topic and wait until its partitions have leaders; returns its name."""
+        admin = _quiet_admin(self.bootstrap_servers)
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+        admin.create_topics([new])[topic].result(30)
+        for _ in _attempts(30.0):
+            found = admin.list_topics(topic, timeout=10).topics[topic].partitions
+            if len(found) == partitions and all(p.leader >= 0 for p in found.values()):
+                return topic
+        raise BrokerError(f"the partitions of {topic} got no leader within 30 s: see {self.log_file}")
+
+    # --- How it is done ---
+
+    @property
+    def _log_dir(self) -> Path:
+        return self.data_dir / "logs"
+
+    def _choose_ports(self) -> Ports:
+        """The ports of the last start, if they are known; a taken one is an error that names its owner."""
+        known = self._ports
+        if known is None:
+            plaintext = self._wanted_port or free_port()
+            others = {name: free_port() for name in self._protocols if name != "PLAINTEXT"}
+            known = Ports(free_port(), {"PLAINTEXT": plaintext, **others})
+        for port in known.all():
+            if not is_free(port):
+                raise BrokerError(
+                    f"port {port} is in use{port_owner(port)}: stop that process, or choose another port"
+                )
+        self._ports = known
+        return known
+
+    def _write_settings(self, ports: Ports) -> None:
+        text = server_properties(self._log_dir, ports, self._protocols, self._properties)
+        settings = self.data_dir / "server.properties"
+        settings.touch(mode=0o600)  # it may hold passwords of the listeners
+        settings.write_text(text, encoding="utf-8")
+        (self.data_dir / "log4j2.properties").write_text(LOG4J2, encoding="utf-8")
+
+    def _java_command(self, java: Java, class_path: str) -> list[str]:
+        # C1 alone and the serial collector start faster and leave the cores to the job under test.
+        flags = ["-Xms128m", "-Xmx1g", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
+        flags += [f"-Dlog4j2.configurationFile={self.data_dir / 'log4j2.properties'}"]
+        return [str(java.executable), *flags, "-cp", class_path]
+
+    def _format(self, java: Java, class_path: str) -> None:
+        shutil.rmtree(self._log_dir, ignore_errors=True)  # a format that was cut short
+        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        command = [*self._java_command(java, class_path), "kafka.tools.StorageTool", "format"]
+        command += ["-t", cluster_id, "-c", str(self.data_dir / "server.properties"), *self._format_arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            shutil.rmtree(self._log_dir, ignore_errors=True)
+            raise BrokerError(f"the data folder {self.data_dir} can't be formatted: {_reason(done.stdout)}")
+
+    def _launch(self, java: Java, class_path: str, ports: Ports) -> None:
+        command = self._java_command(java, class_path)
+        command[1:1] = self._archive_flags(java)
+        command += ["kafka.Kafka", str(self.data_dir / "server.properties")]
+        self.log_file.parent.mkdir(parents=True, exist_ok=True)
+        self._log_start = self.log_file.stat().st_size if self.log_file.exists() else 0
+        with self.log_file.open("ab") as log:
+            self._process = psutil.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        who = BrokerProcess(
+            pid=self._process.pid,
+            started_at=self._process.create_time(),
+            version=self.version,
+            controller_port=ports.controller,
+            listeners=dict(ports.listeners),
+        )
+        (self.data_dir / "broker.json").write_bytes(msgspec.json.encode(who))
+
+    def _archive_flags(self, java: Java) -> list[str]:
+        """Classes ready to map: written when a broker first ends cleanly, it cuts a start from 2 s to 1."""
+        archive = self._jar_cache.folder / f"classes-{self.version}-java-{java.version}.jsa"
+        if archive.exists():
+            self._archive = None
+            return [f"-XX:SharedArchiveFile={archive}"]
+        part = archive.with_suffix(f".{uuid.uuid4().hex}.part")
+        self._archive = (part, archive)
+        return [f"-XX:ArchiveClassesAtExit={part}"]
+
+    def _keep_archive(self) -> None:
+        if self._archive is not None and self._archive[0].exists():
+            os.replace(*self._archive)
+
+    def _wait_ready(self) -> None:
+        for _ in _attempts(_READY_TIMEOUT_S):
+            if not self.is_running:
+                raise BrokerError(f"Kafka ended while starting: {self._log_reason()} (see {self.log_file})")
+            assert self._ports is not None
+            if not is_free(self._ports.listeners["PLAINTEXT"]) and _answers(self.bootstrap_servers):
+                return
+        raise BrokerError(f"Kafka did not answer within {_READY_TIMEOUT_S:.0f} s: see {self.log_file}")
+
+    def _log_reason(self) -> str:
+        with self.log_file.open("rb") as log:
+            log.seek(self._log_start)
+            return _reason(log.read().decode("utf-8", "replace"))
+
+    def _forget(self) -> None:
+        if self._process is not None:
+            self._process.wait(_STOP_TIMEOUT_S)
+            self._process = None
+            (self.data_dir / "broker.json").unlink(missing_ok=True)
+
+
+def require_unused(data_dir: Path) -> None:
+    """BrokerError if a live broker runs on the folder; what a dead one left behind is removed."""
+    running = running_broker(data_dir)
+    if running is not None:
+        raise BrokerError(
+            f"a broker already runs on {data_dir} (process {running.pid}, port "
+            f"{running.listeners['PLAINTEXT']}): use it, or stop it with 'onceflow broker stop --data {data_dir}'"
+        )
+    (data_dir / "broker.json").unlink(missing_ok=True)
+
+
+def require_space(data_dir: Path, needed_bytes: int) -> None:
+    free_bytes = shutil.disk_usage(data_dir).free
+    if free_bytes < needed_bytes:
+        raise BrokerError(
+            f"the disk of {data_dir} is full: {free_bytes // 2**20} MiB are free and the broker needs "
+            f"{needed_bytes // 2**20} MiB: free some, or choose another folder"
+        )
+
+
+def _answers(bootstrap_servers: str) -> bool:
+    """Whether the broker serves: registered and unfenced, and every partition has its leader back."""
+    try:
+        metadata = _quiet_admin(bootstrap_servers).list_topics(timeout=2)
+    except KafkaException:
+        return False
+    leaders = [p.leader for topic in metadata.topics.values() for p in topic.partitions.values()]
+    return bool(metadata.brokers) and all(leader >= 0 for leader in leaders)
+
+
+def _quiet_admin(bootstrap_servers: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0, "error_cb": lambda _: None})
+
+
+def _attempts(timeout_s: float) -> Iterator[None]:
+    """One turn each 20 ms until the deadline."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        yield
+        time.sleep(0.02)
+
+
+def _reason(log: str) -> str:
+    """The first line of Kafka's log that tells why it gave up, with what we know to say about it."""
+    if "No space left on device" in log:
+        return "the disk is full (No space left on device): free some, or choose another folder"
+    if "Failed to acquire lock on file" in log:
+        return "another Kafka, not started by onceflow, holds the lock of the data folder: stop it"
+    lines = [line.strip() for line in log.splitlines()]
+    telling = [line for line in lines if "Exception" in line or "ERROR" in line or "Error" in line]
+    return (telling or lines or ["it said nothing"])[0][:300]
