@@ -10,7 +10,6 @@ broker.log. It may be started again on the same data after any end, kill -9 incl
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
@@ -23,52 +22,25 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import msgspec
 import psutil
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from onceflow.connectors.kafka.embedded_jars import PINNED_VERSION, JarCache
+from onceflow.connectors.kafka.embedded_process import (
+    BrokerError,
+    BrokerProcess,
+    end_process,
+    log_reason,
+    require_space,
+    require_unused,
+)
 from onceflow.connectors.kafka.embedded_settings import HOST, LOG4J2, Ports, server_properties
 from onceflow.connectors.kafka.ports import free_port, is_free, port_owner
-from onceflow.runtime.errors import OnceflowError
 from onceflow.runtime.java import Java, find_java
 
 _READY_TIMEOUT_S = 60.0
-_STOP_TIMEOUT_S = 30.0
 _SPACE_NEEDED_BYTES = 256 * 1024 * 1024
-
-
-class BrokerError(OnceflowError):
-    """The embedded broker can't be started or reached: says why and what to do."""
-
-
-class BrokerProcess(msgspec.Struct, frozen=True):
-    """broker.json: the process that runs on a data folder. `started_at` tells a reused pid apart."""
-
-    pid: int
-    started_at: float
-    version: str
-    controller_port: int
-    listeners: dict[str, int]
-
-    def process(self) -> psutil.Process | None:
-        """The live process, or None if it has ended (a zombie has)."""
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process = psutil.Process(self.pid)
-            is_same = abs(process.create_time() - self.started_at) < 2.0
-            if is_same and process.status() != psutil.STATUS_ZOMBIE:
-                return process
-        return None
-
-
-def running_broker(data_dir: Path) -> BrokerProcess | None:
-    """Who runs on this data folder now, started by whatever process; None if nobody does."""
-    try:
-        found = msgspec.json.decode((data_dir / "broker.json").read_bytes(), type=BrokerProcess)
-    except (FileNotFoundError, msgspec.DecodeError):
-        return None
-    return found if found.process() is not None else None
 
 
 class EmbeddedKafka:
@@ -145,8 +117,8 @@ class EmbeddedKafka:
         self._write_settings(ports)
         if not (self._log_dir / "meta.properties").exists():
             self._format(java, class_path)
-        self._launch(java, class_path, ports)
         try:
+            self._launch(java, class_path, ports)
             self._wait_ready()
         except BaseException:
             self.kill()
@@ -156,12 +128,7 @@ class EmbeddedKafka:
     def stop(self) -> None:
         """End it cleanly (SIGTERM); kills it if it takes longer than 30 s. No-op if not running."""
         if self._process is not None and self.is_running:
-            self._process.send_signal(signal.SIGCONT)
-            self._process.terminate()
-            try:
-                self._process.wait(_STOP_TIMEOUT_S)
-            except psutil.TimeoutExpired:
-                self._process.kill()
+            end_process(self._process)
             self._keep_archive()
         self._forget()
 
@@ -241,7 +208,9 @@ class EmbeddedKafka:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             shutil.rmtree(self._log_dir, ignore_errors=True)
-            raise BrokerError(f"the data folder {self.data_dir} can't be formatted: {_reason(done.stdout)}")
+            raise BrokerError(
+                f"the data folder {self.data_dir} can't be formatted: {log_reason(done.stdout)}"
+            )
 
     def _launch(self, java: Java, class_path: str, ports: Ports) -> None:
         command = self._java_command(java, class_path)
@@ -253,14 +222,8 @@ class EmbeddedKafka:
             self._process = psutil.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
-        who = BrokerProcess(
-            pid=self._process.pid,
-            started_at=self._process.create_time(),
-            version=self.version,
-            controller_port=ports.controller,
-            listeners=dict(ports.listeners),
-        )
-        (self.data_dir / "broker.json").write_bytes(msgspec.json.encode(who))
+        started_at = self._process.create_time()
+        BrokerProcess(self._process.pid, started_at, self.version, dict(ports.listeners)).save(self.data_dir)
 
     def _archive_flags(self, java: Java) -> list[str]:
         """Classes ready to map: written when a broker first ends cleanly, it cuts a start from 2 s to 1."""
@@ -279,42 +242,24 @@ class EmbeddedKafka:
     def _wait_ready(self) -> None:
         for _ in _attempts(_READY_TIMEOUT_S):
             if not self.is_running:
-                raise BrokerError(f"Kafka ended while starting: {self._log_reason()} (see {self.log_file})")
+                raise BrokerError(
+                    f"Kafka ended while starting: {self._startup_reason()} (see {self.log_file})"
+                )
             assert self._ports is not None
             if not is_free(self._ports.listeners["PLAINTEXT"]) and _answers(self.bootstrap_servers):
                 return
         raise BrokerError(f"Kafka did not answer within {_READY_TIMEOUT_S:.0f} s: see {self.log_file}")
 
-    def _log_reason(self) -> str:
+    def _startup_reason(self) -> str:
         with self.log_file.open("rb") as log:
             log.seek(self._log_start)
-            return _reason(log.read().decode("utf-8", "replace"))
+            return log_reason(log.read().decode("utf-8", "replace"))
 
     def _forget(self) -> None:
         if self._process is not None:
-            self._process.wait(_STOP_TIMEOUT_S)
+            self._process.wait()
             self._process = None
             (self.data_dir / "broker.json").unlink(missing_ok=True)
-
-
-def require_unused(data_dir: Path) -> None:
-    """BrokerError if a live broker runs on the folder; what a dead one left behind is removed."""
-    running = running_broker(data_dir)
-    if running is not None:
-        raise BrokerError(
-            f"a broker already runs on {data_dir} (process {running.pid}, port "
-            f"{running.listeners['PLAINTEXT']}): use it, or stop it with 'onceflow broker stop --data {data_dir}'"
-        )
-    (data_dir / "broker.json").unlink(missing_ok=True)
-
-
-def require_space(data_dir: Path, needed_bytes: int) -> None:
-    free_bytes = shutil.disk_usage(data_dir).free
-    if free_bytes < needed_bytes:
-        raise BrokerError(
-            f"the disk of {data_dir} is full: {free_bytes // 2**20} MiB are free and the broker needs "
-            f"{needed_bytes // 2**20} MiB: free some, or choose another folder"
-        )
 
 
 def _answers(bootstrap_servers: str) -> bool:
@@ -337,14 +282,3 @@ def _attempts(timeout_s: float) -> Iterator[None]:
     while time.monotonic() < deadline:
         yield
         time.sleep(0.02)
-
-
-def _reason(log: str) -> str:
-    """The first line of Kafka's log that tells why it gave up, with what we know to say about it."""
-    if "No space left on device" in log:
-        return "the disk is full (No space left on device): free some, or choose another folder"
-    if "Failed to acquire lock on file" in log:
-        return "another Kafka, not started by onceflow, holds the lock of the data folder: stop it"
-    lines = [line.strip() for line in log.splitlines()]
-    telling = [line for line in lines if "Exception" in line or "ERROR" in line or "Error" in line]
-    return (telling or lines or ["it said nothing"])[0][:300]

@@ -78,8 +78,8 @@ class JarCache:
             damaged = _first_damaged(pins, downloaded)
             if damaged is not None:
                 raise FetchError(
-                    f"{damaged} from {self.maven_mirror} is not the pinned file (it is missing or its SHA-256 "
-                    "differs): nothing was kept; try again, or name another mirror in ONCEFLOW_MAVEN_MIRROR"
+                    f"{damaged} from {self.maven_mirror} is not the pinned file (absent, or another SHA-256): "
+                    "nothing was kept; try again, or name another mirror in ONCEFLOW_MAVEN_MIRROR"
                 )
             try:
                 os.rename(downloaded, folder)

@@ -36,7 +36,8 @@ def port_owner(port: int) -> str:
     """ " by process 123 (java)", or "" where the system does not tell."""
     try:
         for connection in psutil.net_connections("tcp"):
-            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
+            is_it = connection.status == psutil.CONN_LISTEN and connection.laddr[1:] == (port,)
+            if is_it and connection.pid:
                 return f" by process {connection.pid} ({psutil.Process(connection.pid).name()})"
     except psutil.Error:
         pass

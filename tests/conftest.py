@@ -1,0 +1,91 @@
+"""Fixtures shared by all tests: real brokers, fresh topics, and a guard over the import names."""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from onceflow.connectors.kafka.embedded import EmbeddedKafka
+from onceflow.connectors.kafka.embedded_jars import MAVEN_CENTRAL, PINNED_VERSION, JarCache
+
+StartBroker = Callable[..., EmbeddedKafka]
+MakeTopic = Callable[..., str]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_name_for_each_module() -> Iterator[None]:
+    """A module imported as `runtime.x` beside `onceflow.runtime.x` would make two of each class."""
+    yield
+    bare = [name for name in sys.modules if name.split(".")[0] in {"connectors", "runtime", "sinks"}]
+    assert not bare, f"imported without the onceflow prefix: {bare[:5]}"
+
+
+@pytest.fixture(scope="session")
+def kafka_version() -> str:
+    """The Kafka under test: the pinned one, or ONCEFLOW_KAFKA_VERSION."""
+    return os.environ.get("ONCEFLOW_KAFKA_VERSION", PINNED_VERSION)
+
+
+@pytest.fixture(scope="session")
+def jar_cache() -> JarCache:
+    return JarCache(maven_mirror=os.environ.get("ONCEFLOW_MAVEN_MIRROR", MAVEN_CENTRAL))
+
+
+@pytest.fixture(scope="session")
+def broker(
+    tmp_path_factory: pytest.TempPathFactory, kafka_version: str, jar_cache: JarCache
+) -> Iterator[EmbeddedKafka]:
+    """One broker for all tests that leave it alive: use fresh topics (`new_topic`) and ids."""
+    kafka = EmbeddedKafka(
+        tmp_path_factory.mktemp("shared-broker"), version=kafka_version, jar_cache=jar_cache
+    )
+    with kafka:
+        yield kafka
+
+
+@pytest.fixture
+def new_topic(broker: EmbeddedKafka) -> MakeTopic:
+    """`new_topic("input", partitions=2)` makes a topic with a unique name on the shared broker."""
+
+    def make(prefix: str = "topic", partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
+        return broker.create_topic(f"{prefix}-{uuid.uuid4().hex[:12]}", partitions, config)
+
+    return make
+
+
+def _brokers(
+    folders: pytest.TempPathFactory, kafka_version: str, jar_cache: JarCache
+) -> Iterator[StartBroker]:
+    with ExitStack() as stack:
+
+        def start(data_dir: Path | None = None, **settings: object) -> EmbeddedKafka:
+            folder = data_dir or folders.mktemp("own-broker")
+            kafka = EmbeddedKafka(
+                folder,
+                **{"version": kafka_version, "jar_cache": jar_cache, **settings},  # type: ignore[arg-type]
+            )
+            return stack.enter_context(kafka)
+
+        yield start
+
+
+@pytest.fixture
+def own_broker(
+    tmp_path_factory: pytest.TempPathFactory, kafka_version: str, jar_cache: JarCache
+) -> Iterator[StartBroker]:
+    """`own_broker(properties={...}, extra_listeners={...})` starts one for this test to kill or freeze."""
+    yield from _brokers(tmp_path_factory, kafka_version, jar_cache)
+
+
+@pytest.fixture(scope="module")
+def module_broker(
+    tmp_path_factory: pytest.TempPathFactory, kafka_version: str, jar_cache: JarCache
+) -> Iterator[StartBroker]:
+    """The same, for a module's own fixture to start one that the module's tests kill."""
+    yield from _brokers(tmp_path_factory, kafka_version, jar_cache)
