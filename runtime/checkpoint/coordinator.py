@@ -1,0 +1,469 @@
+"""Pure: trigger, collect acks, persist, commit, subsume, abort; restart, stop, finish.
+
+Rule: all moves of a job, an attempt and a checkpoint are in this file. Events in, effects out; no I/O,
+no clock. Whoever carries out effects (`driver.py` for the store, the slots' control channel for the
+rest) may do so in any order that keeps the order of effects to the same receiver, and may crash at any
+point: what is durable decides what the next driver does (`recovery.py`).
+
+    OPENING -> STARTING -> RUNNING -> (MARKING) -> OVER
+       ^__________|___________|
+          RESTARTING, after a failure
+
+One checkpoint at a time, its commit included: n+1 is triggered when all slots have committed n. So a
+manifest never depends on an earlier one being committed later, and at recovery only the latest matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+from onceflow.runtime.checkpoint import events as ev
+from onceflow.runtime.checkpoint.events import Effect, Event, Outcome
+from onceflow.runtime.checkpoint.manifest import CheckpointManifest
+from onceflow.runtime.checkpoint.options import CheckpointOptions
+from onceflow.runtime.checkpoint.pending import PendingCheckpoint, Phase
+from onceflow.runtime.contracts import Json
+
+
+class JobPhase(Enum):
+    """The states of a run of the job."""
+
+    OPENING = "opening"
+    STARTING = "starting"
+    RUNNING = "running"
+    RESTARTING = "restarting"
+    MARKING = "marking"
+    OVER = "over"
+
+
+_NEVER = float("inf")
+
+
+class Coordinator:
+    """One per run of a job, for all its attempts.
+
+    `handle(event, now_ms)` with a monotonic clock in ms; call it with Tick at `wake_at_ms` at the
+    latest. `wall_offset_ms` is what makes wall-clock time of it, for the manifests. `on_mark` hears of
+    rare moves, so that tests can assert that they were reached.
+    """
+
+    def __init__(
+        self,
+        slots: int,
+        max_parallelism: int,
+        options: CheckpointOptions,
+        wall_offset_ms: int = 0,
+        on_mark: Callable[[str], None] = lambda mark: None,
+    ) -> None:
+        assert 1 <= slots <= max_parallelism, (slots, max_parallelism)
+        self._slots = slots
+        self._max_parallelism = max_parallelism
+        self._options = options
+        self._wall_offset_ms = wall_offset_ms
+        self._mark = on_mark
+        self.phase = JobPhase.RESTARTING
+        self.attempt: int | None = None
+        """The attempt that is being started or runs."""
+        self.last_completed_id: int | None = None
+        self._restored: CheckpointManifest | None = None
+        self._next_checkpoint_id = 0
+        self._pending: PendingCheckpoint | None = None
+        self._drained: set[int] = set()
+        self._deadline_ms = _NEVER
+        """Of the phase the job is in; RESTARTING: when to open."""
+        self._trigger_at_ms = _NEVER
+        self._pause_until_ms = -_NEVER
+        self._retry_persist_at_ms = _NEVER
+        self._stop_at_ms = _NEVER
+        """When patience with a requested stop ends; never: no stop was requested."""
+        self._aborted_in_row = 0
+        self._failures_in_row = 0
+        self._running_since_ms = 0
+        self._completed_in_attempt = 0
+        self._last_failure = ""
+        self._effects: list[Effect] = []
+
+    def __repr__(self) -> str:
+        pending = self._pending
+        checkpoint = f"{pending.checkpoint_id} {pending.phase.value}" if pending else "none pending"
+        return (
+            f"Coordinator({self.phase.value}, attempt {self.attempt}, last completed "
+            f"{self.last_completed_id}, {checkpoint})"
+        )
+
+    def start(self, now_ms: int) -> list[Effect]:
+        """Once, before the first event."""
+        self._open(now_ms)
+        return self._take_effects()
+
+    @property
+    def wake_at_ms(self) -> float:
+        """When to call with Tick, if nothing happens before; infinity: never."""
+        wake = min(self._deadline_ms, self._stop_at_ms, self._retry_persist_at_ms)
+        if self.phase is JobPhase.RUNNING:
+            pending = self._pending
+            wake = min(
+                wake, self._trigger_due_ms() if pending is None else self._pending_deadline_ms(pending)
+            )
+        return wake
+
+    def handle(self, event: Event, now_ms: int) -> list[Effect]:
+        """Take one event; what shall be done now, in this order."""
+        if self.phase is not JobPhase.OVER:
+            self._dispatch(event, now_ms)
+            self._check_time(now_ms)
+        return self._take_effects()
+
+    def _dispatch(self, event: Event, now_ms: int) -> None:
+        match event:
+            case ev.Tick():
+                pass
+            case ev.StopRequested():
+                self._request_stop(now_ms)
+            case ev.AttemptOpened() | ev.OpenFailed() | ev.AlreadyFinished():
+                self._on_open_answer(event, now_ms)
+            case ev.SlotAcked() | ev.SlotDeclined() | ev.SlotCommitted():
+                self._on_slot_answer(event, now_ms)
+            case ev.Persisted() | ev.PersistNotDone() | ev.PersistUnknown() | ev.PersistConflict():
+                self._on_persist_answer(event, now_ms)
+            case _ if event.attempt != self.attempt:
+                self._mark("event of a stale attempt")
+            case ev.FinishMarked() if self.phase is JobPhase.MARKING:
+                self._finish(Outcome.FINISHED, "all input was read and all output committed")
+            case ev.SlotsRunning() | ev.SlotDrained() | ev.AttemptFailed():
+                self._on_attempt_event(event, now_ms)
+
+    # --- Attempts ----------------------------------------------------------------------------------
+
+    def _open(self, now_ms: int) -> None:
+        self.phase = JobPhase.OPENING
+        self._deadline_ms = now_ms + self._options.open_timeout_ms
+        self._emit(ev.OpenAttempt())
+
+    def _on_open_answer(
+        self, event: ev.AttemptOpened | ev.OpenFailed | ev.AlreadyFinished, now_ms: int
+    ) -> None:
+        if self.phase is not JobPhase.OPENING:
+            return
+        match event:
+            case ev.AlreadyFinished():
+                self.last_completed_id = event.checkpoint_id
+                self._finish(Outcome.FINISHED, "the job had finished before; nothing is left to do")
+            case ev.OpenFailed() if event.is_fenced:
+                self._finish(Outcome.FENCED, event.reason)
+            case ev.OpenFailed():
+                self._fail_attempt(event.reason, event.is_fatal, now_ms)
+            case ev.AttemptOpened():
+                assert (
+                    self.last_completed_id is None or event.manifest.checkpoint_id >= self.last_completed_id
+                )
+                assert event.next_checkpoint_id > event.manifest.checkpoint_id
+                self.phase = JobPhase.STARTING
+                self._deadline_ms = now_ms + self._options.start_timeout_ms
+                self.attempt = event.attempt
+                self._restored = event.manifest
+                self.last_completed_id = event.manifest.checkpoint_id
+                self._next_checkpoint_id = event.next_checkpoint_id
+                self._drained.clear()
+                self._completed_in_attempt = 0
+                self._aborted_in_row = 0
+                self._announce(
+                    "attempt_started", attempt=event.attempt, checkpoint_id=event.manifest.checkpoint_id
+                )
+                self._emit(ev.StartSlots(event.attempt, event.manifest))
+
+    def _on_attempt_event(
+        self, event: ev.SlotsRunning | ev.SlotDrained | ev.AttemptFailed, now_ms: int
+    ) -> None:
+        if self.phase not in (JobPhase.STARTING, JobPhase.RUNNING):
+            return  # it has failed already, or has nothing more to lose
+        match event:
+            case ev.SlotsRunning() if self.phase is JobPhase.STARTING:
+                self._on_running(event.attempt, now_ms)
+            case ev.SlotDrained():
+                self._drained.add(event.slot)
+            case ev.AttemptFailed() if event.is_fenced:
+                self._cancel(event.reason)
+                self._finish(Outcome.FENCED, event.reason)
+            case ev.AttemptFailed():
+                self._fail_attempt(event.reason, event.is_fatal, now_ms)
+
+    def _on_running(self, attempt: int, now_ms: int) -> None:
+        assert self._restored is not None
+        self.phase = JobPhase.RUNNING
+        self._deadline_ms = _NEVER
+        self._running_since_ms = now_ms
+        self._trigger_at_ms = now_ms + self._options.interval_ms
+        # Everything that the restored checkpoint promised is committed now.
+        self._emit(ev.Subsume(attempt, self._restored.checkpoint_id))
+        if self._last_failure:
+            self._announce(
+                "restarted",
+                attempt=attempt,
+                checkpoint_id=self._restored.checkpoint_id,
+                reason=self._last_failure,
+            )
+
+    def _fail_attempt(self, reason: str, is_fatal: bool, now_ms: int) -> None:
+        """Cancel the attempt; then restart, or give up. A manifest that is on its way may still become
+        durable: the next OpenAttempt reads the log, and the log decides."""
+        restart = self._options.restart
+        was_stable = (
+            self.phase is JobPhase.RUNNING
+            and self._completed_in_attempt > 0
+            and now_ms - self._running_since_ms >= restart.stable_after_ms
+        )
+        self._cancel(reason)
+        if is_fatal:
+            self._finish(Outcome.FAILED, reason)
+            return
+        if self._stop_at_ms != _NEVER:
+            self._mark("failure while stopping")
+            self._finish(Outcome.STOPPED, f"without a last checkpoint: {reason}")
+            return
+        self._failures_in_row = 1 if was_stable else self._failures_in_row + 1
+        delay_ms = restart.delay_ms(self._failures_in_row)
+        if delay_ms is None:
+            self._mark("restart strategy gave up")
+            again = f" ({self._failures_in_row} failures in a row)" if self._failures_in_row > 1 else ""
+            self._finish(Outcome.FAILED, f"{reason}{again}")
+            return
+        self.phase = JobPhase.RESTARTING
+        self._deadline_ms = now_ms + delay_ms
+        self._last_failure = reason
+        self._announce("attempt_failed", attempt=self.attempt, reason=reason, restart_in_ms=delay_ms)
+
+    def _cancel(self, reason: str) -> None:
+        if self.attempt is not None and self.phase in (JobPhase.STARTING, JobPhase.RUNNING):
+            self._emit(ev.CancelAttempt(self.attempt, reason))
+        self._pending = None
+        self._retry_persist_at_ms = _NEVER
+
+    # --- Checkpoints -------------------------------------------------------------------------------
+
+    def _trigger(self, now_ms: int) -> None:
+        assert self.attempt is not None
+        assert self._pending is None
+        is_drained = len(self._drained) == self._slots
+        pending = PendingCheckpoint(
+            self._next_checkpoint_id,
+            self.attempt,
+            self._slots,
+            is_last=is_drained or self._stop_at_ms != _NEVER,
+            triggered_ms=now_ms,
+            phase_since_ms=now_ms,
+            is_final=is_drained,
+        )
+        self._next_checkpoint_id += 1
+        self._pending = pending
+        self._trigger_at_ms = now_ms + self._options.interval_ms
+        self._emit(ev.Trigger(self.attempt, pending.checkpoint_id, pending.is_last))
+
+    def _on_slot_answer(self, event: ev.SlotAcked | ev.SlotDeclined | ev.SlotCommitted, now_ms: int) -> None:
+        pending = self._current(event.attempt, event.checkpoint_id)
+        match event:
+            case ev.SlotAcked():
+                if pending is None or pending.phase is not Phase.COLLECTING:
+                    self._mark("late ack of an aborted checkpoint")
+                    self._discard_late(event)
+                elif pending.ack(event.slot, event.snapshot):
+                    self._persist(pending, now_ms)
+            case ev.SlotDeclined() if pending is not None and pending.phase is Phase.COLLECTING:
+                self._abort(pending, f"slot {event.slot} declined: {event.reason}", now_ms)
+            case ev.SlotCommitted() if pending is not None and pending.phase is Phase.COMMITTING:
+                if pending.commit(event.slot):
+                    self._complete(pending, now_ms)
+
+    def _current(self, attempt: int, checkpoint_id: int) -> PendingCheckpoint | None:
+        """The pending checkpoint, if that is what an answer is about; what is stale is ignored."""
+        pending = self._pending
+        if pending is None or attempt != self.attempt or checkpoint_id != pending.checkpoint_id:
+            return None
+        return pending
+
+    def _discard_late(self, ack: ev.SlotAcked) -> None:
+        paths = frozenset(table.path for handle in ack.snapshot.states for table in handle.tables)
+        if paths and ack.attempt == self.attempt:
+            self._emit(ev.Discard(paths))
+
+    def _persist(self, pending: PendingCheckpoint, now_ms: int) -> None:
+        """All slots have acked. From here until the answer nobody knows whether it is durable, so it
+        can't be aborted any more; a crash leaves it to the log."""
+        assert self._restored is not None
+        pending.phase, pending.phase_since_ms = Phase.PERSISTING, now_ms
+        pending.manifest = pending.build_manifest(
+            self._restored.job, self._restored.lineage, self._max_parallelism, now_ms, self._wall_offset_ms
+        )
+        self._emit(ev.Persist(pending.manifest))
+
+    def _on_persist_answer(
+        self,
+        event: ev.Persisted | ev.PersistNotDone | ev.PersistUnknown | ev.PersistConflict,
+        now_ms: int,
+    ) -> None:
+        pending = self._current(event.attempt, event.checkpoint_id)
+        if pending is None or pending.phase is not Phase.PERSISTING:
+            self._mark("persist answer of a failed attempt")
+            return
+        self._retry_persist_at_ms = _NEVER
+        match event:
+            case ev.Persisted():
+                pending.phase, pending.phase_since_ms = Phase.COMMITTING, now_ms
+                self.last_completed_id = pending.checkpoint_id
+                self._completed_in_attempt += 1
+                self._emit(ev.Commit(pending.attempt, pending.checkpoint_id))
+            case ev.PersistNotDone():
+                self._mark("persist not done")
+                self._abort(pending, f"can't write the manifest: {event.reason}", now_ms)
+            case ev.PersistUnknown():
+                self._mark("persist unknown")
+                self._retry_persist_at_ms = now_ms + self._options.persist_retry_ms
+            case ev.PersistConflict():
+                self._mark("persist conflict")
+                self._cancel("a newer attempt owns the job")
+                self._finish(Outcome.FENCED, "another driver has started a newer attempt of this job")
+
+    def _complete(self, pending: PendingCheckpoint, now_ms: int) -> None:
+        """Durable and committed everywhere."""
+        self._pending = None
+        self._aborted_in_row = 0
+        assert pending.manifest is not None
+        self._pause_until_ms = now_ms + self._options.min_pause_ms
+        self._emit(ev.Subsume(pending.attempt, pending.checkpoint_id))
+        self._announce(
+            "checkpoint_completed",
+            checkpoint_id=pending.checkpoint_id,
+            attempt=pending.attempt,
+            duration_ms=now_ms - pending.triggered_ms,
+            commit_ms=now_ms - pending.phase_since_ms,
+            bytes=pending.manifest.total_bytes,
+            is_last=pending.is_last,
+            **pending.slowest(),
+        )
+        if pending.is_final:
+            self.phase = JobPhase.MARKING
+            self._deadline_ms = now_ms + self._options.persist_timeout_ms
+            self._emit(ev.MarkFinished(pending.attempt))
+        elif pending.is_last:
+            self._finish(Outcome.STOPPED, "on request, after a last checkpoint")
+
+    def _abort(self, pending: PendingCheckpoint, reason: str, now_ms: int) -> None:
+        """Nothing of it is durable as a checkpoint, and nothing will be. Its output stays with the
+        writers and is part of the next one."""
+        assert pending.phase is not Phase.COMMITTING, "a durable checkpoint can't be aborted"
+        self._pending = None
+        self._pause_until_ms = now_ms + self._options.min_pause_ms
+        self._emit(ev.AbortCheckpoint(pending.attempt, pending.checkpoint_id, reason))
+        if paths := pending.state_paths():
+            self._emit(ev.Discard(paths))
+        self._announce("checkpoint_failed", checkpoint_id=pending.checkpoint_id, reason=reason)
+        self._aborted_in_row += 1
+        if self._aborted_in_row > self._options.tolerable_failures:
+            self._mark("too many aborted checkpoints")
+            self._fail_attempt(f"{self._aborted_in_row} checkpoints in a row failed: {reason}", False, now_ms)
+
+    # --- Time, stop, end ---------------------------------------------------------------------------
+
+    def _check_time(self, now_ms: int) -> None:
+        """Every limit of `wake_at_ms`, one after another."""
+        if now_ms >= self._stop_at_ms and self.phase is not JobPhase.OVER:
+            self._mark("stop timeout")
+            self._cancel("stop timeout")
+            waited = f"no last checkpoint within {self._options.stop_timeout_ms} ms"
+            self._finish(Outcome.STOPPED, waited)
+        if now_ms >= self._deadline_ms:
+            self._on_deadline(now_ms)
+        if self.phase is not JobPhase.RUNNING:
+            return
+        pending = self._pending
+        if pending is not None:
+            self._check_pending(pending, now_ms)
+        if self.phase is JobPhase.RUNNING and self._pending is None and now_ms >= self._trigger_due_ms():
+            self._trigger(now_ms)
+
+    def _trigger_due_ms(self) -> float:
+        """A job that is ending waits for no interval."""
+        is_ending = self._stop_at_ms != _NEVER or len(self._drained) == self._slots
+        return self._pause_until_ms if is_ending else max(self._trigger_at_ms, self._pause_until_ms)
+
+    def _on_deadline(self, now_ms: int) -> None:
+        """The job was too long in its phase."""
+        self._deadline_ms = _NEVER
+        options = self._options
+        match self.phase:
+            case JobPhase.OPENING:
+                self._finish(
+                    Outcome.FAILED,
+                    f"the checkpoint folder or a source gave no answer for {options.open_timeout_ms} ms",
+                )
+            case JobPhase.STARTING:
+                self._fail_attempt(
+                    f"the slots did not start within {options.start_timeout_ms} ms", False, now_ms
+                )
+            case JobPhase.RESTARTING:
+                self._open(now_ms)
+            case JobPhase.MARKING:
+                self._finish(Outcome.FINISHED, "all input was read and all output committed")
+            case JobPhase.RUNNING | JobPhase.OVER:
+                raise AssertionError(f"{self.phase} has no deadline")
+
+    def _pending_deadline_ms(self, pending: PendingCheckpoint) -> float:
+        options = self._options
+        match pending.phase:
+            case Phase.COLLECTING:
+                return pending.phase_since_ms + options.timeout_ms
+            case Phase.PERSISTING:
+                return pending.phase_since_ms + options.persist_timeout_ms
+            case Phase.COMMITTING:
+                return pending.phase_since_ms + options.commit_timeout_ms
+
+    def _check_pending(self, pending: PendingCheckpoint, now_ms: int) -> None:
+        n = pending.checkpoint_id
+        if now_ms >= self._pending_deadline_ms(pending):
+            waited_ms = now_ms - pending.phase_since_ms
+            missing = ", ".join(str(slot) for slot in pending.missing_slots()[:10])
+            match pending.phase:
+                case Phase.COLLECTING:
+                    self._mark("checkpoint timeout")
+                    self._abort(pending, f"no ack from slots {missing} within {waited_ms} ms", now_ms)
+                case Phase.PERSISTING:
+                    self._mark("persist timeout")
+                    reason = f"can't tell after {waited_ms} ms whether checkpoint {n} is durable"
+                    self._fail_attempt(reason, False, now_ms)
+                case Phase.COMMITTING:
+                    self._mark("commit timeout")
+                    reason = f"slots {missing} did not commit checkpoint {n} within {waited_ms} ms"
+                    self._fail_attempt(reason, False, now_ms)
+        elif now_ms >= self._retry_persist_at_ms:
+            self._retry_persist_at_ms = _NEVER
+            assert pending.phase is Phase.PERSISTING
+            assert pending.manifest is not None
+            self._emit(ev.Persist(pending.manifest))
+
+    def _request_stop(self, now_ms: int) -> None:
+        if self._stop_at_ms != _NEVER:
+            return
+        self._stop_at_ms = now_ms + self._options.stop_timeout_ms
+        if self.phase in (JobPhase.OPENING, JobPhase.RESTARTING):
+            self._mark("stop while no attempt runs")
+            self._finish(Outcome.STOPPED, "on request, while no attempt was running")
+
+    def _finish(self, outcome: Outcome, reason: str) -> None:
+        self.phase = JobPhase.OVER
+        self._pending = None
+        self._deadline_ms = self._stop_at_ms = self._retry_persist_at_ms = _NEVER
+        self._announce(
+            "job_finished", outcome=outcome.value, reason=reason, checkpoint_id=self.last_completed_id
+        )
+        self._emit(ev.FinishJob(outcome, reason, self.last_completed_id))
+
+    def _emit(self, effect: Effect) -> None:
+        self._effects.append(effect)
+
+    def _announce(self, event: str, **fields: Json) -> None:
+        self._emit(ev.Announce(event, fields))
+
+    def _take_effects(self) -> list[Effect]:
+        effects, self._effects = self._effects, []
+        return effects

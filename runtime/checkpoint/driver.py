@@ -1,0 +1,287 @@
+"""Carries out the coordinator's effects on the store and turns their outcomes into events.
+
+`CheckpointIO.execute` does one effect and returns its answer; `CheckpointIOThread` does so on a thread,
+in order. Nothing here decides: an outcome that can't be told becomes PersistUnknown, not a guess.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from onceflow.runtime.checkpoint import events as ev
+from onceflow.runtime.checkpoint.events import Effect, Event
+from onceflow.runtime.checkpoint.log import (
+    AttemptStarted,
+    CheckpointCompleted,
+    CheckpointLog,
+    JobCreated,
+    JobFinished,
+    LogMoved,
+    LogView,
+    read_log,
+)
+from onceflow.runtime.checkpoint.manifest import CheckpointManifest
+from onceflow.runtime.checkpoint.recovery import Finished, NeverStarted, Resumable, check_fits, derive_job
+from onceflow.runtime.checkpoint.retention import Retention
+from onceflow.runtime.checkpoint.store import CheckpointStore
+from onceflow.runtime.clock import Clock
+from onceflow.runtime.contracts import SplitProgress
+from onceflow.runtime.errors import (
+    CorruptCheckpointError,
+    Fatal,
+    Fenced,
+    Indeterminate,
+    OnceflowError,
+    Retryable,
+    UsageError,
+)
+
+IoEffect = ev.OpenAttempt | ev.Persist | ev.Subsume | ev.Discard | ev.MarkFinished
+_TAKE_OVER_TRIES = 20
+
+
+class SplitDoor(Protocol):
+    """The sources' enumerators, as far as the start of an attempt needs them. Calls may block."""
+
+    def initial_splits(self) -> Mapping[str, Sequence[SplitProgress]]:
+        """By source uid: at the job's very first start, at the configured start."""
+        ...
+
+    def check_restored(self, splits: Mapping[str, Sequence[SplitProgress]]) -> None:
+        """Raises DataLossError where reading can't go on exactly."""
+        ...
+
+
+class CheckpointIO:
+    """One driver's hands on the checkpoint folder. One thread calls it."""
+
+    def __init__(
+        self,
+        store: CheckpointStore,
+        clock: Clock,
+        splits: SplitDoor,
+        job: str,
+        uids: Sequence[str],
+        parallelism: int,
+        max_parallelism: int,
+        retained: int = 3,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._splits = splits
+        self._job = job
+        self._uids = uids
+        self._parallelism = parallelism
+        self._max_parallelism = max_parallelism
+        self._retained = retained
+        self._owner = uuid.uuid4().hex
+        self._log: CheckpointLog | None = None
+        self._retention: Retention | None = None
+        self.from_checkpoint_id: int | None = None
+        """The user's choice for the first attempt of this run; None: the latest."""
+
+    def execute(self, effect: IoEffect) -> Event | None:
+        """Do it; its answer, if the effect has one. Raises nothing that belongs into an answer."""
+        match effect:
+            case ev.OpenAttempt():
+                return self._open()
+            case ev.Persist(manifest):
+                return self._persist(manifest)
+            case ev.MarkFinished(attempt):
+                return self._mark_finished(attempt)
+            case ev.Subsume(_, checkpoint_id):
+                assert self._retention is not None
+                self._quietly(lambda retention: retention.subsume(checkpoint_id))
+            case ev.Discard(paths):
+                self._quietly(lambda _: self._store.delete(sorted(paths)))
+        return None
+
+    # --- Opening an attempt -------------------------------------------------------------------------
+
+    def _open(self) -> Event:
+        reason = ""
+        try:
+            for _ in range(_TAKE_OVER_TRIES):
+                try:
+                    return self._try_open()
+                except LogMoved as error:
+                    reason = str(error)
+            return ev.OpenFailed(f"can't append to the log in {self._store.describe()}: {reason}")
+        except Fenced as error:
+            return ev.OpenFailed(str(error), is_fenced=True)
+        except (Fatal, UsageError) as error:
+            return ev.OpenFailed(str(error), is_fatal=True)
+        except (OnceflowError, OSError) as error:
+            return ev.OpenFailed(str(error))
+
+    def _try_open(self) -> Event:
+        # 1. Read what is durable. A driver that was fenced while it did not look finds out here.
+        view = read_log(self._store)
+        is_first = self._log is None
+        if not is_first:
+            self._check_not_overtaken(view)
+        job = derive_job(view, self.from_checkpoint_id)
+        match job:
+            case NeverStarted():
+                self._create_job()
+                raise LogMoved("the job was created")
+            case Finished():
+                return ev.AlreadyFinished(job.latest.checkpoint_id)
+            case Resumable():
+                pass
+        if job.latest is not None:
+            check_fits(job.latest, self._job, self._uids, self._max_parallelism)
+            self._check_files(view, job.latest)
+            self._splits.check_restored(job.latest.splits)
+        # 2. Take the next position. From here on every earlier driver's next append conflicts.
+        if self._log is None or self._log.next_position != job.next_position:
+            self._log = CheckpointLog(self._store, job.next_position)
+        try:
+            self._log.append(self._attempt_started(job))
+        except Fenced:
+            if is_first:
+                self._log = None
+                raise LogMoved("another driver was faster") from None
+            raise
+        # 3. At the very first start, fix where the sources begin. A crash before this line: the next
+        #    attempt asks the sources again; nothing was read yet.
+        latest = job.latest or self._write_initial(job)
+        self._retention = Retention(self._store, self._retained, view.completed())
+        if job.latest is None:
+            self._retention.add(self._log.next_position - 1, latest)
+        self._retention.sweep(job.next_attempt, self._clock.now_ms())
+        self.from_checkpoint_id = None
+        return ev.AttemptOpened(
+            job.next_attempt, latest, max(job.next_checkpoint_id, latest.checkpoint_id + 1)
+        )
+
+    def _check_not_overtaken(self, view: LogView) -> None:
+        """This driver had the log: what is beyond its own last entry is another driver's, except a
+        manifest of its own whose fate it did not know."""
+        assert self._log is not None
+        for position, entry in view.entries.items():
+            if position >= self._log.next_position and not self._log.was_in_doubt(position, entry):
+                raise Fenced(f"another driver has started a newer attempt of job {self._job!r}")
+
+    def _attempt_started(self, job: Resumable) -> AttemptStarted:
+        restored = None if job.latest is None else job.latest.checkpoint_id
+        return AttemptStarted(
+            job.next_attempt, restored, self._owner, self._clock.now_ms(), self._parallelism
+        )
+
+    def _create_job(self) -> None:
+        # Fenced: somebody else created it; Indeterminate: perhaps we did. The next read tells.
+        with contextlib.suppress(Fenced, Indeterminate):
+            entry = JobCreated(self._job, uuid.uuid4().hex[:16], self._clock.now_ms())
+            CheckpointLog(self._store, 0).append(entry)
+
+    def _write_initial(self, job: Resumable) -> CheckpointManifest:
+        assert self._log is not None
+        splits = self._splits.initial_splits()
+        now_ms = self._clock.now_ms()
+        manifest = CheckpointManifest(
+            job=job.job,
+            lineage=job.lineage,
+            attempt=job.next_attempt,
+            checkpoint_id=0,
+            triggered_ms=now_ms,
+            completed_ms=now_ms,
+            parallelism=self._parallelism,
+            max_parallelism=self._max_parallelism,
+            splits=splits,
+        )
+        self._log.append(CheckpointCompleted(manifest))
+        return manifest
+
+    def _check_files(self, view: LogView, manifest: CheckpointManifest) -> None:
+        """Every file that the manifest names is there, with its size; the slots check the content."""
+        sizes = {s.path: s.size for folder in ("state", "staged") for s in self._store.list(folder)}
+        problem = missing_file(manifest, sizes)
+        if problem is None:
+            return
+        older = [m for _, m in view.completed() if m.checkpoint_id < manifest.checkpoint_id]
+        good = [m.checkpoint_id for m in older if missing_file(m, sizes) is None]
+        offer = f"the last good checkpoint is {good[-1]}" if good else "there is no good one left"
+        raise CorruptCheckpointError(
+            f"checkpoint {manifest.checkpoint_id} is broken: "
+            f"{self._store.describe(problem)} is gone or short; {offer}"
+        )
+
+    # --- While it runs ------------------------------------------------------------------------------
+
+    def _persist(self, manifest: CheckpointManifest) -> Event:
+        assert self._log is not None
+        assert self._retention is not None
+        attempt, n = manifest.attempt, manifest.checkpoint_id
+        try:
+            position = self._log.append(CheckpointCompleted(manifest))
+        except Fenced:
+            return ev.PersistConflict(attempt, n)
+        except Retryable as error:
+            return ev.PersistNotDone(attempt, n, str(error))
+        except (Indeterminate, OSError) as error:
+            return ev.PersistUnknown(attempt, n, str(error))
+        self._retention.add(position, manifest)
+        return ev.Persisted(attempt, n)
+
+    def _mark_finished(self, attempt: int) -> Event:
+        assert self._log is not None
+        # If it fails, the next run restores the last checkpoint, finds no input left, and marks it then.
+        with contextlib.suppress(OnceflowError, OSError):
+            self._log.append(JobFinished(attempt, self._clock.now_ms()))
+        return ev.FinishMarked(attempt)
+
+    def _quietly(self, clean: Callable[[Retention], None]) -> None:
+        """Files that can't be deleted now are found at the next start."""
+        assert self._retention is not None
+        with contextlib.suppress(OSError):
+            clean(self._retention)
+
+
+def missing_file(manifest: CheckpointManifest, sizes: Mapping[str, int]) -> str | None:
+    """The first file of the manifest that is not there in full."""
+    for handle in manifest.states:
+        for table in handle.tables:
+            if sizes.get(table.path, -1) < table.offset + table.size:
+                return table.path
+    for committable in manifest.committables:
+        for path in committable.paths:
+            if path not in sizes:
+                return path
+    return None
+
+
+class CheckpointIOThread:
+    """A CheckpointIO on a thread of its own; `post` gets the answers, on that thread."""
+
+    def __init__(self, io: CheckpointIO, post: Callable[[Event], None]) -> None:
+        self._io = io
+        self._post = post
+        self._effects: queue.Queue[IoEffect | None] = queue.Queue(maxsize=1_024)
+        self._thread = threading.Thread(target=self._run, name="checkpoint-io", daemon=True)
+        self._thread.start()
+
+    def submit(self, effect: IoEffect) -> None:
+        """Do it after all that were submitted before."""
+        self._effects.put(effect)
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Finish what was submitted, then end."""
+        self._effects.put(None)
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while (effect := self._effects.get()) is not None:
+            answer = self._io.execute(effect)
+            if answer is not None:
+                self._post(answer)
+
+
+def is_io_effect(effect: Effect) -> bool:
+    """True: for CheckpointIO; False: for the slots' channel, the host, or the live line."""
+    return isinstance(effect, IoEffect)

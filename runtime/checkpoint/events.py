@@ -1,0 +1,299 @@
+"""What the coordinator hears (events) and wants done (effects). All immutable; see `coordinator.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from onceflow.runtime.checkpoint.manifest import CheckpointManifest, SlotSnapshot
+from onceflow.runtime.contracts import Json
+
+# --- Events: of attempts ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptOpened:
+    """Answer to OpenAttempt: the attempt is in the log, older drivers are fenced. `manifest` is what it
+    starts from: the latest completed checkpoint, or checkpoint 0 with the initial splits."""
+
+    attempt: int
+    manifest: CheckpointManifest
+    next_checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyFinished:
+    """Answer to OpenAttempt: the job was finished before; there is nothing to do."""
+
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFailed:
+    """Answer to OpenAttempt: no attempt was opened, as far as we know."""
+
+    reason: str
+    is_fatal: bool = False
+    is_fenced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SlotsRunning:
+    """Every slot runs its tasks and every sink writer's `recover` has returned: what the restored
+    checkpoint promised is committed. Only then is the next checkpoint triggered."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlotDrained:
+    """A slot's bounded input has ended and its last records have gone through all its tasks."""
+
+    attempt: int
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFailed:
+    """A slot was lost, an error was raised, or the host gave up. `is_fatal`: a restart would meet it."""
+
+    attempt: int
+    reason: str
+    is_fatal: bool = False
+    is_fenced: bool = False
+    """A slot found a newer attempt at work: go away quietly."""
+
+
+# --- Events: of checkpoints ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SlotAcked:
+    """Everything of this slot that belongs to the checkpoint is durable; `snapshot` says where."""
+
+    attempt: int
+    checkpoint_id: int
+    slot: int
+    snapshot: SlotSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class SlotDeclined:
+    """This slot can't take part in the checkpoint, but goes on."""
+
+    attempt: int
+    checkpoint_id: int
+    slot: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Persisted:
+    """Answer to Persist: the manifest is durable. The point of no return is behind us."""
+
+    attempt: int
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class PersistNotDone:
+    """Answer to Persist: the manifest is not durable and will not be."""
+
+    attempt: int
+    checkpoint_id: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PersistUnknown:
+    """Answer to Persist: nobody can tell yet. The same Persist may be asked for again."""
+
+    attempt: int
+    checkpoint_id: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PersistConflict:
+    """Answer to Persist: a newer attempt owns the log. The checkpoint is not, and we are fenced."""
+
+    attempt: int
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlotCommitted:
+    """All sink writers of this slot have committed the checkpoint and know it."""
+
+    attempt: int
+    checkpoint_id: int
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class FinishMarked:
+    """Answer to MarkFinished, whether or not it could be written: a job that is not marked finds out
+    again, when it is run again, that nothing is left to do."""
+
+    attempt: int
+
+
+# --- Events: of the outside ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """A user asks for a last checkpoint and a clean stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed; wanted at `wake_at_ms` at the latest."""
+
+
+Event = (
+    AttemptOpened
+    | AlreadyFinished
+    | OpenFailed
+    | SlotsRunning
+    | SlotDrained
+    | AttemptFailed
+    | SlotAcked
+    | SlotDeclined
+    | Persisted
+    | PersistNotDone
+    | PersistUnknown
+    | PersistConflict
+    | SlotCommitted
+    | FinishMarked
+    | StopRequested
+    | Tick
+)
+
+
+# --- Effects ---------------------------------------------------------------------------------------
+
+
+class Outcome(Enum):
+    """How a run of the job ends."""
+
+    FINISHED = "finished"
+    """All input was read, all output is committed."""
+    STOPPED = "stopped"
+    """Asked to stop; run again, it goes on."""
+    FAILED = "failed"
+    FENCED = "fenced"
+    """Another driver runs the job now."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAttempt:
+    """Read the log, take its next position, say what to start from. Answer: AttemptOpened, OpenFailed,
+    AlreadyFinished."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartSlots:
+    """Start the slots of this attempt from this manifest. Answer: SlotsRunning or AttemptFailed."""
+
+    attempt: int
+    manifest: CheckpointManifest
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """Tell every slot: its sources emit this barrier. Answer: SlotAcked or SlotDeclined from each."""
+
+    attempt: int
+    checkpoint_id: int
+    is_last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Append the manifest to the log. Answer: Persisted, PersistNotDone, -Unknown or -Conflict."""
+
+    manifest: CheckpointManifest
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Tell every slot: the checkpoint is durable, commit it. Answer: SlotCommitted from each."""
+
+    attempt: int
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class AbortCheckpoint:
+    """Tell every slot: this checkpoint will not be; unblock channels, keep the output for the next."""
+
+    attempt: int
+    checkpoint_id: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAttempt:
+    """Stop the slots of this attempt, without a last checkpoint. No answer needed: it is fenced."""
+
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Subsume:
+    """This checkpoint is committed: older ones beyond the retained number may go, and with them the
+    files that nobody references. No answer."""
+
+    attempt: int
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """Delete these state files of a checkpoint that was aborted. Best effort, no answer."""
+
+    paths: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class MarkFinished:
+    """Note in the log that the job has finished. Answer: FinishMarked."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class FinishJob:
+    """The run is over: let go of the slots that still run (FINISHED and STOPPED: they have nothing left
+    to do). `last_checkpoint_id`: the latest completed one, to go on from."""
+
+    outcome: Outcome
+    reason: str
+    last_checkpoint_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """For the live line and the JSON events."""
+
+    event: str
+    fields: Mapping[str, Json] = field(default_factory=dict)
+
+
+Effect = (
+    OpenAttempt
+    | StartSlots
+    | Trigger
+    | Persist
+    | Commit
+    | AbortCheckpoint
+    | CancelAttempt
+    | Subsume
+    | Discard
+    | MarkFinished
+    | FinishJob
+    | Announce
+)

@@ -1,0 +1,157 @@
+"""A checkpoint store in a local folder, or in a shared one that has hard links (NFS)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from onceflow.runtime.checkpoint.store import AlreadyExists, FileStatus
+from onceflow.runtime.errors import Indeterminate, OptionError, Retryable
+
+TEMPORARY_PREFIX = ".new-"
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV}
+
+
+class LocalStore:
+    """Conditional create is `link`: the kernel lets one caller win, and the file is whole before it has
+    its name. Made durable by fsync of the file and of its folder."""
+
+    def __init__(self, root: str) -> None:
+        self._root = Path(root).absolute()
+
+    def describe(self, path: str = "") -> str:
+        return str(self._root / path) if path else str(self._root)
+
+    def create(self, path: str, content: bytes) -> None:
+        target = self._root / path
+        temporary = target.with_name(f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}")
+        try:
+            # 1. Write it whole under a name of our own. A crash leaves a file that nobody reads.
+            try:
+                self._make_folder(target.parent)
+                with temporary.open("xb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+            except OSError as error:
+                raise Retryable(f"can't write {temporary}: {error}") from error
+            # 2. Give it its name: the point of no return.
+            self._link(temporary, target)
+            # 3. Make the name durable. A failure here leaves open whether it survives a power cut.
+            try:
+                _sync_folder(target.parent)
+            except OSError as error:
+                raise Indeterminate(f"can't make {target} durable: {error}") from error
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _link(self, temporary: Path, target: Path) -> None:
+        try:
+            os.link(temporary, target)
+        except FileExistsError:
+            # NFS can lose the reply and answer the resent call with "exists": two names mean it was us.
+            if temporary.stat().st_nlink < 2:
+                raise AlreadyExists(f"{target} exists") from None
+        except OSError as error:
+            if error.errno in _NO_LINKS:
+                raise OptionError(
+                    f"the file system of {self._root} has no hard links, which checkpoints need so that "
+                    "only one attempt can complete one: use another folder"
+                ) from error
+            raise Indeterminate(f"can't tell whether {target} was created: {error}") from error
+
+    def create_file(self, path: str) -> BinaryIO:
+        target = self._root / path
+        self._make_folder(target.parent)
+        try:
+            return cast(BinaryIO, _DurableFile(target))
+        except FileExistsError:
+            raise AlreadyExists(f"{target} exists") from None
+
+    def read(self, path: str) -> bytes:
+        return (self._root / path).read_bytes()
+
+    def open(self, path: str) -> BinaryIO:
+        return (self._root / path).open("rb")
+
+    def list(self, folder: str) -> list[FileStatus]:
+        found: list[FileStatus] = []
+        for parent, _, names in os.walk(self._root / folder):
+            for name in names:
+                file = Path(parent, name)
+                try:
+                    status = file.stat()
+                except FileNotFoundError:
+                    continue  # deleted since
+                relative = file.relative_to(self._root).as_posix()
+                found.append(FileStatus(relative, status.st_size, status.st_mtime_ns // 1_000_000))
+        return found
+
+    def delete(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            (self._root / path).unlink(missing_ok=True)
+
+    def _make_folder(self, folder: Path) -> None:
+        missing = []
+        while not folder.is_dir():
+            missing.append(folder)
+            folder = folder.parent
+        for new in reversed(missing):
+            new.mkdir(exist_ok=True)
+            _sync_folder(new.parent)
+
+
+class _DurableFile:
+    """A file whose close makes content and name durable; delegates all else."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("xb")
+
+    def write(self, data: bytes) -> int:
+        return self._file.write(data)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
+
+    def writable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        if self._file.closed:
+            return
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        _sync_folder(self._path.parent)
+
+    def __enter__(self) -> _DurableFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

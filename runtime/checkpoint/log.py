@@ -1,0 +1,213 @@
+"""CheckpointLog: the durable truth of a job, as numbered entries that are each created once.
+
+`log/0000000000.json` is JobCreated; then AttemptStarted and CheckpointCompleted follow as they happen.
+An entry is written by conditional create at the position after the last. So whoever starts an attempt
+takes the position that the driver before would have written next: that driver's next append conflicts,
+and it is fenced. This needs two things, which hold by construction:
+
+- positions are dense when they are written: an attempt appends only right after what it has read;
+- AttemptStarted entries are never deleted, so the position a zombie waits to write stays taken. Old
+  CheckpointCompleted entries are deleted (`retention.py`), oldest first: gaps are below the oldest kept.
+
+Every entry holds something that only its writer knows (lineage, owner, attempt), so equal content means
+"it was me" after an unknown outcome.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import msgspec
+
+from onceflow.runtime.checkpoint.manifest import MANIFEST_VERSION, CheckpointManifest, check_version
+from onceflow.runtime.checkpoint.store import AlreadyExists, CheckpointStore
+from onceflow.runtime.errors import CorruptCheckpointError, Fenced, Indeterminate, Retryable
+
+LOG_FOLDER = "log"
+_NAME = re.compile(r"log/(\d{10})\.json")
+_TRIES = 3
+
+
+class LogMoved(Retryable):
+    """The log has more entries than this driver knew, none of a newer attempt: read it again."""
+
+
+class JobCreated(
+    msgspec.Struct, frozen=True, tag="job_created", tag_field="kind", forbid_unknown_fields=True
+):
+    """Position 0. `lineage` is this folder's random id."""
+
+    job: str
+    lineage: str
+    created_ms: int
+
+
+class AttemptStarted(
+    msgspec.Struct, frozen=True, tag="attempt_started", tag_field="kind", forbid_unknown_fields=True
+):
+    """An attempt owns the log from here on. `owner` is the driver's random id. No restored checkpoint:
+    the very first start, before the initial checkpoint."""
+
+    attempt: int
+    restored_checkpoint_id: int | None
+    owner: str
+    started_ms: int
+    parallelism: int
+
+
+class CheckpointCompleted(
+    msgspec.Struct, frozen=True, tag="checkpoint_completed", tag_field="kind", forbid_unknown_fields=True
+):
+    """The point of no return of a checkpoint. Checkpoint 0 holds the sources' initial splits."""
+
+    manifest: CheckpointManifest
+
+
+class JobFinished(
+    msgspec.Struct, frozen=True, tag="job_finished", tag_field="kind", forbid_unknown_fields=True
+):
+    """All input was read and all output committed: nothing to do ever again."""
+
+    attempt: int
+    finished_ms: int
+
+
+LogEntry = JobCreated | AttemptStarted | CheckpointCompleted | JobFinished
+
+
+class LogRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An entry and where it is: written in the file as well, compared with its name when read."""
+
+    position: int
+    format_version: int
+    entry: LogEntry
+
+
+class _Version(msgspec.Struct, frozen=True):
+    format_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """What was read: entries by position, and the positions that could not be read, with the reason."""
+
+    entries: dict[int, LogEntry] = field(default_factory=dict)
+    corrupt: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def next_position(self) -> int:
+        return max([-1, *self.entries, *self.corrupt]) + 1
+
+    def completed(self) -> list[tuple[int, CheckpointManifest]]:
+        """(position, manifest) of the completed checkpoints that are kept, oldest first."""
+        return [
+            (p, e.manifest) for p, e in sorted(self.entries.items()) if isinstance(e, CheckpointCompleted)
+        ]
+
+
+def entry_path(position: int) -> str:
+    return f"{LOG_FOLDER}/{position:010d}.json"
+
+
+def encode_entry(position: int, entry: LogEntry) -> bytes:
+    return msgspec.json.encode(LogRecord(position, MANIFEST_VERSION, entry))
+
+
+def decode_entry(content: bytes, position: int, path: str) -> LogEntry:
+    """Strictly. Raises CorruptCheckpointError with the path and what is wrong."""
+    version = _decode(content, _Version, path).format_version
+    check_version(version, path)
+    record = _decode(content, LogRecord, path)
+    if record.position != position:
+        raise CorruptCheckpointError(
+            f"{path} says that it is entry {record.position} of the log: was it moved?"
+        )
+    return record.entry
+
+
+T = TypeVar("T")
+
+
+def _decode(content: bytes, kind: type[T], path: str) -> T:
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise CorruptCheckpointError(f"{path} is no valid entry of a checkpoint log: {error}") from error
+
+
+def read_log(store: CheckpointStore) -> LogView:
+    """Everything that is durable. An entry that can't be read is noted, not raised: `recovery.py`
+    decides whether it matters. An entry deleted by retention while we read is left out."""
+    view = LogView()
+    for status in store.list(LOG_FOLDER):
+        match = _NAME.fullmatch(status.path)
+        if match is None:
+            continue  # the temporary name of a create that crashed
+        position = int(match[1])
+        try:
+            content = store.read(status.path)
+            view.entries[position] = decode_entry(content, position, store.describe(status.path))
+        except FileNotFoundError:
+            continue
+        except CorruptCheckpointError as error:
+            view.corrupt[position] = str(error)
+    kept = [position for position, _ in view.completed()]
+    for position in range(min(kept, default=0), view.next_position):
+        if position not in view.entries and position not in view.corrupt:
+            view.corrupt[position] = f"{store.describe(entry_path(position))} is missing"
+    return view
+
+
+class CheckpointLog:
+    """The writing end: one driver's. Not thread-safe; one thread appends."""
+
+    def __init__(self, store: CheckpointStore, next_position: int) -> None:
+        self._store = store
+        self.next_position = next_position
+        self._in_doubt: bytes | None = None
+
+    def append(self, entry: LogEntry) -> int:
+        """Write the next entry; its position. Call again with the same entry after Indeterminate.
+
+        Raises Fenced (a newer attempt has taken the position), LogMoved (what was in doubt before was
+        written after all: read the log again), Retryable (it was not written), Indeterminate (unknown).
+        """
+        position = self.next_position
+        path = entry_path(position)
+        content = encode_entry(position, entry)
+        for remaining in reversed(range(_TRIES)):
+            try:
+                self._store.create(path, content)
+            except AlreadyExists:
+                self._check_mine(path, content)
+            except Indeterminate:
+                self._in_doubt = content
+                # The next try settles it: it creates the entry, or finds ours or somebody else's there.
+                if remaining:
+                    continue
+                raise
+            self._in_doubt = None
+            self.next_position = position + 1
+            return position
+        raise AssertionError("unreachable")
+
+    def was_in_doubt(self, position: int, entry: LogEntry) -> bool:
+        """Whether this entry, found in the log, is the one whose fate was unknown to this driver."""
+        return self._in_doubt == encode_entry(position, entry)
+
+    def _check_mine(self, path: str, content: bytes) -> None:
+        """The position is taken: return if by exactly this entry, else raise."""
+        try:
+            found = self._store.read(path)
+        except OSError as error:
+            self._in_doubt = content
+            raise Indeterminate(f"can't read {self._store.describe(path)}: {error}") from error
+        if found == content:
+            return
+        if found == self._in_doubt:
+            self._in_doubt = None
+            self.next_position += 1
+            raise LogMoved(f"{self._store.describe(path)} was written after all: read the log again")
+        raise Fenced(f"a newer attempt has written {self._store.describe(path)}")

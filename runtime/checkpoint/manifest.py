@@ -1,0 +1,131 @@
+"""CheckpointManifest: the durable record of a checkpoint and its version; SlotSnapshot: a slot's part.
+
+Both are JSON: the manifest is an entry of the checkpoint log (`log.py`), a slot's part travels on the
+control channel. Decoding is strict: an unknown version, a missing or mistyped field is an error that
+names the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import msgspec
+
+from onceflow.runtime.contracts import Committable, Json, SplitProgress
+from onceflow.runtime.errors import CorruptCheckpointError
+
+MANIFEST_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A table of an operator's state: an Arrow IPC stream inside a state file.
+
+    `rows_per_key_group` has one count for each key group of the handle, in order; the rows are sorted by
+    key group, so it is the row index. `checksum` covers exactly the bytes [offset, offset + size).
+    """
+
+    name: str
+    path: str
+    offset: int
+    size: int
+    checksum: str
+    rows_per_key_group: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class StateHandle:
+    """Where the state of one operator subtask is. Key groups [key_groups_start, key_groups_end)."""
+
+    uid: str
+    subtask: int
+    key_groups_start: int
+    key_groups_end: int
+    tables: Sequence[TableFile] = ()
+    meta: Mapping[str, Json] = field(default_factory=dict)
+
+    @property
+    def key_groups(self) -> range:
+        return range(self.key_groups_start, self.key_groups_end)
+
+    @property
+    def size(self) -> int:
+        return sum(table.size for table in self.tables)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotSnapshot:
+    """What one slot acks: everything that its subtasks have to remember at the barrier."""
+
+    states: Sequence[StateHandle] = ()
+    splits: Mapping[str, Sequence[SplitProgress]] = field(default_factory=dict)
+    """By the source's uid."""
+    committables: Sequence[Committable] = ()
+    alignment_ms: int = 0
+    """The longest wait of a task between its first barrier and its last."""
+    sync_ms: int = 0
+    """The longest pause of a task for its snapshot."""
+    write_ms: int = 0
+    """From the last task's snapshot until everything was durable."""
+
+    def paths(self) -> set[str]:
+        return _paths(self.states, self.committables)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointManifest:
+    """A completed checkpoint: all that a later attempt needs to go on from it.
+
+    It is complete because it is durable: there is no state beside its existence. `is_last`: the sources
+    sent nothing after its barrier. Times are wall-clock ms. `total_bytes` counts the state files.
+    """
+
+    job: str
+    lineage: str
+    attempt: int
+    checkpoint_id: int
+    triggered_ms: int
+    completed_ms: int
+    parallelism: int
+    max_parallelism: int
+    states: Sequence[StateHandle] = ()
+    splits: Mapping[str, Sequence[SplitProgress]] = field(default_factory=dict)
+    """By the source's uid; the splits of all its subtasks."""
+    committables: Sequence[Committable] = ()
+    is_last: bool = False
+    total_bytes: int = 0
+    format_version: int = MANIFEST_VERSION
+
+    def paths(self) -> set[str]:
+        """The files that must live as long as this manifest."""
+        return _paths(self.states, self.committables)
+
+
+def _paths(states: Sequence[StateHandle], committables: Sequence[Committable]) -> set[str]:
+    paths = {table.path for handle in states for table in handle.tables}
+    paths.update(path for committable in committables for path in committable.paths)
+    return paths
+
+
+T = TypeVar("T")
+
+
+def to_json(value: object) -> Json:
+    """One of these records as dicts and lists, for a message that has other fields too."""
+    return msgspec.to_builtins(value)
+
+
+def from_json(value: Json, kind: type[T]) -> T:
+    """The inverse of `to_json`. Raises msgspec.ValidationError naming the field."""
+    return msgspec.convert(value, kind)
+
+
+def check_version(version: int, path: str) -> None:
+    """Raises CorruptCheckpointError if a newer onceflow wrote this."""
+    if version != MANIFEST_VERSION:
+        raise CorruptCheckpointError(
+            f"{path} has format version {version}; this onceflow reads version {MANIFEST_VERSION}: "
+            "use the onceflow that wrote it, or a newer one"
+        )

@@ -1,0 +1,42 @@
+"""CheckpointOptions: how often, how long, how many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from onceflow.runtime.checkpoint.restart import ExponentialDelay, RestartStrategy
+from onceflow.runtime.errors import OptionError
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointOptions:
+    """Every wait of the coordinator has its limit here."""
+
+    interval_ms: int = 10_000
+    """From trigger to trigger, if the checkpoint is done by then."""
+    min_pause_ms: int = 10
+    """At least this long between the end of a checkpoint and the next trigger."""
+    timeout_ms: int = 600_000
+    """From the trigger to the last ack; then the checkpoint is aborted."""
+    tolerable_failures: int = 3
+    """So many aborted checkpoints in a row are passed over; one more fails the attempt."""
+    open_timeout_ms: int = 300_000
+    """To read the log and find the splits; then the job fails."""
+    start_timeout_ms: int = 600_000
+    """From StartSlots until all slots run and have committed what was restored."""
+    persist_timeout_ms: int = 60_000
+    """Until it is known whether a manifest is durable; then the attempt fails and the next one reads it."""
+    persist_retry_ms: int = 500
+    commit_timeout_ms: int = 600_000
+    """From the manifest to the last slot's commit; then the attempt fails and the next one commits."""
+    stop_timeout_ms: int = 10_000
+    """From the wish to stop to the end, with or without a last checkpoint."""
+    retained: int = 3
+    """Completed checkpoints that are kept."""
+    restart: RestartStrategy = field(default_factory=ExponentialDelay)
+
+    def __post_init__(self) -> None:
+        if self.interval_ms < 1:
+            raise OptionError(f"the checkpoint interval is {self.interval_ms} ms: it has to be at least 1 ms")
+        if self.retained < 1:
+            raise OptionError(f"{self.retained} retained checkpoints: at least 1 has to be kept")

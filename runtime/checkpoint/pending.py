@@ -1,0 +1,104 @@
+"""Pure: PendingCheckpoint, from its trigger to its manifest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from onceflow.runtime.checkpoint.manifest import CheckpointManifest, SlotSnapshot, StateHandle
+from onceflow.runtime.contracts import Committable, SplitProgress
+
+
+class Phase(Enum):
+    """The states of a checkpoint, in order; only COLLECTING can be aborted."""
+
+    COLLECTING = "collecting"
+    """Triggered; some slots have not acked."""
+    PERSISTING = "persisting"
+    """All have acked; the manifest is on its way and may be durable already."""
+    COMMITTING = "committing"
+    """The manifest is durable; some slots have not committed."""
+
+
+@dataclass(slots=True)
+class PendingCheckpoint:
+    """One checkpoint in progress; every slot is heard once in each of its phases."""
+
+    checkpoint_id: int
+    attempt: int
+    slots: int
+    is_last: bool
+    """Sources send nothing after its barrier."""
+    triggered_ms: int
+    is_final: bool = False
+    """The input had ended in all slots when it was triggered: after it the job has finished."""
+    phase: Phase = Phase.COLLECTING
+    manifest: CheckpointManifest | None = None
+    phase_since_ms: int = 0
+    _snapshots: dict[int, SlotSnapshot] = field(default_factory=dict)
+    _committed: set[int] = field(default_factory=set)
+
+    def ack(self, slot: int, snapshot: SlotSnapshot) -> bool:
+        """Take a slot's part; True if it was the last one missing."""
+        assert self.phase is Phase.COLLECTING, self.phase
+        assert 0 <= slot < self.slots, f"slot {slot} of {self.slots}"
+        assert slot not in self._snapshots, f"slot {slot} acked checkpoint {self.checkpoint_id} twice"
+        self._snapshots[slot] = snapshot
+        return len(self._snapshots) == self.slots
+
+    def commit(self, slot: int) -> bool:
+        """A slot has committed; True if it was the last one missing."""
+        assert self.phase is Phase.COMMITTING, self.phase
+        assert 0 <= slot < self.slots, f"slot {slot} of {self.slots}"
+        self._committed.add(slot)
+        return len(self._committed) == self.slots
+
+    def missing_slots(self) -> list[int]:
+        """Who has not answered in this phase; for messages."""
+        heard = self._committed if self.phase is Phase.COMMITTING else self._snapshots.keys()
+        return [slot for slot in range(self.slots) if slot not in heard]
+
+    def state_paths(self) -> frozenset[str]:
+        """State files written for it so far (not staged output: a later checkpoint may need it)."""
+        return frozenset(
+            table.path for s in self._snapshots.values() for handle in s.states for table in handle.tables
+        )
+
+    def slowest(self) -> dict[str, int]:
+        """Where the time went: the maximum over slots, in ms."""
+        parts = self._snapshots.values()
+        return {
+            "alignment_ms": max((s.alignment_ms for s in parts), default=0),
+            "sync_ms": max((s.sync_ms for s in parts), default=0),
+            "write_ms": max((s.write_ms for s in parts), default=0),
+        }
+
+    def build_manifest(
+        self, job: str, lineage: str, max_parallelism: int, now_ms: int, wall_offset_ms: int
+    ) -> CheckpointManifest:
+        """The union of all slots' parts, in slot order."""
+        assert len(self._snapshots) == self.slots, self.missing_slots()
+        states: list[StateHandle] = []
+        splits: dict[str, list[SplitProgress]] = {}
+        committables: list[Committable] = []
+        for slot in range(self.slots):
+            part = self._snapshots[slot]
+            states.extend(part.states)
+            committables.extend(part.committables)
+            for uid, progress in part.splits.items():
+                splits.setdefault(uid, []).extend(progress)
+        return CheckpointManifest(
+            job=job,
+            lineage=lineage,
+            attempt=self.attempt,
+            checkpoint_id=self.checkpoint_id,
+            triggered_ms=self.triggered_ms + wall_offset_ms,
+            completed_ms=now_ms + wall_offset_ms,
+            parallelism=self.slots,
+            max_parallelism=max_parallelism,
+            states=states,
+            splits=splits,
+            committables=committables,
+            is_last=self.is_last,
+            total_bytes=sum(handle.size for handle in states),
+        )

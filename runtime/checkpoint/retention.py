@@ -1,0 +1,79 @@
+"""Which checkpoints and files may go. Called by the driver's I/O thread, after a commit.
+
+A file may go when no kept manifest names it and no checkpoint that can still complete will:
+
+- a file of a dropped manifest that no kept one names: its attempt's later checkpoints are built on the
+  latest completed one, which is always kept;
+- at the start of an attempt, any file of an earlier attempt that no kept manifest names: those attempts
+  are fenced. What a zombie writes later is found at the next start;
+- a state file of this attempt with the id of an aborted checkpoint (`Discard`).
+
+Never: anything of this attempt that is not named yet (it is being written), or of a newer attempt (we
+are the zombie then, and our listing says nothing about it).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from onceflow.runtime.checkpoint.local_store import TEMPORARY_PREFIX
+from onceflow.runtime.checkpoint.log import LOG_FOLDER, entry_path
+from onceflow.runtime.checkpoint.manifest import CheckpointManifest
+from onceflow.runtime.checkpoint.state_files import STAGED_FOLDER, STATE_FOLDER
+from onceflow.runtime.checkpoint.store import CheckpointStore
+
+_ATTEMPT = re.compile(rf"(?:{STATE_FOLDER}|{STAGED_FOLDER})/attempt-(\d+)/")
+_TEMPORARY_LIVES_MS = 3_600_000
+
+
+class Retention:
+    """What one driver keeps. `kept`: (position, manifest), oldest first, as read from the log."""
+
+    def __init__(
+        self, store: CheckpointStore, retained: int, kept: Iterable[tuple[int, CheckpointManifest]]
+    ) -> None:
+        assert retained >= 1
+        self._store = store
+        self._retained = retained
+        self._kept: list[tuple[int, CheckpointManifest, frozenset[str]]] = []
+        for position, manifest in kept:
+            self.add(position, manifest)
+
+    def add(self, position: int, manifest: CheckpointManifest) -> None:
+        """A checkpoint was completed."""
+        assert not self._kept or manifest.checkpoint_id > self._kept[-1][1].checkpoint_id
+        self._kept.append((position, manifest, frozenset(manifest.paths())))
+
+    def subsume(self, checkpoint_id: int) -> None:
+        """This checkpoint is committed: drop what is beyond the retained number and older than it.
+
+        Manifests go first, oldest first, then the files: a crash in between leaves files that nobody
+        names, and never a manifest without its files or a gap between kept entries.
+        """
+        droppable = [kept for kept in self._kept if kept[1].checkpoint_id < checkpoint_id]
+        dropped = droppable[: max(0, len(self._kept) - self._retained)]
+        if not dropped:
+            return
+        self._kept = self._kept[len(dropped) :]
+        for position, _, _ in dropped:
+            self._store.delete([entry_path(position)])
+        named = frozenset().union(*(paths for _, _, paths in self._kept))
+        gone = frozenset().union(*(paths for _, _, paths in dropped)) - named
+        self._store.delete(sorted(gone))
+
+    def sweep(self, attempt: int, now_ms: int) -> list[str]:
+        """At the start of this attempt: delete files of earlier ones that nobody names; their paths."""
+        named = frozenset().union(*(paths for _, _, paths in self._kept))
+        orphans = []
+        for folder in (STATE_FOLDER, STAGED_FOLDER):
+            for status in self._store.list(folder):
+                match = _ATTEMPT.match(status.path)
+                if match is not None and int(match[1]) < attempt and status.path not in named:
+                    orphans.append(status.path)
+        for status in self._store.list(LOG_FOLDER):
+            is_temporary = status.path.startswith(f"{LOG_FOLDER}/{TEMPORARY_PREFIX}")
+            if is_temporary and status.modified_ms < now_ms - _TEMPORARY_LIVES_MS:
+                orphans.append(status.path)
+        self._store.delete(orphans)
+        return orphans
