@@ -130,12 +130,26 @@ class SplitEnumerator(Protocol):
         """While running: splits that are not in `known`, from their beginning. [] for a bounded source."""
         ...
 
+    @property
+    def discovery_interval_ms(self) -> int | None:
+        """How often `discover` is called while the job runs; None: never."""
+        ...
+
     def check_restored(self, splits: Sequence[SplitState]) -> None:
         """Before a restore: raise DataLossError naming split and offsets where reading can't go on
         exactly (offset deleted by retention, topic deleted or made anew)."""
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class SkippingEnumerator(Protocol):
+    """An enumerator that can leave out what is there: what at-most-once restarts with."""
+
+    def skip_to_end(self, splits: Sequence[SplitState]) -> Sequence[SplitState]:
+        """The same splits, positioned after the last record that is there now."""
+        ...
 
 
 class Source(Protocol):

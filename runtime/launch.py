@@ -16,6 +16,11 @@ class SlotLauncher(Protocol):
         """How many slots the host can run at once now; the default parallelism."""
         ...
 
+    @property
+    def driver_host(self) -> str:
+        """An address of this machine that the slots can reach: where the control server listens."""
+        ...
+
     def launch(self, launch: SlotLaunch, parallelism: int, on_ended: Callable[[str | None], None]) -> None:
         """Start `parallelism` slots, each calling `run_slot`, and return.
 

@@ -108,19 +108,19 @@ class Slot:
         """Set once the driver has ended the attempt: stop stepping."""
 
     def start(self, slot_tasks: SlotTasks) -> None:
-        """Tasks are built and wired: recover the sinks in the background, and say that we run."""
+        """Tasks are built and wired. Records may flow at once; the sinks commit in the background what
+        the restored checkpoint promised, and then the slot says that it runs."""
         self._slot_tasks = slot_tasks
-        for uid, writer in slot_tasks.writers.items():
-            committables = self._assignment.committables.get(uid, ())
+        promised = [
+            (writer, self._assignment.committables.get(uid, ())) for uid, writer in slot_tasks.writers.items()
+        ]
 
-            def recover(
-                recover: Callable[[Sequence[Committable]], None] = writer.recover,
-                committables: Sequence[Committable] = committables,
-            ) -> None:
-                recover(committables)
+        def recover() -> None:
+            for writer, committables in promised:
+                writer.recover(committables)
 
-            self._background.commit(recover, lambda _: None)
-        self._control.send(Running(attempt=self._assignment.attempt))
+        running = Running(attempt=self._assignment.attempt)
+        self._background.commit(recover, lambda _: self._control.send(running))
 
     def step(self) -> bool:
         """Do what there is to do. False: nothing, so the caller may wait a little. Raises whatever a

@@ -34,7 +34,7 @@ class Hello(Message):
 
 
 class Running(Message):
-    """State is restored, channels are open, records flow."""
+    """State is restored, records flow, and what the restored checkpoint promised is committed."""
 
     attempt: int
 

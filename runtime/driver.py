@@ -1,0 +1,317 @@
+"""JobDriver: one run of a job, from the first attempt to the end.
+
+One thread, one queue: what slots say, what the store answers, signals and timers become the
+coordinator's events, and the driver carries out the effects that come back. It decides nothing itself;
+what is decided is in checkpoint/coordinator.py, what is durable in the checkpoint folder. A crash of
+this process loses nothing but time: the same command goes on from the log.
+"""
+
+from __future__ import annotations
+
+import queue
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from onceflow.runtime.checkpoint import events as ev
+from onceflow.runtime.checkpoint.coordinator import Coordinator, JobPhase
+from onceflow.runtime.checkpoint.driver import CheckpointIO, CheckpointIOThread
+from onceflow.runtime.checkpoint.events import Outcome
+from onceflow.runtime.checkpoint.manifest import CheckpointManifest
+from onceflow.runtime.checkpoint.recovery import assign
+from onceflow.runtime.checkpoint.store_url import open_store
+from onceflow.runtime.clock import Clock
+from onceflow.runtime.contracts import SplitProgress
+from onceflow.runtime.control.messages import (
+    Abort,
+    AddSplits,
+    AskCancel,
+    AskStatus,
+    AskStop,
+    Assignment,
+    Commit,
+    Failed,
+    Status,
+    ToDriver,
+    Trigger,
+)
+from onceflow.runtime.control.server import ControlServer
+from onceflow.runtime.enumerators import Enumerators
+from onceflow.runtime.errors import OnceflowError
+from onceflow.runtime.graph import JobGraph
+from onceflow.runtime.launch import SlotLauncher
+from onceflow.runtime.options import Guarantee, RunOptions
+from onceflow.runtime.progress import ProgressMeter
+from onceflow.runtime.report import JobProgress, Reporter
+from onceflow.runtime.running_jobs import RunningJob
+from onceflow.runtime.slot_group import SlotGroup
+from onceflow.runtime.slot_process import SlotLaunch
+
+REPORT_EVERY_MS = 1_000.0
+END_TIMEOUT_S = 5.0
+"""How long the slots may take to end after the job has."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """How a run ended. `late_records` and `dead_letters` are over all attempts of this run."""
+
+    outcome: Outcome
+    reason: str
+    last_checkpoint_id: int | None
+    late_records: int = 0
+    detail: str = ""
+    """The traceback of what failed a slot, for --debug."""
+
+
+class JobDriver:
+    """Make it, then `run` once. `request_stop` and `request_cancel` may be called from signal handlers."""
+
+    def __init__(
+        self, graph: JobGraph, options: RunOptions, launcher: SlotLauncher, clock: Clock, reporter: Reporter
+    ) -> None:
+        self._graph = graph
+        self._options = options
+        self._launcher = launcher
+        self._clock = clock
+        self._reporter = reporter
+        self._parallelism = options.parallelism or launcher.slots_max
+        self._secret = secrets.token_bytes(32)
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._meter = ProgressMeter(graph)
+        self._latest_progress = JobProgress(graph.job, "opening")
+        self._slots: SlotGroup | None = None
+        self._known_splits: dict[str, frozenset[str]] = {}
+        self._end_discovery: Callable[[], None] = lambda: None
+        self._result: JobResult | None = None
+        self._detail = ""
+        self._coordinator = Coordinator(
+            self._parallelism,
+            graph.max_parallelism,
+            options.checkpoints,
+            wall_offset_ms=round(clock.now_ms() - clock.monotonic_ms()),
+        )
+
+    def run(self, control_host: str = "127.0.0.1") -> JobResult:
+        """Until the job ends. `control_host`: an address of this machine that the slots can reach."""
+        self._enumerators = Enumerators(self._graph, self._clock)
+        self._server = ControlServer(self._secret, control_host, self._on_message, self._on_lost)
+        io = self._checkpoint_io()
+        self._io = CheckpointIOThread(io, lambda event: self._inbox.put(lambda: self._handle(event)))
+        running = RunningJob.announce(self._options.checkpoint_dir, self._server.address, self._secret)
+        try:
+            self._carry_out(self._coordinator.start(self._now_ms()))
+            self._loop()
+        finally:
+            running.withdraw()
+            self._end_attempt("the job has ended")
+            self._io.close()
+            self._server.close()
+            self._enumerators.close()
+        assert self._result is not None
+        return self._result
+
+    def request_stop(self) -> None:
+        """A last checkpoint, then the end."""
+        self._inbox.put(lambda: self._handle(ev.StopRequested()))
+
+    def request_cancel(self, reason: str = "cancelled") -> None:
+        """The end at once, without a checkpoint."""
+        result = JobResult(Outcome.STOPPED, reason, self._coordinator.last_completed_id)
+        self._inbox.put(lambda: self._finish(result))
+
+    def _checkpoint_io(self) -> CheckpointIO:
+        uids = [uid for chain in self._graph.chains for uid in chain.nodes]
+        io = CheckpointIO(
+            open_store(self._options.checkpoint_dir),
+            self._clock,
+            self._enumerators,
+            self._graph.job,
+            uids,
+            self._parallelism,
+            self._graph.max_parallelism,
+            self._options.checkpoints.retained,
+        )
+        io.from_checkpoint_id = self._options.start_from
+        return io
+
+    # --- The loop -----------------------------------------------------------------------------------
+
+    def _loop(self) -> None:
+        report_at_ms = self._clock.monotonic_ms() + REPORT_EVERY_MS
+        while self._result is None:
+            wake_at_ms = min(self._coordinator.wake_at_ms, report_at_ms)
+            wait_s = max(0.0, wake_at_ms - self._clock.monotonic_ms()) / 1000
+            try:
+                self._inbox.get(timeout=wait_s)()
+            except queue.Empty:
+                self._handle(ev.Tick())
+            if self._clock.monotonic_ms() >= report_at_ms:
+                report_at_ms = self._clock.monotonic_ms() + REPORT_EVERY_MS
+                self._report()
+
+    def _handle(self, event: ev.Event) -> None:
+        if self._result is None:
+            self._carry_out(self._coordinator.handle(event, self._now_ms()))
+
+    def _carry_out(self, effects: Sequence[ev.Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case ev.StartSlots(attempt, manifest):
+                    self._start_slots(attempt, manifest)
+                case ev.CancelAttempt(_, reason):
+                    self._end_attempt(reason)
+                case ev.FinishJob(outcome, reason, last_checkpoint_id):
+                    late = self._meter.late_records
+                    self._finish(JobResult(outcome, reason, last_checkpoint_id, late, self._detail))
+                case ev.Announce(name, fields):
+                    self._announce(name, fields)
+                case ev.Trigger(_, checkpoint_id, is_last):
+                    self._running_slots.broadcast(Trigger(checkpoint_id=checkpoint_id, is_last=is_last))
+                case ev.Commit(_, checkpoint_id):
+                    self._running_slots.broadcast(Commit(checkpoint_id=checkpoint_id))
+                case ev.AbortCheckpoint(_, checkpoint_id, _):
+                    self._running_slots.broadcast(Abort(checkpoint_id=checkpoint_id))
+                case _:
+                    self._io.submit(effect)
+
+    @property
+    def _running_slots(self) -> SlotGroup:
+        assert self._slots is not None, "the coordinator speaks to slots that it has started"
+        return self._slots
+
+    def _finish(self, result: JobResult) -> None:
+        self._result = self._result or result
+
+    # --- Attempts -----------------------------------------------------------------------------------
+
+    def _start_slots(self, attempt: int, manifest: CheckpointManifest) -> None:
+        try:
+            splits = manifest.splits
+            if self._options.guarantee is Guarantee.AT_MOST_ONCE and manifest.checkpoint_id > 0:
+                splits = self._enumerators.skip_to_end(splits)
+            restores = assign(replace(manifest, splits=splits), self._parallelism)
+        except OnceflowError as error:
+            self._handle(ev.AttemptFailed(attempt, str(error), is_fatal=True))
+            return
+        self._known_splits = {
+            uid: frozenset(p.split.split_id for p in found) for uid, found in splits.items()
+        }
+
+        def assignment(slot: int, peers: Sequence[tuple[str, int]]) -> Assignment:
+            restore = restores[slot]
+            return Assignment(
+                attempt=attempt,
+                slot=slot,
+                parallelism=self._parallelism,
+                lineage=manifest.lineage,
+                restored_checkpoint_id=manifest.checkpoint_id,
+                peers=peers,
+                splits=restore.splits,
+                states=[handle for handles in restore.states.values() for handle in handles],
+                committables=restore.committables,
+            )
+
+        group = SlotGroup(
+            attempt, self._parallelism, assignment, self._server.send, self._options.slot_timeout_ms
+        )
+        self._slots = group
+        launch = SlotLaunch(
+            attempt=attempt,
+            graph=self._graph,
+            control_address=self._server.address,
+            secret=self._secret,
+            checkpoint_url=self._options.checkpoint_dir,
+            is_aligned=self._options.guarantee is not Guarantee.AT_LEAST_ONCE,
+        )
+
+        def on_ended(reason: str | None) -> None:
+            self._inbox.put(lambda: self._handle_all(group.on_host_ended(reason)))
+
+        self._launcher.launch(launch, self._parallelism, on_ended)
+        self._end_discovery = self._enumerators.start_discovery(
+            lambda uid: self._known_splits.get(uid, frozenset()),
+            lambda uid, found: self._inbox.put(lambda: self._add_splits(group, uid, found)),
+        )
+
+    def _add_splits(self, group: SlotGroup, uid: str, splits: Sequence[SplitProgress]) -> None:
+        """New splits were found: each to the slot that has the fewest, counted from slot 0."""
+        known = self._known_splits.get(uid, frozenset())
+        new = [p for p in splits if p.split.split_id not in known]
+        if group.is_over or not group.slots or self._coordinator.phase is not JobPhase.RUNNING:
+            return  # found again at the next look
+        for progress in new:
+            slot = len(known) % self._parallelism
+            known |= {progress.split.split_id}
+            group.send(slot, AddSplits(uid=uid, splits=[progress]))
+        self._known_splits[uid] = known
+        if new:
+            self._announce("splits_discovered", {"uid": uid, "splits": [p.split.split_id for p in new]})
+
+    def _end_attempt(self, reason: str) -> None:
+        self._end_discovery()
+        if self._slots is not None and not self._slots.is_over:
+            self._slots.end(reason)
+            self._launcher.cancel()
+
+    # --- What comes in ------------------------------------------------------------------------------
+
+    def _on_message(self, peer: int, message: ToDriver) -> None:
+        """On the control server's threads."""
+        self._inbox.put(lambda: self._take_message(peer, message))
+
+    def _on_lost(self, peer: int) -> None:
+        self._inbox.put(lambda: self._handle_all(self._slots.on_lost(peer) if self._slots else []))
+
+    def _take_message(self, peer: int, message: ToDriver) -> None:
+        match message:
+            case AskStatus():
+                self._server.send(peer, Status(status=self._status()))
+            case AskStop():
+                self._handle(ev.StopRequested())
+                self._server.send(peer, Status(status=self._status()))
+            case AskCancel():
+                self._server.send(peer, Status(status=self._status()))
+                self.request_cancel("cancelled on request")
+            case _ if self._slots is not None:
+                if isinstance(message, Failed):
+                    self._detail = message.detail
+                had_slots = bool(self._slots.slots)
+                self._handle_all(self._slots.on_message(peer, message, self._clock.monotonic_ms()))
+                if self._slots.slots and not had_slots:
+                    self._announce_slots(self._slots)
+
+    def _handle_all(self, events: Sequence[ev.Event]) -> None:
+        for event in events:
+            self._handle(event)
+
+    # --- What goes out ------------------------------------------------------------------------------
+
+    def _announce_slots(self, group: SlotGroup) -> None:
+        self._announce("slots_started", {"attempt": group.attempt, "slots": group.describe()})
+
+    def _announce(self, name: str, fields: Mapping[str, object]) -> None:
+        self._meter.on_event(name, fields)
+        self._reporter.event(name, fields)
+
+    def _report(self) -> None:
+        group = self._slots
+        if group is not None:
+            self._handle_all(group.check_alive(self._clock.monotonic_ms()))
+        phase = self._coordinator.phase.value
+        slots = [slot.progress for slot in group.slots] if group is not None else []
+        self._latest_progress = self._meter.measure(phase, slots, self._clock.monotonic_ms())
+        self._reporter.progress(self._latest_progress)
+
+    def _status(self) -> Mapping[str, object]:
+        return {
+            **msgspec.to_builtins(self._latest_progress),
+            "phase": self._coordinator.phase.value,
+            "slots": self._slots.describe() if self._slots else [],
+            "last_checkpoint_id": self._coordinator.last_completed_id,
+        }
+
+    def _now_ms(self) -> int:
+        return round(self._clock.monotonic_ms())

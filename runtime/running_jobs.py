@@ -1,0 +1,107 @@
+"""Running jobs, found through their checkpoint folder.
+
+A driver writes `running.json` into its checkpoint folder (readable by its owner only: it holds the
+control address and the secret that opens it) and notes the folder in the user's own state folder, so
+that `onceflow list` finds it. Both are hints: a file of a dead driver is told by its connection being
+refused, and exactness never depends on them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from onceflow.runtime.errors import UsageError
+
+FILE_NAME = "running.json"
+
+
+@dataclass(frozen=True, slots=True)
+class RunningJob:
+    """A driver that runs, or ran until it was killed."""
+
+    checkpoint_dir: str
+    address: tuple[str, int]
+    secret: bytes
+    pid: int
+
+    def __repr__(self) -> str:
+        return f"RunningJob({self.checkpoint_dir!r}, pid={self.pid})"  # never the secret
+
+    @staticmethod
+    def announce(checkpoint_dir: str, address: tuple[str, int], secret: bytes) -> RunningJob:
+        """Called by the driver. On a checkpoint folder that is no local path there is no file."""
+        job = RunningJob(checkpoint_dir, address, secret, os.getpid())
+        path = _local_path(checkpoint_dir)
+        if path is not None:
+            content = {"address": list(address), "secret": secret.hex(), "pid": job.pid}
+            _write_private(path / FILE_NAME, json.dumps(content))
+            _write_private(_note(path), json.dumps({"checkpoint_dir": str(path.absolute())}))
+        return job
+
+    def withdraw(self) -> None:
+        """The driver ends. Only its own file is removed: another driver may have taken over."""
+        path = _local_path(self.checkpoint_dir)
+        if path is None:
+            return
+        with contextlib.suppress(OSError, UsageError):
+            if find(self.checkpoint_dir).pid == self.pid:
+                (path / FILE_NAME).unlink(missing_ok=True)
+                _note(path).unlink(missing_ok=True)
+
+
+def find(checkpoint_dir: str) -> RunningJob:
+    """What the folder says. Raises UsageError if no driver has announced itself there."""
+    path = _local_path(checkpoint_dir)
+    file = None if path is None else path / FILE_NAME
+    if file is None or not file.exists():
+        raise UsageError(f"no job runs on {checkpoint_dir}: start it with `onceflow run`")
+    try:
+        content = json.loads(file.read_text())
+        host, port = content["address"]
+        return RunningJob(
+            checkpoint_dir, (str(host), int(port)), bytes.fromhex(content["secret"]), int(content["pid"])
+        )
+    except PermissionError:
+        raise UsageError(f"{file} is readable by the job's owner only") from None
+    except (ValueError, KeyError, TypeError):
+        raise UsageError(f"{file} is damaged: remove it, and stop the job by its process id") from None
+
+
+def find_all() -> Iterator[RunningJob]:
+    """Every job that this user has started on this machine and that was not withdrawn."""
+    for note in sorted(_notes_folder().glob("*.json")):
+        with contextlib.suppress(OSError, ValueError, KeyError, UsageError):
+            yield find(json.loads(note.read_text())["checkpoint_dir"])
+
+
+def _local_path(checkpoint_dir: str) -> Path | None:
+    if checkpoint_dir.startswith("file:"):
+        return Path("/" + checkpoint_dir.removeprefix("file:").lstrip("/"))
+    return None if "://" in checkpoint_dir or checkpoint_dir.startswith("memory:") else Path(checkpoint_dir)
+
+
+def _notes_folder() -> Path:
+    return Path(platformdirs.user_state_dir("onceflow")) / "running"
+
+
+def _note(path: Path) -> Path:
+    name = hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:16]
+    return _notes_folder() / f"{name}.json"
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Whole, and never readable by others, not even for a moment."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".running-")
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+    os.replace(temporary, path)

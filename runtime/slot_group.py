@@ -1,0 +1,164 @@
+"""SlotGroup: the slots of one attempt, as the driver sees them. Decides nothing about checkpoints.
+
+It collects the slots' hellos, numbers them, sends each its assignment, and turns what they say into the
+coordinator's events. Peers of other attempts are sent away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from onceflow.runtime.checkpoint import events as ev
+from onceflow.runtime.control.messages import (
+    Acked,
+    Assignment,
+    Committed,
+    Declined,
+    Drained,
+    Failed,
+    Hello,
+    Message,
+    Progress,
+    Running,
+    Shutdown,
+    ToDriver,
+)
+
+
+@dataclass(slots=True)
+class SlotPeer:
+    """A slot that said hello."""
+
+    peer: int
+    hello: Hello
+    heard_ms: float
+    is_running: bool = False
+    progress: Progress | None = None
+
+
+class SlotGroup:
+    """One per attempt. The driver's thread calls it."""
+
+    def __init__(
+        self,
+        attempt: int,
+        parallelism: int,
+        assign: Callable[[int, Sequence[tuple[str, int]]], Assignment],
+        send: Callable[[int, Message], bool],
+        timeout_ms: float,
+    ) -> None:
+        """`assign(slot, data addresses of all)` is asked once all slots are there."""
+        self.attempt = attempt
+        self._parallelism = parallelism
+        self._assign = assign
+        self._send = send
+        self._timeout_ms = timeout_ms
+        self._arrived: dict[int, SlotPeer] = {}
+        self._slots: list[SlotPeer] = []
+        self._slot_of_peer: dict[int, int] = {}
+        self.is_over = False
+        """No event comes from it any more."""
+
+    @property
+    def slots(self) -> Sequence[SlotPeer]:
+        """By number, once all have arrived; empty before."""
+        return self._slots
+
+    def describe(self) -> list[Mapping[str, int | str]]:
+        """For people: which process is which slot."""
+        return [
+            {"slot": number, "pid": slot.hello.pid, "host": slot.hello.host}
+            for number, slot in enumerate(self._slots)
+        ]
+
+    def on_message(self, peer: int, message: ToDriver, now_ms: float) -> list[ev.Event]:
+        """What a slot's message means. [] if it is of another attempt or says nothing new."""
+        if self.is_over:
+            return []
+        if isinstance(message, Hello):
+            return self._on_hello(peer, message, now_ms)
+        slot = self._slot_of_peer.get(peer)
+        if slot is None or getattr(message, "attempt", None) != self.attempt:
+            return []
+        self._slots[slot].heard_ms = now_ms
+        return self._on_slot_message(slot, message)
+
+    def on_lost(self, peer: int) -> list[ev.Event]:
+        """A connection has ended."""
+        if self.is_over or peer not in self._arrived:
+            return []
+        gone = self._arrived[peer]
+        name = f"slot {self._slot_of_peer[peer]}" if peer in self._slot_of_peer else "a slot"
+        return [self._failed(f"{name} (pid {gone.hello.pid} on {gone.hello.host}) was lost")]
+
+    def on_host_ended(self, reason: str | None) -> list[ev.Event]:
+        """The host says that all slots are over."""
+        if self.is_over:
+            return []
+        return [self._failed(reason or "the host ended the slots")]
+
+    def check_alive(self, now_ms: float) -> list[ev.Event]:
+        """Who has been silent for too long? A frozen process keeps its connection."""
+        for number, slot in enumerate(self._slots):
+            silent_ms = now_ms - slot.heard_ms
+            if not self.is_over and silent_ms > self._timeout_ms:
+                return [
+                    self._failed(
+                        f"slot {number} (pid {slot.hello.pid}) is silent for {silent_ms / 1000:.0f} s"
+                    )
+                ]
+        return []
+
+    def broadcast(self, message: Message) -> None:
+        """To every slot; one that is gone is noticed by its connection."""
+        for slot in self._slots:
+            self._send(slot.peer, message)
+
+    def send(self, slot: int, message: Message) -> None:
+        self._send(self._slots[slot].peer, message)
+
+    def end(self, reason: str) -> None:
+        """The attempt is over: tell every slot that arrived, hear none any more."""
+        self.is_over = True
+        for peer in self._arrived:
+            self._send(peer, Shutdown(reason=reason))
+
+    def _on_hello(self, peer: int, hello: Hello, now_ms: float) -> list[ev.Event]:
+        if hello.attempt != self.attempt or self._slots:
+            self._send(peer, Shutdown(reason=f"attempt {hello.attempt} is over"))
+            return []
+        self._arrived[peer] = SlotPeer(peer, hello, now_ms)
+        if len(self._arrived) < self._parallelism:
+            return []
+        self._slots = sorted(self._arrived.values(), key=lambda slot: slot.hello.spark_partition)
+        self._slot_of_peer = {slot.peer: number for number, slot in enumerate(self._slots)}
+        addresses = [slot.hello.data_address for slot in self._slots]
+        for number, slot in enumerate(self._slots):
+            slot.heard_ms = now_ms
+            self._send(slot.peer, self._assign(number, addresses))
+        return []
+
+    def _on_slot_message(self, slot: int, message: ToDriver) -> list[ev.Event]:
+        match message:
+            case Running():
+                self._slots[slot].is_running = True
+                return [ev.SlotsRunning(self.attempt)] if all(s.is_running for s in self._slots) else []
+            case Acked(checkpoint_id=checkpoint_id, snapshot=snapshot):
+                return [ev.SlotAcked(self.attempt, checkpoint_id, slot, snapshot)]
+            case Declined(checkpoint_id=checkpoint_id, reason=reason):
+                return [ev.SlotDeclined(self.attempt, checkpoint_id, slot, reason)]
+            case Committed(checkpoint_id=checkpoint_id):
+                return [ev.SlotCommitted(self.attempt, checkpoint_id, slot)]
+            case Drained():
+                return [ev.SlotDrained(self.attempt, slot)]
+            case Failed(reason=reason, is_fatal=is_fatal, is_fenced=is_fenced):
+                return [ev.AttemptFailed(self.attempt, reason, is_fatal, is_fenced)]
+            case Progress():
+                self._slots[slot].progress = message
+                return []
+            case _:
+                return []
+
+    def _failed(self, reason: str) -> ev.AttemptFailed:
+        return ev.AttemptFailed(self.attempt, reason)
