@@ -55,6 +55,10 @@ class JarCache:
     folder: Path = field(default_factory=default_cache_dir)
     maven_mirror: str = MAVEN_CENTRAL
 
+    def has(self, version: str) -> bool:
+        """Whether a start needs no download (a damaged folder will, all the same)."""
+        return self._folder_of(version, pinned_jars(version)).is_dir()
+
     def jars(self, version: str, java: Java) -> list[Path]:
         """The class path of this Kafka, in a fixed order; fetched if the cache lacks it.
 
@@ -62,12 +66,17 @@ class JarCache:
         the download fails or a jar is not the pinned one; calling again starts afresh.
         """
         pins = pinned_jars(version)
-        folder = self.folder / f"kafka-{version}-{_digest(pins)}"
+        folder = self._folder_of(version, pins)
         if folder.is_dir() and _first_damaged(pins, folder) is not None:  # 50 ms; cheaper than a riddle
             shutil.rmtree(folder, ignore_errors=True)
         if not folder.is_dir():
             self._fetch(pins, folder, version, java)
         return [folder / _file_name(coordinates) for coordinates in pins]
+
+    def _folder_of(self, version: str, pins: Mapping[str, str]) -> Path:
+        """Named after the pins too, so that new pins never meet an old folder."""
+        digest = hashlib.sha256(json.dumps(pins, sort_keys=True).encode()).hexdigest()[:8]
+        return self.folder / f"kafka-{version}-{digest}"
 
     def _fetch(self, pins: Mapping[str, str], folder: Path, version: str, java: Java) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -78,7 +87,7 @@ class JarCache:
             damaged = _first_damaged(pins, downloaded)
             if damaged is not None:
                 raise FetchError(
-                    f"{damaged} from {self.maven_mirror} is not the pinned file (absent, or another SHA-256): "
+                    f"{damaged} from {self.maven_mirror} is not the pinned file (absent, or another hash): "
                     "nothing was kept; try again, or name another mirror in ONCEFLOW_MAVEN_MIRROR"
                 )
             try:
@@ -153,8 +162,3 @@ def _ivy_jar() -> Path:
 def _file_name(coordinates: str) -> str:
     _, name, version = coordinates.split(":")
     return f"{name}-{version}.jar"
-
-
-def _digest(pins: Mapping[str, str]) -> str:
-    """Names the cache folder, so that new pins never meet an old folder."""
-    return hashlib.sha256(json.dumps(pins, sort_keys=True).encode()).hexdigest()[:8]

@@ -1,0 +1,90 @@
+"""The `onceflow` command: finds the module of a subcommand and prints errors as one sentence.
+
+A command is a module with a `typer.Typer(add_completion=False)` named `app`, listed in COMMANDS. It is imported when it is
+called, not before, so that `onceflow --help` is quick. Exit codes: 0 done, 1 the job (or whatever
+was asked for) failed, 2 wrong use.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from onceflow import __version__
+from onceflow.runtime.errors import OnceflowError, UsageError
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "broker": ("onceflow.cli.broker", "Start, stop or ask about a real single-node Kafka on this machine."),
+    "verify": ("onceflow.cli.verify", "Audit an output topic: gaps, duplicates, or wrong window totals."),
+}
+"""Name of the command -> (module that holds its `app`, its line in `onceflow --help`)."""
+
+
+class LazyCommands(TyperGroup):
+    """Imports a command's module only when that command is called; turns our errors into exit codes."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """What help and suggestions need of a command, without importing it."""
+        if cmd_name not in COMMANDS:
+            return None
+        outline = typer.Typer(help=COMMANDS[cmd_name][1])
+        outline.callback(invoke_without_command=True)(lambda: None)
+        command = typer.main.get_command(outline)
+        command.name = cmd_name
+        return command
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name = args[0]
+        if name not in COMMANDS:
+            near = difflib.get_close_matches(name, COMMANDS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "'onceflow --help' lists them"
+            raise UsageError(f"there is no command {name!r}: {hint}")
+        command = typer.main.get_command(importlib.import_module(COMMANDS[name][0]).app)
+        command.name = name
+        return name, command, args[1:]
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except OnceflowError as error:
+            if ctx.params["debug"]:
+                raise
+            typer.echo(f"onceflow: {error}", err=True)
+            raise typer.Exit(2 if isinstance(error, UsageError) else 1) from None
+
+
+app = typer.Typer(
+    cls=LazyCommands,
+    help="Exactly-once streams on Kafka, hosted by Spark.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"onceflow {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option(help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options that come before the command."""
+
+
+def main() -> None:
+    """The console script."""
+    app()
