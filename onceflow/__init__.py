@@ -3,4 +3,85 @@
 Names are loaded when they are first used, so that `import onceflow` is fast and needs no Spark.
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from polars import col, lit
+
+    from onceflow.runtime.contracts import WatermarkStrategy
+    from onceflow.runtime.job import Job
+    from onceflow.runtime.operators.aggregates import (
+        AggregateFunction,
+        count,
+        first,
+        last,
+        max_,
+        mean,
+        min_,
+        sum_,
+    )
+    from onceflow.runtime.operators.process import Ctx, KeyedProcess, SideOutput
+    from onceflow.runtime.operators.tumbling import tumbling
+    from onceflow.runtime.state.handles import ListState, MapState, ValueState
+    from onceflow.runtime.state.timers import Timer
+
 __version__ = "0.1.0"
+
+_MODULES = {
+    "polars": ("col", "lit"),
+    "onceflow.runtime.contracts": ("WatermarkStrategy",),
+    "onceflow.runtime.job": ("Job",),
+    "onceflow.runtime.operators.aggregates": (
+        "AggregateFunction",
+        "count",
+        "first",
+        "last",
+        "max_",
+        "mean",
+        "min_",
+        "sum_",
+    ),
+    "onceflow.runtime.operators.process": ("Ctx", "KeyedProcess", "SideOutput"),
+    "onceflow.runtime.operators.tumbling": ("tumbling",),
+    "onceflow.runtime.state.handles": ("ListState", "MapState", "ValueState"),
+    "onceflow.runtime.state.timers": ("Timer",),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "AggregateFunction",
+    "Ctx",
+    "Job",
+    "KeyedProcess",
+    "ListState",
+    "MapState",
+    "SideOutput",
+    "Timer",
+    "ValueState",
+    "WatermarkStrategy",
+    "col",
+    "count",
+    "first",
+    "last",
+    "lit",
+    "max_",
+    "mean",
+    "min_",
+    "sum_",
+    "tumbling",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'onceflow' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,160 @@
+"""Polars expressions against a stream's columns: checked and typed when the graph is built."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from onceflow.runtime.errors import GraphError
+from onceflow.runtime.types import nearest
+
+# Four rows in no order, with a repetition: enough to tell whether a row's result hangs on its neighbours.
+_SAMPLES: Mapping[type[pl.DataType], list[Any]] = {
+    pl.String: ["20", "10", "30", "30"],
+    pl.Binary: [b"b", b"a", b"c", b"c"],
+    pl.Boolean: [False, True, True, True],
+    pl.Date: [dt.date(2026, 1, day) for day in (2, 1, 3, 3)],
+    pl.Datetime: [dt.datetime(2026, 1, day) for day in (2, 1, 3, 3)],
+}
+
+
+class ColumnCheck:
+    """Checks the expressions of one operator against the columns it gets."""
+
+    def __init__(self, uid: str, schema: pa.Schema) -> None:
+        self._where = f"operator {uid!r}"
+        self._schema = schema
+
+    def need(self, name: str, what: str = "column") -> pa.Field:
+        """The column of this name. Raises GraphError naming the nearest."""
+        if name not in self._schema.names:
+            raise GraphError(
+                f"{self._where}: there is no {what} {name!r}{nearest(name, self._schema.names)}; "
+                f"there are {', '.join(self._schema.names)}"
+            )
+        return self._schema.field(name)
+
+    def named(
+        self, given: tuple[str | pl.Expr, ...], aliased: Mapping[str, Any]
+    ) -> list[tuple[str, pl.Expr]]:
+        """What select and with_columns are called with, as (output name, expression)."""
+        expressions: list[tuple[str, pl.Expr]] = []
+        for item in given:
+            if isinstance(item, str):
+                self.need(item)
+                item = pl.col(item)
+            if not isinstance(item, pl.Expr):
+                raise GraphError(
+                    f"{self._where}: {item!r} is neither a column's name nor a polars expression"
+                )
+            expressions += self._split(item)
+        for name, value in aliased.items():
+            expressions.append((name, value if isinstance(value, pl.Expr) else pl.lit(value)))
+        names = [name for name, _ in expressions]
+        for name in names:
+            if names.count(name) > 1:
+                raise GraphError(f"{self._where}: two columns are called {name!r}: give one an .alias(...)")
+        return expressions
+
+    def field(self, name: str, expression: pl.Expr) -> pa.Field:
+        """The column that an expression makes. Raises GraphError if it makes none, or looks at other rows."""
+        for root in expression.meta.root_names():
+            self.need(root)
+        if expression.meta.undo_aliases().meta.is_column():
+            return self._schema.field(expression.meta.root_names()[0]).with_name(name)
+        try:
+            column = self._empty().select(expression).to_series()
+        except pl.exceptions.PolarsError as error:
+            raise GraphError(f"{self._where}: {expression} fails: {str(error).splitlines()[0]}") from error
+        if column.dtype == pl.Null:
+            raise GraphError(f"{self._where}: the type of column {name!r} is unknown: .cast(...) it")
+        if self._looks_at_other_rows(expression):
+            raise GraphError(
+                f"{self._where}: {expression} looks at more than one row. Where a batch begins and ends is "
+                "chance; over rows of a stream compute in a window: key_by(...).window(...).aggregate(...)"
+            )
+        return pa.field(name, plain_type(column.to_arrow().type))
+
+    def predicate(self, expression: pl.Expr) -> None:
+        """Raises GraphError unless the expression says true or false for each row."""
+        field = self.field("predicate", expression)
+        if field.type != pa.bool_():
+            raise GraphError(f"{self._where}: a filter needs true or false, but {expression} is {field.type}")
+
+    def _split(self, expression: pl.Expr) -> list[tuple[str, pl.Expr]]:
+        """`col("a", "b")` and selectors as one expression for each column."""
+        if not expression.meta.has_multiple_outputs():
+            for root in expression.meta.root_names():
+                self.need(root)
+            return [(expression.meta.output_name(), expression)]
+        if not expression.meta.is_column_selection():
+            raise GraphError(
+                f"{self._where}: {expression} makes several columns: write one expression for each"
+            )
+        try:
+            names = self._empty().select(expression).columns
+        except pl.exceptions.ColumnNotFoundError as error:
+            raise GraphError(f"{self._where}: {expression}: {str(error).splitlines()[0]}") from error
+        return [(name, pl.col(name)) for name in names]
+
+    def _empty(self) -> pl.DataFrame:
+        frame = pl.from_arrow(self._schema.empty_table())
+        assert isinstance(frame, pl.DataFrame)
+        return frame
+
+    def _looks_at_other_rows(self, expression: pl.Expr) -> bool:
+        """Whether four rows together give another result than each by itself; no if it can't be tried."""
+        roots = sorted(set(expression.meta.root_names()))
+        types = self._empty().schema
+        try:
+            frame = pl.DataFrame([_sample(name, types[name]) for name in roots])
+            if not roots:
+                frame = pl.DataFrame({"row": [0, 0, 0, 0]})
+            together = _rows(frame, expression)
+            alone = pl.concat([_rows(frame[row : row + 1], expression) for row in range(4)])
+        except Exception:
+            return False
+        return not together.equals(alone)
+
+
+def _rows(frame: pl.DataFrame, expression: pl.Expr) -> pl.Series:
+    """The expression for each row; a literal stands for every row."""
+    column = frame.select(expression).to_series()
+    is_literal = not expression.meta.root_names() and len(column) == 1
+    return pl.concat([column] * len(frame)) if is_literal else column
+
+
+def _sample(name: str, dtype: pl.DataType) -> pl.Series:
+    if isinstance(dtype, pl.Struct):
+        fields = [_sample(name, inner) for name, inner in dtype.to_schema().items()]
+        return pl.DataFrame(fields).to_struct(name)
+    if isinstance(dtype, pl.List):
+        inner = _sample("item", pl.Schema({"item": dtype.inner})["item"])
+        return pl.Series(name, [inner[:2], inner[1:2], inner[2:], inner[2:]], dtype=dtype)
+    values = _SAMPLES.get(type(dtype), [20, 10, 30, 30])
+    return pl.Series(name, values).cast(dtype)
+
+
+def plain_type(arrow: pa.DataType) -> pa.DataType:
+    """Arrow's plain type for what polars hands out: string for large_string, list for large_list, ..."""
+    t = pa.types
+    plain: list[tuple[Callable[[pa.DataType], bool], pa.DataType]] = [
+        (t.is_large_string, pa.string()),
+        (t.is_string_view, pa.string()),
+        (t.is_large_binary, pa.binary()),
+        (t.is_binary_view, pa.binary()),
+    ]
+    for is_kind, instead in plain:
+        if is_kind(arrow):
+            return instead
+    if t.is_dictionary(arrow):
+        return plain_type(arrow.value_type)
+    if t.is_large_list(arrow) or t.is_list(arrow):
+        return pa.list_(arrow.value_field.with_type(plain_type(arrow.value_type)))
+    if t.is_struct(arrow):
+        return pa.struct([f.with_type(plain_type(f.type)) for f in arrow])
+    return arrow

@@ -1,0 +1,134 @@
+"""Streams by key: windows with aggregates, reduce, and process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import pyarrow as pa
+
+from onceflow.runtime.errors import GraphError
+from onceflow.runtime.functions import taken_record
+from onceflow.runtime.operators.aggregates import Aggregate, AggregateFunction
+from onceflow.runtime.operators.operator import MAIN
+from onceflow.runtime.operators.tumbling import Tumbling
+from onceflow.runtime.operators.window import LATE, WindowAggregate, WindowReduce
+from onceflow.runtime.steps import Build, Built, Input, Keyed, Rows, Step
+
+if TYPE_CHECKING:
+    from onceflow.runtime.stream import JobGraphBuilder, Stream
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+
+class KeyedStream(Generic[K, T]):
+    """Rows by key. What comes next works on each key alone."""
+
+    def __init__(self, job: JobGraphBuilder, source: Input, keys: tuple[str, ...]) -> None:
+        self._job = job
+        self._input = source
+        self._keys = keys
+
+    def window(self, window: Tumbling) -> WindowedStream[T]:
+        """The rows of each key by event-time window: tumbling("10 s")."""
+        uid = self._input.step.uid
+        if not isinstance(window, Tumbling):
+            raise GraphError(f"operator {uid!r}: window({window!r}): use tumbling(...)")
+        if not self._input.rows.has_event_time:
+            raise GraphError(
+                f"operator {uid!r}: a window needs event time: pass watermarks= to the source, as in "
+                'WatermarkStrategy.bounded_out_of_orderness("2 s", event_time="ts")'
+            )
+        return WindowedStream(self._job, self._input, self._keys, window)
+
+
+class WindowedStream(Generic[T]):
+    """Rows by key and window, before it is said what to compute."""
+
+    def __init__(
+        self,
+        job: JobGraphBuilder,
+        source: Input,
+        keys: tuple[str, ...],
+        window: Tumbling,
+        late_tag: str | None = None,
+    ) -> None:
+        self._job = job
+        self._input = source
+        self._keys = keys
+        self._window = window
+        self._late_tag = late_tag
+
+    def late_to(self, tag: str) -> WindowedStream[T]:
+        """Rows that come after their window has fired go to side_output(tag) of the result, as they came.
+        Without it they are counted only."""
+        return WindowedStream(self._job, self._input, self._keys, self._window, tag)
+
+    def aggregate(self, *, uid: str | None = None, **aggregates: Aggregate) -> Stream[Any]:
+        """One row per key and window: the key columns, window_start, window_end (ms), and an output
+        column for each aggregate, as in total=sum_("amount"). Sent once, when the watermark passes."""
+        rows = self._input.rows
+        uid = self._uid(uid)
+        is_per_record = any(isinstance(a, AggregateFunction) for a in aggregates.values())
+        config = WindowAggregate(
+            uid,
+            self._keys,
+            self._window,
+            aggregates,
+            rows.schema,
+            late=False,
+            record_type=rows.record_type if is_per_record else None,
+        )
+        read = config.columns_read
+        config = replace(config, late=self._late_tag is not None)
+        return self._add(
+            config, partial(_with_schema, config), read, Rows(config.output_schema, None, True), is_per_record
+        )
+
+    def reduce(self, fn: Callable[[T, T], T], uid: str | None = None) -> Stream[T]:
+        """One record per key and window: fn(fn(first, second), third), and so on, in the order in which
+        they came."""
+        rows = self._input.rows
+        uid = self._uid(uid)
+        record_type = taken_record(fn, uid, rows.schema, rows.record_type)
+        config = WindowReduce(
+            uid, self._keys, self._window, fn, rows.schema, self._late_tag is not None, record_type
+        )
+        read = frozenset(rows.schema.names)
+        return self._add(
+            config,
+            partial(_with_schema, config),
+            read,
+            Rows(config.output_schema, rows.record_type, True),
+            True,
+        )
+
+    def _uid(self, given: str | None) -> str:
+        return self._job.new_uid(given, "window", self._input.step.anchor)
+
+    def _add(
+        self,
+        config: WindowAggregate | WindowReduce,
+        build: Build,
+        read: frozenset[str],
+        rows: Rows,
+        is_per_record: bool,
+    ) -> Stream[Any]:
+        outputs = {MAIN: rows}
+        tags: Mapping[str, str] = {}
+        if self._late_tag is not None:
+            outputs[LATE] = self._input.rows
+            tags = {self._late_tag: LATE}
+        work = Keyed(self._keys, build, read, frozenset(outputs) - {MAIN}, is_per_record)
+        name = f"window {self._window.size_ms} ms by {', '.join(self._keys)}"
+        step = Step(config.uid, name, work, (self._input,), outputs, config.uid)
+        return self._job.add(step, tags)
+
+
+def _with_schema(config: WindowAggregate | WindowReduce, schema: pa.Schema) -> Built:
+    """The operator for the columns that are really there, after the unused ones were left out."""
+    narrow = replace(config, input_schema=schema)
+    return Built(narrow.create, narrow.output_schema)
