@@ -1,8 +1,8 @@
 """The `onceflow` command: finds the module of a subcommand and prints errors as one sentence.
 
-A command is a module with a `typer.Typer(add_completion=False)` named `app`, listed in COMMANDS. It is imported when it is
-called, not before, so that `onceflow --help` is quick. Exit codes: 0 done, 1 the job (or whatever
-was asked for) failed, 2 wrong use.
+A command is a module with a `typer.Typer(add_completion=False)` named `app`, listed in COMMANDS. It is
+imported when it is called, not before, so that `onceflow --help` is quick. Exit codes: 0 done, 1 the
+job (or whatever was asked for) failed, 2 wrong use.
 """
 
 from __future__ import annotations

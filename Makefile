@@ -1,0 +1,63 @@
+# One door to everything. `make` prints the targets. Works with make 3.81 and any POSIX shell.
+
+PY := .venv/bin/python
+PYTEST := $(PY) -m pytest -q
+
+.PHONY: help setup demo test check fast sim mutants integration soak bench profile docs wheel
+
+help:  ## print the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+setup: .venv/.ready  ## .venv with onceflow in it, editable, and the tools
+
+.venv/.ready: pyproject.toml scripts/setup.sh
+	@sh scripts/check-java.sh
+	@sh scripts/setup.sh
+
+demo: setup  ## the main job on a real Kafka, killed three times, audited
+	@sh scripts/check-java.sh
+	@$(PY) scripts/demo.py $(ARGS)
+
+test: setup  ## the whole suite: unit, property, conformance, simulation, real Kafka, real Spark
+	@sh scripts/check-java.sh
+	$(PYTEST) -m "not soak" $(ARGS)
+
+check: setup  ## ruff, formatting, spelling, mypy, pyright, layers
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m codespell_lib README.md docs Makefile scripts onceflow/cli runtime connectors sinks tests examples
+	$(PY) -m mypy
+	$(PY) -m pyright
+	.venv/bin/lint-imports
+
+fast: setup  ## the inner loop: all tests that need no broker and no JVM
+	$(PYTEST) -m "not kafka and not spark and not slow and not soak" tests $(ARGS)
+
+sim: setup  ## simulated runs: SEED=511 for one with its trace, N=10000 for many
+	@$(PY) -m onceflow.runtime.testing.simulate $(if $(SEED),--seed $(SEED)) $(if $(N),--seeds $(N))
+
+mutants: setup  ## each deliberate mutant and the test that kills it
+	@$(PY) -m onceflow.runtime.testing.mutants $(ARGS)
+
+integration: setup  ## tests/integration; K=kafka or K=spark for those only
+	@sh scripts/check-java.sh
+	$(PYTEST) tests/integration -m "$(if $(K),$(K) and )not soak" $(ARGS)
+
+soak: setup  ## long kills and load
+	@sh scripts/check-java.sh
+	$(PYTEST) -m soak $(ARGS)
+
+bench: setup  ## the main job's speed
+	@sh scripts/check-java.sh
+	@$(PY) benchmarks/main_job.py $(ARGS)
+
+profile: setup  ## where the main job's time goes
+	@sh scripts/check-java.sh
+	@$(PY) benchmarks/main_job.py --profile $(ARGS)
+
+docs: setup  ## run every snippet of the documentation
+	$(PYTEST) tests/test_docs.py $(ARGS)
+
+wheel: setup  ## build the wheel, install it in a clean environment, import it, compare it with the tree
+	$(PY) -m pip wheel -q --no-deps --no-build-isolation --wheel-dir dist .
+	$(PYTEST) tests/test_wheel.py $(ARGS)
