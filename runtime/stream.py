@@ -46,7 +46,7 @@ from onceflow.runtime.steps import (
     Work,
     Write,
 )
-from onceflow.runtime.types import arrow_schema, arrow_type, nearest
+from onceflow.runtime.types import RecordReader, arrow_schema, arrow_type, nearest
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -133,8 +133,8 @@ class Stream(Generic[T]):
             return self._add(uid, "filter", Express(Keep(predicate)), rows)
         uid = self._uid(uid, "filter", predicate)
         record_type = taken_record(predicate, uid, self.schema, rows.record_type)
-        fn = partial(_filter_records, uid, predicate, record_type)
-        work = Call(fn, _fields(record_type), passes=True)
+        reader = RecordReader(record_type)
+        work = Call(partial(_filter_records, uid, predicate, reader), reader.columns, passes=True)
         return self._add(uid, f"filter {function_name(predicate)}", work, rows)
 
     def select(self, *columns: str | pl.Expr, **named: pl.Expr | Any) -> Stream[Any]:
@@ -289,7 +289,8 @@ class Stream(Generic[T]):
         record_type = taken_record(fn, uid, rows.schema, rows.record_type)
         returned = returned_type(fn, uid, "-> str")
         field = pa.field("key", arrow_type(returned, f"operator {uid!r}: the key of {function_name(fn)}"))
-        work = Call(partial(_key_records, uid, fn, record_type, field), _fields(record_type), passes=True)
+        reader = RecordReader(record_type)
+        work = Call(partial(_key_records, uid, fn, reader, field), reader.columns, passes=True)
         made = Rows(rows.schema.append(field), rows.record_type, rows.has_event_time)
         return self._add(uid, f"key {function_name(fn)}", work, made)
 
@@ -304,9 +305,9 @@ class Stream(Generic[T]):
     def _call(
         self, uid: str, kind: str, fn: Callable[..., Any], returned: type, operator: Callable[..., Any]
     ) -> Stream[Any]:
-        taken = taken_record(fn, uid, self.schema, self._input.rows.record_type)
+        reader = RecordReader(taken_record(fn, uid, self.schema, self._input.rows.record_type))
         schema = arrow_schema(returned)
-        work = Call(_always(partial(operator, uid, fn, taken, schema), schema), _fields(taken))
+        work = Call(_always(partial(operator, uid, fn, reader, schema), schema), reader.columns)
         made = Rows(schema, returned, self._input.rows.has_event_time)
         return self._add(uid, f"{kind} {function_name(fn)}", work, made)
 
@@ -339,29 +340,24 @@ def _check_same_columns(uid: str, first: Input, other: Input) -> None:
         )
 
 
-def _fields(record_type: type) -> frozenset[str]:
-    names = getattr(record_type, "_fields", None) or record_type.__dataclass_fields__  # type: ignore[attr-defined]
-    return frozenset(names)
-
-
-# Builds are functions of the module with everything bound: they travel to the slots.
+# Annotations are resolved here, into readers and schemas: in a slot the user's module may not be there.
 
 
 def _always(operator: Callable[[], Any], schema: pa.Schema) -> Build:
     return lambda _: Built(lambda: stateless.Stateless(operator()), schema)
 
 
-def _filter_records(uid: str, fn: Callable[..., Any], record_type: type, schema: pa.Schema) -> Built:
+def _filter_records(uid: str, fn: Callable[..., Any], reader: RecordReader, schema: pa.Schema) -> Built:
     def create() -> Operator:
-        return stateless.Stateless(stateless.FilterRecords(uid, fn, record_type))
+        return stateless.Stateless(stateless.FilterRecords(uid, fn, reader))
 
     return Built(create, schema)
 
 
 def _key_records(
-    uid: str, fn: Callable[..., Any], record_type: type, field: pa.Field, schema: pa.Schema
+    uid: str, fn: Callable[..., Any], reader: RecordReader, field: pa.Field, schema: pa.Schema
 ) -> Built:
     def create() -> Operator:
-        return stateless.Stateless(stateless.KeyRecords(uid, fn, record_type, field))
+        return stateless.Stateless(stateless.KeyRecords(uid, fn, reader, field))
 
     return Built(create, schema.append(field))

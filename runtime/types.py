@@ -172,7 +172,8 @@ def records_from_batch(batch: pa.RecordBatch, record_type: type) -> list[Any]:
 
 
 class RecordReader:
-    """Makes records of a type from batches; made once, used for many batches."""
+    """Makes records of a type from batches. Made when the graph is built, where the annotations can be
+    resolved; travels to the slots and is used for many batches."""
 
     def __init__(self, record_type: type) -> None:
         if is_record_type(record_type) and getattr(record_type, "__annotations__", None):
@@ -182,8 +183,9 @@ class RecordReader:
         self._new = record_type
 
     @property
-    def columns(self) -> list[str]:
-        return [name for name, _ in self._columns]
+    def columns(self) -> frozenset[str]:
+        """The columns that it reads."""
+        return frozenset(name for name, _ in self._columns)
 
     def read(self, batch: pa.RecordBatch) -> list[Any]:
         if not self._columns:

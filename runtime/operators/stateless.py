@@ -58,9 +58,8 @@ def pass_on(records: Records) -> Records:
 class MapRecords:
     """One record out for each record in. `schema` is that of the function's return type."""
 
-    def __init__(self, uid: str, fn: Callable[[Any], Any], record_type: type, schema: pa.Schema) -> None:
-        self._uid, self._fn, self._schema = uid, fn, schema
-        self._reader = RecordReader(record_type)
+    def __init__(self, uid: str, fn: Callable[[Any], Any], reader: RecordReader, schema: pa.Schema) -> None:
+        self._uid, self._fn, self._reader, self._schema = uid, fn, reader, schema
 
     def __call__(self, records: Records) -> Records | None:
         results = call_each(self._uid, self._fn, self._reader.read(records.batch), records)
@@ -74,9 +73,8 @@ class MapRecords:
 class KeyRecords:
     """Adds a column with what the function returns for each record: the key of a key_by(function)."""
 
-    def __init__(self, uid: str, fn: Callable[[Any], Any], record_type: type, field: pa.Field) -> None:
-        self._uid, self._fn, self._field = uid, fn, field
-        self._reader = RecordReader(record_type)
+    def __init__(self, uid: str, fn: Callable[[Any], Any], reader: RecordReader, field: pa.Field) -> None:
+        self._uid, self._fn, self._reader, self._field = uid, fn, reader, field
 
     def __call__(self, records: Records) -> Records | None:
         results = call_each(self._uid, self._fn, self._reader.read(records.batch), records)
@@ -90,9 +88,8 @@ class KeyRecords:
 class FilterRecords:
     """Keeps the records for which the function returns something true."""
 
-    def __init__(self, uid: str, fn: Callable[[Any], Any], record_type: type) -> None:
-        self._uid, self._fn = uid, fn
-        self._reader = RecordReader(record_type)
+    def __init__(self, uid: str, fn: Callable[[Any], Any], reader: RecordReader) -> None:
+        self._uid, self._fn, self._reader = uid, fn, reader
 
     def __call__(self, records: Records) -> Records | None:
         results = call_each(self._uid, self._fn, self._reader.read(records.batch), records)
@@ -104,10 +101,9 @@ class FlatMapRecords:
     """Any number of records out for each record in: the function yields, or returns an iterable or None."""
 
     def __init__(
-        self, uid: str, fn: Callable[[Any], Iterable[Any] | None], record_type: type, schema: pa.Schema
+        self, uid: str, fn: Callable[[Any], Iterable[Any] | None], reader: RecordReader, schema: pa.Schema
     ) -> None:
-        self._uid, self._fn, self._schema = uid, fn, schema
-        self._reader = RecordReader(record_type)
+        self._uid, self._fn, self._reader, self._schema = uid, fn, reader, schema
 
     def __call__(self, records: Records) -> Records | None:
         results: list[Any] = []

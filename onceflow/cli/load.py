@@ -1,0 +1,151 @@
+"""Finds the user's job: FILE.py, package.module:attr, or a function of the arguments after `--`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from onceflow.runtime.errors import OnceflowError, UsageError
+from onceflow.runtime.stream import JobGraphBuilder
+from onceflow.runtime.types import nearest
+
+_FORMS = "FILE.py, FILE.py:name, package.module or package.module:name"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedJob:
+    """A job and where it comes from.
+
+    `modules` are the user's own, the one that was named first: they are not installed where the slots
+    run, so that their functions and classes must travel by value.
+    """
+
+    job: JobGraphBuilder
+    modules: tuple[ModuleType, ...]
+
+
+def load_job(target: str, arguments: Sequence[str] = ()) -> LoadedJob:
+    """The job that `target` names; a function is called with `arguments`.
+
+    Raises UsageError for anything that is wrong with the target or the program in it, naming the
+    program's line; GraphError and the like as they are.
+    """
+    place, _, attribute = target.partition(":")
+    if place.endswith(".py"):
+        folder = Path(place).resolve().parent
+        module = _import_file(Path(place))
+    elif all(part.isidentifier() for part in place.split(".")):
+        folder = Path.cwd()
+        module = _import_module(place, folder)
+    else:
+        raise UsageError(f"{target!r} names no job: write {_FORMS}")
+    found = _find(module, attribute, target)
+    job = found if isinstance(found, JobGraphBuilder) else _call(found, list(arguments), target)
+    if found is job and arguments:
+        raise UsageError(
+            f"{target} has a job that takes no arguments, but there are some after '--': {' '.join(arguments)}"
+        )
+    return LoadedJob(job, (module, *(m for m in _modules_in(folder) if m is not module)))
+
+
+def _import_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        here = [str(p) for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
+        raise UsageError(f"there is no file {path}{nearest(str(path), here)}")
+    # A name of its own: a job in json.py must not stand in for the json of everybody else.
+    name = f"onceflow_job_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    _let_import_from(path.resolve().parent)
+    loader = spec.loader
+    _run_user_code(lambda: loader.exec_module(module), str(path))
+    return module
+
+
+def _import_module(name: str, folder: Path) -> ModuleType:
+    _let_import_from(folder)
+    try:
+        return _run_user_code(lambda: importlib.import_module(name), name)
+    except ModuleNotFoundError as error:
+        raise UsageError(f"there is no module {error.name!r} to be imported from {folder}") from error
+
+
+def _let_import_from(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def _find(module: ModuleType, attribute: str, target: str) -> Any:
+    """The job, or the function that makes it."""
+    names = [n for n in vars(module) if not n.startswith("_")]
+    if attribute:
+        if not hasattr(module, attribute):
+            raise UsageError(f"{target}: there is no {attribute!r} in it{nearest(attribute, names)}")
+        return getattr(module, attribute)
+    jobs = [n for n in names if isinstance(getattr(module, n), JobGraphBuilder)]
+    if len(jobs) == 1:
+        return getattr(module, jobs[0])
+    if jobs:
+        raise UsageError(f"{target} has several jobs: name one, as in {target}:{jobs[0]} ({', '.join(jobs)})")
+    if callable(getattr(module, "build", None)):
+        return module.build
+    raise UsageError(
+        f'{target} has no job: make one at the top level, as in `job = Job("name")`, or in a function '
+        "`def build(arguments: list[str]) -> Job`"
+    )
+
+
+def _call(found: Any, arguments: list[str], target: str) -> JobGraphBuilder:
+    if not callable(found):
+        raise UsageError(
+            f"{target} is a {type(found).__name__}; wanted is a Job, or a function that makes one"
+        )
+    takes_arguments = bool(inspect.signature(found).parameters)
+    if arguments and not takes_arguments:
+        raise UsageError(f"{target} takes no arguments, but there are some after '--': {' '.join(arguments)}")
+    job = _run_user_code(lambda: found(arguments) if takes_arguments else found(), target)
+    if not isinstance(job, JobGraphBuilder):
+        raise UsageError(f"{target} returned a {type(job).__name__}; wanted is a Job")
+    return job
+
+
+def _run_user_code(run: Callable[[], Any], where: str) -> Any:
+    """What it returns. An error in it becomes a sentence with the user's line."""
+    try:
+        return run()
+    except OnceflowError:
+        raise
+    except SyntaxError as error:
+        raise UsageError(f"{error.filename}:{error.lineno}: {error.msg}") from error
+    except Exception as error:
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if not _is_machinery(f.filename)]
+        if isinstance(error, ModuleNotFoundError) and not frames:
+            raise
+        line = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else where
+        raise UsageError(f"{line}: {type(error).__name__}: {error}") from error
+
+
+def _is_machinery(filename: str) -> bool:
+    return filename.startswith("<frozen importlib") or filename in (__file__, importlib.__file__)
+
+
+def _modules_in(folder: Path) -> list[ModuleType]:
+    """What was imported from a folder and is not an installed package."""
+    found = []
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        is_own = name.partition(".")[0] == "onceflow" or "site-packages" in str(file)
+        if file and not is_own and Path(file).is_relative_to(folder) and isinstance(module, ModuleType):
+            found.append(module)
+    return found
