@@ -51,7 +51,7 @@ def load_job(target: str, arguments: Sequence[str] = ()) -> LoadedJob:
     job = found if isinstance(found, JobGraphBuilder) else _call(found, list(arguments), target)
     if found is job and arguments:
         raise UsageError(
-            f"{target} has a job that takes no arguments, but there are some after '--': {' '.join(arguments)}"
+            f"{target} has a job that takes no arguments, but after '--' there are: {' '.join(arguments)}"
         )
     return LoadedJob(job, (module, *(m for m in _modules_in(folder) if m is not module)))
 
@@ -76,7 +76,8 @@ def _import_file(path: Path) -> ModuleType:
 def _import_module(name: str, folder: Path) -> ModuleType:
     _let_import_from(folder)
     try:
-        return _run_user_code(lambda: importlib.import_module(name), name)
+        _run_user_code(lambda: importlib.import_module(name), name)
+        return sys.modules[name]
     except ModuleNotFoundError as error:
         raise UsageError(f"there is no module {error.name!r} to be imported from {folder}") from error
 
@@ -113,7 +114,7 @@ def _call(found: Any, arguments: list[str], target: str) -> JobGraphBuilder:
         )
     takes_arguments = bool(inspect.signature(found).parameters)
     if arguments and not takes_arguments:
-        raise UsageError(f"{target} takes no arguments, but there are some after '--': {' '.join(arguments)}")
+        raise UsageError(f"{target} takes no arguments, but after '--' there are: {' '.join(arguments)}")
     job = _run_user_code(lambda: found(arguments) if takes_arguments else found(), target)
     if not isinstance(job, JobGraphBuilder):
         raise UsageError(f"{target} returned a {type(job).__name__}; wanted is a Job")
