@@ -1,0 +1,172 @@
+"""Output held back between a barrier and its commit: in memory while it is small, durable once staged."""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
+from onceflow.runtime.contracts import StagedFiles
+from onceflow.runtime.errors import CorruptCheckpointError
+
+_READ_BYTES = 1 << 20
+_KEPT_IN_MEMORY_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class StagedOutput:
+    """A staged file as the manifest remembers it: an Arrow IPC stream of PRODUCE_SCHEMA."""
+
+    checkpoint_id: int
+    path: str
+    rows: int
+    bytes: int
+    crc32: int
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> StagedOutput:
+        return StagedOutput(**value)
+
+
+class RestoredOutput:
+    """Output that a restored checkpoint promises. An Output of transactions.py."""
+
+    def __init__(self, staged: StagedOutput, files: StagedFiles) -> None:
+        self._staged = staged
+        self._files = files
+
+    @property
+    def checkpoint_id(self) -> int:
+        return self._staged.checkpoint_id
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        self._verify()
+        with self._files.open(self._staged.path) as file, pa.ipc.open_stream(file) as stream:
+            yield from stream
+
+    def _verify(self) -> None:
+        """Before the first row is sent: a damaged file must not go out in part."""
+        crc32 = size = 0
+        with self._files.open(self._staged.path) as file:
+            while block := file.read(_READ_BYTES):
+                crc32, size = zlib.crc32(block, crc32), size + len(block)
+        if (crc32, size) != (self._staged.crc32, self._staged.bytes):
+            raise CorruptCheckpointError(
+                f"staged output {self._staged.path} is damaged: {size} bytes with CRC-32 {crc32:08x}, the "
+                "checkpoint "
+                f"says {self._staged.bytes} bytes with {self._staged.crc32:08x}; start from an older "
+                "checkpoint"
+            )
+
+
+class HeldOutput:
+    """Rows written since the last barrier; frozen by `freeze`, durable after `stage`.
+
+    `add` spills to a staged file beyond `memory_bytes_max`, on the caller's thread. An Output of
+    transactions.py once it is staged.
+    """
+
+    def __init__(self, files: StagedFiles, memory_bytes_max: int) -> None:
+        self._files = files
+        self._memory_bytes_max = memory_bytes_max
+        self._batches: list[pa.RecordBatch] = []
+        self._memory_bytes = 0
+        self._rows = 0
+        self._checkpoint_id: int | None = None
+        self._file: _ChecksummedFile | None = None
+        self._staged: StagedOutput | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def rows(self) -> int:
+        return self._rows
+
+    @property
+    def checkpoint_id(self) -> int:
+        assert self._checkpoint_id is not None, "frozen first"
+        return self._checkpoint_id
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """The task's thread, before freeze."""
+        assert self._checkpoint_id is None, "nothing is added after the barrier"
+        self._batches.append(rows)
+        self._rows += rows.num_rows
+        self._memory_bytes += rows.nbytes
+        if self._memory_bytes > self._memory_bytes_max:
+            self._spill()
+
+    def freeze(self, checkpoint_id: int) -> None:
+        self._checkpoint_id = checkpoint_id
+
+    def stage(self) -> StagedOutput:
+        """Make it durable; does it once however often it is called."""
+        with self._lock:
+            if self._staged is None:
+                is_small = self._file is None and self._memory_bytes <= _KEPT_IN_MEMORY_BYTES
+                kept = self._batches if is_small else []
+                self._spill()
+                assert self._file is not None
+                crc32, size = self._file.close()
+                self._staged = StagedOutput(self.checkpoint_id, self._file.path, self._rows, size, crc32)
+                self._batches = kept
+            return self._staged
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        staged = self._staged
+        assert staged is not None, "only durable output is sent"
+        return iter(self._batches) if self._batches else RestoredOutput(staged, self._files).batches()
+
+    def _spill(self) -> None:
+        if self._file is None:
+            self._file = _ChecksummedFile(*self._files.create("output.arrows"))
+        for rows in self._batches:
+            self._file.write(rows)
+        self._batches = []
+        self._memory_bytes = 0
+
+
+class _ChecksummedFile:
+    """An Arrow IPC stream whose size and CRC-32 are known when it is closed."""
+
+    def __init__(self, path: str, file: BinaryIO) -> None:
+        self.path = path
+        self._file = file
+        self._crc32 = 0
+        self._size = 0
+        self._stream = pa.ipc.new_stream(pa.PythonFile(_Tee(self), mode="w"), PRODUCE_SCHEMA)
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        self._stream.write_batch(rows)
+
+    def close(self) -> tuple[int, int]:
+        self._stream.close()
+        self._file.close()
+        return self._crc32, self._size
+
+    def take(self, block: bytes) -> int:
+        self._crc32 = zlib.crc32(block, self._crc32)
+        self._size += len(block)
+        self._file.write(block)
+        return len(block)
+
+
+class _Tee:
+    """What pyarrow needs of a file it writes to."""
+
+    closed = False
+
+    def __init__(self, target: _ChecksummedFile) -> None:
+        self._target = target
+
+    def write(self, block: bytes) -> int:
+        return self._target.take(block)
+
+    def flush(self) -> None: ...

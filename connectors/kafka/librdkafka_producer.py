@@ -1,0 +1,319 @@
+"""LibrdkafkaProducer: TransactionalProducer on confluent-kafka, and how it finds doubt (rule 4).
+
+After a cut or a timeout librdkafka sends EndTxn and TxnOffsetCommit again by itself and then says OK,
+while the first copy may still be under way; it would hit the next transaction of the same epoch. Only
+the statistics tell of it, so a producer whose connections broke since it was initialised is given up.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey
+from onceflow.connectors.kafka.failures import connection_failure, failure
+from onceflow.connectors.kafka.options import KafkaOptions, Setting
+from onceflow.runtime.errors import Fatal, OnceflowError, OptionError, Retryable
+
+LOG: Any = logging.getLogger("onceflow.kafka")
+"""What librdkafka logs; silent unless the program configures logging."""
+LOG.addHandler(logging.NullHandler())
+Result = TypeVar("Result")
+
+_STATISTICS_MS = 20
+_IDLE_POLL_S = 0.5
+_SAMPLE_DEADLINE_S = 2.0
+_NO_PROGRESS_S = 30.0
+_INIT_SLICE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """What the sink decides about its producers."""
+
+    transaction_timeout_ms: int = 120_000
+    socket_timeout_ms: int = 10_000
+    message_bytes_max: int | None = None
+    """The topic's max.message.bytes: a batch of records may not be larger either."""
+
+
+class _Broker(msgspec.Struct):
+    disconnects: int = 0
+    req_timeouts: int = 0
+
+
+class _Statistics(msgspec.Struct):
+    ts: int
+    brokers: dict[str, _Broker] = {}
+
+
+_decode_statistics = msgspec.json.Decoder(_Statistics).decode
+
+
+class LibrdkafkaProducer:
+    """One producer epoch. Thread-safe: a small thread serves its callbacks while nobody uses it."""
+
+    def __init__(
+        self, options: KafkaOptions, settings: ProducerSettings, ledger: LedgerKey, group: Consumer
+    ) -> None:
+        self._options = options
+        self._settings = settings
+        self._ledger = ledger
+        self._group = group
+        self._lock = threading.RLock()
+        self._discarded = threading.Event()
+        self._reason = ""
+        given = options.librdkafka.get("socket.timeout.ms", settings.socket_timeout_ms)
+        self._socket_timeout_ms = int(str(given))
+        self._sample_us = 0
+        self._cuts = 0
+        self._cuts_at_init = 0
+        self._delivered = 0
+        self._first_failure: tuple[KafkaError, str] | None = None
+        self._sent_until_us = 0
+        self._broken: str | None = None
+        try:
+            self._producer = Producer(options.producer(self._ours(), _DEFAULTS))
+        except KafkaException as e:
+            raise OptionError(f"librdkafka refuses its settings: {options.redact(e.args[0].str())}") from e
+
+    @staticmethod
+    def open(
+        options: KafkaOptions, settings: ProducerSettings, ledger: LedgerKey, group: Consumer
+    ) -> LibrdkafkaProducer:
+        """A producer that has fenced all before it, with a sample of its connections taken after that."""
+        self = LibrdkafkaProducer(options, settings, ledger, group)
+        try:
+            self._producer.init_transactions(_INIT_SLICE_S)
+        except KafkaException as e:
+            self._producer.poll(0)
+            error = self._failure(
+                e.args[0], "initialise the producer", f"TransactionalId {ledger.transactional_id}"
+            )
+            self.discard()
+            raise error from e
+        if not self._wait_sample(_now_us()):
+            self.discard()
+            raise Retryable("librdkafka gave no statistics after the producer was initialised")
+        self._cuts_at_init = self._cuts
+        threading.Thread(target=_serve, args=(self,), name="kafka-callbacks", daemon=True).start()
+        return self
+
+    def begin(self) -> None:
+        with self._lock:
+            self._delivered = 0
+            self._first_failure = None
+            self._use(self._producer.begin_transaction, "begin a transaction", self._id)
+
+    def produce(self, rows: pa.RecordBatch) -> None:
+        columns = [column.to_pylist() for column in rows.columns]
+        with self._lock:
+            produce, on_delivery = self._producer.produce, self._on_delivery
+            for topic, partition, key, value, header, time_ms in zip(*columns, strict=True):
+                arguments = [topic, value, key, partition, on_delivery, None, time_ms or 0]
+                if header is not None:
+                    arguments.append([(h["key"], h["value"]) for h in header])
+                try:
+                    produce(*arguments)
+                except BufferError:
+                    self._wait_room(arguments)
+                except KafkaException as e:
+                    raise self._failure(e.args[0], "write", f"Topic {topic}") from e
+
+    def flush(self) -> int:
+        with self._lock:
+            self._wait_progress(lambda: self._producer.flush(1.0) == 0)
+            if self._first_failure is not None:
+                error, topic = self._first_failure
+                raise self._failure(error, "write", f"Topic {topic}")
+            return self._delivered
+
+    def send_ledger(self, entry: LedgerEntry) -> None:
+        # The broker drops a negative offset and says OK to everything.
+        assert 0 <= entry.checkpoint_id < 1 << 63, "a ledger value is a checkpoint id"
+        position = TopicPartition(self._ledger.topic, 0, entry.checkpoint_id, metadata=entry.metadata)
+        with self._lock:
+            self._use(
+                lambda: self._producer.send_offsets_to_transaction(
+                    [position], self._group.consumer_group_metadata(), self._request_s
+                ),
+                "write the ledger",
+                f"Topic {self._ledger.topic}, Group {self._ledger.transactional_id}",
+            )
+
+    def commit(self) -> None:
+        with self._lock:
+            started = time.monotonic()
+            self._use(
+                lambda: self._producer.commit_transaction(self._request_s),
+                "commit",
+                self._id,
+                may_have_happened=True,
+            )
+            self._sent_until_us = _now_us()
+            took_s = time.monotonic() - started
+            if took_s > self._request_s / 2:
+                self._broken = f"the commit took {took_s:.1f} s"
+
+    def doubt(self) -> str | None:
+        with self._lock:
+            if self._broken is not None or not self._sent_until_us:
+                return self._broken
+            if not self._wait_sample(self._sent_until_us):
+                return "no statistics since the last commit"
+            cuts = self._cuts - self._cuts_at_init
+            return f"{cuts} connections broke or requests timed out" if cuts else self._broken
+
+    def abort(self) -> None:
+        with self._lock:
+            try:
+                self._use(lambda: self._producer.abort_transaction(self._request_s), "abort", self._id)
+            except OnceflowError as e:
+                LOG.info("%s", e)
+
+    def discard(self) -> None:
+        # No close(): it would abort, with this epoch, what a commit under way may be committing.
+        with self._lock:
+            self._discarded.set()
+            del self._producer
+
+    @property
+    def _id(self) -> str:
+        return f"TransactionalId {self._ledger.transactional_id}"
+
+    @property
+    def _request_s(self) -> float:
+        return self._socket_timeout_ms / 1000
+
+    def _ours(self) -> dict[str, Setting]:
+        ours: dict[str, Setting] = {
+            "transactional.id": self._ledger.transactional_id,
+            "transaction.timeout.ms": self._settings.transaction_timeout_ms,
+            "statistics.interval.ms": _STATISTICS_MS,
+            "stats_cb": self._on_statistics,
+            "error_cb": self._on_error,
+            "logger": LOG,
+        }
+        if self._settings.message_bytes_max is not None:
+            ours["message.max.bytes"] = max(1000, min(self._settings.message_bytes_max, 1_000_000_000))
+        ours["socket.timeout.ms"] = self._socket_timeout_ms
+        return ours
+
+    def _use(
+        self,
+        call: Callable[[], Result],
+        action: str,
+        resource: str,
+        *,
+        may_have_happened: bool = False,
+    ) -> Result:
+        """`call()` on librdkafka, with its failure explained by what was first to fail."""
+        try:
+            return call()
+        except (KafkaException, SystemError) as e:
+            cause = e if isinstance(e, KafkaException) else self._fatal_error(e)
+            if self._first_failure is not None and not cause.args[0].fatal():
+                error, topic = self._first_failure
+                raise self._failure(error, "write", f"Topic {topic}") from e
+            raise self._failure(cause.args[0], action, resource, may_have_happened=may_have_happened) from e
+
+    def _fatal_error(self, error: SystemError) -> KafkaException:
+        """confluent-kafka raises a fatal error in the middle of the callbacks, which spoils both."""
+        if isinstance(error.__cause__, KafkaException):
+            return error.__cause__
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as e:
+            return e
+        raise error
+
+    def _failure(
+        self, error: KafkaError, action: str, resource: str, *, may_have_happened: bool = False
+    ) -> OnceflowError:
+        known = connection_failure(self._reason, self._options.bootstrap_servers)
+        explained = known or failure(error, action, resource, may_have_happened=may_have_happened)
+        reason = f"; {self._reason}" if self._reason and not isinstance(explained, Fatal) else ""
+        return type(explained)(self._options.redact(f"{explained}{reason}"))
+
+    def _wait_room(self, arguments: list[Any]) -> None:
+        def queued() -> bool:
+            self._producer.poll(0.05)
+            try:
+                self._producer.produce(*arguments)
+            except BufferError:
+                return False
+            return True
+
+        self._wait_progress(queued)
+
+    def _wait_progress(self, is_done: Callable[[], bool]) -> None:
+        """Until it is done; gives up if no record is acknowledged for a while."""
+        seen, since = self._delivered, time.monotonic()
+        while not self._use(is_done, "send records", self._id):
+            if self._delivered != seen:
+                seen, since = self._delivered, time.monotonic()
+            elif time.monotonic() - since > _NO_PROGRESS_S:
+                reason = f"no record was acknowledged for {_NO_PROGRESS_S:.0f} s; {self._reason}"
+                raise Retryable(self._options.redact(reason))
+
+    def _wait_sample(self, after_us: int) -> bool:
+        """Serve callbacks until there are statistics made later than after_us."""
+        deadline = time.monotonic() + _SAMPLE_DEADLINE_S
+        self._poll(0)
+        while self._sample_us <= after_us and self._broken is None:
+            if time.monotonic() > deadline:
+                return False
+            self._poll(_STATISTICS_MS / 1000)
+        return True
+
+    def _poll(self, timeout_s: float) -> None:
+        try:
+            self._use(lambda: self._producer.poll(timeout_s), "use the producer", self._id)
+        except OnceflowError as e:
+            self._broken = str(e)
+
+    def _on_statistics(self, text: str) -> None:
+        statistics = _decode_statistics(text)
+        self._sample_us = statistics.ts
+        self._cuts = sum(b.disconnects + b.req_timeouts for b in statistics.brokers.values())
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self._delivered += 1
+        elif self._first_failure is None:
+            self._first_failure = (error, str(message.topic()))
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._reason = error.str()
+
+
+_DEFAULTS: dict[str, Setting] = {
+    "linger.ms": 5,
+    "batch.size": 1_000_000,
+    "queue.buffering.max.messages": 200_000,
+    "queue.buffering.max.kbytes": 131_072,
+    "reconnect.backoff.ms": 10,
+    "reconnect.backoff.max.ms": 500,
+    "retry.backoff.ms": 20,
+}
+
+
+def _serve(self: LibrdkafkaProducer) -> None:
+    """Statistics pile up in a queue unless somebody polls: this thread does between transactions."""
+    while not self._discarded.wait(_IDLE_POLL_S):
+        with self._lock:
+            if not self._discarded.is_set():
+                self._poll(0)
+
+
+def _now_us() -> int:
+    """librdkafka's clock, by which it dates statistics."""
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000

@@ -1,0 +1,245 @@
+"""StagedWriter: a SinkWriter of Kafka records. Output waits, durable, in the checkpoint; its commit is
+one transaction. `transactions.py` decides, `held.py` holds the rows, this file joins them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from onceflow.connectors.kafka.client import KafkaClient, LedgerKey, TopicDescription
+from onceflow.connectors.kafka.held import HeldOutput, RestoredOutput, StagedOutput
+from onceflow.connectors.kafka.transactions import Claimant, Output, OwnerTransactions
+from onceflow.connectors.kafka.waiting import WaitForBroker
+from onceflow.runtime.contracts import Committable, SinkContext
+from onceflow.runtime.errors import CorruptCheckpointError, Fatal, Retryable, UsageError
+from onceflow.runtime.records import Records
+
+T = TypeVar("T")
+
+LEDGER_TOPIC = "onceflow-ledger"
+_RECORD_OVERHEAD_BYTES = 100  # batch header and varints, at most
+_REFRESH_MS = 300_000
+
+
+@dataclass(frozen=True, slots=True)
+class StagedSettings:
+    """How a staged writer writes."""
+
+    topics: Sequence[str]
+    transactional_id_prefix: str | None = None
+    """In front of uid, lineage and owner; None: the job's name."""
+    ledger_topic: str = LEDGER_TOPIC
+    delivery_timeout_ms: int = 120_000
+    """How long the broker may be away before the attempt fails."""
+    memory_bytes_max: int = 64 << 20
+    """Output of one checkpoint above this is spilled to a staged file as it comes."""
+
+
+class StagedWriter:
+    """SinkWriter for rows in PRODUCE_SCHEMA. Partition -1: librdkafka chooses as Java producers do."""
+
+    def __init__(self, context: SinkContext, client: KafkaClient, settings: StagedSettings) -> None:
+        """Looks up the topics; waits for the broker. Raises UsageError if a topic does not exist."""
+        self._context = context
+        self._client = client
+        self._settings = settings
+        self._closed = threading.Event()
+        self._patience = WaitForBroker(
+            context.clock, context.on_wait, settings.delivery_timeout_ms, self._closed
+        )
+        self._claimant = Claimant(context.lineage, context.attempt)
+        self._own = self._transactions(self._ledger_key(str(context.subtask)), None)
+        self._recovered = threading.Event()
+        self._recovery_error: BaseException | None = None
+        self._lock = threading.Lock()
+        self._open = self._new_output()
+        self._held: list[HeldOutput] = []
+        self._last_written_ms = context.clock.monotonic_ms()
+        self._keep_alive_ms = 0.0
+        self._topics = self._describe_topics()
+        self._described_ms = self._last_written_ms
+
+    @property
+    def topics(self) -> dict[str, TopicDescription]:
+        """What is known of the topics; looked up again every few minutes."""
+        return self._topics
+
+    def recover(self, committables: Sequence[Committable]) -> None:
+        try:
+            self._recover(committables)
+        except BaseException as e:
+            self._recovery_error = e
+            raise
+        finally:
+            self._recovered.set()
+
+    def write(self, records: Records) -> None:
+        self.write_rows(records.batch)
+
+    def write_rows(self, rows: pa.RecordBatch) -> None:
+        """Rows in PRODUCE_SCHEMA. Raises Fatal naming a record that the broker would refuse."""
+        if rows.num_rows:
+            self._refuse_too_large(rows)
+            self._open.add(rows)
+
+    def pre_commit(self, checkpoint_id: int) -> _PreCommit:
+        frozen, self._open = self._open, self._new_output()
+        frozen.freeze(checkpoint_id)
+        with self._lock:
+            if frozen.rows:
+                self._held.append(frozen)
+            # Output that no ledger read has confirmed is part of every checkpoint until one has.
+            return _PreCommit(self._committable, checkpoint_id, list(self._held))
+
+    def commit(self, checkpoint_id: int) -> None:
+        with self._lock:
+            outputs: list[Output] = [o for o in self._held if o.checkpoint_id <= checkpoint_id]
+        now_ms = self._context.clock.monotonic_ms()
+        if outputs or now_ms - self._last_written_ms > self._keep_alive_ms:
+            self._own.commit(checkpoint_id, outputs)
+            self._last_written_ms = now_ms
+            with self._lock:
+                self._held = [o for o in self._held if o.checkpoint_id > checkpoint_id]
+        if now_ms - self._described_ms > _REFRESH_MS:
+            self._described_ms = now_ms
+            self._topics = {**self._topics, **self._client.describe_topics(self._settings.topics)}
+
+    def close(self) -> None:
+        self._closed.set()
+        self._recovered.set()
+        self._own.close()
+        self._client.close()
+
+    def _recover(self, committables: Sequence[Committable]) -> None:
+        self._try(lambda: self._client.ensure_ledger_topic(self._settings.ledger_topic))
+        # The broker forgets a ledger that nobody writes: an idle writer writes it anew well before.
+        self._keep_alive_ms = self._try(self._client.offsets_retention_ms) / 8
+        own_key = self._ledger_key(str(self._context.subtask))
+        for committable in committables:
+            ledger, last_seen, outputs = self._promise(committable)
+            if ledger == own_key:
+                self._own = self._transactions(own_key, last_seen)
+                self._own.claim(self._context.restored_checkpoint_id)
+                self._own.commit(committable.checkpoint_id, outputs) if outputs else None
+            elif outputs:
+                other = self._transactions(ledger, last_seen)
+                try:
+                    other.commit(committable.checkpoint_id, outputs)
+                finally:
+                    other.close()
+        if self._own.last_seen is None:
+            self._own.claim(self._context.restored_checkpoint_id)
+
+    def _promise(self, committable: Committable) -> tuple[LedgerKey, int, Sequence[Output]]:
+        payload: Any = committable.payload
+        try:
+            staged = [StagedOutput.from_json(output) for output in payload["outputs"]]
+            ledger = LedgerKey(payload["transactional_id"], payload["ledger_topic"])
+            last_seen = int(payload["ledger"])
+        except (KeyError, TypeError, ValueError) as e:
+            raise CorruptCheckpointError(
+                f"checkpoint {committable.checkpoint_id} holds no readable output of sink "
+                f"{committable.uid!r}, "
+                f"owner {committable.owner}: {e!r}; start from an older checkpoint"
+            ) from e
+        return ledger, last_seen, [RestoredOutput(output, self._context.files) for output in staged]
+
+    def _committable(self, checkpoint_id: int, held: Sequence[HeldOutput]) -> Committable:
+        # A checkpoint that completed before the last one's promises are kept would forget them.
+        self._wait_recovered()
+        staged = [output.stage() for output in held]
+        ledger = self._ledger_key(str(self._context.subtask))
+        return Committable(
+            self._context.uid,
+            str(self._context.subtask),
+            checkpoint_id,
+            {
+                "version": 1,
+                "transactional_id": ledger.transactional_id,
+                "ledger_topic": ledger.topic,
+                "ledger": self._own.last_seen,
+                "outputs": [output.to_json() for output in staged],
+            },
+            [output.path for output in staged],
+        )
+
+    def _wait_recovered(self) -> None:
+        if not self._recovered.wait(self._settings.delivery_timeout_ms / 1000 + 60):
+            raise Retryable(f"sink {self._context.uid!r} has not recovered its last output in time")
+        if self._recovery_error is not None:
+            raise Retryable(f"sink {self._context.uid!r} could not recover: {self._recovery_error}")
+        if self._closed.is_set():
+            raise Retryable(f"sink {self._context.uid!r} is closed")
+
+    def _refuse_too_large(self, rows: pa.RecordBatch) -> None:
+        limit = min((t.max_message_bytes or (1 << 62) for t in self._topics.values()), default=1 << 62)
+        sizes = pc.add(
+            pc.fill_null(pc.binary_length(rows["key"]), 0), pc.fill_null(pc.binary_length(rows["value"]), 0)
+        )
+        if rows["headers"].null_count < rows.num_rows:
+            flat = rows["headers"].nbytes  # no record has more
+            sizes = pc.add(sizes, flat) if (pc.max(sizes).as_py() or 0) + flat > limit else sizes
+        largest = pc.max(sizes).as_py()
+        if largest + _RECORD_OVERHEAD_BYTES > limit:
+            row = rows.slice(pc.index(sizes, largest).as_py(), 1).to_pylist()[0]
+            raise Fatal(
+                f"a record for topic {row['topic']!r} is too large: key {(row['key'] or b'')[:100]!r}, "
+                f"{largest} bytes, the "
+                f"topic takes {limit} (max.message.bytes, less {_RECORD_OVERHEAD_BYTES} of overhead): "
+                "raise it on the topic, "
+                "or make the records smaller"
+            )
+
+    def _describe_topics(self) -> dict[str, TopicDescription]:
+        found = dict(self._try(lambda: self._client.describe_topics(self._settings.topics)))
+        for topic in self._settings.topics:
+            if topic not in found:
+                raise UsageError(
+                    f"sink {self._context.uid!r}: topic {topic!r} does not exist: create it with the "
+                    "partitions and "
+                    "the retention it should have, and start the job again"
+                )
+        return found
+
+    def _try(self, call: Callable[[], T]) -> T:
+        while True:
+            try:
+                result = call()
+            except Retryable as e:
+                self._patience.wait(e)
+            else:
+                self._patience.reset()
+                return result
+
+    def _transactions(self, ledger: LedgerKey, last_seen: int | None) -> OwnerTransactions:
+        return OwnerTransactions(self._client, ledger, self._claimant, self._patience, last_seen)
+
+    def _ledger_key(self, owner: str) -> LedgerKey:
+        prefix = self._settings.transactional_id_prefix or self._context.job
+        name = f"{prefix}.{self._context.uid}.{self._context.lineage}.{owner}"
+        return LedgerKey(name, self._settings.ledger_topic)
+
+    def _new_output(self) -> HeldOutput:
+        return HeldOutput(self._context.files, self._settings.memory_bytes_max)
+
+
+class _PreCommit:
+    """See contracts.PreCommit."""
+
+    def __init__(
+        self,
+        committable: Callable[[int, Sequence[HeldOutput]], Committable],
+        checkpoint_id: int,
+        held: Sequence[HeldOutput],
+    ) -> None:
+        self._committable = committable
+        self._checkpoint_id = checkpoint_id
+        self._held = held
+
+    def stage(self) -> Committable:
+        return self._committable(self._checkpoint_id, self._held)

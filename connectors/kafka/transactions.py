@@ -1,0 +1,240 @@
+"""Protocol A: output of a durable checkpoint goes out in one transaction, exactly once.
+
+The output waits, durable, in the checkpoint. A ledger, an offset written by the same transaction, says
+up to which checkpoint it is committed. Everything rests on one order: first fence every earlier
+producer and every late request of our own (init), only then read the ledger, and believe it.
+
+| crash                          | recovery                                                     |
+| ------------------------------ | ------------------------------------------------------------ |
+| before, or inside, the write   | init aborts it; the ledger is lower: write                   |
+| commit sent, reply lost        | init waits it out or fences it; the ledger decides           |
+| commit sent twice, one is late | `doubt` makes us initialise anew before the next transaction |
+| committed, not recorded        | the ledger has it: skip                                      |
+| an older attempt still lives   | it is fenced; it finds the newer attempt in the ledger, goes |
+
+No I/O but through KafkaClient, no clock but through Patience: the fake broker runs this very code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from onceflow.connectors.kafka.client import KafkaClient, LedgerEntry, LedgerKey, TransactionalProducer
+from onceflow.runtime.errors import DataLossError, Fatal, Fenced, Indeterminate, OnceflowError, Retryable
+
+_FENCED_IN_A_ROW_MAX = 5
+
+
+class Output(Protocol):
+    """What one owner wrote between two barriers; durable once its checkpoint is."""
+
+    @property
+    def checkpoint_id(self) -> int: ...
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Its rows (PRODUCE_SCHEMA), as often as asked. Raises CorruptCheckpointError before the first."""
+        ...
+
+
+class Patience(Protocol):
+    """How long to try again while the broker is away."""
+
+    def wait(self, error: OnceflowError) -> None:
+        """Pause before the next try; raises Retryable with what to do when the time is up."""
+        ...
+
+    def reset(self) -> None:
+        """It went well: the next failure starts a new wait."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """Who writes. The ledger's metadata names it, or two live attempts would fence each other for ever."""
+
+    lineage: str
+    attempt: int
+
+    def metadata(self) -> str:
+        return json.dumps({"lineage": self.lineage, "attempt": self.attempt})
+
+    def is_superseded_by(self, entry: LedgerEntry) -> bool:
+        """Whether a newer attempt of the same job wrote the ledger."""
+        try:
+            other = json.loads(entry.metadata)
+            return bool(other["lineage"] == self.lineage and other["attempt"] > self.attempt)
+        except (ValueError, KeyError, TypeError):
+            return False
+
+
+class OwnerTransactions:
+    """The transactions of one owner (a transactional id and its ledger) in one attempt. One thread."""
+
+    def __init__(
+        self,
+        client: KafkaClient,
+        ledger: LedgerKey,
+        claimant: Claimant,
+        patience: Patience,
+        last_seen: int | None,
+    ) -> None:
+        """`last_seen`: the ledger as the restored checkpoint knew it; None if it knew of none."""
+        self._client = client
+        self._ledger = ledger
+        self._claimant = claimant
+        self._patience = patience
+        self._last_seen = last_seen
+        self._producer: TransactionalProducer | None = None
+
+    @property
+    def last_seen(self) -> int | None:
+        """The highest value that a read of the ledger has answered: goes into each checkpoint."""
+        return self._last_seen
+
+    def claim(self, restored_checkpoint_id: int) -> None:
+        """Fence earlier attempts and write our name into the ledger, at its old value or 0.
+
+        Once per attempt, for the own owner. Raises Fatal if the ledger is ahead of the checkpoint that
+        the job was started from: its output is there already and would be written again.
+        """
+
+        def attempt() -> None:
+            entry = self._renewed_ledger()
+            if entry is not None and entry.checkpoint_id > restored_checkpoint_id:
+                raise Fatal(
+                    f"the output of {self._ledger.transactional_id} is committed up to checkpoint "
+                    f"{entry.checkpoint_id}, "
+                    f"but the job starts from checkpoint {restored_checkpoint_id}: it would write that "
+                    "output again. "
+                    f"Start from checkpoint {entry.checkpoint_id} or later, or in a new checkpoint folder"
+                )
+            self._transact(entry.checkpoint_id if entry is not None else 0, [])
+
+        self._until_done(attempt)
+
+    def commit(self, checkpoint_id: int, outputs: Sequence[Output]) -> None:
+        """Make the outputs visible, those of aborted checkpoints before it included; returns when the
+        ledger has answered that they are. `outputs`: all that no ledger read has confirmed yet."""
+        assert all(output.checkpoint_id <= checkpoint_id for output in outputs), "not durable yet"
+
+        def attempt() -> None:
+            committed = self._committed_before()
+            if committed < checkpoint_id:
+                self._transact(checkpoint_id, [o for o in outputs if o.checkpoint_id > committed])
+
+        self._until_done(attempt)
+
+    def close(self) -> None:
+        """What is not committed stays invisible; does not wait for the broker."""
+        self._drop()
+
+    def _committed_before(self) -> int:
+        """What the ledger says, from memory while nothing is in doubt."""
+        if self._producer is not None and self._doubt(self._producer) is None:
+            assert self._last_seen is not None, "a ledger was read when the producer was made"
+            return self._last_seen
+        entry = self._renewed_ledger()
+        return -1 if entry is None else entry.checkpoint_id
+
+    def _doubt(self, producer: TransactionalProducer) -> str | None:
+        return producer.doubt()
+
+    def _renewed_ledger(self) -> LedgerEntry | None:
+        """The one dangerous order: fence, then read."""
+        self._drop()
+        # 1. A fresh epoch. From here no earlier producer, and no late request of ours, changes the
+        #    ledger or makes anything visible. A crash before this line leaves all as it was.
+        self._producer = self._client.open_producer(self._ledger)
+        # 2. Only now is the answer final: at least n means that the output of n is visible.
+        return self._read()
+
+    def _transact(self, checkpoint_id: int, outputs: Sequence[Output]) -> None:
+        """Write, and believe the ledger only. A crash anywhere here leaves the output in the checkpoint."""
+        producer = self._producer
+        assert producer is not None
+        # 3. A crash from here to the commit: the broker aborts, nothing was visible.
+        producer.begin()
+        try:
+            rows = 0
+            for output in outputs:
+                for batch in output.batches():
+                    producer.produce(batch)
+                    rows += batch.num_rows
+            delivered = producer.flush()
+            if delivered != rows:
+                raise Retryable(f"{rows} records were sent but {delivered} acknowledged")
+            producer.send_ledger(LedgerEntry(checkpoint_id, self._claimant.metadata()))
+        except Fatal:
+            producer.abort()
+            raise
+        # 4. Records and ledger become visible together. A crash from here on: the ledger tells.
+        producer.commit()
+        # 5. The answer is what lets the caller forget the output.
+        entry = self._read()
+        if entry is None or entry.checkpoint_id < checkpoint_id:
+            raise Indeterminate(f"the commit said OK but the ledger says {entry}, not {checkpoint_id}")
+
+    def _read(self) -> LedgerEntry | None:
+        entry = self._client.read_ledger(self._ledger)
+        if self._last_seen is not None and (entry is None or entry.checkpoint_id < self._last_seen):
+            raise DataLossError(self._lost_ledger(entry))
+        if entry is not None:
+            if self._claimant.is_superseded_by(entry):
+                raise Fenced(f"a newer attempt writes {self._ledger.transactional_id}: {entry.metadata}")
+            self._last_seen = entry.checkpoint_id
+        return entry
+
+    def _until_done(self, attempt: Callable[[], None]) -> None:
+        fenced_in_a_row = 0
+        while True:
+            try:
+                attempt()
+            except Fenced as e:
+                # A timed-out transaction looks like this too: the ledger names the newer attempt, if any.
+                self._drop()
+                fenced_in_a_row += 1
+                if fenced_in_a_row > _FENCED_IN_A_ROW_MAX or self._has_newer_attempt():
+                    raise
+                self._patience.wait(e)
+            except (Retryable, Indeterminate) as e:
+                # Doubt: the next round starts with a fresh epoch and the ledger.
+                self._drop()
+                self._patience.wait(e)
+            except OnceflowError:
+                self._drop()
+                raise
+            else:
+                self._patience.reset()
+                return
+
+    def _has_newer_attempt(self) -> bool:
+        try:
+            entry = self._client.read_ledger(self._ledger)
+        except (Retryable, Indeterminate):
+            return False
+        return entry is not None and self._claimant.is_superseded_by(entry)
+
+    def _drop(self) -> None:
+        if self._producer is not None:
+            self._producer.discard()
+            self._producer = None
+
+    def _lost_ledger(self, entry: LedgerEntry | None) -> str:
+        found = (
+            "is gone (expired, or its topic was deleted)"
+            if entry is None
+            else f"went back to {entry.checkpoint_id}"
+        )
+        return (
+            f"the ledger of {self._ledger.transactional_id} on topic {self._ledger.topic} {found}, it was at "
+            f"{self._last_seen}: whether the output of the last checkpoint is visible can't be told any "
+            "more. Look "
+            "whether it is in the output topic, then set the ledger by `onceflow transactions ledger --set N "
+            f"{self._ledger.transactional_id}`: N is the last checkpoint's id if it is there, else "
+            f"{self._last_seen}"
+        )

@@ -1,0 +1,48 @@
+"""WaitForBroker: how long, and how visibly, a sink tries again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from onceflow.runtime.clock import Clock
+from onceflow.runtime.errors import OnceflowError, Retryable
+
+_PAUSE_FIRST_S = 0.02
+_PAUSE_MAX_S = 1.0
+_SAY_AFTER_MS = 1_000
+
+
+class WaitForBroker:
+    """Patience of transactions.py: longer and longer pauses, said on the live line, until time is up."""
+
+    def __init__(
+        self, clock: Clock, on_wait: Callable[[str], None], give_up_after_ms: int, closed: threading.Event
+    ) -> None:
+        self._clock = clock
+        self._on_wait = on_wait
+        self._give_up_after_ms = give_up_after_ms
+        self._closed = closed
+        self._since_ms: float | None = None
+        self._pause_s = _PAUSE_FIRST_S
+
+    def wait(self, error: OnceflowError) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if self._since_ms is None:
+            self._since_ms = now_ms
+        waited_ms = now_ms - self._since_ms
+        if waited_ms >= self._give_up_after_ms:
+            raise Retryable(
+                f"gave up after {waited_ms / 1000:.0f} s (delivery_timeout): {error}. The output is safe "
+                "in the "
+                "checkpoint and goes out when the job is started again"
+            ) from error
+        if waited_ms >= _SAY_AFTER_MS:
+            self._on_wait(f"Kafka sink waits since {waited_ms / 1000:.0f} s: {error}")
+        if self._closed.wait(self._pause_s):
+            raise Retryable(f"closed while it waited: {error}") from error
+        self._pause_s = min(self._pause_s * 2, _PAUSE_MAX_S)
+
+    def reset(self) -> None:
+        self._since_ms = None
+        self._pause_s = _PAUSE_FIRST_S

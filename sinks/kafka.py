@@ -1,0 +1,260 @@
+"""KafkaSink: rows to a topic, exactly once: one transaction per checkpoint and subtask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from onceflow.connectors.formats import Encoder, Format, Json, Raw, Text
+from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
+from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
+from onceflow.connectors.kafka.librdkafka_producer import ProducerSettings
+from onceflow.connectors.kafka.options import KafkaOptions, Setting
+from onceflow.connectors.kafka.partition import Partitions, partition_of_key
+from onceflow.connectors.kafka.staged import LEDGER_TOPIC, StagedSettings, StagedWriter
+from onceflow.runtime.contracts import Committable, PreCommit, SinkContext
+from onceflow.runtime.errors import Fatal, GraphError, OptionError, UsageError
+from onceflow.runtime.records import Records
+from onceflow.runtime.types import duration_ms, nearest
+
+HEADERS_TYPE = PRODUCE_SCHEMA.field("headers").type
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSink:
+    """Writes each row as one record of `topic`. A Sink; opens nothing when it is made.
+
+    `value` and `key_format` encode; `key` names the column or columns of the record's key (text and
+    binary as they are, others by key_format=Json()), which stay part of the value. Rows go to the
+    partition that Java's producers choose for the key (murmur2); rows without a key go, batch by batch,
+    to one partition after the other. `partitioner` may name an integer column with the partition
+    instead; `headers` a column of type list<struct<key: string, value: binary>>.
+
+    `timestamp`: "wall-clock", the time at which the row is sent; "event-time" is refused when the topic's
+    retention would delete the output soon.
+
+    The ledger that makes the output exactly once is an offset on `ledger_topic`, an empty topic which is
+    created if it is not there. `delivery_timeout`: how long the broker may be away before the attempt
+    fails. `librdkafka`: further settings by their own names (SASL, SSL, linger, compression).
+    """
+
+    bootstrap_servers: str
+    topic: str
+    value: Format = field(default_factory=Json)
+    key: str | Sequence[str] | None = None
+    key_format: Format | None = None
+    partitioner: str = "murmur2"
+    headers: str | None = None
+    timestamp: Literal["wall-clock", "event-time"] = "wall-clock"
+    transaction_timeout: str | int = "2 min"
+    delivery_timeout: str | int = "2 min"
+    transactional_id_prefix: str | None = None
+    ledger_topic: str = LEDGER_TOPIC
+    librdkafka: Mapping[str, Setting] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self.options()
+        duration_ms(self.transaction_timeout, "transaction_timeout")
+        duration_ms(self.delivery_timeout, "delivery_timeout")
+        if self.timestamp not in ("wall-clock", "event-time"):
+            raise OptionError(f'timestamp={self.timestamp!r} must be "wall-clock" or "event-time"')
+        if not self.topic:
+            raise OptionError("topic must be the name of a topic")
+        if self.topic == self.ledger_topic:
+            raise OptionError(
+                f"topic and ledger_topic are both {self.topic!r}: the ledger needs a topic of its own"
+            )
+        if self.key_format is not None and self.key is None:
+            raise OptionError("key_format is given but no key: name the key's column with key=")
+
+    def options(self) -> KafkaOptions:
+        return KafkaOptions(self.bootstrap_servers, self.librdkafka)
+
+    def check(self, schema: pa.Schema, uid: str) -> None:
+        try:
+            _RowEncoder(self, schema)
+        except UsageError as e:
+            raise GraphError(f"sink {uid!r}: {e}") from e
+
+    def open_writer(self, context: SinkContext) -> KafkaSinkWriter:
+        options = self.options()
+        settings = StagedSettings(
+            topics=[self.topic],
+            transactional_id_prefix=self.transactional_id_prefix,
+            ledger_topic=self.ledger_topic,
+            delivery_timeout_ms=duration_ms(self.delivery_timeout, "delivery_timeout"),
+        )
+        producers = ProducerSettings(duration_ms(self.transaction_timeout, "transaction_timeout"))
+        return KafkaSinkWriter(
+            self, context, StagedWriter(context, LibrdkafkaClient(options, producers), settings)
+        )
+
+
+class KafkaSinkWriter:
+    """SinkWriter: encodes rows and hands them to a StagedWriter."""
+
+    def __init__(self, sink: KafkaSink, context: SinkContext, staged: StagedWriter) -> None:
+        self._sink = sink
+        self._staged = staged
+        self._rows: _RowEncoder | None = None
+        self._next_partition = context.subtask
+        self._uid = context.uid
+        if sink.timestamp == "event-time":
+            _check_retention(sink.topic, staged, context.clock.now_ms())
+
+    def recover(self, committables: Sequence[Committable]) -> None:
+        self._staged.recover(committables)
+
+    def write(self, records: Records) -> None:
+        if not len(records):
+            return
+        if self._rows is None:
+            self._rows = _RowEncoder(self._sink, records.batch.schema)
+        partitions = self._staged.topics[self._sink.topic].partitions
+        rows = self._rows.encode(records, partitions, self._next_partition % partitions)
+        self._next_partition += 1
+        self._staged.write_rows(rows)
+
+    def pre_commit(self, checkpoint_id: int) -> PreCommit:
+        return self._staged.pre_commit(checkpoint_id)
+
+    def commit(self, checkpoint_id: int) -> None:
+        self._staged.commit(checkpoint_id)
+
+    def close(self) -> None:
+        self._staged.close()
+
+
+class _RowEncoder:
+    """Rows of one schema to PRODUCE_SCHEMA, sorted by partition: so producing is 2-3 times as fast."""
+
+    def __init__(self, sink: KafkaSink, schema: pa.Schema) -> None:
+        self._sink = sink
+        self._value = sink.value.encoder(schema)
+        self._key_columns = (
+            [] if sink.key is None else [sink.key] if isinstance(sink.key, str) else list(sink.key)
+        )
+        self._key = self._key_encoder(schema) if self._key_columns else None
+        if sink.headers is not None:
+            _require(schema, sink.headers, "headers")
+            if schema.field(sink.headers).type != HEADERS_TYPE:
+                found = schema.field(sink.headers).type
+                raise GraphError(f"headers={sink.headers!r} must be {HEADERS_TYPE}, not {found}")
+        if sink.partitioner != "murmur2":
+            _require(schema, sink.partitioner, "partitioner")
+            if not pa.types.is_integer(schema.field(sink.partitioner).type):
+                raise GraphError(
+                    f"partitioner={sink.partitioner!r} must be an integer column, not "
+                    f'{schema.field(sink.partitioner).type}; or leave it at "murmur2"'
+                )
+
+    def encode(self, records: Records, partitions: int, unkeyed: int) -> pa.RecordBatch:
+        batch = records.batch
+        count = batch.num_rows
+        keys = pa.nulls(count, pa.large_binary())
+        if self._key is not None:
+            keys = self._key.encode(batch.select(self._key_columns)).cast(pa.large_binary())
+        partition = self._partition(batch, keys, partitions, unkeyed)
+        rows = pa.RecordBatch.from_arrays(
+            [
+                pa.repeat(pa.scalar(self._sink.topic), count),
+                pa.array(partition),
+                keys,
+                self._value.encode(batch).cast(pa.large_binary()),
+                pa.nulls(count, HEADERS_TYPE)
+                if self._sink.headers is None
+                else batch.column(self._sink.headers),
+                self._timestamps(records),
+            ],
+            schema=PRODUCE_SCHEMA,
+        )
+        if count and (partition != partition[0]).any():
+            rows = rows.take(pa.array(np.argsort(partition, kind="stable")))
+        return rows
+
+    def _key_encoder(self, schema: pa.Schema) -> Encoder:
+        for column in self._key_columns:
+            _require(schema, column, "key")
+        key_schema = pa.schema([schema.field(column) for column in self._key_columns])
+        if self._sink.key_format is not None:
+            return self._sink.key_format.encoder(key_schema)
+        column, arrow = self._key_columns[0], key_schema.field(0).type
+        if len(self._key_columns) == 1 and arrow in (pa.string(), pa.large_string()):
+            return Text(column).encoder(key_schema)
+        if len(self._key_columns) == 1 and arrow in (pa.binary(), pa.large_binary()):
+            return Raw(column).encoder(key_schema)
+        raise GraphError(
+            f"key={self._sink.key!r} is {', '.join(str(f.type) for f in key_schema)}: give "
+            "key_format=Json(), or a "
+            "text or binary column"
+        )
+
+    def _partition(self, batch: pa.RecordBatch, keys: pa.Array, partitions: int, unkeyed: int) -> Partitions:
+        if self._sink.partitioner != "murmur2":
+            return _named_partition(batch.column(self._sink.partitioner), partitions, self._sink)
+        partition = np.full(batch.num_rows, unkeyed, dtype=np.int32)
+        if keys.null_count < len(keys):
+            has_key = keys.is_valid().to_numpy(zero_copy_only=False)
+            partition[has_key] = partition_of_key(keys, partitions)[has_key]
+        return partition
+
+    def _timestamps(self, records: Records) -> pa.Array:
+        if self._sink.timestamp == "wall-clock":
+            return pa.nulls(len(records), pa.int64())
+        if records.event_time is None:
+            raise Fatal(
+                'timestamp="event-time" needs a stream with event time: give watermarks= to the source'
+            )
+        if len(records) and int(records.event_time.min()) < 0:
+            raise Fatal(
+                f"event time {int(records.event_time.min())} is before 1970: Kafka has no such timestamp"
+            )
+        return pa.array(records.event_time)
+
+
+def _require(schema: pa.Schema, column: str, option: str) -> None:
+    if column not in schema.names:
+        raise GraphError(
+            f"{option}={column!r} names a column that the rows don't have{nearest(column, schema.names)}; "
+            "they have "
+            f"{', '.join(schema.names)}"
+        )
+
+
+def _named_partition(column: pa.Array, partitions: int, sink: KafkaSink) -> Partitions:
+    bounds = pc.min_max(column)
+    low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    if column.null_count or low is None or low < 0 or high >= partitions:
+        found = "null" if column.null_count else f"{low} to {high}"
+        raise Fatal(
+            f"column {sink.partitioner!r} holds partition {found}, but topic {sink.topic!r} has partitions "
+            "0 to "
+            f"{partitions - 1}"
+        )
+    partition: Partitions = column.cast(pa.int32()).to_numpy()
+    return partition
+
+
+def _check_retention(topic: str, staged: StagedWriter, now_ms: int) -> None:
+    """Event time in the past is old for the broker: it deletes such output within minutes, silently."""
+    description = staged.topics[topic]
+    if description.uses_append_time:
+        raise UsageError(
+            f'timestamp="event-time": topic {topic!r} has message.timestamp.type=LogAppendTime, so the '
+            "broker replaces "
+            "it: set CreateTime on the topic, or leave timestamp out"
+        )
+    if description.retention_ms is None or description.retention_ms >= 0:
+        kept = "unknown" if description.retention_ms is None else f"{description.retention_ms} ms"
+        raise UsageError(
+            f'timestamp="event-time": topic {topic!r} deletes records by their timestamp (retention.ms is '
+            f"{kept}), so output "
+            "of older event times would vanish: set retention.ms=-1 on the topic, or leave timestamp out "
+            "and keep the event "
+            "time in the value"
+        )
