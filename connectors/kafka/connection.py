@@ -1,0 +1,109 @@
+"""ReaderConnection: whether the brokers that a reader needs are there.
+
+librdkafka reconnects by itself and says little about it. Its error callback gives the reason of a
+cut, its statistics (once a second) which brokers are up and who leads which partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+from confluent_kafka import KafkaError
+
+from onceflow.connectors.kafka.failures import connection_failure
+from onceflow.connectors.kafka.metadata import PartitionKey
+from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.runtime.clock import Clock
+from onceflow.runtime.errors import Retryable
+
+STATISTICS_INTERVAL_MS = 1_000
+_SILENT_US = 5_000_000
+"""A broker that is fetched from answers every fetch.wait.max.ms. Silent for so long: it is frozen."""
+
+
+class _Broker(msgspec.Struct, gc=False):
+    nodeid: int
+    state: str
+    rxidle: int = -1
+
+
+class _Partition(msgspec.Struct, gc=False):
+    leader: int = -1
+
+
+class _Topic(msgspec.Struct, gc=False):
+    partitions: dict[str, _Partition] = {}
+
+
+class _Statistics(msgspec.Struct, gc=False):
+    brokers: dict[str, _Broker] = {}
+    topics: dict[str, _Topic] = {}
+
+
+class ReaderConnection:
+    """The callbacks run on the reader's own thread, inside consume()."""
+
+    def __init__(
+        self, options: KafkaOptions, timeout_ms: int, clock: Clock, on_wait: Callable[[str], None]
+    ) -> None:
+        self._options = options
+        self._timeout_ms = timeout_ms
+        self._clock = clock
+        self._on_wait = on_wait
+        self._decode = msgspec.json.Decoder(_Statistics).decode
+        self._statistics = _Statistics()
+        self._up: frozenset[int] = frozenset()
+        self._was_up = False
+        self._are_all_down = False
+        self._reason = "no answer"
+        self._away_since_ms: float | None = None
+
+    def on_error(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._are_all_down = True
+            return
+        self._reason = self._options.redact(error.str())
+        refusal = connection_failure(self._reason, self._options.bootstrap_servers)
+        if refusal is not None and not self._was_up:
+            raise refusal
+
+    def on_statistics(self, text: str) -> None:
+        self._statistics = self._decode(text)
+        self._up = frozenset(
+            broker.nodeid
+            for broker in self._statistics.brokers.values()
+            if broker.nodeid >= 0 and broker.state in ("UP", "UPDATE") and broker.rxidle < _SILENT_US
+        )
+        if self._up:
+            self._was_up = True
+            self._are_all_down = False
+
+    def is_away(self, partition: PartitionKey) -> bool:
+        """Nothing is known of this partition for now: its leader can't be reached."""
+        if self._are_all_down:
+            return True
+        topic = self._statistics.topics.get(partition[0])
+        known = topic.partitions.get(str(partition[1])) if topic else None
+        return known is not None and known.leader not in self._up
+
+    def check(self, needed: Iterable[PartitionKey]) -> None:
+        """Tell what is waited for; raise Retryable once that has lasted for the timeout."""
+        away = [partition for partition in needed if self.is_away(partition)]
+        if not away:
+            self._away_since_ms = None
+            return
+        now = self._clock.monotonic_ms()
+        if self._away_since_ms is None:
+            self._away_since_ms = now
+        waited_ms = now - self._away_since_ms
+        topic, number = away[0]
+        more = f" and {len(away) - 1} more" if len(away) > 1 else ""
+        sentence = (
+            f"Kafka at {self._options.bootstrap_servers} is away since {waited_ms / 1000:.0f} s, "
+            f"so {topic}-{number}{more} can't be read: {self._reason}"
+        )
+        if waited_ms >= self._timeout_ms:
+            self._away_since_ms = None
+            raise Retryable(f"{sentence}. Waited for broker_timeout ({self._timeout_ms / 1000:g} s)")
+        self._on_wait(sentence)

@@ -1,0 +1,266 @@
+"""Topic partitions as splits: found, given their first offset, and checked before a restore."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from onceflow.connectors.kafka.metadata import ClusterMetadata, Isolation, PartitionKey, Topic
+from onceflow.runtime.contracts import SplitState
+from onceflow.runtime.errors import DataLossError, OptionError
+from onceflow.runtime.types import nearest
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSplit:
+    """A topic partition and where to go on reading it.
+
+    `next_offset` is the first offset not yet read, `stop_offset` the first not to be read (None:
+    unbounded). The topic's id tells a topic from another one that was made anew under its name.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    next_offset: int
+    stop_offset: int | None = None
+
+    @property
+    def split_id(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def key(self) -> PartitionKey:
+        return self.topic, self.partition
+
+    @property
+    def is_finished(self) -> bool:
+        return self.stop_offset is not None and self.next_offset >= self.stop_offset
+
+    def limited(self, offset: int) -> int:
+        """This offset, but not before next_offset nor beyond stop_offset."""
+        forward = max(self.next_offset, offset)
+        return forward if self.stop_offset is None else min(forward, self.stop_offset)
+
+    def state(self) -> SplitState:
+        return SplitState(
+            self.split_id,
+            {
+                "topic": self.topic,
+                "topic_id": self.topic_id,
+                "partition": self.partition,
+                "next_offset": self.next_offset,
+                "stop_offset": self.stop_offset,
+            },
+        )
+
+    @staticmethod
+    def from_state(state: SplitState) -> KafkaSplit:
+        return KafkaSplit(**state.position)
+
+
+@dataclass(frozen=True, slots=True)
+class Earliest:
+    """From the first record that is still there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """From the first record that becomes visible after the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """From the first record whose timestamp is at or after time_ms; from the end if there is none."""
+
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FromGroup:
+    """From what the group committed; partitions it never committed from their beginning."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffsets:
+    """From these offsets, by split id (`events-0`); every partition must be named."""
+
+    offsets: Mapping[str, int]
+
+
+Start = Earliest | Latest | AtTime | FromGroup | AtOffsets
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """Which topics: by name, or all that a pattern matches from end to end."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+
+    def find(self, metadata: ClusterMetadata) -> dict[str, Topic]:
+        """The topics that exist now. Raises OptionError for a name that does not."""
+        if self.pattern is not None:
+            matches = re.compile(self.pattern).fullmatch
+            return metadata.describe([name for name in metadata.topic_names() if matches(name)])
+        return metadata.describe(self.topics)
+
+
+class KafkaSplitEnumerator:
+    """See SplitEnumerator and SkippingEnumerator. Its calls raise Retryable if the cluster does not
+    answer within ClusterMetadata's timeout, Fatal if it refuses us."""
+
+    def __init__(
+        self,
+        metadata: ClusterMetadata,
+        subscription: Subscription,
+        start: Start,
+        isolation: Isolation,
+        discovery_interval_ms: int | None,
+    ) -> None:
+        """`discovery_interval_ms` None: bounded; what is there at the start is all there is."""
+        self._metadata = metadata
+        self._subscription = subscription
+        self._start = start
+        self._isolation = isolation
+        self._discovery_interval_ms = discovery_interval_ms
+        self._topic_ids: dict[str, str] = {}
+
+    @property
+    def discovery_interval_ms(self) -> int | None:
+        return self._discovery_interval_ms
+
+    def initial_splits(self) -> Sequence[SplitState]:
+        topics = self._subscription.find(self._metadata)
+        self._refuse_missing(topics)
+        keys = [key for topic in topics.values() for key in topic.keys]
+        starts = self._start_offsets(keys)
+        is_bounded = self._discovery_interval_ms is None
+        stops = self._metadata.offsets(keys, "latest", self._isolation) if is_bounded else {}
+        self._topic_ids.update({topic.name: topic.topic_id for topic in topics.values()})
+        return [self._split(key, starts[key], stops.get(key)).state() for key in keys]
+
+    def discover(self, known: frozenset[str]) -> Sequence[SplitState]:
+        """Also notices topics that were deleted or made anew since the start: DataLossError."""
+        if self._discovery_interval_ms is None:
+            return []
+        topics = self._subscription.find(self._metadata)
+        topics.update(self._metadata.describe(sorted(set(self._topic_ids) - set(topics))))
+        for name, topic_id in self._topic_ids.items():
+            _check_topic(name, topic_id, topics.get(name))
+        keys = [key for topic in topics.values() for key in topic.keys if f"{key[0]}-{key[1]}" not in known]
+        starts = self._metadata.offsets(keys, "earliest", self._isolation)
+        self._topic_ids.update({topic: topics[topic].topic_id for topic, _ in keys})
+        return [self._split(key, starts[key], None).state() for key in keys]
+
+    def check_restored(self, splits: Sequence[SplitState]) -> None:
+        restored = [KafkaSplit.from_state(state) for state in splits]
+        unfinished = [split for split in restored if not split.is_finished]
+        topics = self._metadata.describe(sorted({split.topic for split in unfinished}))
+        for split in unfinished:
+            _check_topic(split.topic, split.topic_id, topics.get(split.topic), split)
+            self._topic_ids[split.topic] = split.topic_id
+        keys = [split.key for split in unfinished]
+        lows = self._metadata.offsets(keys, "earliest", "read_uncommitted")
+        highs = self._metadata.offsets(keys, "latest", "read_uncommitted")
+        for split in unfinished:
+            check_range(split, lows[split.key], highs[split.key])
+
+    def skip_to_end(self, splits: Sequence[SplitState]) -> Sequence[SplitState]:
+        old = [KafkaSplit.from_state(state) for state in splits]
+        ends = self._metadata.offsets([split.key for split in old], "latest", self._isolation)
+        return [replace(split, next_offset=split.limited(ends[split.key])).state() for split in old]
+
+    def close(self) -> None:
+        self._metadata.close()
+
+    def _split(self, key: PartitionKey, next_offset: int, stop_offset: int | None) -> KafkaSplit:
+        return KafkaSplit(key[0], self._topic_ids[key[0]], key[1], next_offset, stop_offset)
+
+    def _refuse_missing(self, topics: Mapping[str, Topic]) -> None:
+        there = "" if topics else ", ".join(self._metadata.topic_names()[:10]) or "none"
+        if self._subscription.pattern is not None and not topics:
+            raise OptionError(
+                f"no topic matches topic_pattern={self._subscription.pattern!r}, which has to match the "
+                f"whole name; topics there: {there}"
+            )
+        for name in self._subscription.topics:
+            if name not in topics:
+                hint = nearest(name, self._metadata.topic_names())
+                raise OptionError(f"topic {name!r} does not exist{hint}: create it or correct the name")
+
+    def _start_offsets(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, int]:
+        ask: Callable[..., dict[PartitionKey, int]] = self._metadata.offsets
+        match self._start:
+            case Earliest():
+                return ask(keys, "earliest", self._isolation)
+            case Latest():
+                return ask(keys, "latest", self._isolation)
+            case AtTime(time_ms):
+                ends = ask(keys, "latest", self._isolation)
+                found = ask(keys, time_ms, self._isolation)
+                return {key: found[key] if found[key] >= 0 else ends[key] for key in keys}
+            case FromGroup(group_id):
+                committed = self._metadata.committed(group_id, keys)
+                return self._checked(
+                    keys, {**ask(keys, "earliest", self._isolation), **committed}, f"group {group_id!r}"
+                )
+            case AtOffsets(offsets):
+                named = {f"{topic}-{partition}": (topic, partition) for topic, partition in keys}
+                _refuse_incomplete(offsets, named)
+                return self._checked(
+                    keys, {named[name]: offset for name, offset in offsets.items()}, "start="
+                )
+
+    def _checked(
+        self, keys: Sequence[PartitionKey], starts: Mapping[PartitionKey, int], origin: str
+    ) -> Mapping[PartitionKey, int]:
+        lows = self._metadata.offsets(keys, "earliest", "read_uncommitted")
+        highs = self._metadata.offsets(keys, "latest", "read_uncommitted")
+        for key in keys:
+            if not lows[key] <= starts[key] <= highs[key]:
+                raise DataLossError(
+                    f"{origin} wants {key[0]}-{key[1]} from offset {starts[key]}, but the broker has "
+                    f"{lows[key]} to {highs[key]}: choose another start"
+                )
+        return starts
+
+
+def _refuse_incomplete(offsets: Mapping[str, int], named: Iterable[str]) -> None:
+    missing = sorted(set(named) - set(offsets))
+    unknown = sorted(set(offsets) - set(named))
+    if missing:
+        raise OptionError(f"start= names no offset for {', '.join(missing)}: name every partition")
+    if unknown:
+        raise OptionError(f"start= names {unknown[0]!r}, which is no partition{nearest(unknown[0], named)}")
+
+
+def _check_topic(name: str, topic_id: str, topic: Topic | None, split: KafkaSplit | None = None) -> None:
+    place = f"{split.split_id} can't go on at offset {split.next_offset}: " if split else ""
+    if topic is None:
+        raise DataLossError(f"{place}topic {name!r} has been deleted")
+    if topic.topic_id != topic_id:
+        raise DataLossError(
+            f"{place}topic {name!r} has been deleted and made anew (its id was {topic_id} and is "
+            f"{topic.topic_id}), so the same offsets are other records: start the job anew, without the "
+            "checkpoint"
+        )
+    if split is not None and split.partition not in topic.partitions:
+        raise DataLossError(f"{place}topic {name!r} has no partition {split.partition} any more")
+
+
+def check_range(split: KafkaSplit, low: int, high: int) -> None:
+    """Raises DataLossError if the record at next_offset is not there any more, or never was."""
+    if split.next_offset < low:
+        raise DataLossError(
+            f"{split.split_id} has to go on at offset {split.next_offset}, but the broker has only {low} "
+            f"to {high}: {low - split.next_offset} offsets have been deleted (retention, or delete-records)"
+        )
+    if split.next_offset > high:
+        raise DataLossError(
+            f"{split.split_id} has to go on at offset {split.next_offset}, but the broker's log ends at "
+            f"{high}: records that were read are gone from it"
+        )
