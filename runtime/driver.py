@@ -293,6 +293,9 @@ class JobDriver:
         self._announce("slots_started", {"attempt": group.attempt, "slots": group.describe()})
 
     def _announce(self, name: str, fields: Mapping[str, object]) -> None:
+        if name == "job_finished":
+            self._report()
+            fields = {**fields, "late_records": self._meter.late_records, "restarts": self._meter.restarts}
         self._meter.on_event(name, fields)
         self._reporter.event(name, fields)
 

@@ -32,6 +32,10 @@ class ProgressMeter:
         """Over all attempts."""
         return self._late_before + self._late
 
+    @property
+    def restarts(self) -> int:
+        return self._restarts
+
     def on_event(self, name: str, fields: Mapping[str, Json]) -> None:
         match name:
             case "attempt_started":

@@ -18,6 +18,12 @@ from onceflow import __version__
 from onceflow.runtime.errors import OnceflowError, UsageError
 
 COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("onceflow.cli.run", "Run a job until it ends. Run again after any crash: it goes on."),
+    "list": ("onceflow.cli.list_jobs", "The jobs that you run on this machine."),
+    "status": ("onceflow.cli.status", "What a running job does now."),
+    "stop": ("onceflow.cli.stop", "Stop a running job cleanly after a last checkpoint."),
+    "cancel": ("onceflow.cli.cancel", "End a running job at once, without a last checkpoint."),
+    "checkpoints": ("onceflow.cli.checkpoints", "List the checkpoints in a folder."),
     "broker": ("onceflow.cli.broker", "Start, stop or ask about a real single-node Kafka on this machine."),
     "verify": ("onceflow.cli.verify", "Audit an output topic: gaps, duplicates, or wrong window totals."),
 }

@@ -13,12 +13,14 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import as_file, files
 from typing import Any
 
 from pyspark import SparkConf, SparkContext, cloudpickle, inheritable_thread_target
 
 from onceflow.runtime.errors import OptionError
+from onceflow.runtime.java import find_java
 from onceflow.runtime.slot_process import SlotLaunch
 from onceflow.runtime.spark.executor import SlotFunction
 
@@ -58,16 +60,34 @@ class SparkLauncher:
         for module in modules:
             cloudpickle.register_pickle_by_value(module)
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        is_local = master.startswith("local")
-        conf = SparkConf(loadDefaults=True).setMaster(master).setAppName(job)
-        with as_file(files("onceflow.runtime.spark") / "log4j2.properties") as logging_file:
-            defaults = dict(DEFAULT_SETTINGS) if is_local else {}
-            defaults["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={logging_file}"
-            for name, value in (defaults | dict(settings) | dict(OWN_SETTINGS)).items():
-                conf.set(name, value)
-            self._context = SparkContext(conf=conf)
-        self._context.setLogLevel("ERROR")
+        self._settings = {
+            **(DEFAULT_SETTINGS if master.startswith("local") else {}),
+            **settings,
+            **OWN_SETTINGS,
+        }
+        self._master = master
+        self._job = job
         self._attempt = 0
+        # On a thread: the JVM takes seconds, and the driver has a log to read and sources to ask
+        # meanwhile. (And only on the main thread would Spark take SIGINT for itself.)
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="onceflow-jvm")
+        self._started = self._starter.submit(self._start)
+
+    def _start(self) -> SparkContext:
+        find_java()
+        with as_file(files("onceflow.runtime.spark") / "log4j2.properties") as logging_file:
+            conf = SparkConf(loadDefaults=True).setMaster(self._master).setAppName(self._job)
+            conf.set("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={logging_file}")
+            for name, value in self._settings.items():
+                conf.set(name, value)
+            context = SparkContext(conf=conf)
+        context.setLogLevel("ERROR")
+        return context
+
+    @property
+    def _context(self) -> SparkContext:
+        """Waits for the JVM."""
+        return self._started.result()
 
     @property
     def slots_max(self) -> int:
@@ -76,7 +96,8 @@ class SparkLauncher:
     @property
     def driver_host(self) -> str:
         """An address of the driver that the executors can reach: where the control server listens."""
-        return str(self._context.getConf().get("spark.driver.host", "127.0.0.1"))
+        host = self._settings.get("spark.driver.host")
+        return host or str(self._context.getConf().get("spark.driver.host"))
 
     def launch(self, launch: SlotLaunch, parallelism: int, on_ended: Callable[[str | None], None]) -> None:
         self._attempt = launch.attempt
@@ -101,7 +122,10 @@ class SparkLauncher:
         self._context.cancelJobGroup(self._group)
 
     def close(self) -> None:
-        self._context.stop()
+        try:
+            self._context.stop()
+        finally:
+            self._starter.shutdown()
 
     @property
     def _group(self) -> str:

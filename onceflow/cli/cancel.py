@@ -1,0 +1,21 @@
+"""`onceflow cancel DIR`: the end at once, without a checkpoint."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from onceflow.cli.operate import ask
+from onceflow.runtime.control.messages import AskCancel
+
+app = typer.Typer(help="End a running job at once, without a last checkpoint.", add_completion=False)
+
+
+@app.command()
+def cancel(checkpoint_dir: Annotated[str, typer.Argument(help="The job's checkpoint folder.")]) -> None:
+    """What came after the latest completed checkpoint is read again by the next run."""
+    answer = ask(checkpoint_dir, AskCancel())
+    typer.echo(
+        f"{answer['job']} ends now; it goes on from checkpoint {answer['last_checkpoint_id']} when run again"
+    )

@@ -1,0 +1,47 @@
+"""`onceflow list`: the jobs that this user runs on this machine."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from onceflow.cli.operate import ask_running
+from onceflow.runtime.control.messages import AskStatus
+from onceflow.runtime.running_jobs import find_all
+
+app = typer.Typer(help="The jobs that you run on this machine.", add_completion=False)
+
+
+@app.command()
+def list_jobs(
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array.")] = False,
+) -> None:
+    """A driver that was killed is not listed: run its command again."""
+    found = [(job, ask_running(job, AskStatus())) for job in find_all()]
+    running = [(job, status) for job, status in found if status is not None]
+    if as_json:
+        rows = [
+            {"job": s["job"], "pid": j.pid, "phase": s["phase"], "checkpoint_dir": j.checkpoint_dir}
+            for j, s in running
+        ]
+        typer.echo(json.dumps(rows))
+        return
+    if not running:
+        typer.echo("no job runs")
+        return
+    table = Table("job", "pid", "phase", "records in", "records out", "last checkpoint", "checkpoint folder")
+    for job, status in running:
+        table.add_row(
+            status["job"],
+            str(job.pid),
+            status["phase"],
+            f"{status['records_in']:,}",
+            f"{status['records_out']:,}",
+            str(status["last_checkpoint_id"]),
+            job.checkpoint_dir,
+        )
+    Console().print(table)

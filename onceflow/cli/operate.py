@@ -1,0 +1,43 @@
+"""How the commands that work on a running job reach its driver."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+from onceflow.runtime.control.connection import Connection, ConnectionLostError
+from onceflow.runtime.control.messages import AskCancel, AskStatus, AskStop, Status
+from onceflow.runtime.errors import UsageError
+from onceflow.runtime.exchange.handshake import HandshakeError, call
+from onceflow.runtime.running_jobs import RunningJob, find
+
+TIMEOUT_S = 5.0
+
+
+def ask(checkpoint_dir: str, question: AskStatus | AskStop | AskCancel) -> Mapping[str, Any]:
+    """The status of the job that runs on this checkpoint folder, after the question took effect.
+
+    Raises UsageError if no driver answers there.
+    """
+    job = find(checkpoint_dir)
+    status = ask_running(job, question)
+    if status is None:
+        raise UsageError(
+            f"no job runs on {checkpoint_dir}: its driver (pid {job.pid}) is gone; "
+            "run the job again and it goes on from its last checkpoint"
+        )
+    return status
+
+
+def ask_running(job: RunningJob, question: AskStatus | AskStop | AskCancel) -> Mapping[str, Any] | None:
+    """The driver's answer; None if it is gone."""
+    try:
+        with socket.create_connection(job.address, timeout=TIMEOUT_S) as plain:
+            call(plain, job.secret, {"role": "operator"})
+            connection = Connection[Status](plain, Status)
+            connection.set_timeout(TIMEOUT_S)
+            connection.send(question)
+            return connection.receive().status
+    except (OSError, HandshakeError, ConnectionLostError):
+        return None

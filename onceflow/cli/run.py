@@ -1,0 +1,101 @@
+"""`onceflow run FILE`: run a job until it ends; run again after any crash, it goes on."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from onceflow.cli.load import load_job
+from onceflow.cli.report import reporter_for
+from onceflow.runtime.checkpoint.events import Outcome
+from onceflow.runtime.errors import OptionError
+from onceflow.runtime.job import DEFAULT_INTERVAL, run_job, run_options
+from onceflow.runtime.options import DEFAULT_MASTER
+
+app = typer.Typer(
+    help="Run a job until it ends. Run again after any crash: it goes on.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.command(context_settings={"allow_extra_args": False})
+def run(
+    target: Annotated[
+        str, typer.Argument(metavar="JOB", help="FILE.py, FILE.py:attribute or module:attribute.")
+    ],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="-- ARGUMENTS", help="What follows -- goes to the job's build(argv)."),
+    ] = None,
+    checkpoint_dir: Annotated[str, typer.Option(help="Folder or URL of the job's checkpoints.")] = ...,  # type: ignore[assignment]
+    master: Annotated[
+        str, typer.Option(help="As Spark names it; or threads[N], without Spark.")
+    ] = DEFAULT_MASTER,
+    parallelism: Annotated[int | None, typer.Option(help="Slots. Default: what the master offers.")] = None,
+    checkpoint_interval: Annotated[str, typer.Option(help='As in "1 s" or "100 ms".')] = DEFAULT_INTERVAL,
+    checkpoint_timeout: Annotated[
+        str, typer.Option(help="After so long a checkpoint is given up.")
+    ] = "10 min",
+    retained: Annotated[int, typer.Option(help="Completed checkpoints to keep.")] = 3,
+    guarantee: Annotated[
+        str, typer.Option(help="exactly-once, at-least-once or at-most-once.")
+    ] = "exactly-once",
+    restart: Annotated[
+        str, typer.Option(help="exponential, fixed:1 s:10 (delay, failures in a row), or none.")
+    ] = "exponential",
+    start_from: Annotated[
+        int | None, typer.Option("--from", help="Start from this checkpoint instead of the latest.")
+    ] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
+    ] = None,
+    metrics_port: Annotated[int | None, typer.Option(help="Serve Prometheus metrics on this port.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
+    debug: Annotated[bool, typer.Option(help="Show the traceback of a slot's failure.")] = False,
+) -> None:
+    """Exit code 0: finished or stopped; 1: failed; 2: wrong use."""
+    options = run_options(
+        checkpoint_dir,
+        master=master,
+        parallelism=parallelism,
+        checkpoint_interval=checkpoint_interval,
+        checkpoint_timeout=checkpoint_timeout,
+        retained=retained,
+        guarantee=guarantee,
+        restart=restart,
+        spark_conf=_settings(conf or []),
+        start_from=start_from,
+    )
+    loaded = load_job(target, arguments or [])
+    reporter = reporter_for(as_json)
+    if metrics_port is not None:
+        # Here and not above: most runs serve no metrics.
+        from onceflow.cli.metrics import Metrics
+
+        reporter = Metrics(reporter, metrics_port)
+    result = run_job(loaded.job.build(), options, reporter, loaded.modules)
+    if result.outcome in (Outcome.FINISHED, Outcome.STOPPED):
+        return
+    if debug and result.detail:
+        typer.echo(result.detail, err=True)
+    last = result.last_checkpoint_id
+    going_on = (
+        "run the same command again to go on from it"
+        if last is not None
+        else "no checkpoint was completed: the next run begins at the start"
+    )
+    typer.echo(f"onceflow: the job {result.outcome.value}: {result.reason}", err=True)
+    typer.echo(f"onceflow: last completed checkpoint: {last} in {checkpoint_dir}; {going_on}", err=True)
+    raise typer.Exit(1)
+
+
+def _settings(pairs: list[str]) -> dict[str, str]:
+    settings = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise OptionError(f"--conf {pair!r}: write NAME=VALUE")
+        settings[name] = value
+    return settings

@@ -1,0 +1,39 @@
+"""`onceflow status DIR`: what a running job does now."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from onceflow.cli.operate import ask
+from onceflow.runtime.control.messages import AskStatus
+
+app = typer.Typer(help="What a running job does now.", add_completion=False)
+
+
+@app.command()
+def status(
+    checkpoint_dir: Annotated[str, typer.Argument(help="The job's checkpoint folder.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Found through its checkpoint folder; only the job's owner may ask."""
+    answer = ask(checkpoint_dir, AskStatus())
+    if as_json:
+        typer.echo(json.dumps(answer))
+        return
+    table = Table("", "", show_header=False, box=None)
+    for name, value in answer.items():
+        if name == "slots":
+            value = ", ".join(f"{slot['slot']}: pid {slot['pid']} on {slot['host']}" for slot in value)
+        elif name == "task_counters":
+            continue
+        elif isinstance(value, float):
+            value = f"{value:,.0f}"
+        elif isinstance(value, list):
+            value = "; ".join(map(str, value))
+        table.add_row(name.replace("_", " "), "-" if value is None else str(value))
+    Console().print(table)
