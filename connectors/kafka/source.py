@@ -11,6 +11,7 @@ from typing import Literal, get_args
 import pyarrow as pa
 
 from onceflow.connectors.formats import Format
+from onceflow.connectors.kafka.dead_letters import DeadLetterSink
 from onceflow.connectors.kafka.metadata import ClusterMetadata, Isolation
 from onceflow.connectors.kafka.options import KafkaOptions, Setting
 from onceflow.connectors.kafka.reader import KafkaReader, ReaderOptions
@@ -153,7 +154,9 @@ class KafkaSource:
         return replace(self, columns=columns)
 
     def dead_letter_sink(self) -> Sink | None:
-        return None
+        if self.dead_letter_topic is None:
+            return None
+        return DeadLetterSink(self.bootstrap_servers, self.dead_letter_topic, self.librdkafka)
 
     # --- Parts ---
 
