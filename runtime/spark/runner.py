@@ -11,13 +11,12 @@ from __future__ import annotations
 import os
 import re
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import as_file, files
 from typing import Any
 
-from pyspark import SparkConf, SparkContext, cloudpickle, inheritable_thread_target
+from pyspark import InheritableThread, SparkConf, SparkContext, cloudpickle
 
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.java import find_java
@@ -113,9 +112,8 @@ class SparkLauncher:
             else:
                 on_ended(None)
 
-        thread = threading.Thread(
-            target=inheritable_thread_target(self._context)(run_stage), name="onceflow-stage", daemon=True
-        )
+        # Inheritable: its JVM twin ends with it.
+        thread = InheritableThread(target=run_stage, name="onceflow-stage", daemon=True)
         thread.start()
 
     def cancel(self) -> None:
