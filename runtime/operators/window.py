@@ -18,11 +18,12 @@ from onceflow.runtime.operators.aggregates import (
 )
 from onceflow.runtime.operators.operator import Operator
 from onceflow.runtime.operators.tumbling import Tumbling
+from onceflow.runtime.operators.user_functions import function_name
+from onceflow.runtime.operators.user_state import RecordRows
+from onceflow.runtime.operators.window_operator import LATE, WindowOperator
+from onceflow.runtime.operators.window_values import AggregateValues, ReduceValues
 from onceflow.runtime.state.hashing import is_hashable
 from onceflow.runtime.types import nearest
-
-LATE = "late"
-"""The tag of the side output for rows that came after their window had fired."""
 
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 
@@ -81,16 +82,16 @@ class WindowAggregate:
 
     def create(self) -> Operator:
         """A fresh operator for one subtask and attempt."""
-        from onceflow.runtime.operators.window_operator import aggregate_operator
-
-        return aggregate_operator(self)
+        schema, typed = self.input_schema, self.typed()
+        values = AggregateValues(self.uid, typed, schema, self.record_type, self.output_schema)
+        return WindowOperator(self.key_columns, schema, self.window, values, self.late)
 
 
 @dataclass(frozen=True)
 class WindowReduce:
     """The user's `fn(a, b) -> record` per key and window: `key_by(...).window(...).reduce(fn)`.
 
-    Rows out: one record per key and window, of the input's schema; event time window_end - 1.
+    Rows out: one record per key and window; event time window_end - 1.
     """
 
     uid: str
@@ -106,7 +107,7 @@ class WindowReduce:
 
     @property
     def output_schema(self) -> pa.Schema:
-        return self.input_schema
+        return self._rows().schema
 
     @property
     def side_schemas(self) -> dict[str, pa.Schema]:
@@ -114,9 +115,12 @@ class WindowReduce:
 
     def create(self) -> Operator:
         """A fresh operator for one subtask and attempt."""
-        from onceflow.runtime.operators.window_operator import reduce_operator
+        values = ReduceValues(self.uid, self.fn, self._rows())
+        return WindowOperator(self.key_columns, self.input_schema, self.window, values, self.late)
 
-        return reduce_operator(self)
+    def _rows(self) -> RecordRows:
+        what = f"operator {self.uid!r}: {function_name(self.fn)}"
+        return RecordRows(self.input_schema, self.record_type, what)
 
 
 def check_keys(key_columns: tuple[str, ...], schema: pa.Schema, uid: str) -> None:

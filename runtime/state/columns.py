@@ -11,6 +11,7 @@ import pyarrow as pa
 from onceflow.runtime.records import Indices, Mask
 
 _MERGE_MAX_BYTES = 256 << 20
+_GROW_MIN = 1024
 
 
 def null_mask(array: pa.Array) -> Mask | None:
@@ -53,6 +54,15 @@ def is_word(arrow: pa.DataType) -> bool:
     return bool(t.is_integer(arrow) or t.is_floating(arrow) or t.is_boolean(arrow) or is_temporal(arrow))
 
 
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """A table as a single batch."""
+    batches = table.combine_chunks().to_batches()
+    if not batches:
+        return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in table.schema], schema=table.schema)
+    assert len(batches) == 1, "more than 2 GiB of keys in one subtask: raise the parallelism"
+    return batches[0]
+
+
 class GrowableColumn:
     """A numpy array that grows by doubling; new places hold `fill`."""
 
@@ -60,7 +70,7 @@ class GrowableColumn:
         self._dtype = np.dtype(dtype)
         self._fill = fill
         self._size = 0
-        self.values = np.full(0, fill, self._dtype)
+        self.values = np.full(_GROW_MIN, fill, self._dtype)
         """All places, also those not in use yet; replaced when the column grows."""
 
     def __len__(self) -> int:
@@ -69,7 +79,7 @@ class GrowableColumn:
     def grow(self, size: int) -> None:
         """Have at least this many places in use."""
         if size > len(self.values):
-            grown = np.full(max(1024, size, 2 * len(self.values)), self._fill, self._dtype)
+            grown = np.full(max(_GROW_MIN, size, 2 * len(self.values)), self._fill, self._dtype)
             grown[: self._size] = self.values[: self._size]
             self.values = grown
         self._size = size
@@ -81,7 +91,7 @@ class GrowableColumn:
     def keep(self, slots: Indices) -> None:
         """Keep these places only, in this order. Views handed out before stay as they are."""
         kept = self.values[slots]
-        self.values = np.full(max(1024, len(slots) + len(slots) // 2), self._fill, self._dtype)
+        self.values = np.full(max(_GROW_MIN, len(slots) + len(slots) // 2), self._fill, self._dtype)
         self.values[: len(slots)] = kept
         self._size = len(slots)
 
@@ -114,16 +124,22 @@ class ArrowRows:
         if first < len(self._pieces) - 1:
             self._pieces[first:] = pa.Table.from_batches(self._pieces[first:]).combine_chunks().to_batches()
 
-    def freeze(self) -> pa.Table:
-        """All rows as they are now, without copying."""
-        return pa.Table.from_batches(self._pieces, self._schema)
+    def frozen(self) -> ArrowRows:
+        """These rows as they are now, for another thread; nothing is copied."""
+        twin = ArrowRows(self._schema)
+        twin._pieces = self._pieces.copy()
+        twin._size = self._size
+        return twin
 
     def take(self, slots: Indices) -> pa.RecordBatch:
         """These rows, in this order."""
-        if len(self._pieces) > 1:
-            self._pieces = self.freeze().combine_chunks().to_batches()
-        taken = self.freeze().take(pa.array(slots)).combine_chunks().to_batches()
-        return taken[0] if taken else pa.RecordBatch.from_pylist([], self._schema)
+        if not len(slots):
+            return one_batch(self._schema.empty_table())
+        rows = pa.Table.from_batches(self._pieces, self._schema)
+        if len(self._pieces) > 1:  # taking from several pieces at once is slow
+            rows = rows.combine_chunks()
+            self._pieces = rows.to_batches()
+        return one_batch(rows.take(pa.array(slots)))
 
     def keep(self, slots: Indices) -> None:
         """Keep these rows only, in this order."""

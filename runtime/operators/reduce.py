@@ -1,0 +1,116 @@
+"""Rolling reduce: per key the result so far, sent on after every record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from onceflow.runtime.operators.operator import Operator, OperatorContext, OperatorState, Output
+from onceflow.runtime.operators.user_functions import function_name
+from onceflow.runtime.operators.user_state import RecordRows, UserColumn
+from onceflow.runtime.operators.window import check_keys
+from onceflow.runtime.operators.window_values import reduce_each
+from onceflow.runtime.records import Records
+from onceflow.runtime.state.hashing import hash_keys
+from onceflow.runtime.state.keyed_slots import FrozenSlots, KeyedSlots
+from onceflow.runtime.state.lazy_tables import LazyTables
+from onceflow.runtime.state.values import Frozen
+
+TABLE = "reduced"
+
+
+@dataclass(frozen=True)
+class RollingReduce:
+    """The user's `fn(so_far, record) -> record` per key: `key_by(...).reduce(fn)`.
+
+    Rows out: one for each row in, the result after it (for a key's first record the record itself),
+    with the columns of the record type, the event time and the origin of the row. Raises GraphError.
+    """
+
+    uid: str
+    key_columns: tuple[str, ...]
+    fn: Callable[[Any, Any], Any]
+    input_schema: pa.Schema
+    record_type: type | None = None
+
+    def __post_init__(self) -> None:
+        check_keys(self.key_columns, self.input_schema, self.uid)
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        return self._rows().schema
+
+    def create(self) -> Operator:
+        """A fresh operator for one subtask and attempt."""
+        return ReduceOperator(self.uid, self.key_columns, self.fn, self.input_schema, self._rows())
+
+    def _rows(self) -> RecordRows:
+        what = f"operator {self.uid!r}: {function_name(self.fn)}"
+        return RecordRows(self.input_schema, self.record_type, what)
+
+
+class ReduceOperator:
+    """One subtask of a rolling reduce."""
+
+    def __init__(
+        self,
+        uid: str,
+        key_columns: Sequence[str],
+        fn: Callable[[Any, Any], Any],
+        schema: pa.Schema,
+        rows: RecordRows,
+    ) -> None:
+        self._uid = uid
+        self._key_columns = list(key_columns)
+        self._fn = fn
+        self._rows = rows
+        self._slots = KeyedSlots(key_columns, schema)
+        self._reduced = UserColumn(rows.as_user_type())
+
+    def open(self, context: OperatorContext, out: Output) -> None:
+        self._context = context
+        self._out = out
+
+    def restore(self, states: Sequence[OperatorState]) -> None:
+        for state in states:
+            pieces = state.tables[TABLE].to_batches() if TABLE in state.tables else []
+            for piece in pieces:
+                keys = pa.RecordBatch.from_struct_array(piece.column("key"))
+                slots = self._slots.find_or_add(keys, hash_keys(keys, self._key_columns), None)
+                self._reduced.grow(self._slots.size)
+                self._reduced.load(slots, piece.column("value"))
+
+    def on_records(self, records: Records) -> None:
+        assert records.key_hash is not None, "a reduce comes after a key_by"
+        if not len(records):
+            return
+        slots = self._slots.find_or_add(records.batch, records.key_hash, None)
+        self._reduced.grow(self._slots.size)
+        typed = self._rows.read(records.batch)
+        results = reduce_each(self._uid, self._fn, self._reduced.values, slots, typed, records)
+        self._out.emit(Records(self._rows.write(results), records.event_time, None, records.origin))
+
+    def on_watermark(self, time_ms: int) -> None:
+        pass
+
+    def snapshot(self) -> OperatorState:
+        frozen = self._slots.freeze()
+        build = partial(_table, frozen, self._reduced.freeze(frozen.live), self._context.max_parallelism)
+        return OperatorState(self._context.key_groups, LazyTables(TABLE, build))
+
+    def close(self) -> None:
+        pass
+
+
+def _table(frozen: FrozenSlots, values: Frozen, max_parallelism: int) -> pa.Table:
+    return pa.table(
+        {
+            "key_group": pa.array(frozen.key_groups(max_parallelism)),
+            "key": frozen.keys().to_struct_array(),
+            "value": values(frozen.live),
+        }
+    )

@@ -1,0 +1,139 @@
+"""UserColumn: one value of the user's per slot, such as an accumulator; typed, so that it can be stored."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from onceflow.runtime.errors import UserFunctionError
+from onceflow.runtime.records import Indices
+from onceflow.runtime.state.values import Frozen
+from onceflow.runtime.types import (
+    RecordReader,
+    WrongFieldError,
+    array_from_values,
+    batch_from_records,
+    is_record_type,
+    record_class,
+    values_from_array,
+)
+
+EMPTY: Any = object()
+"""What a slot holds before its first value; None can be a value."""
+
+_IMMUTABLE = {str, int, float, bool, bytes, dt.datetime, dt.date, Decimal, type(None)}
+
+
+@dataclass(frozen=True, slots=True)
+class UserType:
+    """A type of the user's and how it is stored. `encode` raises UserFunctionError for other values."""
+
+    encode: Callable[[list[Any]], pa.Array]
+    decode: Callable[[pa.Array], list[Any]]
+    is_immutable: bool
+    """No code can change a value in place."""
+
+
+def declared_type(python_type: Any, field: pa.Field, what: str) -> UserType:
+    """Values of a declared Python type; `what` begins error messages."""
+
+    def encode(values: list[Any]) -> pa.Array:
+        return typed_array(values, field, what)
+
+    def decode(array: pa.Array) -> list[Any]:
+        return values_from_array(array, python_type)
+
+    return UserType(encode, decode, is_immutable(python_type))
+
+
+def typed_array(values: list[Any], field: pa.Field, what: str) -> pa.Array:
+    """The user's values as a column. Raises UserFunctionError, which begins with `what`."""
+    try:
+        return array_from_values(values, field)
+    except WrongFieldError as error:
+        raise UserFunctionError(f"{what}: {error}") from error
+
+
+class RecordRows:
+    """A stream's rows as the user's records and back. Without a type of the user's they are named tuples."""
+
+    def __init__(self, schema: pa.Schema, record_type: type | None, what: str) -> None:
+        self._type = record_type or record_class(schema)
+        self._reader = RecordReader(self._type)
+        self._what = what
+        self.schema = pa.schema([schema.field(name) for name in self._reader.columns])
+        """The columns that a record has: of the stream's, in the order of the type."""
+
+    def read(self, batch: pa.RecordBatch) -> list[Any]:
+        return self._reader.read(batch)
+
+    def write(self, records: Sequence[Any]) -> pa.RecordBatch:
+        """Raises UserFunctionError for a record with a wrong field."""
+        try:
+            return batch_from_records(records, self.schema)
+        except WrongFieldError as error:
+            raise UserFunctionError(f"{self._what}: {error}") from error
+
+    def as_user_type(self) -> UserType:
+        return UserType(
+            lambda records: self.write(records).to_struct_array(),
+            lambda structs: self.read(pa.RecordBatch.from_struct_array(structs)),
+            is_immutable(self._type),
+        )
+
+
+class UserColumn:
+    """Values of a UserType in a list by slot; EMPTY where there is none yet."""
+
+    def __init__(self, user_type: UserType) -> None:
+        self._type = user_type
+        self.values: list[Any] = []
+
+    def grow(self, size: int) -> None:
+        self.values.extend([EMPTY] * (size - len(self.values)))
+
+    def keep(self, slots: Indices) -> None:
+        """Renumber: keep these slots only, in this order."""
+        mine = self.values
+        self.values = [mine[slot] for slot in slots.tolist()]
+
+    def freeze(self, live: Indices) -> Frozen:
+        """The values of these slots as they are now; what it gives is called with the same slots.
+
+        Values that the user's code could change in place become Arrow here, on the task's thread;
+        others later, on the thread that asks.
+        """
+        mine = self.values
+        values = [mine[slot] for slot in live.tolist()]
+        if self._type.is_immutable:
+            return lambda slots: self._type.encode(values)
+        array = self._type.encode(values)
+        return lambda slots: array
+
+    def load(self, slots: Indices, state: pa.Array) -> None:
+        for slot, value in zip(slots.tolist(), self._type.decode(state), strict=True):
+            self.values[slot] = value
+
+
+def is_immutable(python_type: Any) -> bool:
+    """Whether no code can change a value of this type in place."""
+    if python_type in _IMMUTABLE:
+        return True
+    if args := typing.get_args(python_type):
+        is_container = typing.get_origin(python_type) in (list, dict, set)
+        return not is_container and all(is_immutable(arg) for arg in args)
+    if not is_record_type(python_type):
+        return False
+    if dataclasses.is_dataclass(python_type):
+        settings: Any = python_type
+        if not settings.__dataclass_params__.frozen:
+            return False
+    hints = typing.get_type_hints(python_type)
+    return bool(hints) and all(is_immutable(hint) for hint in hints.values())

@@ -1,0 +1,182 @@
+"""KeyIndex: from the 128-bit hash of a key to a dense slot, for a whole batch at a time.
+
+Open addressing with linear probing in one int32 table; the hashes themselves lie densely by slot. Two
+keys are the same if both their 64-bit hashes are: the first places them, the second, independent one
+tells apart keys that share the first. With a billion keys two share both once in 10^20 jobs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from onceflow.runtime.records import Indices, Mask, UInt64s
+from onceflow.runtime.state.columns import GrowableColumn
+
+_EMPTY = -1
+_TABLE_MIN = 1 << 11
+_SLOTS_MAX = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What `KeyIndex.find_or_add` did."""
+
+    slots: Indices
+    """One per row."""
+    new_rows: Indices
+    """Rows whose keys were added: the i-th got slot `first_new_slot + i`."""
+    first_new_slot: int
+
+
+class KeyIndex:
+    """Dense slots for keys, numbered in the order in which keys came. One thread.
+
+    A key that was removed keeps its slot number until `compact`; it must not come back before that
+    (a window that has fired can't). The caller keeps its columns by slot in step: it grows them after
+    `find_or_add` and keeps the slots that `compact` returns.
+    """
+
+    def __init__(self) -> None:
+        self._table = np.full(_TABLE_MIN, _EMPTY, np.int32)
+        self._mask = np.uint64(_TABLE_MIN - 1)
+        self._hash = GrowableColumn(np.uint64)
+        self._check = GrowableColumn(np.uint64)
+        self._is_live = GrowableColumn(np.bool_, fill=True)
+        self._removed = 0
+
+    def __len__(self) -> int:
+        """How many keys there are, without those removed."""
+        return len(self._hash) - self._removed
+
+    @property
+    def size(self) -> int:
+        """How many slots are in use, removed ones included."""
+        return len(self._hash)
+
+    @property
+    def hashes(self) -> UInt64s:
+        """The first hash by slot; never changed in place, so a view of it stays true."""
+        return self._hash.used()
+
+    @property
+    def checks(self) -> UInt64s:
+        """The second hash by slot; as `hashes`."""
+        return self._check.used()
+
+    def live_slots(self) -> Indices:
+        """The slots of the keys there are, lowest first."""
+        if not self._removed:
+            return np.arange(self.size)
+        return np.flatnonzero(self._is_live.used())
+
+    def find_or_add(self, hashes: UInt64s, checks: UInt64s) -> Found:
+        """The slot of each row's key; a key that is not there is added, at its first row."""
+        self._reserve(len(hashes))
+        slots, rows, positions = self._probe(hashes, checks, (hashes & self._mask).view(np.int64))
+        first_new = self.size
+        added: list[Indices] = []
+        while len(rows):
+            # Every row here stands at an empty place. Of those at the same place the first one wins it;
+            # the others look again: the same key finds it there, another goes on to the next place.
+            self._table[positions[::-1]] = -2 - rows[::-1].astype(np.int32)
+            won = self._table[positions] == -2 - rows.astype(np.int32)
+            winners = rows[won]
+            taken = np.arange(self.size, self.size + len(winners))
+            self._append(hashes[winners], checks[winners])
+            self._table[positions[won]] = taken
+            slots[winners] = taken
+            added.append(winners)
+            lost = ~won
+            rest = rows[lost]
+            found, still, places = self._probe(hashes[rest], checks[rest], positions[lost])
+            slots[rest] = found
+            rows, positions = rest[still], places
+        new_rows = np.concatenate(added) if added else np.zeros(0, np.int64)
+        return Found(slots, new_rows, first_new)
+
+    def remove(self, slots: Indices) -> None:
+        """Forget these keys, each there and given once."""
+        self._is_live.values[slots] = False
+        self._removed += len(slots)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether compacting pays: at least half of the slots are of removed keys."""
+        return self._removed > 0 and 2 * self._removed >= self.size
+
+    def compact(self) -> Indices:
+        """Renumber the keys without gaps, in their order; returns their old slots."""
+        live = self.live_slots()
+        for column in (self._hash, self._check, self._is_live):
+            column.keep(live)
+        self._removed = 0
+        needed = max(_TABLE_MIN, _power_of_two(4 * self.size))
+        self._build(needed if 4 * needed < len(self._table) else len(self._table))
+        return live
+
+    def _probe(
+        self, hashes: UInt64s, checks: UInt64s, positions: Indices
+    ) -> tuple[Indices, Indices, Indices]:
+        """Look from these places on: the slots (or _EMPTY), the rows not found, the empty places they met."""
+        slots = self._table.take(positions).astype(np.int64)
+        open_rows = np.flatnonzero(~self._is_match(slots, hashes, checks))
+        rows_missing: list[Indices] = []
+        places: list[Indices] = []
+        at = positions[open_rows]
+        while len(open_rows):
+            is_empty = slots[open_rows] == _EMPTY
+            rows_missing.append(open_rows[is_empty])
+            places.append(at[is_empty])
+            open_rows = open_rows[~is_empty]
+            at = (at[~is_empty] + 1) & np.int64(self._mask)
+            found = self._table.take(at).astype(np.int64)
+            slots[open_rows] = found
+            is_open = ~self._is_match(found, hashes[open_rows], checks[open_rows])
+            open_rows, at = open_rows[is_open], at[is_open]
+        if not rows_missing:
+            return slots, open_rows, at
+        missing, place = np.concatenate(rows_missing), np.concatenate(places)
+        if len(rows_missing) > 1:
+            order = np.argsort(missing)
+            missing, place = missing[order], place[order]
+        return slots, missing, place
+
+    def _is_match(self, slots: Indices, hashes: UInt64s, checks: UInt64s) -> Mask:
+        """Where the slot holds this key. An empty place, -1, reads some slot and matches nothing."""
+        is_same: npt.NDArray[np.bool_] = self._hash.values.take(slots) == hashes
+        is_same &= self._check.values.take(slots) == checks
+        is_same &= slots >= 0
+        return is_same
+
+    def _append(self, hashes: UInt64s, checks: UInt64s) -> None:
+        start, end = self.size, self.size + len(hashes)
+        for column, values in ((self._hash, hashes), (self._check, checks)):
+            column.grow(end)
+            column.values[start:end] = values
+        self._is_live.grow(end)
+
+    def _reserve(self, rows: int) -> None:
+        """Room for this many more keys with the table at most half full."""
+        needed = self.size + rows
+        assert needed < _SLOTS_MAX, "too many keys in one subtask: raise the parallelism"
+        if 2 * needed > len(self._table):
+            self._build(_power_of_two(2 * needed))
+
+    def _build(self, length: int) -> None:
+        """A table of this length with all slots in it: sorted by home place, each at the next free one."""
+        self._table = np.full(length, _EMPTY, np.int32)
+        self._mask = np.uint64(length - 1)
+        slots = np.arange(self.size)
+        places = (self._hash.used() & self._mask).view(np.int64)
+        while len(slots):
+            free = self._table[places] == _EMPTY
+            self._table[places[free]] = slots[free]
+            lost = self._table[places] != slots
+            slots, places = slots[lost], (places[lost] + 1) & np.int64(self._mask)
+
+
+def _power_of_two(at_least: int) -> int:
+    return 1 << (at_least - 1).bit_length()

@@ -1,0 +1,141 @@
+"""Columns of one value per slot, null until it is set: machine words in numpy, other values as objects.
+
+`freeze` gives what a snapshot keeps: a function that makes Arrow of some slots as they were, on any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from onceflow.runtime.records import Indices, Mask
+from onceflow.runtime.state.columns import GrowableColumn, bits_of, is_word, numpy_dtype
+
+Frozen = Callable[[Indices], pa.Array]
+
+
+class ValueColumn(Protocol):
+    """A value of one Arrow type per slot; null where none was set."""
+
+    def grow(self, size: int) -> None:
+        """Have this many slots; new ones are null."""
+        ...
+
+    def put(self, slots: Indices, values: pa.Array) -> None:
+        """Set these slots, each given once. A null leaves the slot as it is."""
+        ...
+
+    def take(self, slots: Indices) -> pa.Array: ...
+
+    def keep(self, slots: Indices) -> None:
+        """Renumber: keep these slots only, in this order."""
+        ...
+
+    def freeze(self) -> Frozen: ...
+
+
+def value_column(arrow: pa.DataType) -> ValueColumn:
+    return WordColumn(arrow) if is_word(arrow) else ObjectColumn(arrow)
+
+
+class WordColumn:
+    """Numbers, booleans (as uint8), dates and times (as integers) in a numpy array."""
+
+    def __init__(self, arrow: pa.DataType, fill: Any = 0) -> None:
+        self._arrow = arrow
+        self._column = GrowableColumn(word_dtype(arrow), fill)
+        self._is_set = GrowableColumn(np.bool_)
+
+    @property
+    def values(self) -> npt.NDArray[Any]:
+        """To be updated in place; `mark` says which slots were."""
+        return self._column.values
+
+    def grow(self, size: int) -> None:
+        self._column.grow(size)
+        self._is_set.grow(size)
+
+    def mark(self, slots: Indices) -> None:
+        """These slots have a value now."""
+        self._is_set.values[slots] = True
+
+    def put(self, slots: Indices, values: pa.Array) -> None:
+        valid, kept = without_nulls(values)
+        rows = slots if kept is None else slots[kept]
+        self._column.values[rows] = words_of(valid)
+        self.mark(rows)
+
+    def take(self, slots: Indices) -> pa.Array:
+        return array_of_words(self._column.values[slots], self._arrow, ~self._is_set.values[slots])
+
+    def keep(self, slots: Indices) -> None:
+        self._column.keep(slots)
+        self._is_set.keep(slots)
+
+    def freeze(self) -> Frozen:
+        values, is_set, arrow = self._column.used().copy(), self._is_set.used().copy(), self._arrow
+        return lambda slots: array_of_words(values[slots], arrow, ~is_set[slots])
+
+
+class ObjectColumn:
+    """Values of any Arrow type, as Python objects that nobody changes."""
+
+    def __init__(self, arrow: pa.DataType) -> None:
+        self._arrow = arrow
+        self.values: list[Any] = []
+
+    def grow(self, size: int) -> None:
+        self.values.extend([None] * (size - len(self.values)))
+
+    def put(self, slots: Indices, values: pa.Array) -> None:
+        mine = self.values
+        for slot, value in zip(slots.tolist(), values.to_pylist(), strict=True):
+            if value is not None:
+                mine[slot] = value
+
+    def take(self, slots: Indices) -> pa.Array:
+        return _array_of_objects(self.values, slots, self._arrow)
+
+    def keep(self, slots: Indices) -> None:
+        mine = self.values
+        self.values = [mine[slot] for slot in slots.tolist()]
+
+    def freeze(self) -> Frozen:
+        values, arrow = self.values.copy(), self._arrow
+        return lambda slots: _array_of_objects(values, slots, arrow)
+
+
+def without_nulls(values: pa.Array) -> tuple[pa.Array, Indices | None]:
+    """The values that are not null, and the rows they are in (None: all rows)."""
+    if not values.null_count:
+        return values, None
+    rows = np.flatnonzero(np.asarray(values.is_valid().to_numpy(zero_copy_only=False)))
+    return values.take(pa.array(rows)), rows
+
+
+def word_dtype(arrow: pa.DataType) -> np.dtype[Any]:
+    """The numpy type in which words of this Arrow type are kept."""
+    return np.dtype(np.uint8) if pa.types.is_boolean(arrow) else numpy_dtype(arrow)
+
+
+def words_of(values: pa.Array) -> npt.NDArray[Any]:
+    """The words of an array without nulls."""
+    if pa.types.is_boolean(values.type):
+        return np.asarray(values.to_numpy(zero_copy_only=False)).view(np.uint8)
+    return bits_of(values)
+
+
+def array_of_words(words: npt.NDArray[Any], arrow: pa.DataType, nulls: Mask) -> pa.Array:
+    """The inverse of `words_of`, with nulls."""
+    array = pa.array(words, mask=nulls if nulls.any() else None)
+    if array.type == arrow:
+        return array
+    return array.cast(arrow) if pa.types.is_boolean(arrow) else array.view(arrow)
+
+
+def _array_of_objects(values: list[Any], slots: Indices, arrow: pa.DataType) -> pa.Array:
+    return pa.array([values[slot] for slot in slots.tolist()], type=arrow)
