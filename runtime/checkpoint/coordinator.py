@@ -108,6 +108,12 @@ class Coordinator:
             )
         return wake
 
+    @property
+    def is_waiting_for_time(self) -> bool:
+        """What comes next by itself is a trigger or a restart, not the end of somebody's patience."""
+        is_between = self.phase is JobPhase.RUNNING and self._pending is None
+        return is_between or self.phase is JobPhase.RESTARTING or self._retry_persist_at_ms != _NEVER
+
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
         """Take one event; what shall be done now, in this order."""
         if self.phase is not JobPhase.OVER:
@@ -183,11 +189,10 @@ class Coordinator:
                 self._on_running(event.attempt, now_ms)
             case ev.SlotDrained():
                 self._drained.add(event.slot)
-            case ev.AttemptFailed() if event.is_fenced:
-                self._cancel(event.reason)
-                self._finish(Outcome.FENCED, event.reason)
             case ev.AttemptFailed():
-                self._fail_attempt(event.reason, event.is_fatal, now_ms)
+                # Fenced in a slot may also be the late doing of an older attempt's zombie. Whether a
+                # newer driver has taken over is for the log to say, when the next attempt is opened.
+                self._fail_attempt(event.reason, event.is_fatal and not event.is_fenced, now_ms)
 
     def _on_running(self, attempt: int, now_ms: int) -> None:
         assert self._restored is not None

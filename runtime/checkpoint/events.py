@@ -62,7 +62,7 @@ class AttemptFailed:
     reason: str
     is_fatal: bool = False
     is_fenced: bool = False
-    """A slot found a newer attempt at work: go away quietly."""
+    """A slot was fenced. Never fatal: opening the next attempt finds out from the log by whom."""
 
 
 # --- Events: of checkpoints ------------------------------------------------------------------------
