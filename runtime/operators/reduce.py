@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -91,7 +92,8 @@ class ReduceOperator:
         slots = self._slots.find_or_add(records.batch, records.key_hash, None)
         self._reduced.grow(self._slots.size)
         typed = self._rows.read(records.batch)
-        results = reduce_each(self._uid, self._fn, self._reduced.values, slots, typed, records)
+        reduced = reduce_each(self._uid, self._fn, self._reduced.values, slots, typed, records)
+        results = list(reduced) if self._rows.is_immutable else [copy.deepcopy(record) for record in reduced]
         self._out.emit(Records(self._rows.write(results), records.event_time, None, records.origin))
 
     def on_watermark(self, time_ms: int) -> None:

@@ -70,6 +70,7 @@ class RecordRows:
         self._what = what
         self.schema = pa.schema([schema.field(name) for name in self._reader.columns])
         """The columns that a record has: of the stream's, in the order of the type."""
+        self.is_immutable = is_immutable(self._type)
 
     def read(self, batch: pa.RecordBatch) -> list[Any]:
         return self._reader.read(batch)
@@ -85,7 +86,7 @@ class RecordRows:
         return UserType(
             lambda records: self.write(records).to_struct_array(),
             lambda structs: self.read(pa.RecordBatch.from_struct_array(structs)),
-            is_immutable(self._type),
+            self.is_immutable,
         )
 
 

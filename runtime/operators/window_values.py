@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import polars as pl
@@ -27,7 +27,6 @@ from onceflow.runtime.operators.user_state import (
 from onceflow.runtime.records import Indices, Int64s, Records
 from onceflow.runtime.state.values import Frozen
 from onceflow.runtime.types import RecordReader, record_class
-
 
 Argument = str | int | None
 """What an aggregate takes: a column by name, an expression by number, or (None) just rows."""
@@ -238,7 +237,9 @@ class ReduceValues:
 
     def update(self, records: Records, slots: Indices, size: int) -> None:
         self._column.grow(size)
-        reduce_each(self._uid, self._fn, self._column.values, slots, self._rows.read(records.batch), records)
+        typed = self._rows.read(records.batch)
+        for _ in reduce_each(self._uid, self._fn, self._column.values, slots, typed, records):
+            pass
 
     def results(self, keys: pa.RecordBatch, start: Int64s, end: Int64s, slots: Indices) -> pa.RecordBatch:
         mine = self._column.values
@@ -259,16 +260,13 @@ def reduce_each(
     slots: Indices,
     typed: list[Any],
     records: Records,
-) -> list[Any]:
-    """Set each row's slot to fn(value so far, record), or to the first record; returns the new values."""
-    results: list[Any] = []
-    done = results.append
-    try:
-        for slot, record in zip(slots.tolist(), typed, strict=True):
-            current = values[slot]
+) -> Iterator[Any]:
+    """Set each row's slot to fn(value so far, record), or to the first record; yields each new value,
+    which the next call of fn may change if its type allows it."""
+    for row, slot in enumerate(slots.tolist()):
+        current, record = values[slot], typed[row]
+        try:
             values[slot] = value = record if current is EMPTY else fn(current, record)
-            done(value)
-    except Exception as error:
-        row = len(results)
-        raise user_function_error(uid, fn, error, records, row, typed[row]) from error
-    return results
+        except Exception as error:
+            raise user_function_error(uid, fn, error, records, row, record) from error
+        yield value

@@ -1,0 +1,120 @@
+"""KeyIndex and KeyedSlots: exact for any keys, also if hashes collide."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from onceflow.runtime.state.hashing import hash_keys, splitmix64
+from onceflow.runtime.state.key_index import KeyIndex
+from onceflow.runtime.state.keyed_slots import KeyedSlots
+
+
+def words(*values: int) -> np.ndarray:
+    return np.array(values, np.uint64)
+
+
+def test_duplicates_in_a_batch_share_a_new_slot():
+    index = KeyIndex()
+    found = index.find_or_add(words(5, 7, 5, 7, 9), words(1, 1, 1, 1, 1))
+    assert found.slots[0] == found.slots[2]
+    assert found.slots[1] == found.slots[3]
+    assert len({*found.slots.tolist()}) == 3
+    assert [found.slots[row] for row in found.new_rows] == [0, 1, 2]
+
+
+def test_keys_that_share_the_first_hash_are_told_apart_by_the_second():
+    index = KeyIndex()
+    rng = np.random.default_rng(0)
+    checks = rng.integers(0, 500, 5_000).astype(np.uint64)
+    slots = index.find_or_add(np.zeros(5_000, np.uint64), checks).slots
+    assert len(index) == 500
+    for check in range(500):
+        assert len(set(slots[checks == check].tolist())) == 1
+
+
+def test_hashes_that_share_their_place_in_the_table_do_not_meet():
+    """All hashes agree in their low 40 bits, so that all keys have the same home."""
+    index = KeyIndex()
+    hashes = words(*(i << 40 for i in range(2_000)))
+    slots = index.find_or_add(hashes, hashes).slots
+    assert sorted(slots.tolist()) == list(range(2_000))
+    assert (index.find_or_add(hashes[::-1].copy(), hashes[::-1].copy()).slots == slots[::-1]).all()
+
+
+def test_weak_key_hash_never_merges_keys():
+    """Goal: real key columns, but the first hash is the same for all."""
+    schema = pa.schema([("k", pa.string())])
+    slots = KeyedSlots(["k"], schema)
+    keys = ["", "a", "ä", "a", None, "", "\x00", "a\x00"]
+    batch = pa.record_batch({"k": pa.array(keys)}, schema=schema)
+    got = slots.find_or_add(batch, np.zeros(len(keys), np.uint64), None)
+    assert slots.keys(got).column("k").to_pylist() == keys
+    assert len(slots) == 6
+
+
+def test_growth_keeps_every_slot():
+    index = KeyIndex()
+    keys = splitmix64(np.arange(300_000, dtype=np.uint64))
+    got = [
+        index.find_or_add(keys[i : i + 7_000], keys[i : i + 7_000]).slots for i in range(0, 300_000, 7_000)
+    ]
+    again = index.find_or_add(keys, keys)
+    assert len(again.new_rows) == 0
+    assert (again.slots == np.concatenate(got)).all()
+    assert len(index) == 300_000
+
+
+def test_compaction_renumbers_in_order_and_shrinks_the_table():
+    index = KeyIndex()
+    keys = splitmix64(np.arange(100_000, dtype=np.uint64))
+    slots = index.find_or_add(keys, keys).slots
+    index.remove(slots[100:])
+    assert len(index) == 100
+    assert index.is_sparse
+    kept = index.compact()
+    assert (index.hashes == keys[:100][np.argsort(slots[:100])]).all()
+    assert kept.tolist() == sorted(slots[:100].tolist())
+    again = index.find_or_add(keys[:100], keys[:100])
+    assert len(again.new_rows) == 0
+    assert index.size == 100
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"a": pa.array([1, 2, None, 1]), "b": pa.array(["x", "x", "x", None])},
+        {"a": pa.array([{"p": 1, "q": None}, {"p": None, "q": 1}, None, {"p": None, "q": None}])},
+        {"a": pa.array([0.0, 1.0, None, float("inf")])},
+        {"a": pa.array([b"", b"\x00", b"\x00\x00", None])},
+    ],
+)
+def test_key_columns_come_back_as_they_were(columns):
+    batch = pa.record_batch(columns)
+    slots = KeyedSlots(list(columns), batch.schema)
+    got = slots.find_or_add(batch, hash_keys(batch, list(columns)), None)
+    assert len(slots) == 4
+    assert slots.keys(got).to_pylist() == batch.to_pylist()
+
+
+def test_a_frozen_view_stays_as_it_was():
+    schema = pa.schema([("k", pa.int64())])
+    slots = KeyedSlots(["k"], schema)
+
+    def add(first: int, end: int) -> np.ndarray:
+        batch = pa.record_batch({"k": list(range(first, end))}, schema=schema)
+        starts = np.full(end - first, first, np.int64)
+        return slots.find_or_add(batch, hash_keys(batch, ["k"]), starts)
+
+    old = add(0, 1000)
+    frozen = slots.freeze()
+    add(1000, 5000)
+    slots.remove(old)
+    slots.compact()
+    add(5000, 20_000)
+    assert sorted(frozen.keys().column("k").to_pylist()) == list(range(1000))
+    assert frozen.window_start[frozen.live].tolist() == [0] * 1000
+    assert (frozen.key_groups(128) == key_groups(frozen.keys())).all()
+
+
+def key_groups(keys: pa.RecordBatch) -> np.ndarray:
+    return ((hash_keys(keys, ["k"]) >> np.uint64(32)) * np.uint64(128) >> np.uint64(32)).astype(np.uint16)
