@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,6 +26,7 @@ OnNull = Literal["error", "skip", "nulls"]
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _KEPT = (bytes, dt.datetime, dt.date)
+_UNREADABLE_NAME = re.compile(r'[\x00-\x1f"\\]')
 # What one value can raise: malformed or of the wrong type; not UTF-8; nested too deeply.
 _BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 # What Arrow raises for a Python value that its type can't hold.
@@ -138,6 +140,8 @@ def _struct(name: str, fields: Iterable[pa.Field], record_type: type | None) -> 
     names: dict[str, str] = {}
     definitions: list[Any] = []
     for index, field in enumerate(fields):
+        if _UNREADABLE_NAME.search(field.name):
+            raise OptionError(f"Json can't read a field named {field.name!r}: quotes, backslashes, controls")
         attribute = f"f{index}"
         names[attribute] = field.name
         python: Any = _python_type(field.type, hints.get(field.name))

@@ -23,6 +23,9 @@ class JsonEncoder:
             raise GraphError("Json can't write rows that have no columns")
         if len(set(schema.names)) < len(schema):
             raise GraphError(f"Json can't write two columns of the same name: {', '.join(schema.names)}")
+        for name in schema.names:
+            if not name or "\0" in name:  # polars would call it something else
+                raise GraphError(f"Json can't write a column named {name!r}")
         for field in schema:
             _check(field.type, field.name)
         self._is_plain = all(_is_plain(field.type) for field in schema)
@@ -32,7 +35,9 @@ class JsonEncoder:
         for name in self._floats:
             _refuse_not_finite(batch.column(name), name)
         if self._is_plain:
-            rows = pl.DataFrame(pl.from_arrow(batch)).select(pl.struct(pl.all()).struct.json_encode())
+            rows = pl.DataFrame(pl.from_arrow(batch)).select(
+                pl.struct(pl.all()).struct.json_encode().alias("value")
+            )
             return rows.to_series().to_arrow().cast(pa.large_binary())
         encode = msgspec.json.Encoder().encode
         columns = [batch.column(i).to_pylist(maps_as_pydicts="strict") for i in range(batch.num_columns)]
@@ -93,8 +98,9 @@ def _refuse_not_finite(column: pa.Array, name: str) -> None:
                     "number; filter it out or turn it into null before the sink"
                 )
         return
-    children = column.flatten() if pa.types.is_struct(column.type) else [column.flatten()]
     if pa.types.is_map(column.type):
-        children = [column.items]
+        column = column.cast(pa.list_(column.type.field(0)))
+    # flatten() leaves out what lies under a null, or outside of a slice.
+    children = column.flatten() if pa.types.is_struct(column.type) else [column.flatten()]
     for child in children:
         _refuse_not_finite(child, name)
