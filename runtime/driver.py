@@ -278,19 +278,22 @@ class JobDriver:
             case _ if self._slots is not None:
                 if isinstance(message, Failed):
                     self._detail = message.detail
-                had_slots = bool(self._slots.slots)
-                self._handle_all(self._slots.on_message(peer, message, self._clock.monotonic_ms()))
-                if self._slots.slots and not had_slots:
-                    self._announce_slots(self._slots)
+                self._take_slot_message(self._slots, peer, message)
+
+    def _take_slot_message(self, group: SlotGroup, peer: int, message: ToDriver) -> None:
+        had_slots, had_first = bool(group.slots), group.first_record_ms is not None
+        self._handle_all(group.on_message(peer, message, self._clock.monotonic_ms()))
+        if group.slots and not had_slots:
+            self._announce("slots_started", {"attempt": group.attempt, "slots": group.describe()})
+        if group.first_record_ms is not None and not had_first:
+            fields = {"attempt": group.attempt, "first_record_ms": group.first_record_ms}
+            self._announce("first_record", fields)
 
     def _handle_all(self, events: Sequence[ev.Event]) -> None:
         for event in events:
             self._handle(event)
 
     # --- What goes out ------------------------------------------------------------------------------
-
-    def _announce_slots(self, group: SlotGroup) -> None:
-        self._announce("slots_started", {"attempt": group.attempt, "slots": group.describe()})
 
     def _announce(self, name: str, fields: Mapping[str, object]) -> None:
         if name == "job_finished":
@@ -305,7 +308,10 @@ class JobDriver:
             self._handle_all(group.check_alive(self._clock.monotonic_ms()))
         phase = self._coordinator.phase.value
         slots = [slot.progress for slot in group.slots] if group is not None else []
+        late_before = self._latest_progress.late_records
         self._latest_progress = self._meter.measure(phase, slots, self._clock.monotonic_ms())
+        if self._latest_progress.late_records > late_before:
+            self._reporter.event("late_records", {"late_records": self._latest_progress.late_records})
         self._reporter.progress(self._latest_progress)
 
     def _status(self) -> Mapping[str, object]:

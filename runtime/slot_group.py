@@ -65,6 +65,13 @@ class SlotGroup:
         """By number, once all have arrived; empty before."""
         return self._slots
 
+    @property
+    def first_record_ms(self) -> int | None:
+        """Wall clock when the first slot read its first record in this attempt."""
+        reports = (slot.progress for slot in self._slots)
+        times = [report.first_record_ms for report in reports if report and report.first_record_ms]
+        return min(times, default=None)
+
     def describe(self) -> list[Mapping[str, int | str]]:
         """For people: which process is which slot."""
         return [
