@@ -1,0 +1,142 @@
+"""What must hold, seen from outside: only from what is durable and what consumers see."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from onceflow.runtime.checkpoint.log import (
+    LOG_FOLDER,
+    AttemptStarted,
+    CheckpointCompleted,
+    JobFinished,
+    decode_entry,
+)
+from onceflow.runtime.checkpoint.manifest import CheckpointManifest
+from onceflow.runtime.checkpoint.state_files import StateFiles
+from onceflow.runtime.checkpoint.store import CheckpointStore
+from onceflow.runtime.testing.sim_job import (
+    RAW,
+    WINDOW,
+    Row,
+    SimInput,
+    expected_raw,
+    expected_running,
+    window_sums,
+)
+
+
+class Violation(AssertionError):
+    """The guarantee is broken; or the world is stuck."""
+
+
+class Checker:
+    """Hears of every log entry and of every row that becomes visible. Raises Violation."""
+
+    def __init__(self, input: SimInput, store: CheckpointStore, is_exactly_once: bool = True) -> None:
+        self._input = input
+        self._store = store
+        self._is_exactly_once = is_exactly_once
+        self._expected = input.expected()
+        self._visible: Counter[Row] = Counter()
+        self._next_position = 0
+        self._attempt = 0
+        self._has_finished = False
+        self._next_offsets: dict[str, int] = {}
+        self._covered: Counter[Row] = Counter()
+        """Rows that may be visible: those of records under a durable checkpoint."""
+        self.latest: CheckpointManifest | None = None
+
+    def on_log_entry(self, path: str, content: bytes) -> None:
+        """An entry was created just now."""
+        if not path.startswith(f"{LOG_FOLDER}/"):
+            return
+        position = int(path[len(LOG_FOLDER) + 1 : -len(".json")])
+        self._check(position == self._next_position, f"log entry {position}, not {self._next_position}")
+        self._next_position += 1
+        entry = decode_entry(content, position, path)
+        match entry:
+            case AttemptStarted(attempt=attempt):
+                self._check(attempt > self._attempt, f"attempt {attempt} after {self._attempt}")
+                self._check(not self._has_finished, "an attempt after the job has finished")
+                self._attempt = attempt
+            case CheckpointCompleted(manifest=manifest):
+                self._check(manifest.attempt == self._attempt, "a stale attempt completed a checkpoint")
+                self._on_manifest(manifest)
+            case JobFinished():
+                self._has_finished = True
+                self.check_complete()
+
+    def on_visible(self, rows: Sequence[Row]) -> None:
+        """These rows became visible to read_committed consumers just now."""
+        for row in rows:
+            self._visible[row] += 1
+            if not self._is_exactly_once:
+                continue
+            self._check(row in self._expected, f"wrong row {row}")
+            self._check(self._visible[row] == 1, f"doubled row {row}")
+            if row[0] != WINDOW:
+                self._check(row in self._covered, f"row {row} is visible before its checkpoint is durable")
+
+    def check_complete(self) -> None:
+        """At the end: everything is visible."""
+        missing = self._expected - self._visible
+        if not self._is_exactly_once:
+            missing = Counter(row for row in missing if row[0] == RAW)
+        self._check(not missing, f"missing rows {sorted(missing)[:5]}")
+
+    def _on_manifest(self, manifest: CheckpointManifest) -> None:
+        n = manifest.checkpoint_id
+        before = -1 if self.latest is None else self.latest.checkpoint_id
+        self._check(n > before, f"checkpoint {n} after {before}")
+        offsets: dict[str, int] = {}
+        for progress in manifest.splits["src"]:
+            split = progress.split.split_id
+            self._check(split not in offsets, f"checkpoint {n} has {split} twice")
+            offsets[split] = progress.split.position["next_offset"]
+        self._check(
+            set(offsets) == set(self._input.splits), f"checkpoint {n} has splits {sorted(offsets)} only"
+        )
+        for split, before_offset in self._next_offsets.items():
+            self._check(
+                offsets[split] >= before_offset, f"checkpoint {n}: {split} goes back to {offsets[split]}"
+            )
+        self._next_offsets, self.latest = offsets, manifest
+        if not self._is_exactly_once:
+            return
+        prefix = self._input.prefix(offsets)
+        self._covered = expected_raw(prefix) + expected_running(prefix)
+        promised = Counter(tuple(row) for c in manifest.committables for row in c.payload["rows"])
+        found = promised + self._visible
+        plain = Counter({row: count for row, count in found.items() if row[0] != WINDOW})
+        self._check(
+            plain == self._covered,
+            f"checkpoint {n}: visible and promised rows are not those of the records below its offsets: "
+            f"lost {sorted(self._covered - plain)[:5]}, too many {sorted(plain - self._covered)[:5]}",
+        )
+        self._check_state(manifest, {row for row in found if row[0] == WINDOW})
+
+    def _check_state(self, manifest: CheckpointManifest, fired: set[Row]) -> None:
+        """State equals a replay of the input below the offsets."""
+        n = manifest.checkpoint_id
+        prefix = self._input.prefix(self._next_offsets)
+        files = StateFiles(self._store, manifest.attempt)
+        tables: dict[str, list[Row]] = {"counts": [], "windows": [], "timers": []}
+        for handle in manifest.states:
+            for name, table in files.read(handle, handle.key_groups).tables.items():
+                tables[name] += zip(*(column.to_pylist() for column in table.columns[1:]), strict=True)
+        counts = Counter(r.key for r in prefix)
+        self._check(
+            sorted(tables["counts"]) == sorted(counts.items()), f"checkpoint {n}: counts {tables['counts']}"
+        )
+        windows = window_sums(prefix)
+        in_state = {(key, end): (count, total) for key, end, count, total in tables["windows"]}
+        gone = {(row[1], row[2]): (row[3], row[4]) for row in fired}
+        self._check(not in_state.keys() & gone.keys(), f"checkpoint {n}: windows in state that have fired")
+        self._check({**in_state, **gone} == windows, f"checkpoint {n}: windows {in_state} and fired {gone}")
+        timers = {(key, end) for key, end in tables["timers"]}
+        self._check(timers == set(in_state), f"checkpoint {n}: timers {timers} of windows {set(in_state)}")
+
+    def _check(self, holds: bool, otherwise: str) -> None:
+        if not holds:
+            raise Violation(otherwise)

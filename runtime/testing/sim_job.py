@@ -1,0 +1,324 @@
+"""The simulated job: splits of keyed records, a keyed operator with state and timers, two sinks.
+
+    source "src" --> sink "raw"            every record as it is: nothing lost, nothing doubled
+               \\--> by key --> "tally" --> sink "out"
+                                           a running count per key, and a count per key and window
+
+The running counts of a key are 1, 2, 3, ... exactly once each if and only if every record counted once;
+a window's row is right and comes once if and only if state, timers and watermarks are exact.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from onceflow.runtime.clock import Clock
+from onceflow.runtime.contracts import (
+    Fetch,
+    ReaderContext,
+    Sink,
+    SourceReader,
+    SplitEnumerator,
+    SplitState,
+    WatermarkStrategy,
+)
+from onceflow.runtime.graph import (
+    ByKey,
+    Chain,
+    Edge,
+    InChain,
+    JobGraph,
+    OperatorNode,
+    SinkNode,
+    SourceNode,
+    ToEdge,
+)
+from onceflow.runtime.operators.operator import MAIN, OperatorContext, OperatorState, Output
+from onceflow.runtime.records import Records
+from onceflow.runtime.state.key_groups import key_groups_of
+from onceflow.runtime.testing.choices import Choices
+
+WINDOW_MS = 10
+OUT_OF_ORDERNESS_MS = 5
+
+RECORD_SCHEMA = pa.schema([(name, pa.int64()) for name in ("id", "key", "ts", "value")])
+RESULT_SCHEMA = pa.schema([(name, pa.int64()) for name in ("kind", "key", "at", "count", "total")])
+
+RAW, RUNNING, WINDOW = 0, 1, 2
+Row = tuple[int, ...]
+"""A row of output: (RAW, id), (RUNNING, key, count) or (WINDOW, key, end, count, total)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimRecord:
+    id: int
+    key: int
+    ts: int
+    value: int
+
+
+@dataclass(frozen=True)
+class SimInput:
+    """All records, by split, in order."""
+
+    splits: Mapping[str, Sequence[SimRecord]]
+
+    @staticmethod
+    def draw(choices: Choices, splits: int, records_max: int, keys: int) -> SimInput:
+        """Splits of unequal length; event time goes forward, out of order within the bound, and at a
+        different pace in each split."""
+        drawn: dict[str, list[SimRecord]] = {}
+        next_id = 0
+        for number in range(splits):
+            records = drawn.setdefault(f"split-{number}", [])
+            highest = 0
+            pace = (1, 4, 15)[choices.choose(3, "pace")]
+            for _ in range(1 + choices.choose(records_max, "records of the split")):
+                ts = max(0, highest + choices.choose(pace + 1, "event time") - choices.choose(3, "late by"))
+                highest = max(highest, ts)
+                records.append(SimRecord(next_id, choices.choose(keys, "key"), ts, 1 + next_id % 3))
+                next_id += 1
+        return SimInput(drawn)
+
+    def prefix(self, next_offsets: Mapping[str, int]) -> list[SimRecord]:
+        return [r for split, records in self.splits.items() for r in records[: next_offsets.get(split, 0)]]
+
+    def expected(self) -> Counter[Row]:
+        """The output of a run without any fault."""
+        records = [r for part in self.splits.values() for r in part]
+        return expected_raw(records) + expected_running(records) + expected_windows(records)
+
+
+def expected_raw(records: Sequence[SimRecord]) -> Counter[Row]:
+    return Counter((RAW, r.id) for r in records)
+
+
+def expected_running(records: Sequence[SimRecord]) -> Counter[Row]:
+    counts = Counter(r.key for r in records)
+    return Counter((RUNNING, key, n + 1) for key, count in counts.items() for n in range(count))
+
+
+def expected_windows(records: Sequence[SimRecord]) -> Counter[Row]:
+    windows = window_sums(records)
+    return Counter((WINDOW, key, end, count, total) for (key, end), (count, total) in windows.items())
+
+
+def window_sums(records: Sequence[SimRecord]) -> dict[tuple[int, int], tuple[int, int]]:
+    """(key, window end): (count, total)."""
+    windows: dict[tuple[int, int], tuple[int, int]] = {}
+    for r in records:
+        place = (r.key, window_end(r.ts))
+        count, total = windows.get(place, (0, 0))
+        windows[place] = (count + 1, total + r.value)
+    return windows
+
+
+def window_end(ts: int) -> int:
+    return (ts // WINDOW_MS + 1) * WINDOW_MS
+
+
+# --- Source -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SimSource:
+    """Reads SimInput; which split and how many records a poll brings is a choice."""
+
+    input: SimInput
+    choices: Choices
+    schema: pa.Schema = RECORD_SCHEMA
+    record_type: type | None = None
+    is_bounded: bool = True
+
+    def open_enumerator(self, job: str, clock: Clock) -> SplitEnumerator:
+        return SimEnumerator(self.input)
+
+    def open_reader(self, context: ReaderContext) -> SourceReader:
+        return SimReader(self.input, self.choices)
+
+
+class SimEnumerator:
+    discovery_interval_ms: int | None = None
+
+    def __init__(self, input: SimInput) -> None:
+        self._input = input
+
+    def initial_splits(self) -> Sequence[SplitState]:
+        return [SplitState(split, {"next_offset": 0}) for split in self._input.splits]
+
+    def discover(self, known: frozenset[str]) -> Sequence[SplitState]:
+        return []
+
+    def check_restored(self, splits: Sequence[SplitState]) -> None:
+        for split in splits:
+            assert 0 <= split.position["next_offset"] <= len(self._input.splits[split.split_id])
+
+    def close(self) -> None:
+        pass
+
+
+class SimReader:
+    """One batch for each `credit` that the world grants, so that other things happen in between."""
+
+    def __init__(self, input: SimInput, choices: Choices) -> None:
+        self._input = input
+        self._choices = choices
+        self._next: dict[str, int] = {}
+        self._reported: set[str] = set()
+        self.credit = 0
+
+    @property
+    def has_more(self) -> bool:
+        return len(self._reported) < len(self._next)
+
+    def add_splits(self, splits: Sequence[SplitState]) -> None:
+        for split in splits:
+            self._next[split.split_id] = split.position["next_offset"]
+
+    def poll(self, timeout_ms: int) -> Fetch | None:
+        open_splits = [s for s in self._next if s not in self._reported]
+        if not open_splits or self.credit == 0:
+            return None
+        self.credit -= 1
+        split = open_splits[self._choices.choose(len(open_splits), "split to read")]
+        records = self._input.splits[split]
+        start = self._next[split]
+        end = min(len(records), start + 1 + self._choices.choose(2, "records to read"))
+        self._next[split] = end
+        finished = frozenset({split}) if end == len(records) else frozenset()
+        self._reported |= finished
+        part = records[start:end]
+        batch = pa.RecordBatch.from_arrays(
+            [pa.array([getattr(r, name) for r in part], pa.int64()) for name in RECORD_SCHEMA.names],
+            schema=RECORD_SCHEMA,
+        )
+        return Fetch(batch, np.zeros(len(part), np.uint16), (split,), finished=finished)
+
+    def snapshot(self) -> Sequence[SplitState]:
+        return [SplitState(split, {"next_offset": offset}) for split, offset in self._next.items()]
+
+    def publish_offsets(self, splits: Sequence[SplitState]) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+# --- Operator ---------------------------------------------------------------------------------------
+
+
+class Tally:
+    """Counts records per key, and per key and window; a timer for each window sends it out."""
+
+    def __init__(self) -> None:
+        self._groups: dict[int, int] = {}
+        self._counts: dict[int, int] = {}
+        self._windows: dict[tuple[int, int], tuple[int, int]] = {}
+        self._timers: set[tuple[int, int]] = set()
+        """(window end, key)."""
+
+    def open(self, context: OperatorContext, out: Output) -> None:
+        self._context = context
+        self._out = out
+
+    def restore(self, states: Sequence[OperatorState]) -> None:
+        for state in states:
+            for group, key, count in _rows(state, "counts"):
+                self._groups[key] = group
+                self._counts[key] = count
+            for _, key, end, count, total in _rows(state, "windows"):
+                self._windows[key, end] = (count, total)
+            self._timers.update((end, key) for _, key, end in _rows(state, "timers"))
+
+    def on_records(self, records: Records) -> None:
+        assert records.key_hash is not None
+        groups = key_groups_of(records.key_hash, self._context.max_parallelism).tolist()
+        rows: list[Row] = []
+        for group, key, ts, value in zip(
+            groups, *(records.batch.column(i).to_pylist() for i in (1, 2, 3)), strict=True
+        ):
+            assert group in self._context.key_groups, (
+                f"key {key} of group {group} came to {self._context.subtask}"
+            )
+            self._groups[key] = group
+            self._counts[key] = self._counts.get(key, 0) + 1
+            rows.append((RUNNING, key, 0, self._counts[key], 0))
+            end = window_end(ts)
+            count, total = self._windows.get((key, end), (0, 0))
+            self._windows[key, end] = (count + 1, total + value)
+            self._timers.add((end, key))
+        self._emit(rows)
+
+    def on_watermark(self, time_ms: int) -> None:
+        due = sorted(timer for timer in self._timers if timer[0] - 1 <= time_ms)
+        rows: list[Row] = []
+        for end, key in due:
+            self._timers.discard((end, key))
+            rows.append((WINDOW, key, end, *self._windows.pop((key, end))))
+        self._emit(rows)
+
+    def snapshot(self) -> OperatorState | None:
+        groups = self._groups
+        return OperatorState(
+            self._context.key_groups,
+            {
+                "counts": _table("key count", [(groups[k], k, n) for k, n in self._counts.items()]),
+                "windows": _table(
+                    "key end count total", [(groups[k], k, end, *v) for (k, end), v in self._windows.items()]
+                ),
+                "timers": _table("key end", [(groups[k], k, end) for end, k in self._timers]),
+            },
+        )
+
+    def close(self) -> None:
+        pass
+
+    def _emit(self, rows: Sequence[Row]) -> None:
+        if rows:
+            columns = [pa.array(column, pa.int64()) for column in zip(*rows, strict=True)]
+            self._out.emit(Records(pa.RecordBatch.from_arrays(columns, schema=RESULT_SCHEMA)), MAIN)
+
+
+def _rows(state: OperatorState, name: str) -> list[Row]:
+    table = state.tables.get(name)
+    return [] if table is None else list(zip(*(c.to_pylist() for c in table.columns), strict=True))
+
+
+_SCHEMAS: dict[str, pa.Schema] = {}
+
+
+def _table(columns: str, rows: Sequence[Row]) -> pa.Table:
+    if columns not in _SCHEMAS:
+        fields = [pa.field("key_group", pa.uint16(), nullable=False)]
+        _SCHEMAS[columns] = pa.schema(fields + [pa.field(c, pa.int64()) for c in columns.split()])
+    schema = _SCHEMAS[columns]
+    values = list(zip(*sorted(rows), strict=True)) if rows else [()] * len(schema)
+    return pa.Table.from_arrays(
+        [pa.array(v, f.type) for v, f in zip(values, schema, strict=True)], schema=schema
+    )
+
+
+# --- The graph --------------------------------------------------------------------------------------
+
+
+def sim_graph(
+    source: SimSource, sink: Sink, max_parallelism: int, tally: Callable[[], Tally] = Tally
+) -> JobGraph:
+    """The job of the picture above."""
+    watermarks = WatermarkStrategy("ts", OUT_OF_ORDERNESS_MS)
+    src = SourceNode("src", source, watermarks, {MAIN: [ToEdge(0), InChain("raw")]})
+    keyed = OperatorNode("tally", "tally", tally, RESULT_SCHEMA, {MAIN: [InChain("out")]})
+    return JobGraph(
+        "simulated",
+        [
+            Chain(0, "src", {"src": src, "raw": SinkNode("raw", sink)}),
+            Chain(1, "tally", {"tally": keyed, "out": SinkNode("out", sink)}),
+        ],
+        [Edge(0, 0, 1, ByKey(("key",)), RECORD_SCHEMA, True, False)],
+        max_parallelism,
+    )

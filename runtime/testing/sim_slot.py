@@ -1,0 +1,218 @@
+"""A real Slot in the simulation: its control, background and channels are queues that the world moves."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from onceflow.runtime.checkpoint.alignment import Alignment
+from onceflow.runtime.checkpoint.manifest import StateHandle
+from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles, StateFiles
+from onceflow.runtime.checkpoint.store import CheckpointStore
+from onceflow.runtime.clock import Clock
+from onceflow.runtime.control.messages import Assignment, Message, ToSlot
+from onceflow.runtime.exchange.channel import InputChannel, OutputChannel
+from onceflow.runtime.graph import Edge, Forward, JobGraph
+from onceflow.runtime.operators.operator import OperatorState
+from onceflow.runtime.records import Element
+from onceflow.runtime.slot import Slot
+from onceflow.runtime.slot_tasks import SlotBuilder, SlotEnvironment, SlotTasks
+from onceflow.runtime.testing.sim_job import SimReader
+
+Result = TypeVar("Result")
+Jobs = deque[tuple[Callable[[], Any], Callable[[Any], None]]]
+
+
+class SimChannel:
+    """Elements are in flight until the world delivers them; order is kept."""
+
+    def __init__(self) -> None:
+        self.in_flight: deque[Element] = deque()
+        self.delivered: deque[Element] = deque()
+        self.receiver: SimSlot | None = None
+
+    has_room = True
+
+    def send(self, element: Element) -> None:
+        self.in_flight.append(element)
+
+    def receive(self) -> Element | None:
+        return self.delivered.popleft() if self.delivered else None
+
+    def deliver(self, count: int) -> None:
+        for _ in range(count):
+            self.delivered.append(self.in_flight.popleft())
+        if self.receiver is not None:
+            self.receiver.is_idle = False
+
+
+class SimWiring:
+    """The channels of one attempt; attempts never share one, as the real exchange's token sees to."""
+
+    def __init__(self, parallelism: int) -> None:
+        self._parallelism = parallelism
+        self.channels: dict[tuple[int, int, int], SimChannel] = {}
+
+    def of_slot(self, slot: SimSlot, number: int) -> SlotOfSimWiring:
+        return SlotOfSimWiring(self, slot, number)
+
+    def channel(self, edge_id: int, upstream: int, downstream: int) -> SimChannel:
+        return self.channels.setdefault((edge_id, upstream, downstream), SimChannel())
+
+
+class SlotOfSimWiring:
+    """wiring.Wiring for one slot."""
+
+    def __init__(self, wiring: SimWiring, slot: SimSlot, number: int) -> None:
+        self._wiring = wiring
+        self._slot = slot
+        self._number = number
+
+    def outputs(self, edge: Edge) -> Sequence[OutputChannel]:
+        return [self._wiring.channel(edge.edge_id, self._number, other) for other in self._others(edge)]
+
+    def inputs(self, edge: Edge) -> Sequence[InputChannel]:
+        channels = [self._wiring.channel(edge.edge_id, other, self._number) for other in self._others(edge)]
+        for channel in channels:
+            channel.receiver = self._slot
+        return channels
+
+    def _others(self, edge: Edge) -> Sequence[int]:
+        own_only = isinstance(edge.partitioning, Forward)
+        return (self._number,) if own_only else range(self._wiring._parallelism)
+
+
+class SimBackground:
+    """Jobs wait until the world runs them; outcomes wait until the slot's next step."""
+
+    def __init__(self) -> None:
+        self.writes: Jobs = deque()
+        self.commits: Jobs = deque()
+        self._outcomes: deque[Callable[[], None]] = deque()
+
+    def write(self, job: Callable[[], Result], done: Callable[[Result], None]) -> None:
+        self.writes.append((job, done))
+
+    def commit(self, job: Callable[[], Result], done: Callable[[Result], None]) -> None:
+        self.commits.append((job, done))
+
+    def run(self, jobs: Jobs, index: int) -> None:
+        """Run one; what it raises is raised in the slot, as with real threads. `SimCrash` passes."""
+        job, done = jobs[index]
+        del jobs[index]
+        try:
+            result = job()
+        except Exception as error:
+            failed = error
+
+            def raise_it() -> None:
+                raise failed
+
+            self._outcomes.append(raise_it)
+            return
+        self._outcomes.append(lambda: done(result))
+
+    def deliver(self) -> bool:
+        delivered = bool(self._outcomes)
+        while self._outcomes:
+            self._outcomes.popleft()()
+        return delivered
+
+    def close(self) -> None:
+        pass
+
+
+class SimSlot:
+    """One slot process: starts when its assignment comes, then steps."""
+
+    def __init__(
+        self,
+        attempt: int,
+        peer: int,
+        graph: JobGraph,
+        wiring: SimWiring,
+        store: CheckpointStore,
+        clock: Clock,
+        send: Callable[[int, Message], None],
+        is_aligned: bool = True,
+    ) -> None:
+        self.attempt = attempt
+        self.peer = peer
+        self.commands: deque[ToSlot] = deque()
+        self.background = SimBackground()
+        self.is_idle = True
+        self.is_over = False
+        self.is_deaf = False
+        """Frozen: what the driver says does not come any more."""
+        self.number: int | None = None
+        self._graph = graph
+        self._wiring = wiring
+        self._store = store
+        self._clock = clock
+        self._send = send
+        self._is_aligned = is_aligned
+        self._slot: Slot | None = None
+        self._readers: list[SimReader] = []
+
+    def __repr__(self) -> str:
+        return f"slot {self.number} of attempt {self.attempt}"
+
+    # --- SlotControl: the slot's end of the control connection
+
+    def poll(self) -> ToSlot | None:
+        return self.commands.popleft() if self.commands else None
+
+    def send(self, message: Message) -> None:
+        self._send(self.peer, message)
+
+    # --- What the world calls
+
+    @property
+    def can_step(self) -> bool:
+        return not self.is_over and (not self.is_idle or any(r.has_more for r in self._readers))
+
+    def tell(self, command: ToSlot) -> None:
+        if not self.is_deaf:
+            self.commands.append(command)
+            self.is_idle = False
+
+    def step(self) -> None:
+        """Start, or do what there is to do. Raises what the real slot raises."""
+        if self._slot is None:
+            command = self.poll()
+            if isinstance(command, Assignment):
+                self._slot = self._start(command)
+            elif command is not None:
+                self.is_over = True  # Shutdown before the start
+            return
+        for reader in self._readers:
+            reader.credit = 1
+        self.is_idle = not self._slot.step()
+        if self._slot.shutdown_reason is not None:
+            self.is_over = True
+
+    def _start(self, assignment: Assignment) -> Slot:
+        self.number = assignment.slot
+        files = StateFiles(self._store, assignment.attempt)
+
+        def write_state(checkpoint_id: int, uid: str, state: OperatorState) -> StateHandle:
+            return files.write(checkpoint_id, uid, assignment.slot, state)
+
+        slot = Slot(assignment, self, self.background, self._clock, write_state)
+        environment = SlotEnvironment(
+            clock=self._clock,
+            staged_files=lambda uid: AttemptStagedFiles(
+                self._store, assignment.attempt, uid, assignment.slot
+            ),
+            read_state=files.read,
+            on_snapshot=slot.on_snapshot,
+            on_wait=slot.waiting_for,
+            is_aligned=self._is_aligned,
+            make_alignment=Alignment,
+        )
+        wiring = self._wiring.of_slot(self, assignment.slot)
+        tasks: SlotTasks = SlotBuilder(self._graph, assignment, wiring, environment).build()
+        self._readers = [reader for reader in tasks.readers.values() if isinstance(reader, SimReader)]
+        slot.start(tasks)
+        return slot

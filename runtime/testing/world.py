@@ -1,0 +1,410 @@
+"""World: a job, its drivers, slots, store and broker in one thread; every move is a choice.
+
+What survives a crash is the store and the broker. Drivers and slots are real code (Coordinator,
+CheckpointIO, SlotGroup, Slot, tasks, gates, alignment, recovery) whose queues the world moves, one
+message, job or step at a time. A crash can hit between any two moves and inside every call of broker
+and store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import BinaryIO
+
+from onceflow.runtime.checkpoint import events as ev
+from onceflow.runtime.checkpoint.events import Outcome
+from onceflow.runtime.checkpoint.memory_store import MemoryStore
+from onceflow.runtime.checkpoint.options import CheckpointOptions
+from onceflow.runtime.checkpoint.restart import FixedDelay
+from onceflow.runtime.checkpoint.store import CheckpointStore, FileStatus
+from onceflow.runtime.clock import ManualClock
+from onceflow.runtime.control.messages import Message
+from onceflow.runtime.errors import OnceflowError
+from onceflow.runtime.graph import JobGraph
+from onceflow.runtime.slot_process import failure
+from onceflow.runtime.testing.checkers import Checker, Violation
+from onceflow.runtime.testing.choices import Choices
+from onceflow.runtime.testing.faults import FaultyStore
+from onceflow.runtime.testing.sim_broker import SimBroker, SimSink
+from onceflow.runtime.testing.sim_driver import SimDriver
+from onceflow.runtime.testing.sim_job import SimInput, SimSource, sim_graph
+from onceflow.runtime.testing.sim_slot import Jobs, SimChannel, SimSlot, SimWiring
+
+MOVES_MAX = 6_000
+ZOMBIE_MOVES_MAX = 80
+"""A zombie's moves before it is gone, so that a run ends."""
+
+
+class Crash(Enum):
+    """What can happen at a crash point."""
+
+    KILL_SLOT = "a slot is killed"
+    FREEZE_SLOT = "a slot is taken for dead, and goes on"
+    KILL_SLOTS = "all slots are killed"
+    KILL_ALL = "driver and slots are killed; a new driver starts"
+    KILL_DRIVER = "the driver is killed, its slots go on for a while; a new driver starts"
+    FREEZE_DRIVER = "a new driver starts while the old one and its slots go on"
+    STOP = "a user stops the job, and starts it again"
+
+
+class SimCrash(BaseException):
+    """Ends the process that is acting; not an Exception, so nothing on the way catches it."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorldOptions:
+    """What one run is like; the swarm draws it."""
+
+    parallelism: Sequence[int] = (2,)
+    """Of each driver in turn; the last one stays."""
+    splits: int = 2
+    records_max: int = 4
+    keys: int = 3
+    crashes: Mapping[int, Crash] = field(default_factory=dict)
+    """By crash point, counted from the start of the run."""
+    store_faults: int = 0
+    resends: int = 0
+    early_timeouts: int = 0
+    """How many limits of the coordinator run out although nothing is wrong."""
+    is_aligned: bool = True
+    max_parallelism: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Something that can happen next."""
+
+    what: str
+    who: object
+    do: Callable[[], None]
+
+
+class World:
+    """One run. `run` returns when the job has finished; raises Violation (or what the code asserts)."""
+
+    def __init__(
+        self,
+        choices: Choices,
+        options: WorldOptions,
+        graph: Callable[[SimSource, SimSink, int], JobGraph] = sim_graph,
+        is_traced: bool = False,
+    ) -> None:
+        self.choices = choices
+        self.options = options
+        self.trace: list[str] = []
+        self.marks: set[str] = set()
+        self.points = 0
+        """Crash points passed so far."""
+        self.moves = 0
+        self.clock = ManualClock()
+        self.input = SimInput.draw(choices, options.splits, options.records_max, options.keys)
+        durable = MemoryStore("simulated")
+        self.checker = Checker(self.input, durable, options.is_aligned)
+        self.store = _WatchedStore(durable, self.checker, self._point)
+        self.driver_store = FaultyStore(self.store, choices, options.store_faults)
+        self.broker = SimBroker(
+            choices,
+            options.resends,
+            on_visible=lambda _, rows: self.checker.on_visible(rows),
+            on_call=self._point,
+        )
+        self._graph = graph(SimSource(self.input, choices), SimSink(self.broker), options.max_parallelism)
+        self._checkpoints = CheckpointOptions(
+            interval_ms=1_000,
+            min_pause_ms=1,
+            persist_retry_ms=1,
+            stop_timeout_ms=1_000_000,
+            retained=1 + choices.choose(2, "retained"),
+            restart=FixedDelay(1, failures_max=1_000),
+        )
+        self._is_traced = is_traced
+        self._early_timeouts = options.early_timeouts
+        self._slots: dict[int, SimSlot] = {}
+        self._wirings: list[SimWiring] = []
+        self._zombies: dict[int, int] = {}
+        """Moves left, by peer."""
+        self._actor: SimSlot | SimDriver | None = None
+        self._drivers: list[SimDriver] = []
+        self._starts = 0
+        self._owner: dict[int, SimDriver] = {}
+        self._next_peer = 1
+
+    # --- The run ------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        self._start_driver()
+        while self.moves < MOVES_MAX:
+            for driver in list(self._drivers):
+                if driver.finished is not None and self._after_finish(driver, driver.finished):
+                    return
+            self._move(self._next_move())
+        raise Violation(
+            f"not finished after {MOVES_MAX} moves: {self._drivers[-1]!r}, {list(self._slots.values())}"
+        )
+
+    def _after_finish(self, driver: SimDriver, finished: ev.FinishJob) -> bool:
+        """A driver has ended, and with it what it had not written yet. True: so has the job."""
+        match finished.outcome:
+            case Outcome.FINISHED:
+                self.checker.check_complete()
+                return True
+            case Outcome.FAILED:
+                raise Violation(f"the job failed: {finished}")
+            case Outcome.STOPPED | Outcome.FENCED:
+                self._drivers.remove(driver)
+                # Fenced: another one is at work; if it has died since, somebody starts the job again.
+                if not self._drivers:
+                    self._start_driver()
+        return False
+
+    def _next_move(self) -> Move:
+        moves = self._possible_moves()
+        if not moves:
+            # Nothing can happen but that somebody's patience ends.
+            driver = self._drivers[-1]
+            if driver.coordinator.wake_at_ms == float("inf"):
+                raise Violation(f"stuck: {driver!r}, {list(self._slots.values())}")
+            return Move("time limit", driver, lambda: self._tick(driver))
+        return moves[self.choices.choose(len(moves), "move")]
+
+    def _move(self, move: Move) -> None:
+        self.moves += 1
+        if self._is_traced:
+            self.trace.append(f"{self.moves:4d} {move.what:14s} {move.who!r}")
+        self._actor = move.who if isinstance(move.who, SimSlot | SimDriver) else None
+        try:
+            self._point("between moves")
+            move.do()
+        except SimCrash:
+            pass
+        except (OnceflowError, OSError) as error:
+            if not isinstance(move.who, SimSlot):
+                raise
+            self._on_slot_error(move.who, error)
+        self._actor = None
+
+    def _possible_moves(self) -> list[Move]:
+        moves: list[Move] = []
+        for driver in reversed(self._drivers):
+            self._add_driver_moves(driver, moves)
+        for slot in list(self._slots.values()):
+            if slot.is_over:
+                self._remove(slot, says_goodbye=True)
+            else:
+                self._add_slot_moves(slot, moves)
+        for wiring in self._wirings:
+            for channel in wiring.channels.values():
+                if channel.in_flight:
+                    moves.append(Move("deliver", channel.receiver, lambda c=channel: self._deliver(c)))  # type: ignore[misc]
+        if self.broker.late:
+            moves.append(Move("late EndTxn", self.broker.late[0], self.broker.land_late))
+        driver = self._drivers[-1]
+        if driver.coordinator.is_waiting_for_time:
+            moves.append(Move("tick", driver, lambda: self._tick(driver)))
+        elif self._early_timeouts and driver.coordinator.phase.value in ("running", "starting"):
+            moves.append(Move("early timeout", driver, lambda: self._early_timeout(driver)))
+        return moves
+
+    def _add_driver_moves(self, driver: SimDriver, moves: list[Move]) -> None:
+        if driver.io_effects:
+            moves.append(Move("store", driver, driver.run_io))
+        if driver.answers:
+            moves.append(Move("answer", driver, lambda: driver.handle(driver.answers.popleft())))
+        for peer in driver.mail:
+            moves.append(Move("mail", driver, lambda p=peer: driver.read_mail(p)))  # type: ignore[misc]
+
+    def _add_slot_moves(self, slot: SimSlot, moves: list[Move]) -> None:
+        background = slot.background
+        if slot.can_step:
+            moves.append(Move("step", slot, lambda: self._step(slot)))
+        for index in range(len(background.writes)):
+            moves.append(Move("write", slot, lambda i=index: self._job(slot, background.writes, i)))  # type: ignore[misc]
+        if background.commits:
+            moves.append(Move("commit", slot, lambda: self._job(slot, background.commits, 0)))
+
+    # --- Moves --------------------------------------------------------------------------------------
+
+    def _step(self, slot: SimSlot) -> None:
+        slot.step()
+        self._age(slot)
+
+    def _job(self, slot: SimSlot, jobs: Jobs, index: int) -> None:
+        slot.background.run(jobs, index)
+        slot.is_idle = False
+        self._age(slot)
+
+    def _deliver(self, channel: SimChannel) -> None:
+        channel.deliver(1 + self.choices.choose(len(channel.in_flight), "elements"))
+
+    def _tick(self, driver: SimDriver) -> None:
+        self.clock.advance(max(0.0, driver.coordinator.wake_at_ms - self.clock.monotonic_ms()))
+        driver.handle(ev.Tick())
+
+    def _early_timeout(self, driver: SimDriver) -> None:
+        self._early_timeouts -= 1
+        self._tick(driver)
+
+    def _age(self, who: SimSlot | SimDriver) -> None:
+        """Zombies do not live for ever."""
+        if id(who) in self._zombies:
+            self._zombies[id(who)] -= 1
+            if self._zombies[id(who)] <= 0 and isinstance(who, SimSlot):
+                self._remove(who, says_goodbye=True)
+
+    # --- Processes ----------------------------------------------------------------------------------
+
+    def _start_driver(self) -> None:
+        parallelism = self.options.parallelism[min(self._starts, len(self.options.parallelism) - 1)]
+        self._starts += 1
+        self._drivers = self._drivers[-1:]  # of the zombies the latest is kept
+        driver = SimDriver(
+            self._graph,
+            self.driver_store,
+            self.clock,
+            parallelism,
+            self._checkpoints,
+            self._start_slots,
+            self._tell,
+            self.marks.add,
+        )
+        self._drivers.append(driver)
+        driver.start()
+
+    def _start_slots(self, driver: SimDriver, attempt: int) -> Sequence[int]:
+        wiring = SimWiring(driver.parallelism)
+        self._wirings = [*self._wirings[-1:], wiring]
+        peers = []
+        for _ in range(driver.parallelism):
+            peer = self._next_peer
+            self._next_peer += 1
+            self._owner[peer] = driver
+            self._slots[peer] = SimSlot(
+                attempt,
+                peer,
+                self._graph,
+                wiring,
+                self.store,
+                self.clock,
+                self._post,
+                self.options.is_aligned,
+            )
+            peers.append(peer)
+        return peers
+
+    def _tell(self, peer: int, message: Message) -> bool:
+        slot = self._slots.get(peer)
+        if slot is None:
+            return False
+        slot.tell(message)  # type: ignore[arg-type]  # what a driver sends
+        return True
+
+    def _post(self, peer: int, message: Message) -> None:
+        self._owner[peer].post(peer, message)  # type: ignore[arg-type]  # what a slot sends
+
+    def _remove(self, slot: SimSlot, says_goodbye: bool) -> None:
+        """The process is gone; its connection ends after all that it has said."""
+        slot.is_over = True
+        if self._slots.pop(slot.peer, None) is not None and says_goodbye:
+            self._owner[slot.peer].post(slot.peer, None)
+
+    def _on_slot_error(self, slot: SimSlot, error: Exception) -> None:
+        slot.send(failure(slot.attempt, error))
+        self._remove(slot, says_goodbye=True)
+
+    # --- Crashes ------------------------------------------------------------------------------------
+
+    def _point(self, what: str) -> None:
+        """A crash may hit here; also in the middle of a move."""
+        self.points += 1
+        crash = self.options.crashes.get(self.points)
+        if crash is not None:
+            if self._is_traced:
+                self.trace.append(f"     CRASH at point {self.points} ({what}): {crash.value}")
+            self._crash(crash)
+
+    def _crash(self, crash: Crash) -> None:
+        driver = self._drivers[-1]
+        own = [slot for slot in self._slots.values() if self._owner[slot.peer] is driver]
+        match crash:
+            case Crash.KILL_SLOT | Crash.FREEZE_SLOT:
+                victim = self._victim(own)
+                if victim is not None and crash is Crash.KILL_SLOT:
+                    self._kill([victim])
+                elif victim is not None:
+                    self._freeze(victim)
+                    self._post_lost(victim)
+            case Crash.KILL_SLOTS:
+                self._kill(own)
+            case Crash.KILL_ALL:
+                self._drivers.remove(driver)
+                self._start_driver()
+                self._kill(own, driver)
+            case Crash.KILL_DRIVER:
+                for slot in own:
+                    self._freeze(slot)
+                self._drivers.remove(driver)
+                self._start_driver()
+                self._kill([], driver)
+            case Crash.FREEZE_DRIVER:
+                for slot in own:
+                    self._freeze(slot, is_deaf=False)
+                self._start_driver()
+            case Crash.STOP:
+                driver.answers.append(ev.StopRequested())
+
+    def _victim(self, slots: Sequence[SimSlot]) -> SimSlot | None:
+        """The one that acts, or any."""
+        if isinstance(self._actor, SimSlot) and self._actor in slots:
+            return self._actor
+        return slots[self.choices.choose(len(slots), "victim")] if slots else None
+
+    def _freeze(self, slot: SimSlot, is_deaf: bool = True) -> None:
+        slot.is_deaf = is_deaf
+        self._zombies[id(slot)] = ZOMBIE_MOVES_MAX
+
+    def _post_lost(self, slot: SimSlot) -> None:
+        self._owner[slot.peer].post(slot.peer, None)
+
+    def _kill(self, slots: Sequence[SimSlot], driver: SimDriver | None = None) -> None:
+        for slot in slots:
+            self._remove(slot, says_goodbye=True)
+        if self._actor is not None and (self._actor is driver or self._actor in slots):
+            raise SimCrash
+
+
+class _WatchedStore:
+    """The durable store: the checker hears of every entry, a crash may hit around every write."""
+
+    def __init__(self, store: CheckpointStore, checker: Checker, point: Callable[[str], None]) -> None:
+        self._store = store
+        self._checker = checker
+        self._point = point
+
+    def describe(self, path: str = "") -> str:
+        return self._store.describe(path)
+
+    def create(self, path: str, content: bytes) -> None:
+        self._point("before create")
+        self._store.create(path, content)
+        self._checker.on_log_entry(path, content)
+        self._point("after create")
+
+    def create_file(self, path: str) -> BinaryIO:
+        self._point("before create_file")
+        return self._store.create_file(path)
+
+    def read(self, path: str) -> bytes:
+        return self._store.read(path)
+
+    def open(self, path: str) -> BinaryIO:
+        return self._store.open(path)
+
+    def list(self, folder: str) -> list[FileStatus]:
+        return self._store.list(folder)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self._point("delete")
+            self._store.delete([path])
