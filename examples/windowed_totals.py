@@ -29,7 +29,10 @@ def build(arguments: list[str]) -> Job:
     job = Job("windowed-totals")
     events = job.source(
         KafkaSource(
-            options.bootstrap_servers, topics=[options.input], value=Json(Event), until=options.until
+            bootstrap_servers=options.bootstrap_servers,
+            topics=[options.input],
+            value=Json(Event),
+            until=options.until,
         ),
         watermarks=WatermarkStrategy.bounded_out_of_orderness(
             options.out_of_orderness,
@@ -43,7 +46,10 @@ def build(arguments: list[str]) -> Job:
         .window(tumbling(options.window))
         .aggregate(count=count(), total=sum_("amount"), uid="totals-per-window")
         .select("user", "window_end", "count", "total")
-        .sink_to(KafkaSink(options.bootstrap_servers, topic=options.output, key="user"), uid="totals")
+        .sink_to(
+            KafkaSink(bootstrap_servers=options.bootstrap_servers, topic=options.output, key="user"),
+            uid="totals",
+        )
     )
     return job
 

@@ -35,7 +35,12 @@ def build(arguments: list[str]) -> Job:
     options = parse(arguments)
     job = Job("word-count")
     lines = job.source(
-        KafkaSource(options.bootstrap_servers, topics=[options.input], value=Json(Line), until=options.until),
+        KafkaSource(
+            bootstrap_servers=options.bootstrap_servers,
+            topics=[options.input],
+            value=Json(Line),
+            until=options.until,
+        ),
         watermarks=WatermarkStrategy.bounded_out_of_orderness("2 s", event_time="ts", idle_after="5 s"),
         uid="lines",
     )
@@ -44,7 +49,10 @@ def build(arguments: list[str]) -> Job:
         .key_by("word")
         .window(tumbling(options.window))
         .aggregate(count=count(), uid="words-per-window")
-        .sink_to(KafkaSink(options.bootstrap_servers, topic=options.output, key="word"), uid="counts")
+        .sink_to(
+            KafkaSink(bootstrap_servers=options.bootstrap_servers, topic=options.output, key="word"),
+            uid="counts",
+        )
     )
     return job
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         min_,
         sum_,
     )
-    from onceflow.runtime.operators.process import Ctx, KeyedProcess, SideOutput
+    from onceflow.runtime.operators.keyed_process import Ctx, KeyedProcess, SideOutput
     from onceflow.runtime.operators.tumbling import tumbling
     from onceflow.runtime.state.handles import ListState, MapState, ValueState
     from onceflow.runtime.state.timers import Timer
@@ -44,7 +44,7 @@ _MODULES = {
         "min_",
         "sum_",
     ),
-    "onceflow.runtime.operators.process": ("Ctx", "KeyedProcess", "SideOutput"),
+    "onceflow.runtime.operators.keyed_process": ("Ctx", "KeyedProcess", "SideOutput"),
     "onceflow.runtime.operators.tumbling": ("tumbling",),
     "onceflow.runtime.state.handles": ("ListState", "MapState", "ValueState"),
     "onceflow.runtime.state.timers": ("Timer",),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import typing
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -10,18 +12,28 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
-from onceflow.runtime.functions import taken_record
+from onceflow.runtime.functions import check_record, taken_record, yielded_record
 from onceflow.runtime.operators.aggregates import Aggregate, AggregateFunction
+from onceflow.runtime.operators.keyed_process import (
+    KeyedProcess,
+    declared_sides,
+    declared_states,
+    process_types,
+)
 from onceflow.runtime.operators.operator import MAIN
+from onceflow.runtime.operators.process import ProcessConfig
 from onceflow.runtime.operators.tumbling import Tumbling
-from onceflow.runtime.operators.window import LATE, WindowAggregate, WindowReduce
+from onceflow.runtime.operators.window import WindowAggregate, WindowReduce
+from onceflow.runtime.operators.window_operator import LATE
 from onceflow.runtime.steps import Build, Built, Input, Keyed, Rows, Step
+from onceflow.runtime.types import RecordReader, arrow_schema, arrow_type, is_record_type, type_name
 
 if TYPE_CHECKING:
     from onceflow.runtime.stream import JobGraphBuilder, Stream
 
 K = TypeVar("K")
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class KeyedStream(Generic[K, T]):
@@ -43,6 +55,68 @@ class KeyedStream(Generic[K, T]):
                 'WatermarkStrategy.bounded_out_of_orderness("2 s", event_time="ts")'
             )
         return WindowedStream(self._job, self._input, self._keys, window)
+
+    def process(
+        self, process: KeyedProcess[Any, T, R], returns: type[R] | None = None, uid: str | None = None
+    ) -> Stream[R]:
+        """The user's code with state and timers for each key: `.process(Alert())`.
+
+        The record types are those of `class Alert(KeyedProcess[K, I, O])`, or of process()'s annotations.
+        """
+        rows = self._input.rows
+        if not isinstance(process, KeyedProcess):
+            raise GraphError(
+                f"process({process!r}): wanted is an object of a class derived from KeyedProcess"
+            )
+        uid = self._job.new_uid(uid, f"process-{type(process).__name__}", self._input.step.anchor)
+        types = process_types(process)
+        self._check_key_type(types.key, uid)
+        reader = RecordReader(self._taken(process, types.taken, uid))
+        made = self._made(process, returns or types.made, uid)
+        sides = declared_sides(process, uid)
+        declared_states(process, uid)
+        config = ProcessConfig(
+            uid, process, self._keys, rows.schema, made.schema, reader, rows.has_event_time
+        )
+        outputs = {MAIN: made} | {
+            name: Rows(side.schema, side.record_type, rows.has_event_time) for name, side in sides.items()
+        }
+        work = Keyed(self._keys, partial(_process_with_schema, config), reader.columns, is_per_record=True)
+        name = f"process {type(process).__name__} by {', '.join(self._keys)}"
+        step = Step(uid, name, work, (self._input,), outputs, uid)
+        return self._job.add(step, {name: name for name in sides})
+
+    def _check_key_type(self, declared: Any, uid: str) -> None:
+        """Raises GraphError if KeyedProcess[K, ...] names a plain type that the key column has not."""
+        if declared not in (str, int, float, bool, bytes, dt.datetime, dt.date) or len(self._keys) > 1:
+            return
+        column = self._input.rows.schema.field(self._keys[0]).type
+        if column != arrow_type(declared, f"operator {uid!r}"):
+            raise GraphError(
+                f"operator {uid!r}: its key is declared {type_name(declared)}, "
+                f"but key column {self._keys[0]!r} is {column}"
+            )
+
+    def _taken(self, process: KeyedProcess[Any, Any, Any], declared: Any, uid: str) -> type:
+        rows = self._input.rows
+        if not is_record_type(declared):
+            return taken_record(process.process, uid, rows.schema, rows.record_type)
+        check_record(declared, rows.schema, f"operator {uid!r}: {type(process).__name__}")
+        return typing.cast(type, declared)
+
+    def _made(self, process: KeyedProcess[Any, Any, Any], declared: Any, uid: str) -> Rows:
+        """What comes out; without columns if the class says None: side outputs only."""
+        if declared in (None, Any):
+            declared = yielded_record(process.process, uid, None)
+        has_event_time = self._input.rows.has_event_time
+        if declared is type(None):
+            return Rows(pa.schema([]), None, has_event_time)
+        if not is_record_type(declared):
+            raise GraphError(
+                f"operator {uid!r}: {type(process).__name__} makes {type_name(declared)}, which is no record "
+                "type: use a dataclass or a NamedTuple"
+            )
+        return Rows(arrow_schema(declared), declared, has_event_time)
 
 
 class WindowedStream(Generic[T]):
@@ -126,6 +200,10 @@ class WindowedStream(Generic[T]):
         name = f"window {self._window.size_ms} ms by {', '.join(self._keys)}"
         step = Step(config.uid, name, work, (self._input,), outputs, config.uid)
         return self._job.add(step, tags)
+
+
+def _process_with_schema(config: ProcessConfig, schema: pa.Schema) -> Built:
+    return Built(replace(config, schema=schema).create, config.made)
 
 
 def _with_schema(config: WindowAggregate | WindowReduce, schema: pa.Schema) -> Built:

@@ -19,7 +19,7 @@ import re
 import types
 import typing
 from collections import namedtuple
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from types import NoneType
 from typing import Any
@@ -52,6 +52,8 @@ _TAKEN: dict[pa.DataType, tuple[type, ...]] = {
     pa.date32(): (dt.date,),
 }
 _SUPPORTED = "str, int, float, bool, bytes, datetime, date, X | None, list[X], dict[str, X] and record types"
+
+_RESOLVED = "__onceflow_field_types__"
 
 Convert = Callable[[Any], Any]
 
@@ -119,8 +121,15 @@ def record_class(schema: pa.Schema) -> type:
     return namedtuple("Record", schema.names, rename=True)
 
 
-def _field_types(record_type: type) -> dict[str, Any]:
-    """Field names and types in order; names in annotations are resolved in the type's own module."""
+def _field_types(record_type: type) -> Mapping[str, Any]:
+    """Field names and types in order, resolved in the type's own module.
+
+    They are kept on the type: a type from the user's file travels to the slots by value, and there its
+    module is not to be found, so that annotations that are text could not be resolved any more.
+    """
+    known: Mapping[str, Any] | None = record_type.__dict__.get(_RESOLVED)
+    if known is not None:
+        return known
     if dataclasses.is_dataclass(record_type):
         names = [f.name for f in dataclasses.fields(record_type) if f.init]
     else:
@@ -135,7 +144,9 @@ def _field_types(record_type: type) -> dict[str, Any]:
     missing = [name for name in names if name not in hints]
     if missing:
         raise GraphError(f"{record_type.__name__}.{missing[0]} has no type: annotate the field")
-    return {name: hints[name] for name in names}
+    resolved = {name: hints[name] for name in names}
+    setattr(record_type, _RESOLVED, resolved)
+    return resolved
 
 
 def _arrow_field(name: str, python_type: Any, owner: type | None, where: str = "") -> pa.Field:

@@ -23,11 +23,16 @@ def user_function_error(
 
     An error that onceflow itself raised for the user (Fenced, GraphError, ...) is handed back as it is.
     """
+    return user_error_at(uid, fn, error, describe_record(records, row, record))
+
+
+def user_error_at(uid: str, fn: Callable[..., Any], error: BaseException, place: str) -> Exception:
+    """The same for what is not a record: `place` says on what the function failed."""
     if isinstance(error, OnceflowError):
         return error
     return UserFunctionError(
-        f"operator {uid!r}: {function_name(fn)} failed on {describe_record(records, row, record)}"
-        f"{_line(fn, error)}: {type(error).__name__}: {error}"
+        f"operator {uid!r}: {function_name(fn)} failed on {place}{_line(fn, error)}: "
+        f"{type(error).__name__}: {error}"
     )
 
 

@@ -1,0 +1,171 @@
+"""KeyedProcess: the user's code with state and timers, one key at a time."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import pyarrow as pa
+
+from onceflow.runtime.errors import GraphError, UserFunctionError
+from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
+from onceflow.runtime.state.handles import State
+from onceflow.runtime.state.slot_values import Cursor
+from onceflow.runtime.state.timers import EventTimers, Timer
+from onceflow.runtime.types import arrow_schema
+
+KeyT = TypeVar("KeyT")
+In = TypeVar("In")
+Out = TypeVar("Out")
+T = TypeVar("T")
+
+
+class SideOutput(Generic[T]):
+    """A second output of a KeyedProcess, declared in the class: `hot = SideOutput("hot", Fire)`.
+
+    `ctx.emit(self.hot, Fire(...))` sends a record there; `stream.side_output("hot")` is its stream.
+    """
+
+    def __init__(self, name: str, record_type: type[T]) -> None:
+        if not name:
+            raise GraphError("a side output needs a name")
+        self.name = name
+        self.record_type = record_type
+        self.schema: pa.Schema = arrow_schema(record_type)
+
+
+class KeyedProcess(Generic[KeyT, In, Out]):
+    """The user's class: process() for each record of a key, on_timer() for each timer that fires.
+
+    KeyedProcess[K, I, O] names the types of key, records in and records out (None: side outputs only).
+    State is declared as class attributes, and belongs to the current key. One object serves all keys of
+    a subtask: what it keeps outside of declared state is lost at a restart.
+    """
+
+    def process(self, record: In, ctx: Ctx) -> Iterable[Out] | None:
+        """Called for each record, late ones too (ctx.is_late). Yields records, or returns an iterable or
+        None; they get the event time of the record."""
+        raise NotImplementedError
+
+    def on_timer(self, fired: Timer, ctx: Ctx) -> Iterable[Out] | None:
+        """Called when the watermark has reached a timer of the current key. What it yields gets the
+        timer's time."""
+        return None
+
+
+class Timers:
+    """The timers of the current key: at most one for each time; kept in checkpoints."""
+
+    def __init__(self, uid: str, timers: EventTimers, cursor: Cursor, has_event_time: bool) -> None:
+        self._uid = uid
+        self._timers = timers
+        self._cursor = cursor
+        self._has_event_time = has_event_time
+
+    def event_time(self, time_ms: int) -> None:
+        """Call on_timer when the watermark has reached this time; if it has already, at its next step."""
+        if not self._has_event_time:
+            raise UserFunctionError(
+                f"operator {self._uid!r}: an event-time timer needs event time: "
+                "pass watermarks= to the source"
+            )
+        self._timers.add(self._cursor.slot, _ms(time_ms))
+
+    def delete_event_time(self, time_ms: int) -> None:
+        """Take a timer back; nothing happens if there is none."""
+        self._timers.delete(self._cursor.slot, _ms(time_ms))
+
+
+class Ctx:
+    """What process() and on_timer() get besides the record. Good during the call only."""
+
+    def __init__(self, timers: Timers, sides: Mapping[str, SideOutput[Any]]) -> None:
+        self.timers = timers
+        self.key: Any = None
+        """The current key: the column's value; a tuple if there are several key columns."""
+        self.event_time: int | None = None
+        """The record's event time in ms, or the timer's; None in a stream without event time."""
+        self.watermark: int = WATERMARK_MIN_MS
+        """How far event time has come, in ms."""
+        self.sent: dict[str, tuple[list[Any], list[int | None]]] = {name: ([], []) for name in sides}
+        """For the operator: records to side outputs, and their event times."""
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the watermark had passed the record's event time when it came."""
+        return self.event_time is not None and self.event_time <= self.watermark
+
+    @property
+    def is_end_of_input(self) -> bool:
+        """Whether the input has ended: timers fire for the last time, new ones lead nowhere."""
+        return self.watermark == WATERMARK_MAX_MS
+
+    def emit(self, to: SideOutput[T], record: T) -> None:
+        """Send a record to a side output."""
+        if to.name not in self.sent:
+            raise UserFunctionError(
+                f"side output {to.name!r} is not declared: write `{to.name} = SideOutput({to.name!r}, "
+                f"{type(record).__name__})` in the class"
+            )
+        records, times = self.sent[to.name]
+        records.append(record)
+        times.append(self.event_time)
+
+
+def _ms(time_ms: Any) -> int:
+    if isinstance(time_ms, bool) or not hasattr(time_ms, "__index__"):
+        raise TypeError(f"a timer's time is an int in ms since the epoch, not {time_ms!r}")
+    value = int(time_ms)
+    if not WATERMARK_MIN_MS < value <= WATERMARK_MAX_MS:
+        raise OverflowError(f"timer at {value}: it does not fit 64 bits")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessTypes:
+    """What a KeyedProcess class declares; None where it says nothing."""
+
+    key: Any
+    taken: Any
+    made: Any
+
+
+def process_types(process: KeyedProcess[Any, Any, Any]) -> ProcessTypes:
+    """The types in `class Alert(KeyedProcess[str, Reading, Fire])`."""
+    for owner in type(process).__mro__:
+        for base in getattr(owner, "__orig_bases__", ()):
+            if typing.get_origin(base) is KeyedProcess:
+                args = [None if isinstance(a, TypeVar) else a for a in typing.get_args(base)]
+                return ProcessTypes(*args)
+    return ProcessTypes(None, None, None)
+
+
+def declared_states(process: KeyedProcess[Any, Any, Any], uid: str) -> dict[str, State]:
+    """The states declared in the class, by attribute. Raises GraphError if two have the same name."""
+    found = {name: value for name, value in _attributes(process).items() if isinstance(value, State)}
+    _check_names(uid, "state", [state.name for state in found.values()])
+    return found
+
+
+def declared_sides(process: KeyedProcess[Any, Any, Any], uid: str) -> dict[str, SideOutput[Any]]:
+    """The side outputs declared in the class, by name."""
+    found = [value for value in _attributes(process).values() if isinstance(value, SideOutput)]
+    _check_names(uid, "side output", [side.name for side in found])
+    return {side.name: side for side in found}
+
+
+def _attributes(process: KeyedProcess[Any, Any, Any]) -> dict[str, Any]:
+    attributes: dict[str, Any] = {}
+    for owner in reversed(type(process).__mro__):
+        attributes |= vars(owner)
+    return attributes
+
+
+def _check_names(uid: str, what: str, names: list[str]) -> None:
+    for name in names:
+        if not name or names.count(name) > 1:
+            raise GraphError(
+                f"operator {uid!r}: two {what}s are called {name!r}" if name else f"a {what} has no name"
+            )

@@ -1,0 +1,227 @@
+"""ValueState, MapState, ListState: what a KeyedProcess remembers for each key.
+
+Declared in the class with a name and a type, so that a savepoint can be read without the code:
+
+    class Alert(KeyedProcess[str, Reading, Fire]):
+        last = ValueState("last", float)
+
+Inside process() and on_timer() `self.last` is the value of the current key. Another type than the
+declared one is refused at once for str, int, float, bool, bytes, datetime and date; inside lists, dicts
+and records it is found at the next checkpoint.
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+import re
+import typing
+from collections.abc import Callable, ItemsView, Iterable, KeysView, Mapping, ValuesView
+from typing import Any, Generic, Self, TypeVar, overload
+
+from onceflow.runtime.errors import GraphError
+from onceflow.runtime.state.slot_values import (
+    IMMUTABLE,
+    Codec,
+    Cursor,
+    ListCodec,
+    MapCodec,
+    Outside,
+    SlotValues,
+    ValueCodec,
+)
+from onceflow.runtime.types import type_name
+
+V = TypeVar("V")
+K = TypeVar("K")
+D = TypeVar("D")
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_INT64 = range(-(1 << 63), 1 << 63)
+
+
+class State:
+    """What the three kinds have in common: a name, and for the operator `bind`."""
+
+    def __init__(self, name: str, codec: Callable[[], Codec], ttl: str | None) -> None:
+        if not _NAME.fullmatch(name):
+            raise GraphError(f"state name {name!r}: use letters, digits, '.', '_' and '-'")
+        if ttl is not None:
+            raise GraphError(
+                f"state {name!r}: ttl={ttl!r} is not supported yet: register an event-time timer and clear() "
+                "the state in on_timer"
+            )
+        self.name = name
+        self.slots: SlotValues = Outside(codec())
+
+    def bind(self, cursor: Cursor) -> Self:
+        """For the operator: a fresh one with the same declaration, whose current key is the cursor's."""
+        fresh = copy.copy(self)
+        fresh.slots = SlotValues(self.slots.codec, cursor)
+        return fresh
+
+
+class ValueState(State, Generic[V]):
+    """One value for each key."""
+
+    def __init__(self, name: str, value_type: type[V], ttl: str | None = None) -> None:
+        super().__init__(name, lambda: ValueCodec(name, value_type), ttl)
+        self._accept = _acceptor(name, value_type)
+
+    def get(self) -> V | None:
+        """The value of the current key, or None if it has none."""
+        slots = self.slots
+        value: V | None = slots.values[slots.cursor.slot]
+        return value
+
+    def set(self, value: V) -> None:
+        """Remember this for the current key. None is refused: clear() forgets."""
+        slots = self.slots
+        slots.values[slots.cursor.slot] = self._accept(value)
+
+    def clear(self) -> None:
+        """Forget the value of the current key."""
+        slots = self.slots
+        slots.values[slots.cursor.slot] = None
+
+
+class MapState(State, Generic[K, V]):
+    """A dictionary for each key; without entries it costs nothing."""
+
+    def __init__(self, name: str, key_type: type[K], value_type: type[V], ttl: str | None = None) -> None:
+        if key_type not in IMMUTABLE:
+            raise GraphError(
+                f"state {name!r}: a map's keys can't be {type_name(key_type)}; use str, int or the like"
+            )
+        super().__init__(name, lambda: MapCodec(name, key_type, value_type), ttl)
+        self._accept_key, self._accept = _acceptor(name, key_type), _acceptor(name, value_type)
+
+    @overload
+    def get(self, key: K) -> V | None: ...
+    @overload
+    def get(self, key: K, default: V | D) -> V | D: ...
+    def get(self, key: K, default: Any = None) -> Any:
+        """The entry, or `default` if there is none."""
+        entries = self._entries()
+        return default if entries is None else entries.get(key, default)
+
+    def put(self, key: K, value: V) -> None:
+        slots = self.slots
+        entries = slots.values[slots.cursor.slot]
+        if entries is None:
+            entries = slots.values[slots.cursor.slot] = {}
+        entries[self._accept_key(key)] = self._accept(value)
+
+    def put_all(self, entries: Mapping[K, V]) -> None:
+        for key, value in entries.items():
+            self.put(key, value)
+
+    def remove(self, key: K) -> None:
+        """Nothing happens if there is no such entry."""
+        entries = self._entries()
+        if entries is not None:
+            entries.pop(key, None)
+            if not entries:
+                self.clear()
+
+    def clear(self) -> None:
+        """Forget all entries of the current key."""
+        self.slots.values[self.slots.cursor.slot] = None
+
+    def contains(self, key: K) -> bool:
+        return key in (self._entries() or ())
+
+    def is_empty(self) -> bool:
+        """Whether the current key has no entries."""
+        return self._entries() is None
+
+    def keys(self) -> KeysView[K]:
+        return self._copy().keys()
+
+    def values(self) -> ValuesView[V]:
+        return self._copy().values()
+
+    def items(self) -> ItemsView[K, V]:
+        """A copy: entries may be put and removed while it is gone through."""
+        return self._copy().items()
+
+    def __contains__(self, key: object) -> bool:
+        return key in (self._entries() or ())
+
+    def __len__(self) -> int:
+        return len(self._entries() or ())
+
+    def __bool__(self) -> bool:
+        return True  # a handle, not a container: `if self.seen:` would be a trap
+
+    def _entries(self) -> dict[K, V] | None:
+        slots = self.slots
+        entries: dict[K, V] | None = slots.values[slots.cursor.slot]
+        return entries
+
+    def _copy(self) -> dict[K, V]:
+        return dict(self._entries() or {})
+
+
+class ListState(State, Generic[V]):
+    """A list for each key."""
+
+    def __init__(self, name: str, value_type: type[V], ttl: str | None = None) -> None:
+        super().__init__(name, lambda: ListCodec(name, value_type), ttl)
+        self._accept = _acceptor(name, value_type)
+
+    def get(self) -> list[V]:
+        """A copy of the current key's list; empty if there is none."""
+        return list(self.slots.values[self.slots.cursor.slot] or ())
+
+    def add(self, value: V) -> None:
+        """Append to the current key's list."""
+        slots = self.slots
+        values = slots.values[slots.cursor.slot]
+        accepted = self._accept(value)
+        if values is None:
+            slots.values[slots.cursor.slot] = [accepted]
+        else:
+            values.append(accepted)
+
+    def update(self, values: Iterable[V]) -> None:
+        """Put this list in the place of the current key's."""
+        self.slots.values[self.slots.cursor.slot] = [self._accept(v) for v in values] or None
+
+    def clear(self) -> None:
+        """Forget the current key's list."""
+        self.slots.values[self.slots.cursor.slot] = None
+
+
+# --- What may be remembered ---
+
+
+def _acceptor(name: str, value_type: Any) -> Callable[[Any], Any]:
+    """A function that returns what is remembered for a value, or raises TypeError at the user's line."""
+    if type(None) in typing.get_args(value_type):
+        raise GraphError(f"state {name!r}: a value can't be None, since None says that there is none")
+
+    def accept(value: Any) -> Any:
+        if type(value) is value_type and (value_type is not int or value in _INT64):
+            return value
+        return _converted(name, value_type, value)
+
+    return accept
+
+
+def _converted(name: str, value_type: Any, value: Any) -> Any:
+    """A value that is not exactly of the declared type, but may be taken for one (numpy's, subclasses)."""
+    if value is None:
+        raise TypeError(f"state {name!r} is set to None: clear() forgets a value")
+    if value_type not in IMMUTABLE:
+        return value
+    is_bool = isinstance(value, bool)
+    if value_type is int and hasattr(value, "__index__") and not is_bool:
+        if int(value) not in _INT64:
+            raise OverflowError(f"state {name!r}: {value} does not fit 64 bits")
+        return int(value)
+    if value_type is float and hasattr(value, "__float__") and not is_bool:
+        return float(value)
+    if isinstance(value, value_type) and not (value_type is dt.date and isinstance(value, dt.datetime)):
+        return value
+    raise TypeError(f"state {name!r} is declared {type_name(value_type)} but is set to {repr(value)[:80]}")

@@ -1,0 +1,184 @@
+"""SlotValues: Python values by the slot of their key, with their way into a snapshot and back."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from onceflow.runtime.errors import UsageError, UserFunctionError
+from onceflow.runtime.records import Indices
+from onceflow.runtime.types import WrongFieldError, array_from_values, arrow_type, values_from_array
+
+IMMUTABLE = frozenset({str, int, float, bool, bytes, dt.datetime, dt.date})
+"""Types whose values no code can change in place."""
+
+FrozenValues = Callable[[], pa.Array]
+
+
+class Codec(Protocol):
+    """One kind of state as a column: null for a key that remembers nothing."""
+
+    @property
+    def field(self) -> pa.Field: ...
+
+    @property
+    def is_immutable(self) -> bool:
+        """Whether a `copy` stays as it is whatever the user's code does."""
+        ...
+
+    def copy(self, value: Any) -> Any: ...
+
+    def to_arrow(self, values: list[Any]) -> pa.Array:
+        """Raises UserFunctionError for a value that is not of the declared type."""
+        ...
+
+    def from_arrow(self, column: pa.Array) -> list[Any]: ...
+
+
+class Cursor:
+    """Which key is the current one: its slot. Shared by all states of one operator subtask."""
+
+    __slots__ = ("slot",)
+
+    def __init__(self) -> None:
+        self.slot = -1
+
+
+class SlotValues:
+    """One state of one operator subtask: a value by slot, None where nothing is remembered."""
+
+    def __init__(self, codec: Codec, cursor: Cursor) -> None:
+        self.codec = codec
+        self.cursor = cursor
+        self.values: list[Any] = []
+
+    def grow(self, size: int) -> None:
+        """Have this many slots."""
+        self.values.extend([None] * (size - len(self.values)))
+
+    def keep(self, slots: Indices) -> None:
+        """Renumber: keep these slots only, in this order."""
+        values = self.values
+        self.values = [values[slot] for slot in slots.tolist()]
+
+    def freeze(self, slots: Indices) -> FrozenValues:
+        """The values of these slots as they are now. The Arrow column is made when it is called, on any
+        thread; already here if the user's code could change the values in place."""
+        codec = self.codec
+        copies = [None if (v := self.values[slot]) is None else codec.copy(v) for slot in slots.tolist()]
+        if codec.is_immutable:
+            return lambda: codec.to_arrow(copies)
+        column = codec.to_arrow(copies)
+        return lambda: column
+
+    def load(self, slots: Indices, column: pa.Array) -> None:
+        for slot, value in zip(slots.tolist(), self.codec.from_arrow(column), strict=True):
+            self.values[slot] = value
+
+
+class OutsideError(UsageError):
+    """A state was used where there is no current key."""
+
+
+class Outside(SlotValues):
+    """Stands in until an operator runs: any use is refused by name."""
+
+    def __init__(self, codec: Codec) -> None:
+        super().__init__(codec, Cursor())
+        self.values = _Refusing(codec.field.name)
+
+
+class _Refusing(list[Any]):
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+
+    def _refuse(self, *_: Any) -> Any:
+        raise OutsideError(
+            f"state {self._name!r} is there only inside process() and on_timer() of a running job"
+        )
+
+    __getitem__ = __setitem__ = _refuse
+
+
+class ValueCodec:
+    """A value of one type."""
+
+    def __init__(self, name: str, python_type: Any, nullable: bool = True) -> None:
+        self.field = pa.field(name, arrow_type(python_type, f"state {name!r}"), nullable)
+        self.is_immutable = python_type in IMMUTABLE
+        self._python_type = python_type
+
+    def copy(self, value: Any) -> Any:
+        return value
+
+    def to_arrow(self, values: list[Any]) -> pa.Array:
+        try:
+            return array_from_values(values, self.field)
+        except WrongFieldError as error:
+            found = str(error).replace("field", "state", 1)
+            raise UserFunctionError(f"{found} (found when the checkpoint was taken)") from error
+
+    def from_arrow(self, column: pa.Array) -> list[Any]:
+        return values_from_array(column, self._python_type)
+
+
+class ListCodec:
+    """A list of values of one type."""
+
+    def __init__(self, name: str, python_type: Any) -> None:
+        self._item = ValueCodec(name, python_type, nullable=False)
+        self.field = pa.field(name, pa.list_(self._item.field.with_name("item")))
+        self.is_immutable = self._item.is_immutable
+
+    def copy(self, value: Any) -> Any:
+        return list(value)
+
+    def to_arrow(self, values: list[Any]) -> pa.Array:
+        flat = self._item.to_arrow([item for items in values if items for item in items])
+        return _lists(flat, values, self.field.type)
+
+    def from_arrow(self, column: pa.Array) -> list[Any]:
+        flat = iter(self._item.from_arrow(column.flatten()))
+        lengths = column.value_lengths().to_pylist()
+        return [None if n is None else [next(flat) for _ in range(n)] for n in lengths]
+
+
+class MapCodec:
+    """A dictionary: a list of its entries."""
+
+    def __init__(self, name: str, key_type: Any, value_type: Any) -> None:
+        self._key = ValueCodec(name, key_type, nullable=False)
+        self._value = ValueCodec(name, value_type, nullable=False)
+        self._entry = [self._key.field.with_name("key"), self._value.field.with_name("value")]
+        self.field = pa.field(name, pa.list_(pa.field("item", pa.struct(self._entry), nullable=False)))
+        self.is_immutable = self._value.is_immutable
+
+    def copy(self, value: Any) -> Any:
+        return dict(value)
+
+    def to_arrow(self, values: list[Any]) -> pa.Array:
+        maps = [entries for entries in values if entries]
+        keys = self._key.to_arrow([key for entries in maps for key in entries])
+        items = self._value.to_arrow([item for entries in maps for item in entries.values()])
+        return _lists(pa.StructArray.from_arrays([keys, items], fields=self._entry), values, self.field.type)
+
+    def from_arrow(self, column: pa.Array) -> list[Any]:
+        flat = column.flatten()
+        keys, items = self._key.from_arrow(flat.field("key")), self._value.from_arrow(flat.field("value"))
+        pairs = zip(keys, items, strict=True)
+        lengths = column.value_lengths().to_pylist()
+        return [None if n is None else dict(next(pairs) for _ in range(n)) for n in lengths]
+
+
+def _lists(flat: pa.Array, values: list[Any], arrow: pa.DataType) -> pa.Array:
+    """A list for each of `values` over their items, which lie end to end; None is a null list."""
+    offsets: list[int | None] = []
+    end = 0
+    for items in values:
+        offsets.append(None if items is None else end)
+        end += 0 if items is None else len(items)
+    return pa.ListArray.from_arrays(pa.array([*offsets, end], pa.int32()), flat, type=arrow)

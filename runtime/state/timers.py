@@ -1,0 +1,86 @@
+"""Event-time timers of one subtask: kept with the key, fired in the order of their times."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Indices
+
+TIMERS_TYPE = pa.list_(pa.field("item", pa.int64(), nullable=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """A timer that fires. `time` is what it was registered for, in ms since the epoch."""
+
+    time: int
+
+
+class EventTimers:
+    """Timers by slot: at most one for each key and time. One thread.
+
+    The heap may hold timers that were deleted: what counts is the set of the slot.
+    """
+
+    def __init__(self) -> None:
+        self._times: list[set[int] | None] = []
+        self._heap: list[tuple[int, int]] = []
+
+    def grow(self, size: int) -> None:
+        """Have this many slots; new ones have no timers."""
+        self._times.extend([None] * (size - len(self._times)))
+
+    def add(self, slot: int, time_ms: int) -> None:
+        assert WATERMARK_MIN_MS <= time_ms <= WATERMARK_MAX_MS, time_ms
+        times = self._times[slot]
+        if times is None:
+            times = self._times[slot] = set()
+        if time_ms not in times:
+            times.add(time_ms)
+            heapq.heappush(self._heap, (time_ms, slot))
+
+    def delete(self, slot: int, time_ms: int) -> None:
+        """Nothing happens if there is none."""
+        times = self._times[slot]
+        if times is not None:
+            times.discard(time_ms)
+
+    def pop_due(self, watermark_ms: int) -> list[tuple[int, int]]:
+        """(time, slot) of the timers up to and including this time, in order of time. They stay alive
+        until `is_alive` was asked, so that one of them can delete another."""
+        due = []
+        while self._heap and self._heap[0][0] <= watermark_ms:
+            due.append(heapq.heappop(self._heap))
+        return due
+
+    def is_alive(self, time_ms: int, slot: int) -> bool:
+        """Whether a popped timer is to fire; it is gone then."""
+        times = self._times[slot]
+        if times is None or time_ms not in times:
+            return False
+        times.discard(time_ms)
+        return True
+
+    def is_empty(self, slot: int) -> bool:
+        return not self._times[slot]
+
+    def keep(self, slots: Indices) -> None:
+        """Renumber: keep these slots only, in this order."""
+        old = self._times
+        self._times = [old[slot] for slot in slots.tolist()]
+        self._heap = [(time, slot) for slot, times in enumerate(self._times) for time in times or ()]
+        heapq.heapify(self._heap)
+
+    def freeze(self, slots: Indices) -> Callable[[], pa.Array]:
+        """The timers of these slots as they are now, in Arrow when it is asked for."""
+        frozen = [sorted(self._times[slot] or ()) for slot in slots.tolist()]
+        return lambda: pa.array(frozen, TIMERS_TYPE)
+
+    def load(self, slots: Indices, times: Sequence[Sequence[int]]) -> None:
+        for slot, of_slot in zip(slots.tolist(), times, strict=True):
+            for time in of_slot:
+                self.add(slot, time)
