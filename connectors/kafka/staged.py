@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from onceflow.connectors.kafka.client import KafkaClient, LedgerKey, TopicDescription
 from onceflow.connectors.kafka.held import HeldOutput, RestoredOutput, StagedOutput
-from onceflow.connectors.kafka.transactions import Claimant, Output, OwnerTransactions
+from onceflow.connectors.kafka.transactions import Claimant, Output, OwnerTransactions, Patience
 from onceflow.connectors.kafka.waiting import WaitForBroker
 from onceflow.runtime.contracts import Committable, SinkContext
 from onceflow.runtime.errors import CorruptCheckpointError, Fatal, Retryable, UsageError
@@ -43,13 +43,20 @@ class StagedSettings:
 class StagedWriter:
     """SinkWriter for rows in PRODUCE_SCHEMA. Partition -1: librdkafka chooses as Java producers do."""
 
-    def __init__(self, context: SinkContext, client: KafkaClient, settings: StagedSettings) -> None:
-        """Looks up the topics; waits for the broker. Raises UsageError if a topic does not exist."""
+    def __init__(
+        self,
+        context: SinkContext,
+        client: KafkaClient,
+        settings: StagedSettings,
+        patience: Patience | None = None,
+    ) -> None:
+        """Looks up the topics; waits for the broker, by default for delivery_timeout_ms. Raises
+        UsageError if a topic does not exist."""
         self._context = context
         self._client = client
         self._settings = settings
         self._closed = threading.Event()
-        self._patience = WaitForBroker(
+        self._patience = patience or WaitForBroker(
             context.clock, context.on_wait, settings.delivery_timeout_ms, self._closed
         )
         self._claimant = Claimant(context.lineage, context.attempt)

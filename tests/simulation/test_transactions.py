@@ -1,0 +1,338 @@
+"""Protocol A on the fake broker: crashes, lost and late requests and zombies at every step.
+
+Goal: each record under a durable checkpoint becomes visible once, whatever happens. The world runs the
+real StagedWriter and OwnerTransactions, attempt after attempt; the checker looks at what a
+read_committed reader sees. Each mutant is the protocol with one rule left out: it must fail.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+import pyarrow as pa
+import pytest
+
+from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, LedgerEntry, LedgerKey, TopicDescription
+from onceflow.connectors.kafka.fake import FakeClient, FakeKafka, FakeNetwork, NoFaults, ProcessCrash
+from onceflow.connectors.kafka.staged import StagedSettings, StagedWriter
+from onceflow.connectors.kafka.transactions import OwnerTransactions
+from onceflow.runtime.clock import ManualClock
+from onceflow.runtime.contracts import Committable, PreCommit, SinkContext
+from onceflow.runtime.errors import Fenced, OnceflowError, Retryable
+from onceflow.runtime.testing.choices import Choices, ExhaustiveChoices, SeededChoices
+
+ATTEMPTS_MAX = 12
+
+
+class Files:
+    """StagedFiles in memory: a file is durable once it is closed."""
+
+    def __init__(self) -> None:
+        self.content: dict[str, bytes] = {}
+
+    def create(self, name: str) -> tuple[str, BinaryIO]:
+        path = f"{len(self.content)}-{name}"
+        self.content[path] = b""
+        files = self
+
+        class File(io.BytesIO):
+            def close(self) -> None:
+                files.content[path] = self.getvalue()
+                super().close()
+
+        return path, File()
+
+    def open(self, path: str) -> BinaryIO:
+        return io.BytesIO(self.content[path])
+
+
+class Impatience:
+    """Patience for a simulation: no pauses, few tries."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+
+    def wait(self, error: OnceflowError) -> None:
+        self._failures += 1
+        if self._failures > 8:
+            raise Retryable(f"gave up: {error}")
+
+    def reset(self) -> None:
+        self._failures = 0
+
+
+@dataclass(frozen=True)
+class Manifest:
+    checkpoint_id: int
+    next_row: int
+    committables: Sequence[Committable] = ()
+
+
+@dataclass
+class World:
+    """Attempts of a tiny job: each checkpoint adds a row per subtask; rows are 0, 1, 2, ..."""
+
+    choices: Choices
+    writer_type: type[StagedWriter] = StagedWriter
+    rows_total: int = 4
+    crashes: int = 1
+    faults: int = 1
+    zombies: int = 0
+    aborts: int = 1
+    parallelisms: Sequence[int] = (1,)
+    broker: FakeKafka = field(default_factory=lambda: FakeKafka({"out": TopicDescription(1)}))
+    files: Files = field(default_factory=Files)
+    manifests: list[Manifest] = field(default_factory=lambda: [Manifest(0, 0)])
+    attempt: int = 0
+
+    def run(self) -> None:
+        for _ in range(ATTEMPTS_MAX):
+            self.run_attempt()
+            if self.manifests[-1].next_row >= self.rows_total:
+                break
+        else:
+            raise AssertionError(f"no end after {ATTEMPTS_MAX} attempts")
+        # Heal: what is promised must become visible, and what is late must change nothing.
+        self.crashes = self.faults = self.zombies = 0
+        self.run_attempt()
+        for arrives in self.broker.late:
+            try:
+                arrives()
+            except Fenced:
+                pass
+        self.check(is_complete=True)
+
+    def run_attempt(self) -> None:
+        self.attempt += 1
+        try:
+            self._live(self.attempt, self.parallelisms[(self.attempt - 1) % len(self.parallelisms)])
+        except ProcessCrash:
+            pass
+        except (Retryable, Fenced):
+            pass  # the coordinator starts the next attempt
+        self.check(is_complete=False)
+
+    def _live(self, attempt: int, parallelism: int) -> None:
+        network = FakeNetwork(self.broker, self.choices, self.crashes, self.faults)
+        if self.zombies:
+            network.on_pause = self._another_attempt
+        restored = self.manifests[-1]
+        try:
+            writers = [self._open(attempt, i, parallelism, restored, network) for i in range(parallelism)]
+            for i, writer in enumerate(writers):
+                writer.recover([c for c in restored.committables if int(c.owner) % parallelism == i])
+            self._run_checkpoints(attempt, writers, restored, network)
+        finally:
+            self.crashes, self.faults = network.crashes_max, network.faults_max
+
+    def _run_checkpoints(
+        self, attempt: int, writers: Sequence[StagedWriter], restored: Manifest, network: FakeNetwork
+    ) -> None:
+        row, checkpoint_id = restored.next_row, restored.checkpoint_id
+        while row < self.rows_total:
+            checkpoint_id += 1
+            for writer in writers:
+                writer.write_rows(one_row(row))
+                row += 1
+            committables = [writer.pre_commit(checkpoint_id).stage() for writer in writers]
+            if self.attempt != attempt:
+                return  # the conditional create fails: a newer attempt owns the job
+            if self.aborts and row < self.rows_total and self.choices.choose(2, "the checkpoint is aborted"):
+                self.aborts -= 1
+                continue
+            self.manifests.append(Manifest(checkpoint_id, row, committables))
+            if network.crashes_max and self.choices.choose(2, "crash after persist"):
+                network.crashes_max -= 1
+                raise ProcessCrash("after persist")
+            for writer in writers:
+                writer.commit(checkpoint_id)
+            self.check(is_complete=False)
+
+    def _open(
+        self, attempt: int, subtask: int, parallelism: int, restored: Manifest, network: FakeNetwork
+    ) -> StagedWriter:
+        context = SinkContext(
+            "job",
+            "l",
+            "out",
+            subtask,
+            parallelism,
+            attempt,
+            restored.checkpoint_id,
+            self.files,
+            ManualClock(),
+        )
+        return self.writer_type(context, FakeClient(network), StagedSettings(["out"]), Impatience())
+
+    def _another_attempt(self) -> None:
+        """The running attempt stands still, a new one takes over, then the old one wakes up."""
+        self.zombies -= 1
+        self.run_attempt()
+
+    def check(self, *, is_complete: bool) -> None:
+        seen = Counter(int(row["value"]) for row in self.broker.visible)
+        assert not [row for row, times in seen.items() if times > 1], f"doubled: {self.broker.visible}"
+        durable = set(range(self.manifests[-1].next_row))
+        assert set(seen) <= durable, "visible before its checkpoint was durable"
+        if is_complete:
+            assert set(seen) == durable, f"lost: {durable - set(seen)}"
+
+
+def one_row(number: int) -> pa.RecordBatch:
+    row = {"topic": "out", "partition": 0, "value": str(number).encode()}
+    return pa.RecordBatch.from_pylist([row], PRODUCE_SCHEMA)
+
+
+# --- Mutants ------------------------------------------------------------------------------------
+
+
+class _ReadsLedgerBeforeInit(OwnerTransactions):
+    def _renewed_ledger(self) -> LedgerEntry | None:
+        entry = self._read()
+        self._drop()
+        self._producer = self._client.open_producer(self._ledger)
+        return entry
+
+
+class _IgnoresDoubt(OwnerTransactions):
+    def _doubt(self, producer: object) -> str | None:
+        return None
+
+
+class _AsksNoLedger(OwnerTransactions):
+    def _committed_before(self) -> int:
+        super()._committed_before()
+        return -1
+
+
+class _InitsWithoutReadingAgain(OwnerTransactions):
+    def _renewed_ledger(self) -> LedgerEntry | None:
+        if self._last_seen is None:
+            return super()._renewed_ledger()
+        self._drop()
+        self._producer = self._client.open_producer(self._ledger)
+        return LedgerEntry(self._last_seen, "")
+
+
+class _WritesNegativeLedger(OwnerTransactions):
+    def _transact(self, checkpoint_id: int, outputs: object) -> None:
+        super()._transact(-checkpoint_id - 1, outputs)  # type: ignore[arg-type]
+
+
+class _CommitsWithoutInit(OwnerTransactions):
+    """A zombie that is never fenced: one epoch for all attempts."""
+
+    def _renewed_ledger(self) -> LedgerEntry | None:
+        self._drop()
+        producer = self._client.open_producer(self._ledger)
+        producer._epoch = 0  # type: ignore[attr-defined]
+        producer._network.broker._transactions[self._ledger.transactional_id].epoch = 0  # type: ignore[attr-defined]
+        self._producer = producer
+        return self._read()
+
+
+def with_transactions(transactions: type[OwnerTransactions]) -> type[StagedWriter]:
+    class Writer(StagedWriter):
+        def _transactions(self, ledger: LedgerKey, last_seen: int | None) -> OwnerTransactions:
+            return transactions(self._client, ledger, self._claimant, self._patience, last_seen)
+
+    return Writer
+
+
+class _DoesNotCommitAgain(StagedWriter):
+    def recover(self, committables: Sequence[Committable]) -> None:
+        super().recover([])
+
+
+class _ForgetsAbortedCheckpoints(StagedWriter):
+    def pre_commit(self, checkpoint_id: int) -> PreCommit:
+        self._held = []
+        return super().pre_commit(checkpoint_id)
+
+
+class _CommitsUnderItsOwnName(StagedWriter):
+    def recover(self, committables: Sequence[Committable]) -> None:
+        mine = {"transactional_id": self._own._ledger.transactional_id}
+        super().recover(
+            [
+                Committable(c.uid, c.owner, c.checkpoint_id, {**c.payload, "ledger": 0, **mine}, c.paths)
+                for c in committables
+            ]
+        )
+
+
+MUTANTS: dict[str, type[StagedWriter]] = {
+    "ledger read before init": with_transactions(_ReadsLedgerBeforeInit),
+    "no rule 4": with_transactions(_IgnoresDoubt),
+    "no ledger": with_transactions(_AsksNoLedger),
+    "init without reading again": with_transactions(_InitsWithoutReadingAgain),
+    "negative ledger": with_transactions(_WritesNegativeLedger),
+    "no fencing": with_transactions(_CommitsWithoutInit),
+    "no re-commit after recovery": _DoesNotCommitAgain,
+    "output of an aborted checkpoint forgotten": _ForgetsAbortedCheckpoints,
+    "new owner's id after a rescale": _CommitsUnderItsOwnName,
+}
+
+
+def explore(writer_type: type[StagedWriter], deviations: int) -> int:
+    """Every run with so many deviations from the fair course, in worlds of three shapes."""
+    runs = 0
+    for shape in ({}, {"zombies": 1, "crashes": 0}, {"parallelisms": (2, 1, 2), "aborts": 0}):
+        search = ExhaustiveChoices(deviations_max=deviations)
+        for choices in search:
+            World(choices, writer_type, **shape).run()  # type: ignore[arg-type]
+        runs += search.runs
+    return runs
+
+
+def test_a_fair_day_shows_every_row_once() -> None:
+    World(NoFaults(), crashes=0, faults=0, aborts=0).run()
+
+
+def test_every_run_with_two_faults_is_exact() -> None:
+    assert explore(StagedWriter, deviations=2) > 5_000
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1_800)
+def test_every_run_with_three_faults_is_exact() -> None:
+    assert explore(StagedWriter, deviations=3) > 100_000
+
+
+def test_seeded_runs_with_many_faults_are_exact() -> None:
+    for seed in range(1_500):
+        choices = Rare(SeededChoices(seed))
+        world = World(
+            choices,
+            rows_total=3 + seed % 4,
+            crashes=1 + seed % 3,
+            faults=seed % 4,
+            zombies=seed % 2,
+            parallelisms=[(1,), (2, 1), (1, 3), (3, 2)][seed % 4],
+        )
+        try:
+            world.run()
+        except AssertionError as e:
+            raise AssertionError(f"seed {seed}: {e}") from e
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutant_dies(name: str) -> None:
+    with pytest.raises((AssertionError, OnceflowError)):
+        explore(MUTANTS[name], deviations=2)
+
+
+class Rare:
+    """Mostly the fair course: else all faults are spent in the first steps."""
+
+    def __init__(self, choices: SeededChoices) -> None:
+        self._choices = choices
+
+    def choose(self, n: int, what: str = "") -> int:
+        if what != "a late request arrives" and self._choices.choose(6, what):
+            return 0
+        return self._choices.choose(n, what)
