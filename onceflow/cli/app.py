@@ -19,6 +19,7 @@ from onceflow.runtime.errors import OnceflowError, UsageError
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("onceflow.cli.run", "Run a job until it ends. Run again after any crash: it goes on."),
+    "plan": ("onceflow.cli.plan", "Print a job's graph: operators, uids, chains, exchanges, parallelism."),
     "list": ("onceflow.cli.list_jobs", "The jobs that you run on this machine."),
     "status": ("onceflow.cli.status", "What a running job does now."),
     "stop": ("onceflow.cli.stop", "Stop a running job cleanly after a last checkpoint."),

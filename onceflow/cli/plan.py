@@ -1,0 +1,83 @@
+"""`onceflow plan JOB`: the job's graph, without running anything."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.tree import Tree
+
+from onceflow.cli.load import load_job
+from onceflow.runtime.plan import describe
+
+app = typer.Typer(
+    help="Print a job's graph: operators, uids, chains, exchanges, parallelism.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.command()
+def plan(
+    target: Annotated[
+        str, typer.Argument(metavar="JOB", help="FILE.py, FILE.py:attribute or module:attribute.")
+    ],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="-- ARGUMENTS", help="What follows -- goes to the job's build(argv)."),
+    ] = None,
+    parallelism: Annotated[int | None, typer.Option(help="Slots, as they would be given to run.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The plan as one JSON object.")] = False,
+) -> None:
+    """Exit code 0, or 2 if the program is wrong."""
+    described = describe(load_job(target, arguments or []).job.build(), parallelism)
+    if as_json:
+        typer.echo(json.dumps(described, indent=2))
+    else:
+        Console(soft_wrap=True).print(_tree(described))
+
+
+def _tree(plan: dict[str, Any]) -> Tree:
+    slots = plan["parallelism"] or "as many as the master offers"
+    tree = Tree(
+        f"[bold]{escape(plan['job'])}[/bold]  parallelism {slots}, max_parallelism {plan['max_parallelism']}"
+    )
+    exchanges = {e["exchange"]: e for e in plan["exchanges"]}
+    for chain in plan["chains"]:
+        feeds = [e for e in plan["exchanges"] if e["to_chain"] == chain["chain"]]
+        came = "; ".join(_exchange_text(e) + f" from chain {e['from_chain']}" for e in feeds)
+        branch = tree.add(f"chain {chain['chain']}" + (f"  [dim]{escape(came)}[/dim]" if came else ""))
+        operators = {o["uid"]: o for o in chain["operators"]}
+        _add(branch, chain["operators"][0], operators, exchanges)
+    return tree
+
+
+def _add(
+    branch: Tree, operator: dict[str, Any], operators: dict[str, Any], exchanges: dict[int, Any]
+) -> None:
+    columns = ", ".join(f"{name} {kind}" for name, kind in operator.get("columns", {}).items())
+    uid, name = escape(operator["uid"]), escape(operator["name"])
+    leaf = branch.add(f"[cyan]{uid}[/cyan]  {name}" + (f"  [dim]{escape(columns)}[/dim]" if columns else ""))
+    if "out_of_orderness_ms" in operator:
+        idle = operator["idle_after_ms"]
+        leaf.add(
+            f"[dim]event time {escape(operator['event_time'])}, out of order by {operator['out_of_orderness_ms']}"
+            f" ms, {'never idle' if idle is None else f'idle after {idle} ms'}[/dim]"
+        )
+    targets = [("", t) for t in operator.get("to", [])]
+    targets += [(tag, t) for tag, ts in operator.get("side_outputs", {}).items() for t in ts]
+    for tag, target in targets:
+        below = leaf.add(f"side output {escape(tag)}") if tag else leaf
+        if isinstance(target, str):
+            _add(below, operators[target], operators, exchanges)
+        else:
+            exchange = exchanges[target["exchange"]]
+            below.add(f"→ {_exchange_text(exchange)} to chain {exchange['to_chain']}")
+
+
+def _exchange_text(exchange: dict[str, Any]) -> str:
+    key = f" {', '.join(exchange['key'])}" if "key" in exchange else ""
+    return f"{exchange['partitioning']}{key}"
