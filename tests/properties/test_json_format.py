@@ -147,7 +147,7 @@ def _number(parsed: Any, hint: Any) -> Any:
     if hint is int and is_int and len(parsed) < 100 and -(1 << 63) <= int(parsed) < 1 << 63:
         return int(parsed)
     if hint is float and (is_int or isinstance(parsed, FloatText)) and math.isfinite(float(parsed)):
-        return float(parsed)
+        return 0.0 if parsed == "-0" else float(parsed)  # an integer's zero has no sign
     raise Bad(f"{parsed!r} is no {hint}")
 
 
