@@ -20,6 +20,10 @@ app = typer.Typer(
 )
 
 
+_PIPE_WIDTH = 1_000
+"""Where no terminal wraps the lines, each operator is one line."""
+
+
 @app.command()
 def plan(
     target: Annotated[
@@ -37,7 +41,10 @@ def plan(
     if as_json:
         typer.echo(json.dumps(described, indent=2))
     else:
-        Console(soft_wrap=True).print(_tree(described))
+        console = Console(highlight=False)
+        if not console.is_terminal:
+            console.width = _PIPE_WIDTH
+        console.print(_tree(described))
 
 
 def _tree(plan: dict[str, Any]) -> Tree:
@@ -58,15 +65,15 @@ def _tree(plan: dict[str, Any]) -> Tree:
 def _add(
     branch: Tree, operator: dict[str, Any], operators: dict[str, Any], exchanges: dict[int, Any]
 ) -> None:
-    columns = ", ".join(f"{name} {kind}" for name, kind in operator.get("columns", {}).items())
+    typed = operator.get("columns", {}).items()
+    columns = ", ".join(f"{name} {kind.removesuffix(' not null')}" for name, kind in typed)
     uid, name = escape(operator["uid"]), escape(operator["name"])
     leaf = branch.add(f"[cyan]{uid}[/cyan]  {name}" + (f"  [dim]{escape(columns)}[/dim]" if columns else ""))
     if "out_of_orderness_ms" in operator:
         idle = operator["idle_after_ms"]
-        leaf.add(
-            f"[dim]event time {escape(operator['event_time'])}, out of order by {operator['out_of_orderness_ms']}"
-            f" ms, {'never idle' if idle is None else f'idle after {idle} ms'}[/dim]"
-        )
+        bound = f"out of order by {operator['out_of_orderness_ms']} ms"
+        never = "never idle" if idle is None else f"idle after {idle} ms"
+        leaf.add(f"[dim]event time {escape(operator['event_time'])}, {bound}, {never}[/dim]")
     targets = [("", t) for t in operator.get("to", [])]
     targets += [(tag, t) for tag, ts in operator.get("side_outputs", {}).items() for t in ts]
     for tag, target in targets:
