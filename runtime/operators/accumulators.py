@@ -55,6 +55,8 @@ class SumOverflow(Exception):
     def __init__(self, slot: int, total: int) -> None:
         super().__init__(f"the sum {total} does not fit 64 bits")
         self.slot = slot
+        self.column = ""
+        """The output column: filled in by who knows it."""
 
 
 class Accumulator(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -50,10 +51,9 @@ class WindowAggregate:
         check_keys(self.key_columns, self.input_schema, self.uid)
         if not self.aggregates:
             raise GraphError(f"operator {self.uid!r}: a window needs at least one aggregate, as in n=count()")
-        taken = [*self.key_columns, WINDOW_START, WINDOW_END]
-        for name in [*taken[-2:], *self.aggregates]:
-            if name in (self.key_columns if name in taken[-2:] else taken):
-                raise GraphError(f"operator {self.uid!r}: two output columns are called {name!r}")
+        names = Counter([*self.key_columns, WINDOW_START, WINDOW_END, *self.aggregates])
+        if doubled := [name for name, times in names.items() if times > 1]:
+            raise GraphError(f"operator {self.uid!r}: two output columns are called {doubled[0]!r}")
         self.typed()
 
     def typed(self) -> list[TypedAggregate]:

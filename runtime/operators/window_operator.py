@@ -118,9 +118,8 @@ class WindowOperator:
         try:
             self._values.update(records, slots, self._slots.size)
         except SumOverflow as error:
-            raise Fatal(
-                f"operator {self._context.uid!r}: {error.args[0]} {self._describe(error.slot)}"
-            ) from error
+            where = f"operator {self._context.uid!r}, column {error.column!r}"
+            raise Fatal(f"{where}: {error} {self._describe(error.slot)}") from error
         earliest = int(starts.min())
         self._earliest_start = (
             earliest if self._earliest_start is None else min(self._earliest_start, earliest)

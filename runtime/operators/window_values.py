@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.errors import UserFunctionError
-from onceflow.runtime.operators.accumulators import Rows, accumulator, valid_rows
+from onceflow.runtime.operators.accumulators import Rows, SumOverflow, accumulator, valid_rows
 from onceflow.runtime.operators.aggregates import (
     AggregateFunction,
     BuiltinAggregate,
@@ -202,9 +202,13 @@ class AggregateValues:
 
     def update(self, records: Records, slots: Indices, size: int) -> None:
         batch = Batch(records, slots, self._arguments.compute(records.batch), self._reader)
-        for column in self._columns.values():
+        for name, column in self._columns.items():
             column.grow(size)
-            column.update(batch)
+            try:
+                column.update(batch)
+            except SumOverflow as error:
+                error.column = name
+                raise
 
     def results(self, keys: pa.RecordBatch, start: Int64s, end: Int64s, slots: Indices) -> pa.RecordBatch:
         results = [column.results(slots) for column in self._columns.values()]

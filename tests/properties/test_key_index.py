@@ -1,0 +1,65 @@
+"""KeyIndex against a dict: any keys, hashes that collide, removals and compactions in between."""
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from onceflow.runtime.state.key_index import KeyIndex
+
+# Few values for each half, and some that fall on the same place of the table: collisions are the rule.
+HALVES = st.sampled_from([0, 1, 2, 1 << 20, 1 << 40, 1 << 63, (1 << 64) - 1, 2047, 2048])
+KEYS = st.lists(st.tuples(HALVES, HALVES), max_size=60)
+
+
+class IndexAgainstDict(RuleBasedStateMachine):
+    """`names` is what a caller keeps by slot; a key that was removed does not come back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.index = KeyIndex()
+        self.slot_of: dict[tuple[int, int], int] = {}
+        self.names: list[tuple[int, int]] = []
+        self.gone: set[tuple[int, int]] = set()
+
+    @rule(keys=KEYS)
+    def find_or_add(self, keys):
+        keys = [key for key in keys if key not in self.gone]
+        hashes, checks = (np.array([key[i] for key in keys], np.uint64) for i in (0, 1))
+        found = self.index.find_or_add(hashes, checks)
+        new = [keys[row] for row in found.new_rows.tolist()]
+        assert found.first_new_slot == len(self.names)
+        assert len(set(new)) == len(new)
+        assert set(new) == {key for key in keys if key not in self.slot_of}
+        for i, key in enumerate(new):
+            self.slot_of[key] = found.first_new_slot + i
+        self.names += new
+        assert found.slots.tolist() == [self.slot_of[key] for key in keys]
+
+    @rule(data=st.data())
+    def remove(self, data):
+        if self.slot_of:
+            keys = data.draw(st.lists(st.sampled_from(sorted(self.slot_of)), unique=True))
+            self.index.remove(np.array([self.slot_of.pop(key) for key in keys], np.int64))
+            self.gone.update(keys)
+
+    @rule()
+    def compact(self):
+        kept = self.index.compact()
+        self.names = [self.names[slot] for slot in kept.tolist()]
+        self.slot_of = {key: slot for slot, key in enumerate(self.names)}
+        self.gone.clear()
+
+    @invariant()
+    def agrees(self):
+        assert len(self.index) == len(self.slot_of)
+        assert self.index.size == len(self.names)
+        live = self.index.live_slots().tolist()
+        assert live == sorted(self.slot_of.values())
+        assert [(int(self.index.hashes[s]), int(self.index.checks[s])) for s in live] == [
+            self.names[s] for s in live
+        ]
+
+
+IndexAgainstDict.TestCase.settings = settings(max_examples=150, stateful_step_count=20, deadline=None)
+TestIndexAgainstDict = IndexAgainstDict.TestCase
