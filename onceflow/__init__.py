@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from onceflow.runtime.version import VERSION
+
 if TYPE_CHECKING:
     from polars import col, lit
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from onceflow.runtime.state.handles import ListState, MapState, ValueState
     from onceflow.runtime.state.timers import Timer
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 _MODULES = {
     "polars": ("col", "lit"),

@@ -16,7 +16,6 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from onceflow import __version__
 from onceflow.runtime.background import Threads
 from onceflow.runtime.checkpoint.manifest import StateHandle
 from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles, StateFiles
@@ -30,6 +29,7 @@ from onceflow.runtime.graph import JobGraph
 from onceflow.runtime.slot import Slot
 from onceflow.runtime.slot_tasks import SlotBuilder, SlotEnvironment, SlotTasks
 from onceflow.runtime.state.operator_state import OperatorState
+from onceflow.runtime.version import VERSION
 from onceflow.runtime.wiring import NetworkWiring
 
 ASSIGNMENT_TIMEOUT_S = 120.0
@@ -82,7 +82,7 @@ def _hello(attempt: int, spark_partition: int, network: Network) -> Hello:
         pid=os.getpid(),
         host=socket.gethostname(),
         data_address=network.address,
-        version=__version__,
+        version=VERSION,
     )
 
 

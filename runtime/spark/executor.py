@@ -9,9 +9,9 @@ from typing import Any
 
 from pyspark import BarrierTaskContext
 
-from onceflow import __version__
 from onceflow.runtime.errors import Fatal
 from onceflow.runtime.slot_process import SlotLaunch, run_slot
+from onceflow.runtime.version import VERSION
 
 
 class SlotFunction:
@@ -19,13 +19,13 @@ class SlotFunction:
 
     def __init__(self, launch: SlotLaunch) -> None:
         self._launch = launch
-        self._version = __version__
+        self._version = VERSION
 
     def __call__(self, rows: Iterator[Any]) -> Iterator[Any]:
         """Run one slot until the driver ends the attempt. Yields nothing."""
-        if self._version != __version__:
+        if self._version != VERSION:
             raise Fatal(
-                f"the driver runs onceflow {self._version}, this executor {__version__}: "
+                f"the driver runs onceflow {self._version}, this executor {VERSION}: "
                 "install the same version on both"
             )
         context = BarrierTaskContext.get()
