@@ -7,6 +7,7 @@ records and reads nothing.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,10 +26,10 @@ _ORIGIN = ("__partition", "__offset")
 
 @dataclass(frozen=True, slots=True)
 class RawRecords:
-    """Some records of one topic: value, partition and offset of each."""
+    """Some records of one topic partition: value and offset of each."""
 
     values: Sequence[bytes | None]
-    partitions: Sequence[int]
+    partition: int
     offsets: Sequence[int]
 
 
@@ -92,28 +93,41 @@ class Columns:
         row = msgspec.defstruct(
             "Row", [(f"f{i}", kind, msgspec.field(name=name)) for i, (name, kind) in enumerate(types.items())]
         )
-        self._decode = msgspec.json.Decoder(row).decode
+        self._decode_one = msgspec.json.Decoder(row).decode
+        self._decode_all = msgspec.json.Decoder(list[row]).decode  # type: ignore[valid-type]
 
     def empty(self) -> pl.DataFrame:
         """The frame of no records: what a topic without any is judged as."""
-        return self.frame(RawRecords((), (), ()), Findings())
+        return self.frame(RawRecords((), 0, ()), Findings())
 
     def frame(self, raw: RawRecords, findings: Findings) -> pl.DataFrame:
         """Records that lack a field or have another type count as unreadable, and are named."""
-        rows, origins = [], []
-        for value, partition, offset in zip(raw.values, raw.partitions, raw.offsets, strict=True):
-            try:
-                rows.append(self._decode(value or b""))
-                origins.append((partition, offset))
-            except msgspec.DecodeError as error:
-                sample = {"partition": partition, "offset": offset, "reason": str(error)}
-                findings.add("unreadable", 1, [sample])
+        rows, offsets = self._rows(raw, findings)
         columns = {
             name: _series(name, [getattr(row, f"f{i}") for row in rows], if_empty)
             for i, (name, if_empty) in enumerate(self._fields.items())
         }
-        where = np.array(origins, dtype=np.int64).reshape(-1, 2)
-        return pl.DataFrame({**columns, _ORIGIN[0]: where[:, 0], _ORIGIN[1]: where[:, 1]})
+        origin = {
+            _ORIGIN[0]: np.full(len(rows), raw.partition),
+            _ORIGIN[1]: np.array(offsets, dtype=np.int64),
+        }
+        return pl.DataFrame({**columns, **origin})
+
+    def _rows(self, raw: RawRecords, findings: Findings) -> tuple[list[Any], Sequence[int]]:
+        """All at once if all are readable; else one by one, to name those that are not."""
+        with contextlib.suppress(msgspec.DecodeError, TypeError):
+            rows = self._decode_all(b"[" + b",".join(raw.values) + b"]")  # type: ignore[arg-type]
+            if len(rows) == len(raw.values):
+                return rows, raw.offsets
+        rows, offsets = [], []
+        for value, offset in zip(raw.values, raw.offsets, strict=True):
+            try:
+                rows.append(self._decode_one(value or b""))
+                offsets.append(offset)
+            except msgspec.DecodeError as error:
+                sample = {"partition": raw.partition, "offset": offset, "reason": str(error)}
+                findings.add("unreadable", 1, [sample])
+        return rows, offsets
 
 
 class Totals:
@@ -124,7 +138,7 @@ class Totals:
         self._findings = findings
         sources = sorted({a.of for a in spec.aggregates if a.of is not None})
         self._columns = Columns(spec.group_by, sources, [spec.time])
-        self._partials = [self._totals(RawRecords((), (), ()))]
+        self._partials = [self._totals(RawRecords((), 0, ()))]
 
     def add(self, raw: RawRecords) -> None:
         self._partials.append(self._totals(raw))

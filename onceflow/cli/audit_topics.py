@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from kafka import TopicPartition as PyTopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError as PyKafkaError
@@ -15,7 +16,7 @@ from kafka.errors import KafkaError as PyKafkaError
 from onceflow.cli.audit import RawRecords
 from onceflow.runtime.errors import OnceflowError, UsageError
 
-_CHUNK = 100_000
+_CHUNK = 50_000
 _TIMEOUT_S = 30.0
 
 
@@ -45,6 +46,7 @@ class TopicReader:
             "auto.offset.reset": "error",
             "enable.partition.eof": True,
             "queued.min.messages": 200_000,
+            "fetch.queue.backoff.ms": 10,  # the default waits 1 s whenever the queue was full
             "log_level": 2,
             **client,
         }
@@ -81,30 +83,32 @@ class TopicReader:
         total = sum(high - low for low, high in ends.values())
         self._consumer.assign([TopicPartition(topic, p, low) for p, (low, _) in ends.items()])
         left = {p: high - low for p, (low, high) in ends.items()}
-        values: list[bytes | None] = []
-        partitions: list[int] = []
-        offsets: list[int] = []
         while any(left.values()):
-            messages = self._consumer.consume(10_000, timeout=1.0)
-            for message in messages:
-                partition, offset = message.partition(), message.offset()
-                error = message.error()
-                if error is None:
-                    if offset < ends[partition][1]:
-                        values.append(message.value())
-                        partitions.append(partition)
-                        offsets.append(offset)
-                    left[partition] = max(0, ends[partition][1] - offset - 1)
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    # Its offset passes the markers at the end, behind which no record comes.
-                    left[partition] = max(0, ends[partition][1] - offset)
-                else:
-                    raise OnceflowError(f"reading {topic} failed: {error.str()}")
+            by_partition: dict[int, list[Message]] = defaultdict(list)
+            for message in self._consumer.consume(_CHUNK, timeout=1.0):
+                by_partition[message.partition()].append(message)
+            for partition, messages in by_partition.items():
+                yield self._committed(topic, partition, messages, ends[partition][1], left)
             on_progress(total - sum(left.values()), total)
-            if len(values) >= _CHUNK or not any(left.values()):
-                yield RawRecords(values, partitions, offsets)
-                values, partitions, offsets = [], [], []
         self._consumer.unassign()
+
+    def _committed(
+        self, topic: str, partition: int, messages: list[Message], end: int, left: dict[int, int]
+    ) -> RawRecords:
+        """One partition's part of what was consumed; notes in `left` how many offsets are still to come."""
+        records = [message for message in messages if message.error() is None]
+        for message in messages if len(records) < len(messages) else ():
+            error = message.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                raise OnceflowError(f"reading {topic} failed: {error.str()}")
+        last = messages[-1]
+        # The offset of an end-of-partition event is past the markers, behind which no record comes.
+        passed = last.offset() + (last.error() is None)
+        left[partition] = max(0, end - passed)
+        if passed > end:  # written since reading began
+            records = [message for message in records if message.offset() < end]
+        values = [message.value() for message in records]
+        return RawRecords(values, partition, [message.offset() for message in records])
 
     def open_transactions(self, topic: str) -> list[OpenTransaction]:
         """What keeps readers of committed records from the end of the topic, with its owner where known."""

@@ -41,7 +41,7 @@ Row = dict[str, Any]
 
 def raw(rows: list[Row | bytes]) -> RawRecords:
     values = [row if isinstance(row, bytes) else json.dumps(row).encode() for row in rows]
-    return RawRecords(values, [0] * len(values), list(range(len(values))))
+    return RawRecords(values, 0, list(range(len(values))))
 
 
 def purchases(count: int, seed: int = 7) -> list[Row]:
@@ -138,6 +138,11 @@ def test_unreadable_records_are_counted_and_named() -> None:
     findings = judge([*source, b'{"user":"u1","ts":'], [*right_output(source), b"\xff"])
     assert counts(findings) == (0, 0, 0, 2)
     assert findings.samples["unreadable"][0]["offset"] == 500
+
+
+def test_two_objects_in_one_record_are_unreadable_not_two_rows() -> None:
+    two = b'{"user":"u","ts":1,"amount":1},{"user":"u","ts":2,"amount":2}'
+    assert judge([two], []).unreadable == 1
 
 
 def test_an_empty_output_is_missing_everything() -> None:
