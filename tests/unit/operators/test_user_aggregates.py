@@ -13,7 +13,7 @@ from onceflow.runtime.operators.reduce import RollingReduce
 from onceflow.runtime.operators.tumbling import tumbling
 from onceflow.runtime.operators.window import WindowAggregate, WindowReduce
 from onceflow.runtime.records import Origin
-from onceflow.runtime.testing.harness import OperatorHarness
+from onceflow.runtime.testing.harness import OperatorHarness, stored
 from onceflow.runtime.types import arrow_schema
 
 
@@ -87,8 +87,9 @@ def test_user_aggregates_with_a_restore_in_the_middle(parallelism):
     configured = config(n=count(), range=Range(), items=Items())
     h = OperatorHarness(configured.create, ["user"], 2)
     h.push(batch(("a", 5, "x"), ("b", 1, "y"), ("a", 2, "w")), [1, 2, 3])
-    states = h.snapshot()
+    states = [operator.snapshot() for operator in h.subtasks]  # becomes bytes only after more rows came
     h.push(batch(("a", 1000, "after the snapshot")), [4])
+    states = [stored(state) for state in states]
     h = OperatorHarness(configured.create, ["user"], parallelism, states=states)
     h.push(batch(("a", 9, "v"), ("b", 13, "z")), [1, 2])
     h.finish()

@@ -180,6 +180,18 @@ def test_a_sum_at_the_very_edge_is_exact():
     assert next(row["mean"] for row in h.rows() if row["user"] == "swing") == pytest.approx((HUGE - 5) / 4)
 
 
+@pytest.mark.parametrize("is_restored", [False, True])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_sum_that_leaves_the_range_in_small_steps_is_found_out(is_restored, sign):
+    h = harness(config(total=sum_("amount")))
+    push(h, (1, "a", sign * (1 << 62)), (1, "b", 1))
+    if is_restored:
+        h = harness(config(total=sum_("amount")), 1, h.snapshot())
+    push(h, (1, "a", sign * ((1 << 62) - 1)))
+    with pytest.raises(Fatal, match=str(sign * ((1 << 63) + 1))):
+        push(h, (1, "a", sign * 2))
+
+
 def test_unsigned_values_beyond_int64_do_not_wrap():
     schema = pa.schema([("k", pa.int64()), ("v", pa.uint64())])
     configured = WindowAggregate("w", ("k",), tumbling(10), {"total": sum_("v")}, schema)
@@ -282,6 +294,7 @@ def test_a_snapshot_does_not_change_while_the_operator_goes_on():
     push(h, *((i % 20_000, f"u{i % 500}", i, 1.0, f"n{i % 7}") for i in range(3_000)))
     states = [operator.snapshot() for operator in h.subtasks]
     expected = harness(config(**every), 1, h.snapshot())
+    push(h, *((i, f"u{i}", -i, 2.0, "zzz") for i in range(500)))  # in place: nothing has to grow
     push(h, *((i % 30_000, f"u{i}", -i, 2.0, "zzz") for i in range(9_000)))
     h.advance(9_999)
     push(h, *((10_000 + i, f"w{i}", -i, 2.0, "zzz") for i in range(9_000)))
