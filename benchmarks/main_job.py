@@ -1,0 +1,225 @@
+"""The main job's speed: records per CPU-second of all its processes, from the first record to the end.
+
+    python benchmarks/main_job.py --records 4000000 --master 'local[1]' --runs 3
+
+Starts the embedded broker, loads the input, runs examples/windowed_totals.py to the end of it, judges
+the output with `onceflow verify`, and only then counts the run. CPU is that of the driver, the JVM and
+the slots (the broker apart), read from the operating system; start-up is measured apart. One JSON file
+per call in benchmarks/results/, with machine and commit. Machines are noisy: quote medians, and compare
+only what ran side by side.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from onceflow.connectors.kafka.embedded import EmbeddedKafka
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPOSITORY / "scripts"))
+from purchases import Purchases, load  # noqa: E402 - a script, not a package
+
+ONCEFLOW = str(Path(sys.executable).with_name("onceflow"))
+PARTITIONS = 4
+RUN_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One run whose output was right."""
+
+    records: int
+    start_s: float
+    """From the command to the first record."""
+    wall_s: float
+    """From the first record until everything is committed."""
+    cpu_s: float
+    """Of all the job's processes in that time."""
+    rss_mb: int
+    """The most that all of them together held."""
+    slot_rss_mb: int
+
+    @property
+    def k_per_cpu_s(self) -> float:
+        return self.records / self.cpu_s / 1000
+
+    @property
+    def k_per_s(self) -> float:
+        return self.records / self.wall_s / 1000
+
+
+class CpuSampler:
+    """CPU seconds and memory of a process and all its descendants, ten times a second.
+
+    A process that ended keeps its last sample, so at most a tenth of a second of each is missed.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._root = psutil.Process(pid)
+        self._cpu: dict[int, float] = {}
+        self.samples: list[tuple[float, float]] = []
+        self.rss_max = 0
+        self.slot_rss_max = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def cpu_between(self, start_s: float, end_s: float) -> float:
+        """CPU seconds between two wall-clock times."""
+        return self._at(end_s) - self._at(start_s)
+
+    def _at(self, at_s: float) -> float:
+        return next((cpu for time_s, cpu in self.samples if time_s >= at_s), self.samples[-1][1])
+
+    def _run(self) -> None:
+        while not self._over.wait(0.1):
+            try:
+                processes = [self._root, *self._root.children(recursive=True)]
+            except psutil.Error:
+                return
+            rss = 0
+            for process in processes:
+                try:
+                    times, memory = process.cpu_times(), process.memory_info().rss
+                    is_slot = "pyspark.daemon" in " ".join(process.cmdline())
+                except psutil.Error:
+                    continue
+                self._cpu[process.pid] = times.user + times.system
+                rss += memory
+                if is_slot:
+                    self.slot_rss_max = max(self.slot_rss_max, memory)
+            self.rss_max = max(self.rss_max, rss)
+            self.samples.append((time.time(), sum(self._cpu.values())))
+
+
+def run_once(options: argparse.Namespace, broker: str, purchases: Purchases, folder: Path) -> Measurement:
+    """One run, judged. Raises SystemExit if the job fails or its output is wrong."""
+    output = f"totals-{time.time_ns()}"
+    options.kafka.create_topic(output, PARTITIONS)
+    command = [
+        ONCEFLOW, "run", str(REPOSITORY / "examples" / "windowed_totals.py"),
+        "--master", options.master, "--parallelism", str(options.parallelism),
+        "--checkpoint-dir", str(folder / output), "--checkpoint-interval", options.checkpoint_interval,
+        "--guarantee", options.guarantee, "--json",
+        "--", "--bootstrap-servers", broker, "--input", "purchases", "--output", output, "--until", "latest",
+    ]  # fmt: skip
+    started_s = time.time()
+    job = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    sampler = CpuSampler(job.pid)
+    profiler: subprocess.Popen[bytes] | None = None
+    events = []
+    assert job.stdout is not None
+    for line in job.stdout:
+        if line.startswith("{"):
+            events.append(json.loads(line))
+            if events[-1]["event"] == "slots_started" and options.profile:
+                profiler = start_profiler(events[-1]["slots"][0]["pid"], options.profile)
+    if job.wait(RUN_TIMEOUT_S) != 0:
+        raise SystemExit(f"the job failed: {events[-1] if events else 'no events'}")
+    sampler.close()
+    if profiler is not None:
+        profiler.wait(30)
+    judge(broker, output)
+    first_s = next(e["first_record_ms"] for e in events if e["event"] == "first_record") / 1000
+    end_s = next(e["ts_ms"] for e in events if e["event"] == "job_finished") / 1000
+    return Measurement(
+        purchases.total,
+        start_s=first_s - started_s,
+        wall_s=end_s - first_s,
+        cpu_s=sampler.cpu_between(first_s, end_s),
+        rss_mb=sampler.rss_max >> 20,
+        slot_rss_mb=sampler.slot_rss_max >> 20,
+    )
+
+
+def judge(broker: str, output: str) -> None:
+    """Only a right result counts."""
+    command = [
+        ONCEFLOW, "verify", "--bootstrap-servers", broker, "--input", "purchases", "--output", output,
+        "--group-by", "user", "--time", "ts", "--window", "10 s", "--count", "count", "--sum", "total=amount",
+    ]  # fmt: skip
+    judged = subprocess.run(command, capture_output=True, text=True)
+    if judged.returncode != 0:
+        raise SystemExit(f"the output is wrong:\n{judged.stdout}{judged.stderr}")
+
+
+def start_profiler(pid: int, target: str) -> subprocess.Popen[bytes]:
+    """py-spy, native frames included: a flame graph of one slot."""
+    command = ["py-spy", "record", "--native", "--rate", "200", "--output", target, "--pid", str(pid)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def report(options: argparse.Namespace, runs: list[Measurement]) -> None:
+    """The table, and the file that keeps it."""
+    table = Table("run", "k records/CPU-s", "k records/s", "start s", "CPU s", "RSS MB", "slot MB")
+    for number, run in enumerate(runs, 1):
+        cells = (run.k_per_cpu_s, run.k_per_s, run.start_s, run.cpu_s, run.rss_mb, run.slot_rss_mb)
+        table.add_row(str(number), *(f"{cell:,.1f}" for cell in cells))
+    Console().print(table)
+    median = statistics.median(run.k_per_cpu_s for run in runs)
+    print(f"median: {median:,.0f} k records per CPU-second on {options.master}, {options.guarantee}")
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout
+    result = {
+        "benchmark": "main_job",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit.strip(),
+        "machine": f"{platform.machine()}, {psutil.cpu_count()} cores, Python {platform.python_version()}",
+        "master": options.master,
+        "parallelism": options.parallelism,
+        "guarantee": options.guarantee,
+        "checkpoint_interval": options.checkpoint_interval,
+        "median_k_per_cpu_s": round(median, 1),
+        "runs": [asdict(run) for run in runs],
+    }
+    folder = REPOSITORY / "benchmarks" / "results"
+    folder.mkdir(exist_ok=True)
+    name = f"main_job-{datetime.now(UTC):%Y%m%d-%H%M%S}.json"
+    (folder / name).write_text(json.dumps(result, indent=1) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--records", type=int, default=4_000_000)
+    parser.add_argument("--master", default="local[1]")
+    parser.add_argument("--parallelism", type=int, default=1)
+    parser.add_argument("--guarantee", default="exactly-once")
+    parser.add_argument("--checkpoint-interval", default="1 s")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--profile", nargs="?", const="profile.svg", help="flame graph of slot 0 (py-spy)")
+    options = parser.parse_args()
+    purchases = Purchases(options.records, PARTITIONS)
+    with tempfile.TemporaryDirectory(prefix="onceflow-bench-") as name:
+        folder = Path(name)
+        with EmbeddedKafka(folder / "kafka") as kafka:
+            options.kafka = kafka
+            kafka.create_topic("purchases", PARTITIONS)
+            load(kafka.bootstrap_servers, "purchases", purchases, lambda done: None)
+            runs = [
+                run_once(options, kafka.bootstrap_servers, purchases, folder) for _ in range(options.runs)
+            ]
+    report(options, runs)
+
+
+if __name__ == "__main__":
+    main()
