@@ -147,7 +147,7 @@ class SimSlot:
         """Frozen: what the driver says does not come any more."""
         self.number: int | None = None
         self._graph = graph
-        self._wiring = wiring
+        self.wiring = wiring
         self._store = store
         self._clock = clock
         self._send = send
@@ -211,7 +211,7 @@ class SimSlot:
             is_aligned=self._is_aligned,
             make_alignment=Alignment,
         )
-        wiring = self._wiring.of_slot(self, assignment.slot)
+        wiring = self.wiring.of_slot(self, assignment.slot)
         tasks: SlotTasks = SlotBuilder(self._graph, assignment, wiring, environment).build()
         self._readers = [reader for reader in tasks.readers.values() if isinstance(reader, SimReader)]
         slot.start(tasks)

@@ -246,12 +246,12 @@ class World:
         self._early_timeouts -= 1
         self._tick(driver)
 
-    def _age(self, who: SimSlot | SimDriver) -> None:
+    def _age(self, slot: SimSlot) -> None:
         """Zombies do not live for ever."""
-        if id(who) in self._zombies:
-            self._zombies[id(who)] -= 1
-            if self._zombies[id(who)] <= 0 and isinstance(who, SimSlot):
-                self._remove(who, says_goodbye=True)
+        if slot.peer in self._zombies:
+            self._zombies[slot.peer] -= 1
+            if self._zombies[slot.peer] <= 0:
+                self._remove(slot, says_goodbye=True)
 
     # --- Processes ----------------------------------------------------------------------------------
 
@@ -274,7 +274,8 @@ class World:
 
     def _start_slots(self, driver: SimDriver, attempt: int) -> Sequence[int]:
         wiring = SimWiring(driver.parallelism)
-        self._wirings = [*self._wirings[-1:], wiring]
+        live = {id(slot.wiring) for slot in self._slots.values()}
+        self._wirings = [*(w for w in self._wirings if id(w) in live), wiring]
         peers = []
         for _ in range(driver.parallelism):
             peer = self._next_peer
@@ -362,7 +363,7 @@ class World:
 
     def _freeze(self, slot: SimSlot, is_deaf: bool = True) -> None:
         slot.is_deaf = is_deaf
-        self._zombies[id(slot)] = ZOMBIE_MOVES_MAX
+        self._zombies[slot.peer] = ZOMBIE_MOVES_MAX
 
     def _post_lost(self, slot: SimSlot) -> None:
         self._owner[slot.peer].post(slot.peer, None)
