@@ -68,6 +68,5 @@ class RunOptions:
     slot_timeout_ms: int = 30_000
     """A slot that gave no sign of life for so long is lost."""
     spark_conf: Mapping[str, str] = field(default_factory=dict)
-    metrics_port: int | None = None
     start_from: int | None = None
     """A checkpoint id of the folder to start from instead of the latest."""

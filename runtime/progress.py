@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from onceflow.runtime.contracts import Json
 from onceflow.runtime.control.messages import Progress
@@ -101,13 +101,14 @@ class ProgressMeter:
             counters["watermark_ms"]
             for report in reports
             for head, counters in report.tasks.items()
-            if head not in self._source_heads or len(report.tasks) == 1
+            if head not in self._source_heads or report.tasks.keys() <= self._source_heads
         ]
         lowest_ms = min(all_ms, default=WATERMARK_MIN_MS)
         return None if lowest_ms == WATERMARK_MIN_MS else lowest_ms
 
 
-_MAXIMA = frozenset({"max_event_time_ms", "watermark_ms"})
+_MERGE: Mapping[str, Callable[[int, int], int]] = {"max_event_time_ms": max, "watermark_ms": min}
+"""How a counter of two slots becomes one, if not by addition."""
 
 
 def _summed(slots: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
@@ -117,8 +118,5 @@ def _summed(slots: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[
             total = totals.setdefault(head, {})
             for name, value in counters.items():
                 known = total.get(name)
-                if known is None:
-                    total[name] = value
-                else:
-                    total[name] = max(known, value) if name in _MAXIMA else known + value
+                total[name] = value if known is None else _MERGE.get(name, int.__add__)(known, value)
     return totals

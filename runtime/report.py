@@ -42,7 +42,8 @@ class JobProgress:
     waiting: tuple[str, ...] = ()
     """What connectors wait for."""
     task_counters: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """By the uid of the task's head, summed over slots."""
+    """By the uid of the task's head, summed over slots; of watermark_ms the lowest, of max_event_time_ms
+    the highest."""
 
 
 class Reporter(Protocol):

@@ -5,6 +5,7 @@ Subtask i of every chain runs in slot i. Everything is made new for each attempt
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -60,7 +61,7 @@ class SlotTasks:
             try:
                 close()
             except Exception as error:
-                print(f"onceflow: {close!r} failed: {error}")  # noqa: T201 - the executor's log
+                print(f"onceflow: {close!r} failed: {error}", file=sys.stderr)  # noqa: T201 - the executor's log
 
 
 class SlotBuilder:

@@ -6,20 +6,23 @@ Every line of `--json` is an object with `event` and `ts_ms` (wall clock); docs/
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from onceflow.runtime.records import WATERMARK_MAX_MS
 from onceflow.runtime.report import JobProgress, Reporter
+
+WAITS_MAX = 3
+"""So many things that connectors wait for are shown; the rest is counted."""
 
 
 def reporter_for(as_json: bool) -> Reporter:
@@ -30,16 +33,19 @@ def reporter_for(as_json: bool) -> Reporter:
 
 
 class JsonLines:
-    """One JSON object per line, flushed at once."""
+    """One JSON object per line, flushed at once. A job goes on when nobody reads them any more."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._first_seen: set[int] = set()
 
     def event(self, name: str, fields: Mapping[str, Any]) -> None:
         line = {"event": name, "ts_ms": time.time_ns() // 1_000_000, **fields}
-        self._stream.write(json.dumps(line) + "\n")
-        self._stream.flush()
+        try:
+            self._stream.write(json.dumps(line) + "\n")
+            self._stream.flush()
+        except BrokenPipeError:
+            # `| head` has seen enough. What is still in the stream's buffer must find a file at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
     def progress(self, progress: JobProgress) -> None:
         fields = asdict(progress)
@@ -52,70 +58,119 @@ class JsonLines:
 
 
 class LiveLine:
-    """One line that is drawn anew each second; what happens scrolls by above it."""
+    """One line that is drawn anew each second; what happens scrolls by above it.
+
+    Takes the terminal at the first event, not before: a job that can't be built leaves it as it was.
+    """
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live = Live(console=console, auto_refresh=False, transient=True)
-        self._live.start()
 
     def event(self, name: str, fields: Mapping[str, Any]) -> None:
-        text = _EVENT_LINES.get(name, lambda _: None)(fields)
-        if text is not None:
-            self._live.console.print(Text.from_markup(f"[dim]{datetime.now():%H:%M:%S}[/dim] {text}"))
+        if name == "job_started":
+            self._show(Text.assemble((fields["job"], "bold"), ("  starting", "yellow")))
+        describe = _EVENT_LINES.get(name)
+        if describe is not None:
+            self._console.print(
+                Text.assemble((f"{datetime.now():%H:%M:%S} ", "dim"), describe(fields)), soft_wrap=True
+            )
 
     def progress(self, progress: JobProgress) -> None:
-        self._live.update(_line(progress), refresh=True)
+        self._show(Group(*_lines(progress)))
 
     def close(self) -> None:
+        """The live line goes; what happened stays."""
         self._live.stop()
 
+    def _show(self, renderable: Text | Group) -> None:
+        self._live.start()
+        self._live.update(renderable, refresh=True)
 
-def _started(fields: Mapping[str, Any]) -> str:
+
+# --- What happens -------------------------------------------------------------------------------------
+
+
+def _started(fields: Mapping[str, Any]) -> Text:
     slots = ", ".join(f"{slot['slot']} = pid {slot['pid']}" for slot in fields["slots"])
-    return f"attempt {fields['attempt']}: slots {slots}"
+    return Text(f"attempt {fields['attempt']}: slots {slots}")
 
 
-def _finished(fields: Mapping[str, Any]) -> str:
-    colour = "green" if fields["outcome"] in ("finished", "stopped") else "red"
-    late = f"; [yellow]{fields['late_records']:,} late records[/yellow]" if fields["late_records"] else ""
-    return (
-        f"[{colour}]{fields['outcome']}[/{colour}]: {fields['reason']}; "
-        f"last checkpoint {fields['last_checkpoint_id']}{late}"
-    )
+def _failed(fields: Mapping[str, Any]) -> Text:
+    attempt = "opening the job" if fields["attempt"] is None else f"attempt {fields['attempt']}"
+    again = f"; again in {fields['restart_in_ms'] / 1000:g} s"
+    return Text.assemble((f"{attempt} failed", "red"), f": {fields['reason']}{again}")
 
 
-_EVENT_LINES = {
+def _restarted(fields: Mapping[str, Any]) -> Text:
+    return Text.assemble(("restarted", "yellow"), f" from checkpoint {fields['checkpoint_id']}")
+
+
+def _checkpoint_failed(fields: Mapping[str, Any]) -> Text:
+    return Text.assemble((f"checkpoint {fields['checkpoint_id']} failed", "red"), f": {fields['reason']}")
+
+
+def _finished(fields: Mapping[str, Any]) -> Text:
+    """Why it failed is the command's own last sentence, on standard error."""
+    is_good = fields["outcome"] in ("finished", "stopped")
+    line = Text.assemble((fields["outcome"], "green" if is_good else "red"))
+    if is_good:
+        line.append(f": {fields['reason']}")
+    line.append(f"; last checkpoint {_known(fields['checkpoint_id'])}")
+    if fields["restarts"]:
+        line.append(f"; {fields['restarts']} restarts")
+    if fields["late_records"]:
+        line.append(f"; {fields['late_records']:,} late records", "yellow")
+    return line
+
+
+_EVENT_LINES: Mapping[str, Callable[[Mapping[str, Any]], Text]] = {
+    "metrics_started": lambda f: Text(f"metrics at http://{f['host']}:{f['port']}/metrics"),
     "slots_started": _started,
-    "attempt_failed": lambda f: f"[red]attempt {f['attempt']} failed[/red]: {f['reason']}",
-    "restarted": lambda f: f"[yellow]restarted[/yellow] from checkpoint {f['checkpoint_id']}",
-    "checkpoint_failed": lambda f: f"[red]checkpoint {f['checkpoint_id']} failed[/red]: {f['reason']}",
-    "splits_discovered": lambda f: f"found {', '.join(f['splits'])}",
+    "attempt_failed": _failed,
+    "restarted": _restarted,
+    "checkpoint_failed": _checkpoint_failed,
+    "splits_discovered": lambda f: Text(f"found {', '.join(f['splits'])}"),
     "job_finished": _finished,
 }
 
 
-def _line(progress: JobProgress) -> Table:
-    parts = [
-        f"[bold]{progress.job}[/bold]",
-        f"in {progress.records_in_per_s:,.0f}/s",
-        f"out {progress.records_out_per_s:,.0f}/s",
-        f"watermark {_time(progress.watermark_ms)}{_lag(progress.watermark_lag_ms)}",
-        _checkpoint(progress),
-    ]
-    if progress.late_records:
-        parts.append(f"[yellow]late {progress.late_records:,}[/yellow]")
-    if progress.dead_letters:
-        parts.append(f"[yellow]dead letters {progress.dead_letters:,}[/yellow]")
-    if progress.restarts:
-        parts.append(f"[yellow]restarts {progress.restarts}[/yellow]")
+# --- How it is now ------------------------------------------------------------------------------------
+
+
+def _lines(progress: JobProgress) -> list[Text]:
+    """The line, cut at the terminal's width with what matters most in front; and what is waited for."""
+    line = Text(no_wrap=True, overflow="ellipsis")
+    line.append(progress.job, "bold")
     if progress.phase != "running":
-        parts.append(f"[yellow]{progress.phase}[/yellow]")
-    table = Table.grid()
-    table.add_row(Text.from_markup("  ".join(parts)))
-    for reason in progress.waiting:
-        table.add_row(Text(f"  waits: {reason}", style="yellow"))
-    return table
+        line.append(f"  {progress.phase}", "yellow")
+    line.append(f"  in {progress.records_in_per_s:,.0f}/s  out {progress.records_out_per_s:,.0f}/s")
+    for count, name in (
+        (progress.late_records, "late"),
+        (progress.dead_letters, "dead letters"),
+        (progress.restarts, "restarts"),
+    ):
+        if count:
+            line.append(f"  {name} {count:,}", "yellow")
+    line.append(f"  watermark {_time(progress.watermark_ms)}{_lag(progress.watermark_lag_ms)}")
+    if progress.last_checkpoint_failure is not None:
+        line.append(f"  checkpoint failed: {_one_line(progress.last_checkpoint_failure)}", "red")
+    elif progress.last_checkpoint_id is None:
+        line.append("  no checkpoint yet")
+    else:
+        line.append(f"  checkpoint {progress.last_checkpoint_id} in {progress.last_checkpoint_ms} ms")
+    waits = [f"  waits: {_one_line(reason)}" for reason in progress.waiting[:WAITS_MAX]]
+    if len(progress.waiting) > WAITS_MAX:
+        waits.append(f"  waits: for {len(progress.waiting) - WAITS_MAX} more")
+    return [line, *(Text(wait, "yellow", no_wrap=True, overflow="ellipsis") for wait in waits)]
+
+
+def _one_line(reason: str) -> str:
+    return " ".join(reason.split())
+
+
+def _known(value: int | None) -> str:
+    return "none" if value is None else str(value)
 
 
 def _time(watermark_ms: int | None) -> str:
@@ -131,11 +186,3 @@ def _time(watermark_ms: int | None) -> str:
 
 def _lag(lag_ms: int | None) -> str:
     return "" if lag_ms is None else f" ({lag_ms / 1000:,.1f} s behind)"
-
-
-def _checkpoint(progress: JobProgress) -> str:
-    if progress.last_checkpoint_failure is not None:
-        return f"[red]checkpoint failed: {progress.last_checkpoint_failure}[/red]"
-    if progress.last_checkpoint_id is None:
-        return "no checkpoint yet"
-    return f"checkpoint {progress.last_checkpoint_id} in {progress.last_checkpoint_ms} ms"
