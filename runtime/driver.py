@@ -39,7 +39,7 @@ from onceflow.runtime.control.messages import (
 )
 from onceflow.runtime.control.server import ControlServer
 from onceflow.runtime.enumerators import Enumerators
-from onceflow.runtime.errors import OnceflowError
+from onceflow.runtime.errors import Fatal, OnceflowError, UsageError
 from onceflow.runtime.graph import JobGraph
 from onceflow.runtime.launch import SlotLauncher
 from onceflow.runtime.options import Guarantee, RunOptions
@@ -119,8 +119,14 @@ class JobDriver:
 
     def request_cancel(self, reason: str = "cancelled") -> None:
         """The end at once, without a checkpoint."""
-        result = JobResult(Outcome.STOPPED, reason, self._coordinator.last_completed_id)
-        self._inbox.put(lambda: self._finish(result))
+        self._inbox.put(lambda: self._cancel(reason))
+
+    def _cancel(self, reason: str) -> None:
+        if self._result is None:
+            last = self._coordinator.last_completed_id
+            fields = {"outcome": Outcome.STOPPED.value, "reason": reason, "checkpoint_id": last}
+            self._announce("job_finished", fields)
+            self._finish(JobResult(Outcome.STOPPED, reason, last, self._meter.late_records))
 
     def _checkpoint_io(self) -> CheckpointIO:
         uids = [uid for chain in self._graph.chains for uid in chain.nodes]
@@ -194,7 +200,8 @@ class JobDriver:
                 splits = self._enumerators.skip_to_end(splits)
             restores = assign(replace(manifest, splits=splits), self._parallelism)
         except OnceflowError as error:
-            self._handle(ev.AttemptFailed(attempt, str(error), is_fatal=True))
+            is_fatal = isinstance(error, Fatal | UsageError)
+            self._handle(ev.AttemptFailed(attempt, str(error), is_fatal))
             return
         self._known_splits = {
             uid: frozenset(p.split.split_id for p in found) for uid, found in splits.items()

@@ -69,6 +69,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
     checkpoint_interval: str | int = DEFAULT_INTERVAL,
     checkpoint_timeout: str | int = "10 min",
     retained: int = 3,
+    slot_timeout: str | int = "30 s",
     guarantee: str = "exactly-once",
     restart: str = "exponential",
     spark_conf: Mapping[str, str] | None = None,
@@ -88,6 +89,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
             retained=retained,
             restart=restart_strategy(restart),
         ),
+        slot_timeout_ms=duration_ms(slot_timeout, "slot_timeout"),
         spark_conf=spark_conf or {},
         start_from=start_from,
     )

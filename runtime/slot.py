@@ -45,10 +45,12 @@ from onceflow.runtime.errors import CorruptCheckpointError, Indeterminate, Retry
 from onceflow.runtime.operators.operator import OperatorState
 from onceflow.runtime.records import Barrier
 from onceflow.runtime.slot_tasks import SlotTasks
-from onceflow.runtime.task import TaskSnapshot
+from onceflow.runtime.task import Task, TaskSnapshot
 
 STEPS_PER_TASK = 32
-"""How many elements a downstream task may take before its sources are looked at again."""
+TURN_MS = 5.0
+"""How many elements, for how long, a task may take before commands and sockets are looked at again: a
+trigger must not wait behind a backlog."""
 
 
 class SlotControl(Protocol):
@@ -131,10 +133,7 @@ class Slot:
             return False
         tasks = self._tasks.tasks
         for task in reversed(tasks):
-            for _ in range(STEPS_PER_TASK):
-                if not task.step():
-                    break
-                did_something = True
+            did_something = self._take_turn(task) or did_something
         if self._first_record_ms is None and any(task.counters.records_in for task in tasks):
             self._first_record_ms = self._clock.now_ms()
             self._control.send(self.progress())
@@ -143,6 +142,16 @@ class Slot:
             self._control.send(self.progress())
             self._control.send(Drained(attempt=self._assignment.attempt))
         return did_something
+
+    def _take_turn(self, task: Task) -> bool:
+        """Step a task until it has nothing to do or its turn is over. True if it did anything."""
+        over_ms = self._clock.monotonic_ms() + TURN_MS
+        for steps in range(STEPS_PER_TASK):
+            if not task.step():
+                return steps > 0
+            if self._clock.monotonic_ms() >= over_ms:
+                break
+        return True
 
     def on_snapshot(self, number: int, snapshot: TaskSnapshot) -> None:
         """A task has reached a barrier: write its snapshot in the background."""
@@ -173,10 +182,11 @@ class Slot:
         waiting = [
             reason for at_ms, reason in list(self._waiting.values()) if reason and now_ms - at_ms < 3_000
         ]
-        tasks = self._tasks
+        tasks = self._slot_tasks
+        heads = [] if tasks is None else zip(tasks.heads, tasks.tasks, strict=True)
         return Progress(
             attempt=self._assignment.attempt,
-            tasks={head: asdict(task.counters) for head, task in zip(tasks.heads, tasks.tasks, strict=True)},
+            tasks={head: asdict(task.counters) for head, task in heads},
             waiting=waiting,
             first_record_ms=self._first_record_ms,
         )
@@ -231,6 +241,7 @@ class Slot:
             return
         del self._pending[checkpoint_id]
         self._splits_of[checkpoint_id] = pending.splits
+        self._control.send(self.progress())  # so that the counters are right also at the last one
         snapshot = SlotSnapshot(
             states=pending.states,
             splits=pending.splits,

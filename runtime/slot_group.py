@@ -81,10 +81,10 @@ class SlotGroup:
 
     def on_message(self, peer: int, message: ToDriver, now_ms: float) -> list[ev.Event]:
         """What a slot's message means. [] if it is of another attempt or says nothing new."""
-        if self.is_over:
-            return []
         if isinstance(message, Hello):
             return self._on_hello(peer, message, now_ms)
+        if self.is_over:
+            return []
         slot = self._slot_of_peer.get(peer)
         if slot is None or getattr(message, "attempt", None) != self.attempt:
             return []
@@ -132,7 +132,7 @@ class SlotGroup:
             self._send(peer, Shutdown(reason=reason))
 
     def _on_hello(self, peer: int, hello: Hello, now_ms: float) -> list[ev.Event]:
-        if hello.attempt != self.attempt or self._slots:
+        if self.is_over or hello.attempt != self.attempt or self._slots:
             self._send(peer, Shutdown(reason=f"attempt {hello.attempt} is over"))
             return []
         self._arrived[peer] = SlotPeer(peer, hello, now_ms)

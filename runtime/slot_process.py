@@ -132,11 +132,12 @@ class _SlotRun:
         )
         slot_tasks: SlotTasks | None = None
         try:
+            # First of all, since restoring may take long: hear the driver, and show that we live.
+            self._control.listen(self._network.wake, self._on_control_lost(on_lost))
+            threading.Thread(target=self._heartbeat, args=(slot,), name="onceflow-alive", daemon=True).start()
             wiring = NetworkWiring(self._network, launch.graph, assignment.slot, assignment.peers)
             slot_tasks = SlotBuilder(launch.graph, assignment, wiring, environment).build()
             slot.start(slot_tasks)
-            self._control.listen(self._network.wake, self._on_control_lost(on_lost))
-            threading.Thread(target=self._heartbeat, args=(slot,), name="onceflow-alive", daemon=True).start()
             self._loop(slot)
         finally:
             self._has_ended.set()

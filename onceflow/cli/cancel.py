@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated
 
 import typer
@@ -13,9 +14,15 @@ app = typer.Typer(help="End a running job at once, without a last checkpoint.", 
 
 
 @app.command()
-def cancel(checkpoint_dir: Annotated[str, typer.Argument(help="The job's checkpoint folder.")]) -> None:
+def cancel(
+    checkpoint_dir: Annotated[str, typer.Argument(help="The job's checkpoint folder.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
     """What came after the latest completed checkpoint is read again by the next run."""
     answer = ask(checkpoint_dir, AskCancel())
+    if as_json:
+        typer.echo(json.dumps(answer))
+        return
     typer.echo(
         f"{answer['job']} ends now; it goes on from checkpoint {answer['last_checkpoint_id']} when run again"
     )

@@ -39,6 +39,7 @@ def run(
         str, typer.Option(help="After so long a checkpoint is given up.")
     ] = "10 min",
     retained: Annotated[int, typer.Option(help="Completed checkpoints to keep.")] = 3,
+    slot_timeout: Annotated[str, typer.Option(help="A slot silent for so long counts as lost.")] = "30 s",
     guarantee: Annotated[
         str, typer.Option(help="exactly-once, at-least-once or at-most-once.")
     ] = "exactly-once",
@@ -63,6 +64,7 @@ def run(
         checkpoint_interval=checkpoint_interval,
         checkpoint_timeout=checkpoint_timeout,
         retained=retained,
+        slot_timeout=slot_timeout,
         guarantee=guarantee,
         restart=restart,
         spark_conf=_settings(conf or []),

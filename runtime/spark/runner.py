@@ -103,8 +103,8 @@ class SparkLauncher:
         function = SlotFunction(launch)
 
         def run_stage() -> None:
-            self._context.setJobGroup(self._group, f"onceflow attempt {launch.attempt}")
             try:
+                self._context.setJobGroup(self._group, f"onceflow attempt {launch.attempt}")
                 rdd = self._context.parallelize(range(parallelism), parallelism)
                 rdd.barrier().mapPartitions(function).count()
             except Exception as error:
