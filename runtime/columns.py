@@ -12,13 +12,14 @@ import pyarrow as pa
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.types import nearest
 
-# Four rows in no order, with a repetition: enough to tell whether a row's result hangs on its neighbours.
+# Rows in no order, with a null and a repetition: enough to tell whether one hangs on its neighbours.
+_NUMBERS = [20, 0, None, 30, 30]
 _SAMPLES: Mapping[type[pl.DataType], list[Any]] = {
-    pl.String: ["20", "10", "30", "30"],
-    pl.Binary: [b"b", b"a", b"c", b"c"],
-    pl.Boolean: [False, True, True, True],
-    pl.Date: [dt.date(2026, 1, day) for day in (2, 1, 3, 3)],
-    pl.Datetime: [dt.datetime(2026, 1, day) for day in (2, 1, 3, 3)],
+    pl.String: ["20", "0", None, "30", "30"],
+    pl.Binary: [b"b", b"", None, b"c", b"c"],
+    pl.Boolean: [False, True, None, True, True],
+    pl.Date: [n if n is None else dt.date(2026, 1, n + 1) for n in _NUMBERS],
+    pl.Datetime: [n if n is None else dt.datetime(2026, 1, n + 1) for n in _NUMBERS],
 }
 
 
@@ -107,18 +108,18 @@ class ColumnCheck:
         return frame
 
     def _looks_at_other_rows(self, expression: pl.Expr) -> bool:
-        """Whether four rows together give another result than each by itself; no if it can't be tried."""
+        """Whether rows together give another result than each by itself; no if it can't be tried."""
         roots = sorted(set(expression.meta.root_names()))
         types = self._empty().schema
         try:
             frame = pl.DataFrame([_sample(name, types[name]) for name in roots])
             if not roots:
-                frame = pl.DataFrame({"row": [0, 0, 0, 0]})
+                frame = pl.DataFrame({"row": _NUMBERS})
             together = _rows(frame, expression)
-            alone = pl.concat([_rows(frame[row : row + 1], expression) for row in range(4)])
-        except Exception:
+            alone = pl.concat([_rows(frame[row : row + 1], expression) for row in range(len(frame))])
+        except Exception:  # a strict cast, say, that the sample's values don't stand
             return False
-        return not together.equals(alone)
+        return len(together) != len(frame) or not together.equals(alone)
 
 
 def _rows(frame: pl.DataFrame, expression: pl.Expr) -> pl.Series:
@@ -134,8 +135,8 @@ def _sample(name: str, dtype: pl.DataType) -> pl.Series:
         return pl.DataFrame(fields).to_struct(name)
     if isinstance(dtype, pl.List):
         inner = _sample("item", pl.Schema({"item": dtype.inner})["item"])
-        return pl.Series(name, [inner[:2], inner[1:2], inner[2:], inner[2:]], dtype=dtype)
-    values = _SAMPLES.get(type(dtype), [20, 10, 30, 30])
+        return pl.Series(name, [inner[:2], inner[:0], None, inner[3:], inner[3:]], dtype=dtype)
+    values = _SAMPLES.get(type(dtype), _NUMBERS)
     return pl.Series(name, values).cast(dtype)
 
 

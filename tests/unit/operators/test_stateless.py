@@ -1,0 +1,174 @@
+"""The user's functions over batches: results, event time, origin, and errors that name the record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from onceflow.runtime.errors import Fenced, UserFunctionError
+from onceflow.runtime.operators.stateless import (
+    FilterRecords,
+    FlatMapRecords,
+    KeyRecords,
+    MapBatches,
+    MapRecords,
+)
+from onceflow.runtime.records import Origin, Records
+from onceflow.runtime.types import RecordReader, arrow_schema
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    n: int
+
+
+NUMBERS = arrow_schema(Number)
+READER = RecordReader(Number)
+
+
+def records(*numbers: int, with_origin: bool = True) -> Records:
+    rows = len(numbers)
+    origin = Origin(("t-0", "t-1"), np.arange(rows, dtype=np.uint16) % 2, np.arange(rows) + 40)
+    batch = pa.record_batch({"n": list(numbers)}, schema=NUMBERS)
+    return Records(batch, np.arange(rows) * 10, None, origin if with_origin else None)
+
+
+def half(number: Number) -> Number:
+    return Number(100 // number.n)
+
+
+def test_map() -> None:
+    got = MapRecords("uid", half, READER, NUMBERS)(records(1, 2, 50))
+    assert got is not None
+    assert got.batch.to_pydict() == {"n": [100, 50, 2]}
+    assert got.event_time is not None
+    assert got.event_time.tolist() == [0, 10, 20]
+    assert got.origin is not None
+    assert got.origin.describe(2) == "t-0 at offset 42"
+
+
+def test_an_error_names_operator_function_record_and_line() -> None:
+    with pytest.raises(UserFunctionError) as caught:
+        MapRecords("halves", half, READER, NUMBERS)(records(1, 0, 2))
+    message = str(caught.value)
+    line = half.__code__.co_firstlineno + 1
+    assert message.startswith("operator 'halves': half failed on the record t-1 at offset 41, Number(n=0)")
+    assert f"test_stateless.py:{line})" in message
+    assert "ZeroDivisionError: " in message
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_without_origin_the_record_itself_is_named() -> None:
+    with pytest.raises(UserFunctionError, match=r"failed on the record Number\(n=0\) \(at "):
+        MapRecords("halves", half, READER, NUMBERS)(records(0, with_origin=False))
+
+
+def test_a_wrong_result_names_field_and_record() -> None:
+    with pytest.raises(
+        UserFunctionError,
+        match=r"'uid': .*<lambda> for the record t-1 at offset 41.*field 'n' is declared int but is 'x'",
+    ):
+        MapRecords("uid", lambda r: Number("x" if r.n else 0), READER, NUMBERS)(records(0, 1))  # type: ignore[arg-type]
+
+
+def test_our_own_errors_pass() -> None:
+    def fenced(_: Number) -> Number:
+        raise Fenced("a newer attempt")
+
+    with pytest.raises(Fenced):
+        MapRecords("uid", fenced, READER, NUMBERS)(records(1))
+
+
+def test_flat_map_repeats_event_time_and_origin() -> None:
+    def times(number: Number) -> Iterator[Number]:
+        for _ in range(number.n):
+            yield number
+
+    got = FlatMapRecords("uid", times, READER, NUMBERS)(records(2, 0, 1))
+    assert got is not None
+    assert got.batch.to_pydict() == {"n": [2, 2, 1]}
+    assert got.event_time is not None
+    assert got.event_time.tolist() == [0, 0, 20]
+    assert got.origin is not None
+    assert got.origin.offset.tolist() == [40, 40, 42]
+    assert FlatMapRecords("uid", times, READER, NUMBERS)(records(0, 0)) is None
+    assert FlatMapRecords("uid", lambda _: None, READER, NUMBERS)(records(1)) is None
+
+
+def test_a_flat_map_that_fails_midway_names_its_record() -> None:
+    def fails(number: Number) -> Iterator[Number]:
+        yield number
+        if number.n == 7:
+            raise ValueError("seven")
+
+    with pytest.raises(UserFunctionError, match=r"t-0 at offset 42, Number\(n=7\) .*ValueError: seven"):
+        FlatMapRecords("uid", fails, READER, NUMBERS)(records(1, 2, 7))
+
+
+def test_a_wrong_record_of_a_flat_map_names_the_record_it_came_from() -> None:
+    with pytest.raises(UserFunctionError, match=r"t-1 at offset 41.*a dict was returned"):
+        FlatMapRecords("uid", lambda r: [r, r] if r.n else [r, {}], READER, NUMBERS)(records(1, 0))
+
+
+def test_filter_and_key() -> None:
+    got = FilterRecords("uid", lambda r: r.n % 2, READER)(records(1, 2, 3))
+    assert got is not None
+    assert got.batch.to_pydict() == {"n": [1, 3]}
+    assert got.event_time is not None
+    assert got.event_time.tolist() == [0, 20]
+    assert FilterRecords("uid", lambda r: False, READER)(records(1)) is None
+    keyed = KeyRecords("uid", lambda r: str(r.n), READER, pa.field("key", pa.string()))(records(1, 2))
+    assert keyed is not None
+    assert keyed.batch.to_pydict() == {"n": [1, 2], "key": ["1", "2"]}
+
+
+def double_polars(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.with_columns(n=pl.col("n") * 2, s=pl.col("n").cast(pl.String))
+
+
+def double_arrow(batch: pa.RecordBatch) -> pa.RecordBatch:
+    doubled = pa.array([2 * n for n in batch.column("n").to_pylist()])
+    return pa.record_batch({"s": [str(n) for n in batch.column("n").to_pylist()], "n": doubled})
+
+
+@pytest.mark.parametrize(("fn", "is_polars"), [(double_polars, True), (double_arrow, False)])
+def test_map_batches(fn: Callable[[Any], Any], is_polars: bool) -> None:
+    schema = pa.schema([pa.field("n", pa.int64(), nullable=False), ("s", pa.string())])
+    got = MapBatches("uid", fn, schema, is_polars, None)(records(1, 2))
+    assert got is not None
+    assert got.batch.schema == schema
+    assert got.batch.to_pydict() == {"n": [2, 4], "s": ["1", "2"]}
+    assert got.event_time is not None
+    assert got.event_time.tolist() == [0, 10]
+
+
+@pytest.mark.parametrize(
+    ("fn", "sentence"),
+    [
+        (lambda b: b.slice(1), "1 rows were returned for 2, so it is open which event time they have"),
+        (lambda b: 5, "a int was returned; wanted is a RecordBatch, Table or DataFrame"),
+        (
+            lambda b: b.rename_columns(["m"]),
+            "column 'n' of the declared schema is not in what was returned; there are m",
+        ),
+        (lambda b: pa.record_batch({"n": ["x", "y"]}), "column 'n' is declared int64 but is string"),
+        (lambda b: pa.record_batch({"n": [1, None]}), "column 'n' has nulls, but is declared without"),
+        (lambda b: 1 // 0, "failed on .*ZeroDivisionError"),
+    ],
+)
+def test_map_batches_refuses(fn: Callable[[Any], Any], sentence: str) -> None:
+    with pytest.raises(UserFunctionError, match=sentence):
+        MapBatches("uid", fn, NUMBERS, False, None)(records(1, 2))
+
+
+def test_map_batches_may_say_when_its_rows_happened() -> None:
+    got = MapBatches("uid", lambda b: b.slice(1), NUMBERS, False, "n")(records(1, 2))
+    assert got is not None
+    assert got.event_time is not None
+    assert got.event_time.tolist() == [2]
