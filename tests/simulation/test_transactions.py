@@ -7,6 +7,7 @@ read_committed reader sees. Each mutant is the protocol with one rule left out: 
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections import Counter
 from collections.abc import Sequence
@@ -100,10 +101,8 @@ class World:
         self.crashes = self.faults = self.zombies = 0
         self.run_attempt()
         for arrives in self.broker.late:
-            try:
+            with contextlib.suppress(Fenced):
                 arrives()
-            except Fenced:
-                pass
         self.check(is_complete=True)
 
     def run_attempt(self) -> None:

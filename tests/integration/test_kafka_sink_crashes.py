@@ -1,0 +1,250 @@
+"""Every window of the crash table, by SIGKILL of a real process against a real broker.
+
+Method: a tiny job (kafka_sink_child.py) is killed in one window, started again, killed in the next, and
+so on; at the end it runs through. The judge is a dump of the topic under read_committed: each row once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from onceflow.connectors.kafka.embedded import EmbeddedKafka
+from onceflow.connectors.kafka.fault_proxy import Api, Course, FaultProxy, Request
+
+pytestmark = pytest.mark.kafka
+
+CHILD = Path(__file__).with_name("kafka_sink_child.py")
+METHODS = (
+    "open_producer",
+    "read_ledger",
+    "begin",
+    "produce",
+    "flush",
+    "send_ledger",
+    "commit",
+    "stage",
+    "persist",
+)
+WINDOWS = [
+    {"method": method, "after": after, "nth": nth}
+    for method in METHODS
+    for after in (False, True)
+    for nth in ((1,) if method == "open_producer" else (1, 2))  # a fair attempt opens one producer
+]
+
+
+@dataclass
+class Job:
+    """The child process, and what it should have written."""
+
+    bootstrap_servers: str
+    topic: str
+    folder: Path
+    rows: int = 20
+    checkpoints: int = 0
+    kills: int = 0
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def start(
+        self, checkpoints: int, kill: dict[str, Any] | None = None, servers: str = ""
+    ) -> subprocess.Popen[str]:
+        self.checkpoints = max(self.checkpoints, checkpoints)
+        config = {
+            "bootstrap_servers": servers or self.bootstrap_servers,
+            "topic": self.topic,
+            "folder": str(self.folder),
+            "rows": self.rows,
+            "checkpoints": checkpoints,
+            "kill": kill,
+            **self.settings,
+        }
+        return subprocess.Popen(
+            [sys.executable, str(CHILD), json.dumps(config)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, checkpoints: int, kill: dict[str, Any] | None = None) -> None:
+        """To the end, or to its death if it is to be killed."""
+        child = self.start(checkpoints, kill)
+        out, err = child.communicate(timeout=120)
+        if kill is None:
+            assert child.returncode == 0, err
+        else:
+            assert child.returncode == -signal.SIGKILL, f"not killed at {kill}: {out}\n{err}"
+            self.kills += 1
+
+    def latest(self) -> int:
+        return max((int(path.stem) for path in self.folder.glob("*.json")), default=0)
+
+    def judge(self, *, is_dead: bool = False) -> None:
+        """Each row of every durable checkpoint once, and nothing else. Dead: the last may be to come."""
+        seen = Counter(row["n"] for row in dump(self.bootstrap_servers, self.topic))
+        expected = set(range(self.latest() * self.rows))
+        promised = set(range((self.latest() - 1) * self.rows)) if is_dead else expected
+        missing, doubled = promised - set(seen), [n for n, times in seen.items() if times > 1]
+        assert (missing, doubled, set(seen) - expected) == (set(), [], set())
+
+
+def dump(servers: str, topic: str, deadline_s: float = 60) -> list[dict[str, Any]]:
+    """All rows that a read_committed reader sees, up to the end of each partition."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": f"judge-{uuid.uuid4().hex}",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
+    partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+    ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1] for p in partitions}
+    consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
+    rows, open_partitions = [], set(partitions)
+    deadline = time.monotonic() + deadline_s
+    while open_partitions:
+        assert time.monotonic() < deadline, f"the dump does not end: {ends}"
+        message = consumer.poll(1.0)
+        if message is None:
+            continue
+        if message.error():
+            open_partitions.discard(message.partition())
+        else:
+            rows.append(json.loads(message.value()))
+    consumer.close()
+    return rows
+
+
+@pytest.fixture
+def job(broker: EmbeddedKafka, new_topic: Callable[..., str], tmp_path: Path) -> Job:
+    folder = tmp_path / f"l{uuid.uuid4().hex[:12]}"
+    folder.mkdir()
+    return Job(broker.bootstrap_servers, new_topic("out", partitions=2), folder)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_killed_in_every_window_of_the_protocol(job: Job, part: int) -> None:
+    windows = WINDOWS[part::4]
+    for number, window in enumerate(windows):
+        job.run(checkpoints=4 * number + 4, kill=window)
+        job.judge(is_dead=True)
+    job.run(checkpoints=4 * len(windows) + 2)
+    job.judge()
+    assert job.kills == len(windows) >= 8
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3_000)
+@pytest.mark.parametrize("seed", range(5))
+def test_two_hundred_kills_in_random_windows(job: Job, seed: int) -> None:
+    chance = random.Random(seed)
+    job.rows = 200
+    for number in range(44):
+        window = chance.choice(WINDOWS)
+        job.run(checkpoints=job.latest() + 6, kill=window)
+        if number % 10 == 0:
+            job.judge(is_dead=True)
+    job.run(checkpoints=job.latest() + 2)
+    job.judge()
+
+
+class KillAt:
+    """Kills the child when a request of its commit passes the proxy, which deals with it as told."""
+
+    def __init__(self, proxy: FaultProxy, api: Api, nth: int, course: Course) -> None:
+        self._api = api
+        self._nth = nth
+        self._course = course
+        self._seen = 0
+        self._pid: int | None = None
+        self.is_reached = threading.Event()
+        proxy.on_request = self._on_request
+
+    def wait_and_kill(self, child: subprocess.Popen[str]) -> None:
+        assert self.is_reached.wait(60), "the request never came"
+        os.kill(child.pid, signal.SIGKILL)
+        child.communicate(timeout=30)
+
+    def _on_request(self, request: Request) -> Course:
+        if request.api != self._api:
+            return Course.PASS
+        self._seen += 1
+        if self._seen != self._nth:
+            return Course.PASS
+        self.is_reached.set()
+        return self._course
+
+
+@pytest.mark.parametrize(
+    "api", [Api.END_TXN, Api.TXN_OFFSET_COMMIT, Api.ADD_PARTITIONS_TO_TXN, Api.INIT_PRODUCER_ID]
+)
+@pytest.mark.parametrize("late", ["before the next attempt", "after the next attempt", "never"])
+def test_killed_while_a_request_is_held_back(job: Job, api: Api, late: str) -> None:
+    """EndTxn sent, and it arrives late or never; the same for the other requests of a transaction."""
+    with FaultProxy(job.bootstrap_servers) as proxy:
+        kill = KillAt(proxy, api, nth=1 if api is Api.INIT_PRODUCER_ID else 2, course=Course.HOLD)
+        kill.wait_and_kill(job.start(checkpoints=3, servers=proxy.address))
+        if late == "before the next attempt":
+            proxy.release()
+        job.run(checkpoints=4)
+        if late == "after the next attempt":
+            proxy.release()
+        job.judge()
+
+
+@pytest.mark.parametrize("api", [Api.END_TXN, Api.TXN_OFFSET_COMMIT])
+def test_killed_when_the_reply_is_lost(job: Job, api: Api) -> None:
+    with FaultProxy(job.bootstrap_servers) as proxy:
+        kill = KillAt(proxy, api, nth=2, course=Course.LOSE_REPLY)
+        kill.wait_and_kill(job.start(checkpoints=3, servers=proxy.address))
+        job.run(checkpoints=4)
+        job.judge()
+
+
+@pytest.mark.parametrize("api", [Api.END_TXN, Api.TXN_OFFSET_COMMIT])
+def test_first_copy_of_a_resent_request_comes_late_and_the_process_is_killed(job: Job, api: Api) -> None:
+    """The connection is cut, librdkafka sends again and says OK; the first copy comes in the next
+    transaction, and the process dies before that one is committed."""
+    released = threading.Event()
+    with FaultProxy(job.bootstrap_servers) as proxy:
+        seen: Counter[int] = Counter()
+
+        def on_request(request: Request) -> Course:
+            seen[request.api] += 1
+            if request.api == api and seen[api] == 2:
+                return Course.HOLD_AND_CUT
+            # The copy is number 3; whatever ends the next transaction waits until the first copy is in.
+            if (
+                proxy.held
+                and request.api == Api.END_TXN
+                and seen[Api.END_TXN] >= (4 if api is Api.END_TXN else 3)
+            ):
+                proxy.release()
+                released.set()
+                return Course.HOLD
+            return Course.PASS
+
+        proxy.on_request = on_request
+        child = job.start(checkpoints=6, servers=proxy.address)
+        assert released.wait(60)
+        os.kill(child.pid, signal.SIGKILL)
+        child.communicate(timeout=30)
+        job.run(checkpoints=job.latest() + 2)
+        job.judge()
