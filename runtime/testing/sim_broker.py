@@ -156,7 +156,7 @@ class SimSinkWriter:
             self._producer(self._id(str(self._context.subtask)))
 
     def commit(self, checkpoint_id: int) -> None:
-        count = self._frozen[checkpoint_id]
+        count = self._frozen.get(checkpoint_id, 0)
         self._commit_once(self._id(str(self._context.subtask)), checkpoint_id, self._rows[:count])
         # 3. Known to be visible: only now it is forgotten.
         del self._rows[:count]

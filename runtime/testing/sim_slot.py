@@ -144,7 +144,9 @@ class SimSlot:
         self.is_idle = True
         self.is_over = False
         self.is_deaf = False
-        """Frozen: what the driver says does not come any more."""
+        """What the driver says does not come any more."""
+        self.frozen_until = 0
+        """The world's move at which it goes on."""
         self.number: int | None = None
         self._graph = graph
         self.wiring = wiring

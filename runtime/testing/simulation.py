@@ -44,7 +44,7 @@ class SimulationReport:
 
 def draw_options(choices: Choices) -> WorldOptions:
     """A swarm: runs differ in kind, not only in order (Groce et al., "Swarm testing", 2012)."""
-    parallelism = [1 + choices.choose(2, "parallelism")]
+    parallelism = [(1, 2, 2, 3)[choices.choose(4, "parallelism")]]
     if choices.choose(4, "rescale") == 3:
         parallelism += [1 + choices.choose(3, "new parallelism")]
     length = _LENGTHS[choices.choose(len(_LENGTHS), "length")]

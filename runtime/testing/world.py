@@ -35,6 +35,8 @@ from onceflow.runtime.testing.sim_slot import Jobs, SimChannel, SimSlot, SimWiri
 MOVES_MAX = 6_000
 ZOMBIE_MOVES_MAX = 80
 """A zombie's moves before it is gone, so that a run ends."""
+_FREEZES = (0, 30, 60, 90)
+"""Moves of the others before a frozen process goes on."""
 
 
 class Crash(Enum):
@@ -162,6 +164,10 @@ class World:
     def _next_move(self) -> Move:
         moves = self._possible_moves()
         if not moves:
+            for slot in self._slots.values():
+                slot.frozen_until = 0
+            moves = self._possible_moves()
+        if not moves:
             # Nothing can happen but that somebody's patience ends.
             driver = self._drivers[-1]
             if driver.coordinator.wake_at_ms == float("inf"):
@@ -192,7 +198,7 @@ class World:
         for slot in list(self._slots.values()):
             if slot.is_over:
                 self._remove(slot, says_goodbye=True)
-            else:
+            elif slot.frozen_until <= self.moves:
                 self._add_slot_moves(slot, moves)
         for wiring in self._wirings:
             for channel in wiring.channels.values():
@@ -363,6 +369,7 @@ class World:
 
     def _freeze(self, slot: SimSlot, is_deaf: bool = True) -> None:
         slot.is_deaf = is_deaf
+        slot.frozen_until = self.moves + _FREEZES[self.choices.choose(len(_FREEZES), "frozen for")]
         self._zombies[slot.peer] = ZOMBIE_MOVES_MAX
 
     def _post_lost(self, slot: SimSlot) -> None:

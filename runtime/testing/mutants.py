@@ -1,0 +1,320 @@
+"""Deliberate mutants of the protocol, and the run that kills each.
+
+    python -m onceflow.runtime.testing.mutants
+
+A test that no mutant fails proves nothing. Each mutant replaces one function of the real code (or of
+the simulated sink) by a wrong one; the simulation must notice from outside.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from onceflow.runtime import slot_tasks
+from onceflow.runtime.checkpoint import events as ev
+from onceflow.runtime.checkpoint import recovery
+from onceflow.runtime.checkpoint.alignment import Alignment, Decision
+from onceflow.runtime.checkpoint.coordinator import Coordinator
+from onceflow.runtime.checkpoint.log import CheckpointLog, LogEntry
+from onceflow.runtime.checkpoint.manifest import CheckpointManifest, SlotSnapshot
+from onceflow.runtime.checkpoint.pending import PendingCheckpoint
+from onceflow.runtime.checkpoint.recovery import SlotRestore
+from onceflow.runtime.checkpoint.retention import Retention
+from onceflow.runtime.contracts import PreCommit, SplitState
+from onceflow.runtime.control.messages import Acked, Hello, ToDriver
+from onceflow.runtime.errors import Fenced, Indeterminate
+from onceflow.runtime.exchange.input_gate import ChannelWatermarks
+from onceflow.runtime.operators.operator import Operator, OperatorState
+from onceflow.runtime.records import Barrier, Watermark
+from onceflow.runtime.slot_group import SlotGroup
+from onceflow.runtime.slot_tasks import SlotBuilder
+from onceflow.runtime.state.key_groups import key_group_range
+from onceflow.runtime.testing import sim_driver, sim_slot
+from onceflow.runtime.testing.sim_broker import SimSinkWriter, _SimPreCommit
+from onceflow.runtime.testing.sim_job import Row, SimReader, Tally
+from onceflow.runtime.testing.simulation import run_exhaustive, run_seeds
+
+SEEDS_MAX = 3_000
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """`owner.name` is replaced by `replacement`."""
+
+    title: str
+    replacements: Sequence[tuple[Any, str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a mutant died; `by` is empty if it survived."""
+
+    title: str
+    by: str
+    because: str
+    seconds: float
+
+
+@contextmanager
+def mutated(mutant: Mutant) -> Iterator[None]:
+    """The code is wrong inside."""
+    originals = [(owner, name, vars(owner)[name]) for owner, name, _ in mutant.replacements]
+    try:
+        for owner, name, replacement in mutant.replacements:
+            setattr(owner, name, replacement)
+        yield
+    finally:
+        for owner, name, original in originals:
+            setattr(owner, name, original)
+
+
+def hunt(mutant: Mutant, seeds_max: int = SEEDS_MAX) -> Verdict:
+    """Every crash point of the tiny job first, then seeds, until the simulation notices."""
+    start = time.perf_counter()
+    with mutated(mutant):
+        report = run_exhaustive(deviations_max=0)
+        by = f"schedule {report.runs} of the tiny job"
+        if not report.failure:
+            report = run_seeds(range(seeds_max))
+            by = f"seed {report.failed_seed}" if report.failed_seed is not None else ""
+    return Verdict(mutant.title, by, report.failure, time.perf_counter() - start)
+
+
+# --- The mutants ------------------------------------------------------------------------------------
+
+
+def _commit_before_persist(self: Coordinator, pending: PendingCheckpoint, now_ms: int) -> None:
+    self._emit(ev.Commit(pending.attempt, pending.checkpoint_id))
+    _original_persist(self, pending, now_ms)
+
+
+_original_persist = Coordinator._persist
+
+
+def _forget_committables(manifest: CheckpointManifest, parallelism: int) -> list[SlotRestore]:
+    slots = recovery.assign(manifest, parallelism)
+    for slot in slots:
+        slot.committables.clear()
+    return slots
+
+
+def _ledger_before_init(
+    self: SimSinkWriter, transactional_id: str, checkpoint_id: int, rows: Sequence[Row]
+) -> None:
+    for _ in range(10):
+        try:
+            if self._broker.read_ledger(transactional_id) >= checkpoint_id:
+                return
+            epoch = self._producer(transactional_id)
+            self._broker.produce(transactional_id, epoch, rows)
+            self._broker.add_ledger(transactional_id, epoch, checkpoint_id)
+            if self._broker.commit(transactional_id, epoch):
+                self._doubt(transactional_id)
+            return
+        except Indeterminate:
+            self._doubt(transactional_id)
+
+
+def _never_aligned(channels: int, is_aligned: bool) -> Alignment:
+    return Alignment(channels, is_aligned=False)
+
+
+def _blocks_the_latest_only(self: Alignment, channel: int, barrier: Barrier) -> Decision:
+    decision = _original_on_barrier(self, channel, barrier)
+    if len(self.blocked) > 1:
+        self.blocked = frozenset({channel})
+    return decision
+
+
+_original_on_barrier = Alignment.on_barrier
+
+
+def _highest(self: ChannelWatermarks) -> Watermark | None:
+    highest_ms = max(self._time_ms)
+    if highest_ms <= self._current_ms:
+        return None
+    self._current_ms = highest_ms
+    return Watermark(highest_ms)
+
+
+def _offsets_of_the_batch_before(self: SimReader) -> Sequence[SplitState]:
+    """What was read since the last poll is not in the offsets, but sent on."""
+    return [SplitState(split, {"next_offset": max(0, n - 1)}) for split, n in self._next.items()]
+
+
+def _ack_without_the_last(self: PendingCheckpoint, slot: int, snapshot: SlotSnapshot) -> bool:
+    self._snapshots[slot] = snapshot
+    return len(self._snapshots) >= max(1, self.slots - 1)
+
+
+def _manifest_of_some(self: PendingCheckpoint, *arguments: Any) -> CheckpointManifest:
+    for slot in range(self.slots):
+        self._snapshots.setdefault(slot, SlotSnapshot())
+    return _original_build_manifest(self, *arguments)
+
+
+_original_build_manifest = PendingCheckpoint.build_manifest
+
+
+def _restore_off_by_one(self: SlotBuilder, uid: str, operator: Operator) -> None:
+    key_groups = range(self._key_groups.start + 1, self._key_groups.stop)
+    handles = [handle for handle in self._assignment.states if handle.uid == uid]
+    states = [self._environment.read_state(handle, key_groups) for handle in handles]
+    if states:
+        operator.restore(states)
+
+
+_slot_of_peer: dict[int, int] = {}
+
+
+def _hear_every_attempt(self: SlotGroup, peer: int, message: ToDriver, now_ms: float) -> list[ev.Event]:
+    if isinstance(message, Hello):
+        _slot_of_peer[peer] = message.spark_partition
+    if isinstance(message, Acked) and _slot_of_peer[peer] < self._parallelism:
+        return [ev.SlotAcked(self.attempt, message.checkpoint_id, _slot_of_peer[peer], message.snapshot)]
+    return _original_on_message(self, peer, message, now_ms)
+
+
+_original_on_message = SlotGroup.on_message
+
+
+def _ack_twice(self: PendingCheckpoint, slot: int, snapshot: SlotSnapshot) -> bool:
+    self._snapshots.setdefault(slot, snapshot)
+    return len(self._snapshots) == self.slots
+
+
+def _no_doubt(self: SimSinkWriter, transactional_id: str) -> None:
+    pass
+
+
+def _snapshot_without_timers(self: Tally) -> OperatorState | None:
+    state = _original_snapshot(self)
+    assert state is not None
+    tables = {name: table if name != "timers" else table.slice(0, 0) for name, table in state.tables.items()}
+    return OperatorState(state.key_groups, tables)
+
+
+_original_snapshot = Tally.snapshot
+
+
+class _LiveState:
+    """A snapshot that goes on changing until it is written."""
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+        self.key_groups = tally._context.key_groups
+        self.meta: dict[str, Any] = {}
+
+    @property
+    def tables(self) -> Any:
+        state = _original_snapshot(self._tally)
+        assert state is not None
+        return state.tables
+
+
+def _append_after_the_newer(self: CheckpointLog, entry: LogEntry) -> int:
+    while True:
+        try:
+            return _original_append(self, entry)
+        except Fenced:
+            self.next_position += 1
+
+
+_original_append = CheckpointLog.append
+
+
+def _drop_all_but_named(self: Retention, checkpoint_id: int) -> None:
+    paths = [path for _, _, names in self._kept for path in names]
+    self._store.delete(paths)
+
+
+def _one_before_the_latest(log: Any, completed: Sequence[CheckpointManifest]) -> CheckpointManifest | None:
+    return completed[-2] if len(completed) > 1 else _original_latest(log, completed)
+
+
+_original_latest = recovery._latest
+
+
+def _rows_since_the_last_barrier(self: SimSinkWriter, checkpoint_id: int) -> PreCommit:
+    before = max(self._frozen.values(), default=0)
+    self._frozen[checkpoint_id] = len(self._rows)
+    return _SimPreCommit(self._context, checkpoint_id, self._rows[before:])
+
+
+def _own_state_only(manifest: CheckpointManifest, parallelism: int) -> list[SlotRestore]:
+    slots = recovery.assign(manifest, parallelism)
+    for number, slot in enumerate(slots):
+        slot.states = {
+            uid: [h for h in handles if h.subtask == number] for uid, handles in slot.states.items()
+        }
+    return slots
+
+
+def _shifted_range(max_parallelism: int, parallelism: int, subtask: int) -> range:
+    key_groups = key_group_range(max_parallelism, parallelism, subtask)
+    return range(key_groups.start, key_groups.stop - 1) if len(key_groups) > 1 else key_groups
+
+
+MUTANTS: Sequence[Mutant] = (
+    Mutant("commit before persist", [(Coordinator, "_persist", _commit_before_persist)]),
+    Mutant("no re-commit after recovery", [(sim_driver, "assign", _forget_committables)]),
+    Mutant("ledger read before init", [(SimSinkWriter, "_commit_once", _ledger_before_init)]),
+    Mutant("no alignment", [(sim_slot, "Alignment", _never_aligned)]),
+    Mutant("a channel unblocked too early", [(Alignment, "on_barrier", _blocks_the_latest_only)]),
+    Mutant("watermark maximum instead of minimum", [(ChannelWatermarks, "_lowest", _highest)]),
+    Mutant(
+        "offsets noted after the batch was sent on", [(SimReader, "snapshot", _offsets_of_the_batch_before)]
+    ),
+    Mutant(
+        "persist before all acks",
+        [
+            (PendingCheckpoint, "ack", _ack_without_the_last),
+            (PendingCheckpoint, "build_manifest", _manifest_of_some),
+        ],
+    ),
+    Mutant("key-group range off by one at restore", [(SlotBuilder, "_restore", _restore_off_by_one)]),
+    Mutant("key-group range of a subtask too short", [(slot_tasks, "key_group_range", _shifted_range)]),
+    Mutant(
+        "a stale attempt's ack accepted",
+        [(SlotGroup, "on_message", _hear_every_attempt), (PendingCheckpoint, "ack", _ack_twice)],
+    ),
+    Mutant("late EndTxn of an old writer", [(SimSinkWriter, "_doubt", _no_doubt)]),
+    Mutant("timers not in the snapshot", [(Tally, "snapshot", _snapshot_without_timers)]),
+    Mutant("state goes on changing while it is written", [(Tally, "snapshot", _LiveState)]),
+    Mutant("an old attempt is not fenced", [(CheckpointLog, "append", _append_after_the_newer)]),
+    Mutant("retention deletes what is still named", [(Retention, "subsume", _drop_all_but_named)]),
+    Mutant("restore from the last but one checkpoint", [(recovery, "_latest", _one_before_the_latest)]),
+    Mutant("state not redistributed at a rescale", [(sim_driver, "assign", _own_state_only)]),
+    Mutant(
+        "output of an aborted checkpoint dropped",
+        [(SimSinkWriter, "pre_commit", _rows_since_the_last_barrier)],
+    ),
+)
+
+
+def main(
+    only: str = typer.Option("", help="Part of a title: hunt these only."),
+    seeds: int = typer.Option(SEEDS_MAX, help="How many seeds to try on each."),
+) -> None:
+    """Hunt the mutants; exit code 1 if one survives."""
+    table = Table("mutant", "killed by", "because", "s")
+    survivors = 0
+    for mutant in (m for m in MUTANTS if only in m.title):
+        verdict = hunt(mutant, seeds)
+        survivors += not verdict.by
+        table.add_row(verdict.title, verdict.by or "SURVIVED", verdict.because[:70], f"{verdict.seconds:.1f}")
+    Console(width=170).print(table)
+    if survivors:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    typer.run(main)
