@@ -131,7 +131,7 @@ def _rows(frame: pl.DataFrame, expression: pl.Expr) -> pl.Series:
 
 def _sample(name: str, dtype: pl.DataType) -> pl.Series:
     if isinstance(dtype, pl.Struct):
-        fields = [_sample(name, inner) for name, inner in dtype.to_schema().items()]
+        fields = [_sample(name, inner) for name, inner in pl.Schema(dtype.to_schema()).items()]
         return pl.DataFrame(fields).to_struct(name)
     if isinstance(dtype, pl.List):
         inner = _sample("item", pl.Schema({"item": dtype.inner})["item"])

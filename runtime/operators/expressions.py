@@ -97,10 +97,10 @@ class Expressions:
         return narrow if mask.all() else narrow.take(np.flatnonzero(mask))
 
     def _run_rest(self, kept: Records) -> pl.DataFrame:
+        # Row numbers go along: they say which rows stay, and keep the height of a frame that has no other
+        # column for a while.
         frame = _to_polars(kept.batch, self._rest_reads).lazy()
-        row = [_ROW] if self._rest_drops else []
-        if row:
-            frame = frame.with_columns(pl.int_range(len(kept), dtype=pl.Int64).alias(_ROW))
+        frame = frame.with_columns(pl.int_range(len(kept), dtype=pl.Int64).alias(_ROW))
         for step in self._rest:
             match step:
                 case Keep(predicate):
@@ -108,8 +108,8 @@ class Expressions:
                 case Columns(expressions):
                     # with_columns first: a select of nothing but literals would make one row.
                     frame = frame.with_columns(e.alias(n) for n, e in expressions)
-                    frame = frame.select(*(n for n, _ in expressions), *row)
-        return frame.select(*self._computed, *row).collect()
+                    frame = frame.select(*(n for n, _ in expressions), _ROW)
+        return frame.select(*self._computed, _ROW).collect()
 
     def _assemble(self, through: pa.RecordBatch, frame: pl.DataFrame) -> pa.RecordBatch:
         columns = [
