@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
 from onceflow.runtime.contracts import StagedFiles
-from onceflow.runtime.errors import CorruptCheckpointError
+from onceflow.runtime.errors import CorruptCheckpointError, Retryable
 
 _READ_BYTES = 1 << 20
 _KEPT_IN_MEMORY_BYTES = 16 << 20
@@ -83,6 +83,7 @@ class HeldOutput:
         self._checkpoint_id: int | None = None
         self._file: _ChecksummedFile | None = None
         self._staged: StagedOutput | None = None
+        self._lost: BaseException | None = None
         self._lock = threading.Lock()
 
     @property
@@ -107,17 +108,32 @@ class HeldOutput:
         self._checkpoint_id = checkpoint_id
 
     def stage(self) -> StagedOutput:
-        """Make it durable; does it once however often it is called."""
+        """Make it durable; does it once however often it is called.
+
+        If that fails (a full disk), it may be called again, for the next checkpoint. Rows that were spilled
+        into a file that can't be finished are gone from memory: then every later call fails, too, until
+        the attempt is restarted and makes them anew.
+        """
         with self._lock:
+            if self._lost is not None:
+                raise Retryable(f"a spilled file could not be finished: {self._lost}")
             if self._staged is None:
-                is_small = self._file is None and self._memory_bytes <= _KEPT_IN_MEMORY_BYTES
-                kept = self._batches if is_small else []
-                self._spill()
-                assert self._file is not None
-                crc32, size = self._file.close()
-                self._staged = StagedOutput(self.checkpoint_id, self._file.path, self._rows, size, crc32)
-                self._batches = kept
+                in_memory, was_spilled = self._batches, self._file is not None
+                is_small = not was_spilled and self._memory_bytes <= _KEPT_IN_MEMORY_BYTES
+                try:
+                    self._staged = self._write_file()
+                except BaseException as error:
+                    self._batches, self._file = in_memory, None  # never go on in a file cut short
+                    self._lost = error if was_spilled else None
+                    raise
+                self._batches = in_memory if is_small else []
             return self._staged
+
+    def _write_file(self) -> StagedOutput:
+        self._spill()
+        assert self._file is not None
+        crc32, size = self._file.close()
+        return StagedOutput(self.checkpoint_id, self._file.path, self._rows, size, crc32)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         staged = self._staged
