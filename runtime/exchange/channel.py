@@ -15,8 +15,9 @@ from typing import Protocol
 
 from onceflow.runtime.records import Element, Records
 
-CAPACITY_BYTES = 4 << 20
-"""Default bound of one channel. A batch of 10k rows of the main job is about 0.4 MB."""
+CAPACITY_BYTES = 1 << 20
+"""Default bound of one channel. A batch of 10k rows of the main job is about 0.4 MB. What waits in a
+channel is what a barrier waits behind, and a slot works downstream first: more buys nothing."""
 CONTROL_ELEMENT_BYTES = 64
 """What a watermark or barrier counts for."""
 

@@ -22,7 +22,7 @@ from onceflow.runtime.exchange.frames import FRAME_BYTES_MAX, HEADER, FrameCodec
 from onceflow.runtime.exchange.handshake import HandshakeError, answer, call
 from onceflow.runtime.records import Element
 
-SOCKET_BUFFER_BYTES = 2 << 20
+SOCKET_BUFFER_BYTES = 512 << 10
 HANDSHAKE_TIMEOUT_S = 10.0
 
 ChannelKey = tuple[int, int]

@@ -60,6 +60,7 @@ class SparkLauncher:
             cloudpickle.register_pickle_by_value(module)
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         self._settings = {
+            "spark.python.daemon.module": "onceflow.runtime.spark.daemon",
             **(DEFAULT_SETTINGS if master.startswith("local") else {}),
             **settings,
             **OWN_SETTINGS,
