@@ -39,6 +39,11 @@ class Decoded:
     bad: Sequence[BadValue] = ()
 
 
+def rows_without_columns(count: int) -> pa.RecordBatch:
+    """What a decoder of no columns makes: a batch that only knows how many rows it has."""
+    return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
+
+
 class Decoder(Protocol):
     """Decodes for one reader."""
 

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from onceflow.connectors.formats.format import BadValue, Decoded
+from onceflow.connectors.formats.format import BadValue, Decoded, rows_without_columns
 from onceflow.runtime.errors import OptionError
 
 OnNull = Literal["error", "skip", "nulls"]
@@ -102,8 +102,8 @@ class JsonDecoder:
         return good, good_rows, unfit
 
     def _batch(self, records: list[Any]) -> pa.RecordBatch:
-        if not self._columns:  # a batch without columns that knows how many rows it has
-            return pa.RecordBatch.from_struct_array(pa.array([{}] * len(records), pa.struct([])))
+        if not self._columns:
+            return rows_without_columns(len(records))
         return pa.RecordBatch.from_arrays([column(records) for column in self._columns], schema=self._schema)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from onceflow.connectors.formats.format import BadValue, Decoded, Decoder, Encoder
+from onceflow.connectors.formats.format import BadValue, Decoded, Decoder, Encoder, rows_without_columns
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.types import nearest
 
@@ -32,7 +32,7 @@ class Raw:
         return None
 
     def decoder(self, columns: frozenset[str] | None = None) -> Decoder:
-        return _RawDecoder(self.schema)
+        return _RawDecoder(_columns(self.schema, columns))
 
     def encoder(self, schema: pa.Schema) -> Encoder:
         return _ColumnEncoder(self.column, schema, _BINARY, "Raw")
@@ -53,10 +53,21 @@ class Text:
         return None
 
     def decoder(self, columns: frozenset[str] | None = None) -> Decoder:
-        return _TextDecoder(self.schema)
+        return _TextDecoder(_columns(self.schema, columns))
 
     def encoder(self, schema: pa.Schema) -> Encoder:
         return _ColumnEncoder(self.column, schema, _TEXT, "Text")
+
+
+def _columns(schema: pa.Schema, wanted: frozenset[str] | None) -> pa.Schema:
+    return pa.schema([f for f in schema if wanted is None or f.name in wanted])
+
+
+def _batch(schema: pa.Schema, values: Sequence[bytes | None]) -> pa.RecordBatch:
+    """Raises ArrowInvalid for what is not UTF-8 if the column is text."""
+    if not len(schema):
+        return rows_without_columns(len(values))
+    return pa.RecordBatch.from_arrays([pa.array(values, pa.binary()).cast(schema.types[0])], schema=schema)
 
 
 class _RawDecoder:
@@ -68,7 +79,7 @@ class _RawDecoder:
         return self._schema
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
-        return Decoded(pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], schema=self._schema), None)
+        return Decoded(_batch(self._schema, values), None)
 
 
 class _TextDecoder:
@@ -80,8 +91,9 @@ class _TextDecoder:
         return self._schema
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
-        try:  # the cast checks that it is UTF-8
-            return Decoded(self._batch(values), None)
+        """All at once; one by one only if one of them is bad."""
+        try:
+            return Decoded(_batch(self._schema, values), None)
         except pa.ArrowInvalid:
             return self._decode_one_by_one(values)
 
@@ -96,12 +108,7 @@ class _TextDecoder:
                 bad.append(BadValue(row, f"it is not UTF-8: {error.reason} at byte {error.start}"))
             else:
                 rows.append(row)
-        return Decoded(self._batch([values[row] for row in rows]), np.array(rows, np.int64), bad)
-
-    def _batch(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays(
-            [pa.array(values, pa.binary()).cast(pa.string())], schema=self._schema
-        )
+        return Decoded(_batch(self._schema, [values[row] for row in rows]), np.array(rows, np.int64), bad)
 
 
 class _ColumnEncoder:

@@ -22,6 +22,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from onceflow.connectors.kafka.failures import denied
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.errors import Fatal, Retryable
@@ -31,9 +32,8 @@ PartitionKey = tuple[str, int]
 """Topic and partition number."""
 
 _LOG = logging.getLogger(__name__)
-_REFUSED = (
-    KafkaError._AUTHENTICATION,
-    KafkaError.SASL_AUTHENTICATION_FAILED,
+_AUTHENTICATION = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
+_DENIED = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
@@ -102,7 +102,7 @@ class ClusterMetadata:
             requests, isolation_level=level, request_timeout=self._timeout_ms / 1000
         )
         return {
-            (tp.topic, tp.partition): self._answer(future, f"offsets of {tp.topic}-{tp.partition}").offset
+            (tp.topic, tp.partition): self._answer(future, f"offsets of topic {tp.topic!r}").offset
             for tp, future in futures.items()
         }
 
@@ -148,7 +148,9 @@ class ClusterMetadata:
 
     def _explain(self, error: KafkaException, what: str) -> Exception:
         cause: KafkaError = error.args[0]
-        if self._refusal is not None or cause.code() in _REFUSED:
+        if cause.code() in _DENIED:
+            return denied(f"get {what}", what.removeprefix("offsets of "), "DESCRIBE", cause.name())
+        if self._refusal is not None or cause.code() in _AUTHENTICATION:
             return Fatal(self._sentence(what, self._refusal or cause.str()))
         timed_out = cause.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT)
         return Retryable(self._sentence(what, self._last_error if timed_out else cause.str()))
@@ -158,7 +160,7 @@ class ClusterMetadata:
         return f"can't get {what} from Kafka at {servers}: {self._options.redact(reason)}"
 
     def _on_error(self, error: KafkaError) -> None:
-        if error.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED):
+        if error.code() in _AUTHENTICATION:
             self._refusal = error.str()
         if error.code() != KafkaError._ALL_BROKERS_DOWN or self._last_error == "no answer":
             self._last_error = error.str()

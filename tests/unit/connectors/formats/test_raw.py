@@ -26,6 +26,12 @@ def test_text_that_is_not_utf8_is_bad_and_the_rest_stays_in_order() -> None:
     assert "not UTF-8" in decoded.bad[0].reason
 
 
+def test_without_their_column_values_are_only_counted() -> None:
+    for format in (Raw(), Text()):
+        decoded = format.decoder(frozenset({"other"})).decode([b"a", None, b"b"])
+        assert (decoded.batch.num_rows, decoded.batch.num_columns) == (3, 0)
+
+
 def test_the_column_to_write_must_be_there_and_of_the_right_type() -> None:
     schema = pa.schema([("line", pa.string()), ("n", pa.int64()), ("blob", pa.large_binary())])
     batch = pa.RecordBatch.from_arrays([["x", None], [1, 2], [b"y", b"z"]], schema=schema)
