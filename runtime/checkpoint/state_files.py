@@ -22,6 +22,8 @@ from onceflow.runtime.state.operator_state import OperatorState
 STATE_FOLDER = "state"
 STAGED_FOLDER = "staged"
 KEY_GROUP_COLUMN = "key_group"
+COMPRESS_FROM_BYTES = 1 << 16
+"""Below this, setting up the compression costs more than it saves."""
 
 
 def attempt_folder(folder: str, attempt: int) -> str:
@@ -80,7 +82,7 @@ class StateFiles:
             )
         if checksum(content) != table.checksum:
             raise CorruptCheckpointError(f"{where} was altered: its checksum is not {table.checksum}")
-        rows = pa.ipc.open_stream(content).read_all()
+        rows = pa.ipc.open_stream(content, options=pa.ipc.IpcReadOptions(use_threads=False)).read_all()
         counts = table.rows_per_key_group
         if len(counts) != len(handle.key_groups) or sum(counts) != rows.num_rows:
             raise CorruptCheckpointError(
@@ -106,7 +108,9 @@ def _write_table(file: BinaryIO, path: str, name: str, table: pa.Table, key_grou
         )
     counts = np.bincount(groups.astype(np.int64) - key_groups.start, minlength=len(key_groups))
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+    compression = "lz4" if table.nbytes >= COMPRESS_FROM_BYTES else None
+    options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table, max_chunksize=1 << 20)
     content = sink.getvalue()
     offset = file.tell()
