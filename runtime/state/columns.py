@@ -70,7 +70,7 @@ class GrowableColumn:
         self._dtype = np.dtype(dtype)
         self._fill = fill
         self._size = 0
-        self.values = np.full(_GROW_MIN, fill, self._dtype)
+        self.values = self._allocate(_GROW_MIN)
         """All places, also those not in use yet; replaced when the column grows."""
 
     def __len__(self) -> int:
@@ -79,10 +79,10 @@ class GrowableColumn:
     def grow(self, size: int) -> None:
         """Have at least this many places in use."""
         if size > len(self.values):
-            grown = np.full(max(_GROW_MIN, size, 2 * len(self.values)), self._fill, self._dtype)
+            grown = self._allocate(max(size, 2 * len(self.values)))
             grown[: self._size] = self.values[: self._size]
             self.values = grown
-        self._size = size
+        self._size = max(size, self._size)
 
     def used(self) -> npt.NDArray[Any]:
         """A view of the places in use."""
@@ -90,10 +90,19 @@ class GrowableColumn:
 
     def keep(self, slots: Indices) -> None:
         """Keep these places only, in this order. Views handed out before stay as they are."""
-        kept = self.values[slots]
-        self.values = np.full(max(_GROW_MIN, len(slots) + len(slots) // 2), self._fill, self._dtype)
-        self.values[: len(slots)] = kept
+        capacity = len(self.values)
+        if capacity > max(_GROW_MIN, 16 * len(slots)):
+            capacity //= 2  # little by little: the next window is likely to need what this one did
+        kept = self._allocate(capacity)
+        kept[: len(slots)] = self.values[slots]
+        self.values = kept
         self._size = len(slots)
+
+    def _allocate(self, capacity: int) -> npt.NDArray[Any]:
+        """Zeros are free until they are touched; any other fill has to be written."""
+        if isinstance(self._fill, int) and not self._fill:
+            return np.zeros(capacity, self._dtype)
+        return np.full(capacity, self._fill, self._dtype)
 
 
 class ArrowRows:

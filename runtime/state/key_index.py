@@ -159,11 +159,11 @@ class KeyIndex:
         self._is_live.grow(end)
 
     def _reserve(self, rows: int) -> None:
-        """Room for this many more keys with the table at most half full."""
+        """Room for this many more keys with the table at most half full; grows it to be a quarter full."""
         needed = self.size + rows
         assert needed < _SLOTS_MAX, "too many keys in one subtask: raise the parallelism"
         if 2 * needed > len(self._table):
-            self._build(_power_of_two(2 * needed))
+            self._build(_power_of_two(4 * needed))
 
     def _build(self, length: int) -> None:
         """A table of this length with all slots in it: sorted by home place, each at the next free one."""
