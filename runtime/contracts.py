@@ -314,6 +314,17 @@ class SinkWriter(Protocol):
         ...
 
 
+@runtime_checkable
+class ThrottlingWriter(Protocol):
+    """A writer that can ask for a pause: what it holds while a commit waits has a bound."""
+
+    @property
+    def has_room(self) -> bool:
+        """False: give it no more rows for now. Only while a commit is under way, whose end makes room:
+        a barrier must never be what it waits for, since barriers queue behind the rows."""
+        ...
+
+
 class Sink(Protocol):
     """The description of an output. Immutable, picklable, opens nothing when it is made."""
 

@@ -27,6 +27,7 @@ from onceflow.runtime.contracts import (
     SourceReader,
     SplitProgress,
     SplitState,
+    ThrottlingWriter,
 )
 from onceflow.runtime.event_time import SourceWatermarks, event_times
 from onceflow.runtime.exchange.input_gate import InputGate
@@ -102,11 +103,14 @@ class ChainBody:
         self._operators = operators
         self._writers = writers
         self._edges = edges
+        self._throttling = [w for w in writers.values() if isinstance(w, ThrottlingWriter)]
         self._counters = counters
 
     @property
     def has_room(self) -> bool:
-        return all(edge.has_room for edge in self._edges.values())
+        return all(edge.has_room for edge in self._edges.values()) and all(
+            writer.has_room for writer in self._throttling
+        )
 
     def entrance(self, uid: str) -> Callable[[Records], None]:
         """Where rows for this node go in."""

@@ -110,6 +110,11 @@ class KafkaSinkWriter:
     def recover(self, committables: Sequence[Committable]) -> None:
         self._staged.recover(committables)
 
+    @property
+    def has_room(self) -> bool:
+        """See contracts.ThrottlingWriter."""
+        return self._staged.has_room
+
     def write(self, records: Records) -> None:
         if not len(records):
             return

@@ -58,6 +58,11 @@ class DeadLetterWriter:
     def recover(self, committables: Sequence[Committable]) -> None:
         self._staged.recover(committables)
 
+    @property
+    def has_room(self) -> bool:
+        """See contracts.ThrottlingWriter."""
+        return self._staged.has_room
+
     def write(self, records: Records) -> None:
         rows = [self._record(letter) for letter in records.batch.to_pylist()]
         self._staged.write_rows(pa.RecordBatch.from_pylist(rows, schema=PRODUCE_SCHEMA))

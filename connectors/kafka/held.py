@@ -80,6 +80,8 @@ class HeldOutput:
         self._batches: list[pa.RecordBatch] = []
         self._memory_bytes = 0
         self._rows = 0
+        self.bytes = 0
+        """Written so far, in memory and spilled."""
         self._checkpoint_id: int | None = None
         self._file: _ChecksummedFile | None = None
         self._staged: StagedOutput | None = None
@@ -101,6 +103,7 @@ class HeldOutput:
         self._batches.append(rows)
         self._rows += rows.num_rows
         self._memory_bytes += rows.nbytes
+        self.bytes += rows.nbytes
         if self._memory_bytes > self._memory_bytes_max:
             self._spill()
 

@@ -38,6 +38,9 @@ class StagedSettings:
     """How long the broker may be away before the attempt fails."""
     memory_bytes_max: int = 64 << 20
     """Output of one checkpoint above this is spilled to a staged file as it comes."""
+    waiting_bytes_max: int = 1 << 30
+    """Output above this waits for the commit of the checkpoint before: a broker that is away for long
+    must not fill the disk."""
 
 
 class StagedWriter:
@@ -66,6 +69,7 @@ class StagedWriter:
         self._lock = threading.Lock()
         self._open = self._new_output()
         self._held: list[HeldOutput] = []
+        self._is_committing = False
         self._last_written_ms = context.clock.monotonic_ms()
         self._keep_alive_ms = 0.0
         self._topics = self._describe_topics()
@@ -94,6 +98,12 @@ class StagedWriter:
             self._refuse_too_large(rows)
             self._open.add(rows)
 
+    @property
+    def has_room(self) -> bool:
+        """See contracts.ThrottlingWriter."""
+        is_waiting = self._is_committing or not self._recovered.is_set()
+        return not is_waiting or self._open.bytes < self._settings.waiting_bytes_max
+
     def pre_commit(self, checkpoint_id: int) -> _PreCommit:
         frozen, self._open = self._open, self._new_output()
         frozen.freeze(checkpoint_id)
@@ -108,7 +118,11 @@ class StagedWriter:
             outputs: list[Output] = [o for o in self._held if o.checkpoint_id <= checkpoint_id]
         now_ms = self._context.clock.monotonic_ms()
         if outputs or now_ms - self._last_written_ms > self._keep_alive_ms:
-            self._own.commit(checkpoint_id, outputs)
+            self._is_committing = True
+            try:
+                self._own.commit(checkpoint_id, outputs)
+            finally:
+                self._is_committing = False
             self._last_written_ms = now_ms
             with self._lock:
                 self._held = [o for o in self._held if o.checkpoint_id > checkpoint_id]
