@@ -215,13 +215,14 @@ def _converted(name: str, value_type: Any, value: Any) -> Any:
         raise TypeError(f"state {name!r} is set to None: clear() forgets a value")
     if value_type not in IMMUTABLE:
         return value
-    is_bool = isinstance(value, bool)
-    if value_type is int and hasattr(value, "__index__") and not is_bool:
+    is_other = value_type in (int, float) and isinstance(value, bool)
+    is_other |= value_type is dt.date and isinstance(value, dt.datetime)
+    if value_type is int and hasattr(value, "__index__") and not is_other:
         if int(value) not in _INT64:
             raise OverflowError(f"state {name!r}: {value} does not fit 64 bits")
         return int(value)
-    if value_type is float and hasattr(value, "__float__") and not is_bool:
+    if value_type is float and hasattr(value, "__float__") and not is_other:
         return float(value)
-    if isinstance(value, value_type) and not (value_type is dt.date and isinstance(value, dt.datetime)):
+    if isinstance(value, value_type) and not is_other:
         return value
     raise TypeError(f"state {name!r} is declared {type_name(value_type)} but is set to {repr(value)[:80]}")

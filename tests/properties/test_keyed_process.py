@@ -254,6 +254,24 @@ def test_keys_that_remember_nothing_are_let_go() -> None:
     ]
 
 
+def test_timers_fire_in_order_of_time_whoever_registers_them() -> None:
+    harness = OperatorHarness(create, ["user", "shard"])
+    registered = [Op("a", 0, "timer", t, 0) for t in (7, 9, 11, 12)]  # the one at 7 registers one at 10
+    harness.push(batch_from_records(registered, arrow_schema(Op)), [0] * 4)
+    harness.advance(12)
+    assert [row["at"] for row in harness.rows()] == [7, 9, 10, 11, 12]
+
+
+def test_lateness_is_known_across_a_restore() -> None:
+    harness = OperatorHarness(create, ["user", "shard"])
+    harness.advance(100)
+    harness = OperatorHarness(create, ["user", "shard"], parallelism=2, states=harness.snapshot())
+    harness.advance(20)  # the sources begin again behind
+    harness.push(batch_from_records([Op("a", 0, "show", 0, 50)], arrow_schema(Op)), [50])
+    assert [row["late"] for row in harness.rows()] == [True, True]
+    assert harness.late_rows == 1
+
+
 def test_the_snapshot_is_readable_without_the_code() -> None:
     harness = OperatorHarness(create, ["user", "shard"])
     harness.push(batch_from_records([Op("a", 0, "add", 4, 10)], arrow_schema(Op)), [10])
