@@ -208,9 +208,8 @@ class EmbeddedKafka:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             shutil.rmtree(self._log_dir, ignore_errors=True)
-            raise BrokerError(
-                f"the data folder {self.data_dir} can't be formatted: {log_reason(done.stdout)}"
-            )
+            reason = log_reason(done.stderr + done.stdout)
+            raise BrokerError(f"the data folder {self.data_dir} can't be formatted: {reason}")
 
     def _launch(self, java: Java, class_path: str, ports: Ports) -> None:
         command = self._java_command(java, class_path)

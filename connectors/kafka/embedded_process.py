@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -98,6 +99,8 @@ def log_reason(log: str) -> str:
         return "the disk is full (No space left on device): free some, or choose another folder"
     if "Failed to acquire lock on file" in log:
         return "another Kafka, not started by onceflow, holds the lock of the data folder: stop it"
+    exception = re.search(r"[\w.$]*(?:Exception|Error): .+", log)
+    if exception is not None:
+        return exception[0][:300]
     lines = [line.strip() for line in log.splitlines()]
-    telling = [line for line in lines if "Exception" in line or "ERROR" in line or "Error" in line]
-    return (telling or lines or ["it said nothing"])[0][:300]
+    return ([line for line in lines if "ERROR" in line] or lines or ["it said nothing"])[0][:300]
