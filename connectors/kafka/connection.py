@@ -56,6 +56,7 @@ class ReaderConnection:
         self._up: frozenset[int] = frozenset()
         self._was_up = False
         self._are_all_down = False
+        self._is_a_leader_down = False
         self._reason = "no answer"
         self._away_since_ms: float | None = None
 
@@ -75,9 +76,20 @@ class ReaderConnection:
             for broker in self._statistics.brokers.values()
             if broker.nodeid >= 0 and broker.state in ("UP", "UPDATE") and broker.rxidle < _SILENT_US
         )
+        self._is_a_leader_down = any(
+            partition.leader not in self._up
+            for topic in self._statistics.topics.values()
+            for number, partition in topic.partitions.items()
+            if number != "-1"  # librdkafka's own, for records without a partition
+        )
         if self._up:
             self._was_up = True
             self._are_all_down = False
+
+    @property
+    def is_sound(self) -> bool:
+        """Every leader is there, as far as is known: then no partition needs to be asked for."""
+        return not (self._are_all_down or self._is_a_leader_down or self._away_since_ms is not None)
 
     def is_away(self, partition: PartitionKey) -> bool:
         """Nothing is known of this partition for now: its leader can't be reached."""

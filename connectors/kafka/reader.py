@@ -164,8 +164,9 @@ class KafkaReader:
             # What lies between the last record and the end is markers and aborted records: read, too.
             self._next[index] = max(int(self._next[index]), end)
             self._finish_if_done(index)
-        self._doubt_ends()
-        self._connection.check(self._splits[i].key for i in self._active)
+        if self._in_doubt or not self._connection.is_sound:
+            self._doubt_ends()
+            self._connection.check(self._splits[i].key for i in self._active)
         at_end = frozenset(self._ids[i] for i in self._at_end)
         if fetch is None and not self._finished and at_end == self._told_at_end:
             return None
