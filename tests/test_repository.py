@@ -1,0 +1,346 @@
+"""Rules of the repository that run: layers, sizes, names, what must not be in it, how fast it imports.
+
+A rule that is broken on purpose must fail: each finder below is shown a planted fault first.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PRODUCTION = ("connectors", "runtime", "sinks", "onceflow/cli")
+ALL = (*PRODUCTION, "examples", "benchmarks", "scripts", "tests")
+
+FILE_LINES = 300
+FILE_LINES_WALL = 500
+FUNCTION_LINES = 60
+PARAMETERS = 8
+IMPORT_S = 0.3
+
+LONG_FILES = {
+    "connectors/kafka/librdkafka_producer.py": 320,
+    "connectors/kafka/reader.py": 330,
+    "runtime/checkpoint/coordinator.py": 475,
+    "runtime/compile.py": 315,
+    "runtime/contracts.py": 350,
+    "runtime/driver.py": 345,
+    "runtime/operators/accumulators.py": 370,
+    "runtime/operators/process.py": 310,
+    "runtime/stream.py": 365,
+    "runtime/task.py": 360,
+    "runtime/testing/mutants.py": 330,
+    "runtime/testing/sim_job.py": 330,
+    "runtime/testing/world.py": 430,
+    "runtime/types.py": 360,
+}
+"""Files above 300 lines and how long they may be: a ratchet. Numbers may shrink, entries may go."""
+
+LONG_FUNCTIONS = {"onceflow/cli/run.py:run": 75}
+"""A command with an option on each line."""
+
+MANY_PARAMETERS = {"onceflow/cli/run.py:run", "onceflow/cli/verify.py:verify", "runtime/job.py:run_options"}
+"""One for each option of a command."""
+
+VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "misc", "base", "impl"}
+
+NOT_HERE = {
+    "a machine's own path": re.compile(r"/(?:work/(?:main|shared)|tmp/venv|root|home/[a-z]\w*|Users/\w+)\b/"),
+    "a credential in a URL": re.compile(r"\w+://[^\s/@:\"'{}<>]+:[^\s/@\"'{}<>]+@"),
+    "a private key": re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY"),
+    "an access key": re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bgh[pousr]_\w{30,}|\bglpat-\w{15,}"),
+    "a host of somebody's own network": re.compile(r"\b[\w-]+\.(?:internal|corp|intra)\b|\bartifactory\b"),
+}
+
+
+def python_files(*folders: str) -> list[Path]:
+    """All Python files below these folders of the repository; links aside."""
+    return sorted(
+        path
+        for folder in folders
+        for path in (ROOT / folder).rglob("*.py")
+        if not any(parent.is_symlink() for parent in path.parents)
+    )
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), str(path))
+
+
+def functions(module: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def imports(module: ast.Module) -> Iterator[tuple[int, str]]:
+    """(relative level, dotted name) of everything imported, wherever in the file."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            yield from ((0, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.level, node.module or ""
+
+
+def sleeps_and_patches(module: ast.Module) -> set[str]:
+    """As they are written. A sleep is right only in a loop with a condition and a deadline that fails."""
+    waits = {
+        call
+        for loop in ast.walk(module)
+        if isinstance(loop, ast.While) and any(isinstance(n, ast.Assert | ast.Raise) for n in ast.walk(loop))
+        for call in ast.walk(loop)
+    }
+    called = {
+        ast.unparse(node.func)
+        for node in ast.walk(module)
+        if isinstance(node, ast.Call) and node not in waits
+    }
+    wrong = re.compile(r"(?:time\.)?sleep|(?:\w+\.)*mock\.patch(?:\.\w+)?|patch(?:\.object)?")
+    return set(filter(wrong.fullmatch, called))
+
+
+# --- Layers -------------------------------------------------------------------------------------------
+
+
+def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())",
+    ]
+    command[2] = command[2].replace("lint_imports()", "lint_imports(no_cache=True)")
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_layers_hold() -> None:
+    run = lint_imports(ROOT)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "contract"),
+    [
+        ("runtime/checkpoint/alignment.py", "import onceflow.runtime.task", "the runtime"),
+        ("runtime/records.py", "import onceflow.connectors.kafka", "the house"),
+        (
+            "sinks/kafka.py",
+            "import onceflow.runtime.checkpoint.coordinator",
+            "a connector sees the contracts",
+        ),
+        ("runtime/checkpoint/pending.py", "import random", "what decides is pure"),
+        ("runtime/slot.py", "import pyspark", "only runtime.spark imports pyspark"),
+        ("runtime/nowhere.py", "", "the runtime"),
+    ],
+)
+def test_a_broken_layer_is_caught(tmp_path: Path, file: str, line: str, contract: str) -> None:
+    """A copy of the tree with one wrong import, or with a module that has no place."""
+    (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
+    for source in [ROOT / "onceflow/__init__.py", *python_files(*PRODUCTION)]:
+        inside = name_of(source) if name_of(source).startswith("onceflow/") else f"onceflow/{name_of(source)}"
+        (tmp_path / inside).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / inside).write_text(source.read_text())
+    target = tmp_path / "onceflow" / file
+    target.write_text((target.read_text() if target.exists() else "") + f"\n{line}\n")
+    run = lint_imports(tmp_path)
+    assert run.returncode != 0
+    said = re.sub(r"\(\d+ ignored imports?\)", "", run.stdout.split("dependencies.")[1]).split()
+    outcomes = re.findall(r"(\S.*?) (KEPT|BROKEN)", " ".join(said))
+    assert any(name.lstrip("- ").startswith(contract) for name, kind in outcomes if kind == "BROKEN"), (
+        run.stdout
+    )
+
+
+def test_imports_are_absolute_and_by_one_name() -> None:
+    wrong = [
+        f"{name_of(path)}: {'.' * level}{name}"
+        for path in python_files(*ALL)
+        for level, name in imports(tree(path))
+        if level > 0 or name.split(".")[0] in {"connectors", "runtime", "sinks"}
+    ]
+    assert not wrong
+
+
+# --- Sizes and names ----------------------------------------------------------------------------------
+
+
+def test_files_are_short() -> None:
+    lines = {name_of(path): path.read_text().count("\n") for path in python_files(*ALL)}
+    too_long = {
+        name: count
+        for name, count in lines.items()
+        if count > (FILE_LINES_WALL if name.startswith("tests/") else LONG_FILES.get(name, FILE_LINES))
+    }
+    assert not too_long, "split it by what it does; the ratchet only goes down"
+    assert max(LONG_FILES.values()) <= FILE_LINES_WALL
+    stale = [name for name in LONG_FILES if lines.get(name, 0) <= FILE_LINES]
+    assert not stale, "short enough now: take it out of LONG_FILES"
+
+
+def test_functions_are_short() -> None:
+    too_long = {
+        f"{name_of(path)}:{node.name}": length
+        for path in python_files(*ALL)
+        for node in functions(tree(path))
+        if (length := (node.end_lineno or 0) - node.lineno + 1)
+        > LONG_FUNCTIONS.get(f"{name_of(path)}:{node.name}", FUNCTION_LINES)
+    }
+    assert not too_long
+
+
+def test_functions_have_few_parameters() -> None:
+    too_many = {
+        f"{name_of(path)}:{node.name}": len(names)
+        for path in python_files(*PRODUCTION)
+        for node in functions(tree(path))
+        if len(
+            names := [a.arg for a in (*node.args.args, *node.args.kwonlyargs) if a.arg not in ("self", "cls")]
+        )
+        > PARAMETERS
+    }
+    assert not too_many.keys() - MANY_PARAMETERS
+
+
+def test_modules_are_named_by_what_they_do() -> None:
+    vague = [
+        name_of(path)
+        for path in python_files(*PRODUCTION)
+        if VAGUE_NAMES & {path.stem, path.parent.name, *path.stem.split("_")}
+    ]
+    assert not vague
+
+
+def test_each_module_says_what_it_is() -> None:
+    silent = [name_of(path) for path in python_files(*PRODUCTION) if not ast.get_docstring(tree(path))]
+    assert not silent
+
+
+# --- What must not be here ----------------------------------------------------------------------------
+
+
+def test_tests_neither_sleep_nor_patch() -> None:
+    planted = ast.parse("time.sleep(1); mock.patch('x'); unittest.mock.patch.object(a, 'b'); broker.wait()")
+    assert sleeps_and_patches(planted) == {"mock.patch", "time.sleep", "unittest.mock.patch.object"}
+    waiting = "while not done():\n assert now() < deadline\n time.sleep(0.01)"
+    assert sleeps_and_patches(ast.parse(waiting)) == set()
+    wrong = {
+        name_of(path): found for path in python_files("tests") if (found := sleeps_and_patches(tree(path)))
+    }
+    assert not wrong, "wait for a condition with a deadline, or move a ManualClock; inject a fake"
+
+
+def test_nothing_is_pickled_but_by_spark() -> None:
+    picklers = {"pickle", "cloudpickle", "dill", "marshal", "shelve"}
+    wrong = [
+        name_of(path)
+        for path in python_files(*PRODUCTION)
+        if "runtime/spark" not in name_of(path)
+        and any(name.split(".")[0] in picklers for _, name in imports(tree(path)))
+    ]
+    assert not wrong
+
+
+PLANTED = {
+    "a machine's own path": "/ro" + "ot/.cache/x",
+    "a credential in a URL": "https://user" + ":secret@host/x",
+    "a private key": "-----BEGIN RSA " + "PRIVATE KEY-----",
+    "an access key": "AKIA" + "A" * 16,
+    "a host of somebody's own network": "nexus.int" + "ernal",
+}
+
+
+@pytest.mark.parametrize("kind", NOT_HERE)
+def test_nothing_of_one_machine_is_in_the_tree(kind: str) -> None:
+    assert NOT_HERE[kind].search(PLANTED[kind])
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    found = []
+    for name in filter(None, listed.stdout.split("\0")):
+        path = ROOT / name
+        if path.is_symlink() or not path.is_file():
+            continue
+        text = path.read_bytes().decode("utf-8", "replace")
+        found += [f"{name}: {match[0]!r}" for match in NOT_HERE[kind].finditer(text)]
+    assert not found
+
+
+def test_the_checkpoint_folder_has_no_todo_and_others_have_an_issue() -> None:
+    wrong = [
+        f"{name_of(path)}: {line.strip()}"
+        for path in python_files(*PRODUCTION)
+        for line in path.read_text().splitlines()
+        if re.search(r"#.*\b(?:TODO|FIXME|XXX)\b", line)
+        and (path.parent.name == "checkpoint" or not re.search(r"#\d+", line))
+    ]
+    assert not wrong
+
+
+# --- Imports and dependencies -------------------------------------------------------------------------
+
+
+def test_import_is_fast_and_loads_nothing_heavy() -> None:
+    script = (
+        "import sys, time; start = time.perf_counter(); import onceflow; took = time.perf_counter() - start;"
+        "heavy = {'pyspark', 'pyarrow', 'polars', 'numpy', 'confluent_kafka', 'rich', 'typer'} "
+        "& sys.modules.keys();"
+        "print(took, *heavy)"
+    )
+    runs = [
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+        for _ in range(3)
+    ]
+    took, *heavy = min((run.stdout.split() for run in runs), key=lambda words: float(words[0]))
+    assert heavy == []
+    assert float(took) < IMPORT_S
+
+
+def test_every_import_is_declared() -> None:
+    """What is imported is a dependency of ours, and not only one of a dependency's."""
+    declared = {
+        re.split(r"[<>=!~ \[;]", requirement)[0].lower().replace("_", "-")
+        for requirement in metadata.requires("onceflow") or ()
+    }
+    distributions = metadata.packages_distributions()
+    missing = set()
+    for path in python_files(*PRODUCTION):
+        for _, name in imports(tree(path)):
+            top = name.split(".")[0]
+            if top in sys.stdlib_module_names or top in {"onceflow", ""}:
+                continue
+            owners = {owner.lower().replace("_", "-") for owner in distributions.get(top, ())}
+            if not owners & declared:
+                missing.add(f"{name_of(path)}: {top}")
+    assert not missing
+
+
+def test_the_public_names_are_there() -> None:
+    import onceflow
+
+    for name in onceflow.__all__:
+        assert getattr(onceflow, name) is not None
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = onceflow.nonsense
+
+
+# --- Make ---------------------------------------------------------------------------------------------
+
+
+def test_make_prints_its_targets() -> None:
+    run = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    printed = set(re.findall(r"^  make (\w+)", run.stdout, re.MULTILINE))
+    makefile = (ROOT / "Makefile").read_text()
+    phony = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+    assert phony is not None
+    assert printed == set(phony[1].split())
+    assert {"setup", "demo", "test", "check", "fast", "sim", "mutants", "bench", "docs", "wheel"} <= printed
