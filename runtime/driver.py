@@ -27,6 +27,7 @@ from onceflow.runtime.contracts import SplitProgress
 from onceflow.runtime.control.messages import (
     Abort,
     AddSplits,
+    Alive,
     AskCancel,
     AskStatus,
     AskStop,
@@ -312,6 +313,7 @@ class JobDriver:
     def _report(self) -> None:
         group = self._slots
         if group is not None:
+            group.broadcast(Alive())
             self._handle_all(group.check_alive(self._clock.monotonic_ms()))
         phase = self._coordinator.phase.value
         slots = [slot.progress for slot in group.slots] if group is not None else []

@@ -29,6 +29,7 @@ from onceflow.runtime.control.messages import (
     Abort,
     Acked,
     AddSplits,
+    Alive,
     Assignment,
     Commit,
     Committed,
@@ -219,8 +220,8 @@ class Slot:
                 self._tasks.sources[uid].add_splits(splits)
             case Shutdown(reason=reason):
                 self.shutdown_reason = reason
-            case Assignment():
-                raise AssertionError("a slot is assigned once")
+            case Assignment() | Alive():
+                raise AssertionError(f"no command for a slot that runs: {command}")
 
     def _on_written(self, checkpoint_id: int, number: int, written: _Written) -> None:
         pending = self._pending.get(checkpoint_id)

@@ -34,6 +34,8 @@ from onceflow.runtime.wiring import NetworkWiring
 
 ASSIGNMENT_TIMEOUT_S = 120.0
 HEARTBEAT_S = 1.0
+LEASE_MS = 60_000.0
+"""A slot that has not heard its driver for so long ends itself: another attempt may be running."""
 IDLE_WAIT_MS_MAX = 5.0
 COLLECT_EVERY_MS = 5_000.0
 SNAPSHOT_THREADS = 2
@@ -60,13 +62,14 @@ def run_slot(launch: SlotLaunch, spark_partition: int, host: str, on_lost: Calla
     `host` is an address of this machine that the peers can reach. `on_lost` is called on another thread
     when the driver is gone; it should end the process.
     """
-    control = ControlClient(launch.control_address, launch.secret)
+    clock = SystemClock()
+    control = ControlClient(launch.control_address, launch.secret, clock)
     network = Network(launch.secret, launch.attempt, host)
     try:
         control.send(_hello(launch.attempt, spark_partition, network))
         assignment = control.wait_assignment(ASSIGNMENT_TIMEOUT_S)
         if assignment is not None:
-            _SlotRun(launch, assignment, control, network).run(on_lost)
+            _SlotRun(launch, assignment, control, network, clock).run(on_lost)
     except Exception as error:
         with contextlib.suppress(Retryable):
             control.send(failure(launch.attempt, error))
@@ -102,13 +105,18 @@ class _SlotRun:
     """One slot between its assignment and its end."""
 
     def __init__(
-        self, launch: SlotLaunch, assignment: Assignment, control: ControlClient, network: Network
+        self,
+        launch: SlotLaunch,
+        assignment: Assignment,
+        control: ControlClient,
+        network: Network,
+        clock: Clock,
     ) -> None:
         self._launch = launch
         self._assignment = assignment
         self._control = control
         self._network = network
-        self._clock: Clock = SystemClock()
+        self._clock = clock
         self._has_ended = threading.Event()
 
     def run(self, on_lost: Callable[[], None]) -> None:
@@ -134,7 +142,9 @@ class _SlotRun:
         try:
             # First of all, since restoring may take long: hear the driver, and show that we live.
             self._control.listen(self._network.wake, self._on_control_lost(on_lost))
-            threading.Thread(target=self._heartbeat, args=(slot,), name="onceflow-alive", daemon=True).start()
+            threading.Thread(
+                target=self._heartbeat, args=(slot, on_lost), name="onceflow-alive", daemon=True
+            ).start()
             wiring = NetworkWiring(self._network, launch.graph, assignment.slot, assignment.peers)
             slot_tasks = SlotBuilder(launch.graph, assignment, wiring, environment).build()
             slot.start(slot_tasks)
@@ -167,9 +177,12 @@ class _SlotRun:
             gc.enable()
             gc.unfreeze()
 
-    def _heartbeat(self, slot: Slot) -> None:
+    def _heartbeat(self, slot: Slot, on_lost: Callable[[], None]) -> None:
         """A sign of life once a second, on a thread of its own: a user's function may take long."""
         while not self._has_ended.wait(HEARTBEAT_S):
+            if self._control.silent_ms > LEASE_MS:
+                on_lost()
+                return
             try:
                 self._control.send(slot.progress())
             except Retryable:

@@ -15,8 +15,9 @@ from collections.abc import Callable
 
 import msgspec
 
+from onceflow.runtime.clock import Clock
 from onceflow.runtime.control.connection import Connection, ConnectionLostError
-from onceflow.runtime.control.messages import Assignment, Message, ToSlot
+from onceflow.runtime.control.messages import Alive, Assignment, Message, ToSlot
 from onceflow.runtime.errors import Retryable
 from onceflow.runtime.exchange.handshake import HandshakeError, call
 
@@ -26,7 +27,7 @@ CONNECT_TIMEOUT_S = 20.0
 class ControlClient:
     """Connects when made. Raises Retryable if the driver can't be reached."""
 
-    def __init__(self, address: tuple[str, int], secret: bytes) -> None:
+    def __init__(self, address: tuple[str, int], secret: bytes, clock: Clock) -> None:
         try:
             connection = socket.create_connection(address, timeout=CONNECT_TIMEOUT_S)
             call(connection, secret, {"role": "slot"})
@@ -37,7 +38,9 @@ class ControlClient:
                 "spark.driver.host and spark.driver.bindAddress to an address that the executors can reach"
             ) from error
         self._connection = Connection[ToSlot](connection, ToSlot)  # type: ignore[arg-type]  # a union
+        self._clock = clock
         self._commands: queue.SimpleQueue[ToSlot] = queue.SimpleQueue()
+        self._heard_ms = self._clock.monotonic_ms()
 
     def send(self, message: Message) -> None:
         """From any thread. Raises Retryable if the driver is gone."""
@@ -62,12 +65,20 @@ class ControlClient:
         def read() -> None:
             try:
                 while True:
-                    self._commands.put(self._connection.receive())
-                    on_command()
+                    command = self._connection.receive()
+                    self._heard_ms = self._clock.monotonic_ms()
+                    if not isinstance(command, Alive):
+                        self._commands.put(command)
+                        on_command()
             except (ConnectionLostError, msgspec.ValidationError):
                 on_lost()
 
         threading.Thread(target=read, name="onceflow-control", daemon=True).start()
+
+    @property
+    def silent_ms(self) -> float:
+        """How long ago the driver was heard last. A machine that vanishes closes no connection."""
+        return self._clock.monotonic_ms() - self._heard_ms
 
     def poll(self) -> ToSlot | None:
         """The next command, if there is one. Never waits."""

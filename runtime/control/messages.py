@@ -165,13 +165,17 @@ class AddSplits(Message):
     splits: Sequence[SplitProgress]
 
 
+class Alive(Message):
+    """Once a second: the driver is there and this attempt is the current one."""
+
+
 class Shutdown(Message):
     """End now: the job is done, or the attempt is over."""
 
     reason: str
 
 
-ToSlot = Assignment | Trigger | Commit | Abort | AddSplits | Shutdown
+ToSlot = Assignment | Trigger | Commit | Abort | AddSplits | Alive | Shutdown
 
 # --- the driver to an operator of the job -------------------------------------------------------
 
