@@ -33,6 +33,13 @@ PartitionKey = tuple[str, int]
 
 _LOG = logging.getLogger(__name__)
 _AUTHENTICATION = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
+_SETTLING = (  # of a topic that has just been made, or whose leader is about to change
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+)
 _DENIED = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -77,7 +84,7 @@ class ClusterMetadata:
         futures = self._client.describe_topics(TopicCollection(list(names)))
         topics = {}
         for name, future in futures.items():
-            found = self._answer(future, f"topic {name!r}", missing=KafkaError.UNKNOWN_TOPIC_OR_PART)
+            found = self._answer(future, f"topic {name!r}", none_if=(KafkaError.UNKNOWN_TOPIC_OR_PART,))
             if found is not None:
                 partitions = tuple(sorted(p.id for p in found.partitions))
                 topics[name] = Topic(name, str(found.topic_id), partitions)
@@ -90,21 +97,31 @@ class ClusterMetadata:
         first record at or after a time in ms (-1: there is none) for each partition."""
         spec = {"earliest": OffsetSpec.earliest, "latest": OffsetSpec.latest}.get(str(at))
         query = spec() if spec else OffsetSpec.for_timestamp(int(at))
-        requests = {TopicPartition(topic, partition): query for topic, partition in wanted}
-        if not requests:
-            return {}
         level = (
             IsolationLevel.READ_COMMITTED
             if isolation == "read_committed"
             else IsolationLevel.READ_UNCOMMITTED
         )
-        futures = self._client.list_offsets(
-            requests, isolation_level=level, request_timeout=self._timeout_ms / 1000
-        )
-        return {
-            (tp.topic, tp.partition): self._answer(future, f"offsets of topic {tp.topic!r}").offset
-            for tp, future in futures.items()
-        }
+        found: dict[PartitionKey, int] = {}
+        missing = {(topic, partition): TopicPartition(topic, partition) for topic, partition in wanted}
+        deadline = self._clock.monotonic_ms() + self._timeout_ms
+        while missing:
+            futures = self._client.list_offsets(
+                dict.fromkeys(missing.values(), query),
+                isolation_level=level,
+                request_timeout=self._timeout_ms / 1000,
+            )
+            for tp, future in futures.items():
+                is_last_try = self._clock.monotonic_ms() > deadline
+                answer = self._answer(
+                    future, f"offsets of topic {tp.topic!r}", () if is_last_try else _SETTLING
+                )
+                if answer is not None:
+                    found[tp.topic, tp.partition] = answer.offset
+                    del missing[tp.topic, tp.partition]
+            if missing:
+                self._client.poll(0.1)
+        return found
 
     def committed(self, group_id: str, wanted: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """What a consumer group has committed; partitions without a commit are not in the answer."""
@@ -130,8 +147,8 @@ class ClusterMetadata:
             raise self._explain(error, "the list of topics") from error
         return topics
 
-    def _answer(self, future: Future[Any], what: str, missing: int | None = None) -> Any:
-        """The future's result; None if the error is `missing`."""
+    def _answer(self, future: Future[Any], what: str, none_if: tuple[int, ...] = ()) -> Any:
+        """The future's result; None if the error is one of `none_if`."""
         deadline = self._clock.monotonic_ms() + self._timeout_ms
         while not future.done():
             self._client.poll(0.05)  # serves _on_error
@@ -142,7 +159,7 @@ class ClusterMetadata:
         try:
             return future.result()
         except KafkaException as error:
-            if missing is not None and error.args[0].code() == missing:
+            if error.args[0].code() in none_if:
                 return None
             raise self._explain(error, what) from error
 

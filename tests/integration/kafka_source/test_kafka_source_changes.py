@@ -75,6 +75,15 @@ def test_new_partitions_and_topics_are_found_and_read_from_their_beginning(
     assert sorted(row["value"] for _, _, row in read.rows) == [b"early", b"new partition"]
 
 
+def test_regression_a_topic_that_has_just_been_made_can_be_read_at_once(
+    cluster: Any, new_topic: Any, enumerator: OpenEnumerator
+) -> None:
+    """Its leaders are not ready yet: the broker answers NOT_LEADER_FOR_PARTITION for a moment."""
+    for _ in range(5):
+        topic = new_topic("fresh", partitions=20)
+        assert len(enumerator(source(cluster, topic)).initial_splits()) == 20
+
+
 def test_a_bounded_source_finds_nothing_new(cluster: Any, new_topic: Any, enumerator: OpenEnumerator) -> None:
     topic = new_topic("fixed")
     finder = enumerator(source(cluster, topic, until="latest"))
