@@ -11,7 +11,7 @@ import queue
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 from onceflow.runtime.checkpoint import events as ev
 from onceflow.runtime.checkpoint.events import Effect, Event
@@ -282,6 +282,6 @@ class CheckpointIOThread:
                 self._post(answer)
 
 
-def is_io_effect(effect: Effect) -> bool:
+def is_io_effect(effect: Effect) -> TypeGuard[IoEffect]:
     """True: for CheckpointIO; False: for the slots' channel, the host, or the live line."""
     return isinstance(effect, IoEffect)

@@ -96,14 +96,9 @@ class SimDriver:
                     self.finished = effect
                     if self.group is not None:
                         self.group.end("the job has ended")
-                case ev.Trigger(_, checkpoint_id, is_last):
-                    self._broadcast(Trigger(checkpoint_id=checkpoint_id, is_last=is_last))
-                case ev.Commit(_, checkpoint_id):
-                    self._broadcast(Commit(checkpoint_id=checkpoint_id))
-                case ev.AbortCheckpoint(_, checkpoint_id, _):
-                    self._broadcast(Abort(checkpoint_id=checkpoint_id))
-                case ev.Announce():
-                    pass
+                case ev.Trigger() | ev.Commit() | ev.AbortCheckpoint():
+                    assert self.group is not None
+                    self.group.broadcast(_command(effect))
                 case _ if is_io_effect(effect):
                     self.io_effects.append(effect)
 
@@ -132,9 +127,15 @@ class SimDriver:
             )
             self.post(peer, hello)
 
-    def _broadcast(self, message: Message) -> None:
-        assert self.group is not None
-        self.group.broadcast(message)
-
     def _now_ms(self) -> int:
         return round(self._clock.monotonic_ms())
+
+
+def _command(effect: ev.Trigger | ev.Commit | ev.AbortCheckpoint) -> Message:
+    match effect:
+        case ev.Trigger(_, checkpoint_id, is_last):
+            return Trigger(checkpoint_id=checkpoint_id, is_last=is_last)
+        case ev.Commit(_, checkpoint_id):
+            return Commit(checkpoint_id=checkpoint_id)
+        case ev.AbortCheckpoint(_, checkpoint_id, _):
+            return Abort(checkpoint_id=checkpoint_id)

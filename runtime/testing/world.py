@@ -14,6 +14,7 @@ from enum import Enum
 from typing import BinaryIO
 
 from onceflow.runtime.checkpoint import events as ev
+from onceflow.runtime.checkpoint.coordinator import JobPhase
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.options import CheckpointOptions
@@ -206,12 +207,14 @@ class World:
                     moves.append(Move("deliver", channel.receiver, lambda c=channel: self._deliver(c)))  # type: ignore[misc]
         if self.broker.late:
             moves.append(Move("late EndTxn", self.broker.late[0], self.broker.land_late))
-        driver = self._drivers[-1]
+        self._add_time_moves(self._drivers[-1], moves)
+        return moves
+
+    def _add_time_moves(self, driver: SimDriver, moves: list[Move]) -> None:
         if driver.coordinator.is_waiting_for_time:
             moves.append(Move("tick", driver, lambda: self._tick(driver)))
-        elif self._early_timeouts and driver.coordinator.phase.value in ("running", "starting"):
+        elif self._early_timeouts and driver.coordinator.phase in (JobPhase.STARTING, JobPhase.RUNNING):
             moves.append(Move("early timeout", driver, lambda: self._early_timeout(driver)))
-        return moves
 
     def _add_driver_moves(self, driver: SimDriver, moves: list[Move]) -> None:
         if driver.io_effects:
@@ -336,12 +339,7 @@ class World:
         own = [slot for slot in self._slots.values() if self._owner[slot.peer] is driver]
         match crash:
             case Crash.KILL_SLOT | Crash.FREEZE_SLOT:
-                victim = self._victim(own)
-                if victim is not None and crash is Crash.KILL_SLOT:
-                    self._kill([victim])
-                elif victim is not None:
-                    self._freeze(victim)
-                    self._post_lost(victim)
+                self._crash_slot(self._victim(own), is_killed=crash is Crash.KILL_SLOT)
             case Crash.KILL_SLOTS:
                 self._kill(own)
             case Crash.KILL_ALL:
@@ -361,6 +359,15 @@ class World:
             case Crash.STOP:
                 driver.answers.append(ev.StopRequested())
 
+    def _crash_slot(self, slot: SimSlot | None, is_killed: bool) -> None:
+        if slot is None:
+            return  # no slot runs right now
+        if is_killed:
+            self._kill([slot])
+        else:
+            self._freeze(slot)
+            self._owner[slot.peer].post(slot.peer, None)
+
     def _victim(self, slots: Sequence[SimSlot]) -> SimSlot | None:
         """The one that acts, or any."""
         if isinstance(self._actor, SimSlot) and self._actor in slots:
@@ -371,9 +378,6 @@ class World:
         slot.is_deaf = is_deaf
         slot.frozen_until = self.moves + _FREEZES[self.choices.choose(len(_FREEZES), "frozen for")]
         self._zombies[slot.peer] = ZOMBIE_MOVES_MAX
-
-    def _post_lost(self, slot: SimSlot) -> None:
-        self._owner[slot.peer].post(slot.peer, None)
 
     def _kill(self, slots: Sequence[SimSlot], driver: SimDriver | None = None) -> None:
         for slot in slots:

@@ -1,0 +1,201 @@
+"""CheckpointIO: opening attempts, taking over, fencing, initial splits, retention, what is left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+
+from onceflow.runtime.checkpoint import events as ev
+from onceflow.runtime.checkpoint.driver import CheckpointIO, CheckpointIOThread
+from onceflow.runtime.checkpoint.listing import CheckpointStatus, list_checkpoints
+from onceflow.runtime.checkpoint.log import read_log
+from onceflow.runtime.checkpoint.manifest import CheckpointManifest, StateHandle, TableFile
+from onceflow.runtime.checkpoint.memory_store import MemoryStore
+from onceflow.runtime.checkpoint.store import CheckpointStore
+from onceflow.runtime.clock import ManualClock
+from onceflow.runtime.contracts import SplitProgress, SplitState
+from onceflow.runtime.errors import DataLossError, UsageError
+from onceflow.runtime.testing.choices import ReplayedChoices
+from onceflow.runtime.testing.faults import FaultyStore
+
+
+class Splits:
+    """One split; `asked` counts how often the sources were asked where to begin."""
+
+    def __init__(self, loss: str = "") -> None:
+        self.asked = 0
+        self._loss = loss
+
+    def initial_splits(self) -> Mapping[str, Sequence[SplitProgress]]:
+        self.asked += 1
+        return {"src": [SplitProgress(SplitState("t-0", {"next_offset": 10 * self.asked}))]}
+
+    def check_restored(self, splits: Mapping[str, Sequence[SplitProgress]]) -> None:
+        if self._loss:
+            raise DataLossError(self._loss)
+
+
+def driver(store: CheckpointStore, splits: Splits | None = None, retained: int = 2) -> CheckpointIO:
+    return CheckpointIO(store, ManualClock(5), splits or Splits(), "job", ["src", "op"], 1, 8, retained)
+
+
+def opened(io: CheckpointIO) -> ev.AttemptOpened:
+    answer = io.execute(ev.OpenAttempt())
+    assert isinstance(answer, ev.AttemptOpened), answer
+    return answer
+
+
+def write_checkpoint(
+    io: CheckpointIO, store: CheckpointStore, base: CheckpointManifest, attempt: int, checkpoint_id: int
+) -> ev.Event | None:
+    path = f"state/attempt-{attempt:06d}/{checkpoint_id:010d}.op.0.arrows"
+    with store.create_file(path) as file:
+        file.write(b"0123456789")
+    table = TableFile("t", path, 0, 10, "crc32:0", [0] * 8)
+    handles = [StateHandle("op", 0, 0, 8, [table])]
+    return io.execute(
+        ev.Persist(
+            replace(base, attempt=attempt, checkpoint_id=checkpoint_id, states=handles, total_bytes=10)
+        )
+    )
+
+
+def test_the_first_start_makes_the_sources_beginning_durable_once() -> None:
+    store, splits = MemoryStore(), Splits()
+    first = opened(driver(store, splits))
+    assert (first.attempt, first.manifest.checkpoint_id, first.next_checkpoint_id) == (1, 0, 1)
+    again = opened(driver(store, splits))
+    assert (again.attempt, again.manifest.splits) == (2, first.manifest.splits)
+    assert splits.asked == 1
+
+
+def test_a_driver_that_was_overtaken_is_fenced_whatever_it_does_next() -> None:
+    store = MemoryStore()
+    old = driver(store)
+    first = opened(old)
+    opened(driver(store))
+    assert write_checkpoint(old, store, first.manifest, 1, 1) == ev.PersistConflict(1, 1)
+    answer = old.execute(ev.OpenAttempt())
+    assert isinstance(answer, ev.OpenFailed)
+    assert answer.is_fenced
+
+
+def test_a_restart_of_the_same_driver_goes_on_from_its_latest_checkpoint() -> None:
+    store = MemoryStore()
+    io = driver(store)
+    first = opened(io)
+    assert write_checkpoint(io, store, first.manifest, 1, 1) == ev.Persisted(1, 1)
+    second = opened(io)
+    assert (second.attempt, second.manifest.checkpoint_id, second.next_checkpoint_id) == (2, 1, 2)
+
+
+def test_a_manifest_of_unknown_fate_that_was_written_is_what_the_next_attempt_restores() -> None:
+    """Three tries without an answer, the last of them done: then the attempt fails."""
+    store = MemoryStore()
+    io = driver(FaultyStore(store, ReplayedChoices([0, 0, 0, 2, 2, 3]), 9))
+    first = opened(io)
+    answer = write_checkpoint(io, store, first.manifest, 1, 1)
+    assert isinstance(answer, ev.PersistUnknown)
+    assert opened(io).manifest.checkpoint_id == 1
+
+
+def test_a_manifest_of_unknown_fate_that_was_not_written_never_comes_back() -> None:
+    store = MemoryStore()
+    io = driver(FaultyStore(store, ReplayedChoices([0, 0, 0, 2, 2, 2]), 9))
+    first = opened(io)
+    assert isinstance(write_checkpoint(io, store, first.manifest, 1, 1), ev.PersistUnknown)
+    second = opened(io)
+    assert (second.attempt, second.manifest.checkpoint_id) == (2, 0)
+
+
+def test_retention_keeps_the_newest_and_the_files_they_name() -> None:
+    store = MemoryStore()
+    io = driver(store, retained=2)
+    base = opened(io).manifest
+    for n in range(1, 5):
+        assert write_checkpoint(io, store, base, 1, n) == ev.Persisted(1, n)
+        io.execute(ev.Subsume(1, n))
+    assert [m.checkpoint_id for _, m in read_log(store).completed()] == [3, 4]
+    assert {s.path.split("/")[-1] for s in store.list("state")} == {
+        "0000000003.op.0.arrows",
+        "0000000004.op.0.arrows",
+    }
+    assert opened(driver(store)).manifest.checkpoint_id == 4
+
+
+def test_a_new_attempt_sweeps_what_dead_ones_left_and_nothing_of_a_newer_one() -> None:
+    store = MemoryStore()
+    opened(driver(store))
+    for path in ("state/attempt-000001/9.op", "staged/attempt-000001/x", "state/attempt-000009/1.op"):
+        store.create(path, b"left")
+    io = driver(store)
+    opened(io)
+    assert [s.path for s in store.list("state") + store.list("staged")] == ["state/attempt-000009/1.op"]
+
+
+def test_a_checkpoint_with_a_missing_file_stops_and_offers_the_last_good_one() -> None:
+    store = MemoryStore()
+    io = driver(store)
+    base = opened(io).manifest
+    for n in (1, 2):
+        write_checkpoint(io, store, base, 1, n)
+    store.delete(["state/attempt-000001/0000000002.op.0.arrows"])
+    answer = driver(store).execute(ev.OpenAttempt())
+    assert isinstance(answer, ev.OpenFailed)
+    assert answer.is_fatal
+    assert "0000000002.op.0.arrows is gone or short; the last good checkpoint is 1" in answer.reason
+    chosen = driver(store)
+    chosen.from_checkpoint_id = 1
+    assert opened(chosen).manifest.checkpoint_id == 1
+    assert opened(driver(store)).manifest.checkpoint_id == 1, "the choice outlives a crash"
+
+
+def test_lost_input_is_fatal_and_takes_no_attempt() -> None:
+    store = MemoryStore()
+    opened(driver(store))
+    answer = driver(store, Splits("t-0: offset 10 is gone")).execute(ev.OpenAttempt())
+    assert answer == ev.OpenFailed("t-0: offset 10 is gone", is_fatal=True)
+    assert read_log(store).next_position == 3
+
+
+def test_a_finished_job_is_not_started_again() -> None:
+    store = MemoryStore()
+    io = driver(store)
+    opened(io)
+    assert io.execute(ev.MarkFinished(1)) == ev.FinishMarked(1)
+    assert driver(store).execute(ev.OpenAttempt()) == ev.AlreadyFinished(0)
+
+
+def test_a_folder_of_another_job_is_refused() -> None:
+    store = MemoryStore()
+    opened(driver(store))
+    other = CheckpointIO(store, ManualClock(), Splits(), "other", ["src"], 1, 8)
+    answer = other.execute(ev.OpenAttempt())
+    assert isinstance(answer, ev.OpenFailed)
+    assert "belongs to job 'job', not 'other'" in answer.reason
+
+
+def test_the_list_shows_completed_incomplete_and_unreadable() -> None:
+    store = MemoryStore()
+    with pytest.raises(UsageError, match="no checkpoint folder"):
+        list_checkpoints(store)
+    io = driver(store)
+    base = opened(io).manifest
+    write_checkpoint(io, store, base, 1, 1)
+    store.create("state/attempt-000001/0000000002.op.0.arrows", b"half")
+    store.create("log/0000000004.json", b"{torn")
+    lines = {(line.status, line.checkpoint_id): line for line in list_checkpoints(store)}
+    assert lines[CheckpointStatus.COMPLETED, 1].total_bytes == 10
+    assert lines[CheckpointStatus.INCOMPLETE, 2].total_bytes == 4
+    assert "log/0000000004.json" in lines[CheckpointStatus.UNREADABLE, None].problem
+
+
+def test_the_thread_answers_in_order() -> None:
+    answers: list[ev.Event] = []
+    thread = CheckpointIOThread(driver(MemoryStore()), answers.append)
+    thread.submit(ev.OpenAttempt())
+    thread.submit(ev.MarkFinished(1))
+    thread.close()
+    assert [type(answer) for answer in answers] == [ev.AttemptOpened, ev.FinishMarked]

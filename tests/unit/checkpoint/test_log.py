@@ -1,0 +1,140 @@
+"""The log: one writer per position, fencing, unknown outcomes settled by reading back, strict reading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from onceflow.runtime.checkpoint.log import (
+    AttemptStarted,
+    CheckpointCompleted,
+    CheckpointLog,
+    JobCreated,
+    LogMoved,
+    decode_entry,
+    encode_entry,
+    entry_path,
+    read_log,
+)
+from onceflow.runtime.checkpoint.manifest import SlotSnapshot, from_json, to_json
+from onceflow.runtime.checkpoint.memory_store import MemoryStore
+from onceflow.runtime.errors import CorruptCheckpointError, Fenced, Indeterminate
+from onceflow.runtime.testing.choices import ReplayedChoices
+from onceflow.runtime.testing.coordination import manifest, snapshot
+from onceflow.runtime.testing.faults import FaultyStore
+
+CREATED = JobCreated("job", "beef", 1)
+
+
+def started(attempt: int, owner: str = "me") -> AttemptStarted:
+    return AttemptStarted(attempt, None, owner, 1, 2)
+
+
+def test_entries_come_back_as_they_were_written() -> None:
+    store = MemoryStore()
+    log = CheckpointLog(store, 0)
+    entries = [CREATED, started(1), CheckpointCompleted(manifest(0, 1))]
+    assert [log.append(entry) for entry in entries] == [0, 1, 2]
+    view = read_log(store)
+    assert [encode_entry(n, e) for n, e in view.entries.items()] == [
+        encode_entry(n, e) for n, e in enumerate(entries)
+    ]
+    assert (view.next_position, view.corrupt) == (3, {})
+
+
+def test_a_newer_attempt_fences_the_older_by_taking_its_next_position() -> None:
+    store = MemoryStore()
+    zombie = CheckpointLog(store, 0)
+    zombie.append(CREATED)
+    zombie.append(started(1))
+    CheckpointLog(store, 2).append(started(2, "other"))
+    for _ in range(2):
+        with pytest.raises(Fenced):
+            zombie.append(CheckpointCompleted(manifest(1, 1)))
+
+
+def test_the_same_attempt_number_of_another_driver_is_not_mine() -> None:
+    store = MemoryStore()
+    CheckpointLog(store, 0).append(started(1, "other"))
+    with pytest.raises(Fenced):
+        CheckpointLog(store, 0).append(started(1, "me"))
+
+
+@pytest.mark.parametrize("faults", [[3], [2], [3, 0], [2, 2, 0], [2, 3]])
+def test_an_unknown_outcome_is_settled_by_trying_again(faults: list[int]) -> None:
+    """2: no answer, not done; 3: no answer, done. Either way the entry is there once."""
+    store = MemoryStore()
+    log = CheckpointLog(FaultyStore(store, ReplayedChoices(faults), len(faults)), 0)
+    assert log.append(CREATED) == 0
+    assert log.next_position == 1
+    assert list(read_log(store).entries.values()) == [CREATED]
+
+
+def test_an_outcome_that_stays_unknown_is_indeterminate_and_may_be_tried_again() -> None:
+    store = MemoryStore()
+    log = CheckpointLog(FaultyStore(store, ReplayedChoices([2, 2, 2]), 3), 0)
+    with pytest.raises(Indeterminate):
+        log.append(CREATED)
+    assert log.append(CREATED) == 0
+
+
+def test_an_entry_in_doubt_that_landed_late_is_not_taken_for_somebody_elses() -> None:
+    store = MemoryStore()
+    log = CheckpointLog(FaultyStore(store, ReplayedChoices([2, 2, 2]), 3), 0)
+    with pytest.raises(Indeterminate):
+        log.append(CREATED)
+    store.create(entry_path(0), encode_entry(0, CREATED))
+    assert log.was_in_doubt(0, CREATED)
+    with pytest.raises(LogMoved):
+        log.append(started(1))
+    assert log.append(started(1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("alter", "message"),
+    [
+        (lambda b: b[:-20], "no valid entry"),
+        (lambda b: b.replace(b'"format_version":1', b'"format_version":2', 1), "format version 2"),
+        (lambda b: b.replace(b'"position":0', b'"position":7'), "says that it is entry 7"),
+        (lambda b: b.replace(b'"lineage"', b'"linage"'), "linage"),
+        (lambda b: b.replace(b'"created_ms":1', b'"created_ms":"1"'), "created_ms"),
+        (lambda b: b"", "no valid entry"),
+        (lambda b: b"\xff\x00", "no valid entry"),
+    ],
+)
+def test_what_is_not_a_valid_entry_is_refused_with_its_path(
+    alter: Callable[[bytes], bytes], message: str
+) -> None:
+    content = alter(encode_entry(0, CREATED))
+    with pytest.raises(CorruptCheckpointError, match=message) as caught:
+        decode_entry(content, 0, "dir/log/0000000000.json")
+    assert "dir/log/0000000000.json" in str(caught.value)
+
+
+def test_gaps_above_the_oldest_kept_checkpoint_are_noticed_and_those_below_are_not() -> None:
+    store = MemoryStore()
+    log = CheckpointLog(store, 0)
+    for entry in (CREATED, started(1), *(CheckpointCompleted(manifest(n, 1)) for n in range(4))):
+        log.append(entry)
+    store.delete([entry_path(2), entry_path(3)])
+    assert read_log(store).corrupt == {}
+    store.delete([entry_path(4)])
+    assert read_log(store).corrupt == {}
+    log.append(CheckpointCompleted(manifest(4, 1)))
+    log.append(CheckpointCompleted(manifest(5, 1)))
+    store.delete([entry_path(6)])
+    assert list(read_log(store).corrupt) == [6]
+
+
+def test_temporary_files_of_a_crashed_create_are_passed_over() -> None:
+    store = MemoryStore()
+    store.create("log/.new-abc", b"half")
+    assert read_log(store).next_position == 0
+
+
+def test_what_a_slot_acks_survives_json() -> None:
+    part = snapshot(1)
+    back = from_json(to_json(part), SlotSnapshot)
+    assert back.paths() == part.paths()
+    assert to_json(from_json(to_json(back), SlotSnapshot)) == to_json(back)
