@@ -81,7 +81,9 @@ class KeyedStream(Generic[K, T]):
         outputs = {MAIN: made} | {
             name: Rows(side.schema, side.record_type, rows.has_event_time) for name, side in sides.items()
         }
-        work = Keyed(self._keys, partial(_process_with_schema, config), reader.columns, is_per_record=True)
+        work = Keyed(
+            self._keys, partial(_process_with_schema, config), frozenset(reader.columns), is_per_record=True
+        )
         name = f"process {type(process).__name__} by {', '.join(self._keys)}"
         step = Step(uid, name, work, (self._input,), outputs, uid)
         return self._job.add(step, {name: name for name in sides})

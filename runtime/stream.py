@@ -134,7 +134,7 @@ class Stream(Generic[T]):
         uid = self._uid(uid, "filter", predicate)
         record_type = taken_record(predicate, uid, self.schema, rows.record_type)
         reader = RecordReader(record_type)
-        work = Call(partial(_filter_records, uid, predicate, reader), reader.columns, passes=True)
+        work = Call(partial(_filter_records, uid, predicate, reader), frozenset(reader.columns), passes=True)
         return self._add(uid, f"filter {function_name(predicate)}", work, rows)
 
     def select(self, *columns: str | pl.Expr, **named: pl.Expr | Any) -> Stream[Any]:
@@ -290,7 +290,7 @@ class Stream(Generic[T]):
         returned = returned_type(fn, uid, "-> str")
         field = pa.field("key", arrow_type(returned, f"operator {uid!r}: the key of {function_name(fn)}"))
         reader = RecordReader(record_type)
-        work = Call(partial(_key_records, uid, fn, reader, field), reader.columns, passes=True)
+        work = Call(partial(_key_records, uid, fn, reader, field), frozenset(reader.columns), passes=True)
         made = Rows(rows.schema.append(field), rows.record_type, rows.has_event_time)
         return self._add(uid, f"key {function_name(fn)}", work, made)
 
@@ -307,7 +307,7 @@ class Stream(Generic[T]):
     ) -> Stream[Any]:
         reader = RecordReader(taken_record(fn, uid, self.schema, self._input.rows.record_type))
         schema = arrow_schema(returned)
-        work = Call(_always(partial(operator, uid, fn, reader, schema), schema), reader.columns)
+        work = Call(_always(partial(operator, uid, fn, reader, schema), schema), frozenset(reader.columns))
         made = Rows(schema, returned, self._input.rows.has_event_time)
         return self._add(uid, f"{kind} {function_name(fn)}", work, made)
 

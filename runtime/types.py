@@ -53,7 +53,7 @@ _TAKEN: dict[pa.DataType, tuple[type, ...]] = {
 }
 _SUPPORTED = "str, int, float, bool, bytes, datetime, date, X | None, list[X], dict[str, X] and record types"
 
-_RESOLVED = "__onceflow_field_types__"
+_RESOLVED = "__onceflow_types__"
 
 Convert = Callable[[Any], Any]
 
@@ -97,7 +97,7 @@ def arrow_schema(record_type: type) -> pa.Schema:
     """
     if not is_record_type(record_type):
         raise GraphError(f"{type_name(record_type)} is no record type: use a dataclass or a NamedTuple")
-    return pa.schema([_arrow_field(name, t, record_type) for name, t in _field_types(record_type).items()])
+    return pa.schema([_arrow_field(name, t, record_type) for name, t in field_types(record_type).items()])
 
 
 def arrow_type(python_type: Any, where: str) -> pa.DataType:
@@ -121,8 +121,8 @@ def record_class(schema: pa.Schema) -> type:
     return namedtuple("Record", schema.names, rename=True)
 
 
-def _field_types(record_type: type) -> Mapping[str, Any]:
-    """Field names and types in order, resolved in the type's own module.
+def field_types(record_type: type) -> Mapping[str, Any]:
+    """Field names and types of a record type in order, resolved in the type's own module.
 
     They are kept on the type: a type from the user's file travels to the slots by value, and there its
     module is not to be found, so that annotations that are text could not be resolved any more.
@@ -147,6 +147,18 @@ def _field_types(record_type: type) -> Mapping[str, Any]:
     resolved = {name: hints[name] for name in names}
     setattr(record_type, _RESOLVED, resolved)
     return resolved
+
+
+def returned_type(function: Callable[..., Any]) -> Any:
+    """The return annotation of a function of the user's, or None if there is none.
+
+    Kept on the function, for the same reason as `field_types`. Raises NameError.
+    """
+    known = getattr(function, _RESOLVED, None)
+    if known is None:
+        known = (typing.get_type_hints(function).get("return"),)
+        setattr(function, _RESOLVED, known)
+    return known[0]
 
 
 def _arrow_field(name: str, python_type: Any, owner: type | None, where: str = "") -> pa.Field:
@@ -188,15 +200,15 @@ class RecordReader:
 
     def __init__(self, record_type: type) -> None:
         if is_record_type(record_type) and getattr(record_type, "__annotations__", None):
-            self._columns = [(name, _converter(t)) for name, t in _field_types(record_type).items()]
+            self._columns = [(name, _converter(t)) for name, t in field_types(record_type).items()]
         else:
             self._columns = [(name, None) for name in record_type._fields]  # type: ignore[attr-defined]
         self._new = record_type
 
     @property
-    def columns(self) -> frozenset[str]:
-        """The columns that it reads."""
-        return frozenset(name for name, _ in self._columns)
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it reads, in the order of the type's fields."""
+        return tuple(name for name, _ in self._columns)
 
     def read(self, batch: pa.RecordBatch) -> list[Any]:
         if not self._columns:
@@ -228,7 +240,7 @@ def _converter(python_type: Any) -> Convert | None:
         return lambda v: {k: None if x is None else convert(x) for k, x in v}
     if is_record_type(inner):
         fields: list[tuple[str, Convert]] = [
-            (name, _converter(t) or _same) for name, t in _field_types(inner).items()
+            (name, _converter(t) or _same) for name, t in field_types(inner).items()
         ]
         return lambda v: inner(*(None if v[n] is None else as_type(v[n]) for n, as_type in fields))
     return None

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.state.columns import is_word
-from onceflow.runtime.types import arrow_type, nearest
+from onceflow.runtime.types import arrow_type, nearest, returned_type
 
 In = TypeVar("In")
 Acc = TypeVar("Acc")
@@ -248,7 +248,7 @@ def is_comparable_object(arrow: pa.DataType) -> bool:
 
 def python_type(function: AggregateFunction[Any, Any, Any], method: str) -> Any:
     """The return annotation of a method, or None if there is none."""
-    return typing.get_type_hints(getattr(type(function), method)).get("return")
+    return returned_type(getattr(type(function), method))
 
 
 def _returned(function: AggregateFunction[Any, Any, Any], method: str, where: str) -> pa.DataType:

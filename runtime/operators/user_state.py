@@ -20,6 +20,7 @@ from onceflow.runtime.types import (
     WrongFieldError,
     array_from_values,
     batch_from_records,
+    field_types,
     is_record_type,
     record_class,
     values_from_array,
@@ -130,11 +131,10 @@ def is_immutable(python_type: Any) -> bool:
     if args := typing.get_args(python_type):
         is_container = typing.get_origin(python_type) in (list, dict, set)
         return not is_container and all(is_immutable(arg) for arg in args)
-    if not is_record_type(python_type):
-        return False
+    if not is_record_type(python_type) or not getattr(python_type, "__annotations__", None):
+        return False  # of a named tuple made for columns the types are not known
     if dataclasses.is_dataclass(python_type):
         settings: Any = python_type
         if not settings.__dataclass_params__.frozen:
             return False
-    hints = typing.get_type_hints(python_type)
-    return bool(hints) and all(is_immutable(hint) for hint in hints.values())
+    return all(is_immutable(hint) for hint in field_types(python_type).values())
