@@ -18,6 +18,7 @@ from confluent_kafka.admin import (
 
 from onceflow.connectors.formats import Raw
 from onceflow.connectors.kafka import KafkaSource
+from onceflow.connectors.kafka.splits import KafkaSplit
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.errors import Fatal
 
@@ -73,13 +74,18 @@ def allow(broker: Any, topic: str, operation: AclOperation) -> None:
     admin.create_acls([acl])[acl].result(30)
 
 
-def test_a_wrong_password_is_told_from_a_broker_that_is_away_and_never_shown(guarded: Any) -> None:
+def test_a_wrong_password_is_told_from_a_broker_that_is_away_and_never_shown(
+    guarded: Any, reading: Any
+) -> None:
     described = source(guarded, "topic", password="battery-staple")
     enumerator = described.open_enumerator("job", SystemClock())
     with pytest.raises(Fatal, match=r"[Aa]uthentication") as raised:
         enumerator.initial_splits()
     enumerator.close()
-    for text in (str(raised.value), repr(described)):
+    split = KafkaSplit("topic", "id", 0, 0)
+    with pytest.raises(Fatal, match=r"refuse each other") as raised_by_reader:
+        reading(described, [split.state()]).until(lambda: False)
+    for text in (str(raised.value), str(raised_by_reader.value), repr(described)):
         assert "battery-staple" not in text
 
 
