@@ -170,11 +170,12 @@ class ProcessOperator:
 
     def _forget_empty_keys(self) -> None:
         """Let go of keys that remember nothing, when they are at least half."""
-        live = self._slots.live_slots()
-        values = [state.values for state in self._states.values()]
-        is_empty = self._timers.is_empty
-        empty = [s for s in live.tolist() if is_empty(s) and all(v[s] is None for v in values)]
-        if len(empty) >= _RECHECK_MIN and 2 * len(empty) >= len(live):
+        empty: Sequence[int] = range(self._slots.size)
+        for state in self._states.values():
+            values = state.values
+            empty = [slot for slot in empty if values[slot] is None]
+        empty = [slot for slot in empty if self._timers.is_empty(slot)]
+        if len(empty) >= _RECHECK_MIN and 2 * len(empty) >= self._slots.size:
             self._slots.remove(np.array(empty))
             kept = self._slots.compact()
             for state in self._states.values():

@@ -26,10 +26,12 @@ class Codec(Protocol):
 
     @property
     def is_immutable(self) -> bool:
-        """Whether a `copy` stays as it is whatever the user's code does."""
+        """Whether a copy stays as it is whatever the user's code does."""
         ...
 
-    def copy(self, value: Any) -> Any: ...
+    def copy(self, values: list[Any]) -> list[Any]:
+        """The values as they are now; fast, since it is done at the barrier."""
+        ...
 
     def to_arrow(self, values: list[Any]) -> pa.Array:
         """Raises UserFunctionError for a value that is not of the declared type."""
@@ -65,10 +67,12 @@ class SlotValues:
         self.values = [values[slot] for slot in slots.tolist()]
 
     def freeze(self, slots: Indices) -> FrozenValues:
-        """The values of these slots as they are now. The Arrow column is made when it is called, on any
+        """The values of these slots, lowest first, as they are now. The Arrow column is made when it is called, on any
         thread; already here if the user's code could change the values in place."""
         codec = self.codec
-        copies = [None if (v := self.values[slot]) is None else codec.copy(v) for slot in slots.tolist()]
+        values = self.values
+        is_all = len(slots) == len(values)
+        copies = codec.copy(values if is_all else [values[slot] for slot in slots.tolist()])
         if codec.is_immutable:
             return lambda: codec.to_arrow(copies)
         column = codec.to_arrow(copies)
@@ -112,8 +116,8 @@ class ValueCodec:
         self.is_immutable = python_type in IMMUTABLE
         self._python_type = python_type
 
-    def copy(self, value: Any) -> Any:
-        return value
+    def copy(self, values: list[Any]) -> list[Any]:
+        return values.copy()
 
     def to_arrow(self, values: list[Any]) -> pa.Array:
         try:
@@ -134,8 +138,8 @@ class ListCodec:
         self.field = pa.field(name, pa.list_(self._item.field.with_name("item")))
         self.is_immutable = self._item.is_immutable
 
-    def copy(self, value: Any) -> Any:
-        return list(value)
+    def copy(self, values: list[Any]) -> list[Any]:
+        return [None if items is None else list(items) for items in values]
 
     def to_arrow(self, values: list[Any]) -> pa.Array:
         flat = self._item.to_arrow([item for items in values if items for item in items])
@@ -157,8 +161,8 @@ class MapCodec:
         self.field = pa.field(name, pa.list_(pa.field("item", pa.struct(self._entry), nullable=False)))
         self.is_immutable = self._value.is_immutable
 
-    def copy(self, value: Any) -> Any:
-        return dict(value)
+    def copy(self, values: list[Any]) -> list[Any]:
+        return [None if entries is None else dict(entries) for entries in values]
 
     def to_arrow(self, values: list[Any]) -> pa.Array:
         maps = [entries for entries in values if entries]

@@ -77,8 +77,9 @@ class EventTimers:
 
     def freeze(self, slots: Indices) -> Callable[[], pa.Array]:
         """The timers of these slots as they are now, in Arrow when it is asked for."""
-        frozen = [sorted(self._times[slot] or ()) for slot in slots.tolist()]
-        return lambda: pa.array(frozen, TIMERS_TYPE)
+        all_times = self._times
+        frozen = [list(times) if (times := all_times[slot]) else () for slot in slots.tolist()]
+        return lambda: pa.array([sorted(times) for times in frozen], TIMERS_TYPE)
 
     def load(self, slots: Indices, times: Sequence[Sequence[int]]) -> None:
         for slot, of_slot in zip(slots.tolist(), times, strict=True):
