@@ -31,8 +31,9 @@ Result = TypeVar("Result")
 _STATISTICS_MS = 20
 _IDLE_POLL_S = 0.5
 _SAMPLE_DEADLINE_S = 2.0
-_NO_PROGRESS_S = 30.0
-_INIT_SLICE_S = 10.0
+_NO_PROGRESS_S = 20.0
+_INIT_S = 20.0
+_SLICE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,8 @@ class LibrdkafkaProducer:
         self._discarded = threading.Event()
         self._reason = ""
         given = options.librdkafka.get("socket.timeout.ms", settings.socket_timeout_ms)
-        self._socket_timeout_ms = int(str(given))
+        self._socket_timeout_ms = min(int(str(given)), settings.transaction_timeout_ms)
+        self._is_away = False
         self._sample_us = 0
         self._cuts = 0
         self._cuts_at_init = 0
@@ -92,14 +94,10 @@ class LibrdkafkaProducer:
         """A producer that has fenced all before it, with a sample of its connections taken after that."""
         self = LibrdkafkaProducer(options, settings, ledger, group)
         try:
-            self._producer.init_transactions(_INIT_SLICE_S)
-        except KafkaException as e:
-            self._producer.poll(0)
-            error = self._failure(
-                e.args[0], "initialise the producer", f"TransactionalId {ledger.transactional_id}"
-            )
+            self._init()
+        except OnceflowError:
             self.discard()
-            raise error from e
+            raise
         if not self._wait_sample(_now_us()):
             self.discard()
             raise Retryable("librdkafka gave no statistics after the producer was initialised")
@@ -182,8 +180,9 @@ class LibrdkafkaProducer:
     def discard(self) -> None:
         # No close(): it would abort, with this epoch, what a commit under way may be committing.
         with self._lock:
-            self._discarded.set()
-            del self._producer
+            if not self._discarded.is_set():
+                self._discarded.set()
+                del self._producer
 
     @property
     def _id(self) -> str:
@@ -225,6 +224,22 @@ class LibrdkafkaProducer:
                 raise self._failure(error, "write", f"Topic {topic}") from e
             raise self._failure(cause.args[0], action, resource, may_have_happened=may_have_happened) from e
 
+    def _init(self) -> None:
+        """In slices, since librdkafka only times out where the error callback knows why."""
+        deadline = time.monotonic() + _INIT_S
+        while True:
+            try:
+                self._producer.init_transactions(_SLICE_S)
+            except KafkaException as e:
+                self._producer.poll(0)
+                error = self._failure(e.args[0], "initialise the producer", self._id)
+                is_late = self._is_away or time.monotonic() > deadline
+                if isinstance(error, Fatal) or e.args[0].code() != KafkaError._TIMED_OUT or is_late:
+                    raise error from e
+            else:
+                self._is_away = False
+                return
+
     def _fatal_error(self, error: SystemError) -> KafkaException:
         """confluent-kafka raises a fatal error in the middle of the callbacks, which spoils both."""
         if isinstance(error.__cause__, KafkaException):
@@ -260,8 +275,10 @@ class LibrdkafkaProducer:
         while not self._use(is_done, "send records", self._id):
             if self._delivered != seen:
                 seen, since = self._delivered, time.monotonic()
-            elif time.monotonic() - since > _NO_PROGRESS_S:
-                reason = f"no record was acknowledged for {_NO_PROGRESS_S:.0f} s; {self._reason}"
+                self._is_away = False
+            elif self._is_away or time.monotonic() - since > _NO_PROGRESS_S:
+                waited_s = time.monotonic() - since
+                reason = f"no record was acknowledged for {waited_s:.0f} s; {self._reason}"
                 raise Retryable(self._options.redact(reason))
 
     def _wait_sample(self, after_us: int) -> bool:
@@ -293,6 +310,7 @@ class LibrdkafkaProducer:
 
     def _on_error(self, error: KafkaError) -> None:
         self._reason = error.str()
+        self._is_away = error.code() == KafkaError._ALL_BROKERS_DOWN or self._is_away
 
 
 _DEFAULTS: dict[str, Setting] = {

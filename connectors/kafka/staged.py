@@ -3,8 +3,9 @@ one transaction. `transactions.py` decides, `held.py` holds the rows, this file 
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -24,6 +25,7 @@ T = TypeVar("T")
 LEDGER_TOPIC = "onceflow-ledger"
 _RECORD_OVERHEAD_BYTES = 100  # batch header and varints, at most
 _REFRESH_MS = 300_000
+_CLOSE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class StagedWriter:
         self._client = client
         self._settings = settings
         self._closed = threading.Event()
+        self._in_use = threading.Lock()
         self._patience = patience or WaitForBroker(
             context.clock, context.on_wait, settings.delivery_timeout_ms, self._closed
         )
@@ -82,7 +85,8 @@ class StagedWriter:
 
     def recover(self, committables: Sequence[Committable]) -> None:
         try:
-            self._recover(committables)
+            with self._exclusively():
+                self._recover(committables)
         except BaseException as e:
             self._recovery_error = e
             raise
@@ -114,6 +118,33 @@ class StagedWriter:
             return _PreCommit(self._committable, checkpoint_id, list(self._held))
 
     def commit(self, checkpoint_id: int) -> None:
+        with self._exclusively():
+            self._commit(checkpoint_id)
+
+    def close(self) -> None:
+        """Does not wait for a commit that waits for the broker: that one lets go when it notices."""
+        self._closed.set()
+        self._recovered.set()
+        if self._in_use.acquire(timeout=_CLOSE_S):
+            self._let_go()
+            self._in_use.release()
+
+    @contextlib.contextmanager
+    def _exclusively(self) -> Iterator[None]:
+        with self._in_use:
+            try:
+                if self._closed.is_set():
+                    raise Retryable(f"sink {self._context.uid!r} is closed")
+                yield
+            finally:
+                if self._closed.is_set():
+                    self._let_go()
+
+    def _let_go(self) -> None:
+        self._own.close()
+        self._client.close()
+
+    def _commit(self, checkpoint_id: int) -> None:
         with self._lock:
             outputs: list[Output] = [o for o in self._held if o.checkpoint_id <= checkpoint_id]
         now_ms = self._context.clock.monotonic_ms()
@@ -129,12 +160,6 @@ class StagedWriter:
         if now_ms - self._described_ms > _REFRESH_MS:
             self._described_ms = now_ms
             self._topics = {**self._topics, **self._client.describe_topics(self._settings.topics)}
-
-    def close(self) -> None:
-        self._closed.set()
-        self._recovered.set()
-        self._own.close()
-        self._client.close()
 
     def _recover(self, committables: Sequence[Committable]) -> None:
         self._try(lambda: self._client.ensure_ledger_topic(self._settings.ledger_topic))

@@ -198,7 +198,9 @@ class OwnerTransactions:
                 # A timed-out transaction looks like this too: the ledger names the newer attempt, if any.
                 self._drop()
                 fenced_in_a_row += 1
-                if fenced_in_a_row > _FENCED_IN_A_ROW_MAX or self._has_newer_attempt():
+                if self._has_newer_attempt():
+                    raise Fenced(f"a newer attempt writes {self._ledger.transactional_id}") from e
+                if fenced_in_a_row > _FENCED_IN_A_ROW_MAX:
                     raise
                 self._patience.wait(e)
             except (Retryable, Indeterminate) as e:
