@@ -28,6 +28,8 @@ HEADER: Final = struct.Struct("<BxxxIQ")
 _WATERMARK: Final = struct.Struct("<q")
 _BARRIER: Final = struct.Struct("<q?")
 FRAME_BYTES_MAX: Final = 1 << 31
+_ALIGNMENT: Final = 64
+"""Arrow's buffers should begin at multiples of it."""
 
 RECORDS, WATERMARK, IDLE, BARRIER, END_OF_INPUT = range(1, 6)
 
@@ -98,6 +100,7 @@ class FrameCodec:
             assert records.origin is not None, "the edge declares origins"
             columns += [pa.array(records.origin.split), pa.array(records.origin.offset)]
             meta = json.dumps(records.origin.splits).encode()
+            meta += b" " * (-len(meta) % _ALIGNMENT)  # the body behind it is read in place
         batch = pa.RecordBatch.from_arrays(columns, schema=self._wire_schema)
         body = memoryview(batch.serialize()).cast("B")
         return (HEADER.pack(RECORDS, len(meta), len(body)) + meta, body)

@@ -74,7 +74,8 @@ class InputGate:
 class ChannelWatermarks:
     """The minimum over channels; pure.
 
-    `end` counts as the end of event time: what the others still hold back decides.
+    A channel at the end of event time holds nothing back; what the others hold back decides. While
+    those are all idle the watermark stays where it is, because they may come back.
     """
 
     def __init__(self, channels: int) -> None:
@@ -84,7 +85,7 @@ class ChannelWatermarks:
         self._current_ms = WATERMARK_MIN_MS
         self._said_idle = False
 
-    def advance(self, channel: int, time_ms: int) -> Watermark | None:
+    def advance(self, channel: int, time_ms: int) -> Watermark | Idle | None:
         """A channel's watermark; also ends its idleness."""
         self._time_ms[channel] = max(self._time_ms[channel], time_ms)
         self._is_idle[channel] = False
@@ -92,20 +93,20 @@ class ChannelWatermarks:
 
     def set_idle(self, channel: int) -> Watermark | Idle | None:
         self._is_idle[channel] = True
-        if all(idle or ended for idle, ended in zip(self._is_idle, self._has_ended, strict=True)):
-            already, self._said_idle = self._said_idle, True
-            return None if already else Idle()
         return self._lowest()
 
-    def end(self, channel: int) -> Watermark | EndOfInput | None:
+    def end(self, channel: int) -> Watermark | Idle | EndOfInput | None:
         self._has_ended[channel] = True
         self._is_idle[channel] = False
         self._time_ms[channel] = WATERMARK_MAX_MS
         return EndOfInput() if all(self._has_ended) else self._lowest()
 
-    def _lowest(self) -> Watermark | None:
+    def _lowest(self) -> Watermark | Idle | None:
         active = [t for t, idle in zip(self._time_ms, self._is_idle, strict=True) if not idle]
-        lowest_ms = min(active) if active else self._current_ms
+        lowest_ms = min(active, default=WATERMARK_MAX_MS)
+        if lowest_ms == WATERMARK_MAX_MS and any(self._is_idle):
+            already, self._said_idle = self._said_idle, True
+            return None if already else Idle()
         was_idle, self._said_idle = self._said_idle, False
         if lowest_ms <= self._current_ms and not was_idle:
             return None

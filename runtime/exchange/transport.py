@@ -263,21 +263,27 @@ class Network:
         self._connections.append(connection)
 
     def _accept_forever(self) -> None:
-        """Answer handshakes until the listener is closed. A stranger or a stale attempt is turned away."""
+        """Until the listener is closed. A stranger or a stale attempt is turned away."""
         while True:
             try:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            try:
-                connection.settimeout(HANDSHAKE_TIMEOUT_S)
-                greeting = answer(connection, self._secret)
-                if greeting["attempt"] != self._attempt:
-                    raise HandshakeError("another attempt")
-                key = (int(greeting["edge"]), int(greeting["slot"]))
-            except (OSError, HandshakeError, ValueError, KeyError):
-                connection.close()
-                continue
-            with self._accept_changed:
-                self._accepted[key] = connection
-                self._accept_changed.notify_all()
+            threading.Thread(
+                target=self._welcome, args=(connection,), name="onceflow-accept-peer", daemon=True
+            ).start()
+
+    def _welcome(self, connection: socket.socket) -> None:
+        """On a thread of its own: a stranger who says nothing holds up nobody."""
+        try:
+            connection.settimeout(HANDSHAKE_TIMEOUT_S)
+            greeting = answer(connection, self._secret)
+            if greeting["attempt"] != self._attempt:
+                raise HandshakeError("another attempt")
+            key = (int(greeting["edge"]), int(greeting["slot"]))
+        except (OSError, HandshakeError, ValueError, KeyError, TypeError):
+            connection.close()
+            return
+        with self._accept_changed:
+            self._accepted[key] = connection
+            self._accept_changed.notify_all()
