@@ -103,7 +103,7 @@ class JobProcess:
         with contextlib.suppress(queue.Empty):
             while True:
                 event = self._events.get_nowait()
-                if "slots" in event:
+                if event["event"] == "slots_started":
                     self.slot_pids = [slot["pid"] for slot in event["slots"]]
                     self.attempts += 1
 
