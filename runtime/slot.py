@@ -53,6 +53,8 @@ TURN_MS = 5.0
 """How many elements, for how long, a task may take before commands and sockets are looked at again: a
 trigger must not wait behind a backlog."""
 
+SAY_COMMITTING_AFTER_MS = 2_000
+
 
 class SlotControl(Protocol):
     """The slot's end of the control connection."""
@@ -104,6 +106,7 @@ class Slot:
         self._pending: dict[int, _PendingSnapshot] = {}
         self._splits_of: dict[int, Mapping[str, Sequence[SplitProgress]]] = {}
         self._waiting: dict[str, tuple[float, str]] = {}
+        self._committing: tuple[float, str] | None = None
         self._first_record_ms: int | None = None
         self._said_drained = False
         self._slot_tasks: SlotTasks | None = None
@@ -122,8 +125,13 @@ class Slot:
             for writer, committables in promised:
                 writer.recover(committables)
 
-        running = Running(attempt=self._assignment.attempt)
-        self._background.commit(recover, lambda _: self._control.send(running))
+        def done(_: None) -> None:
+            self._committing = None
+            self._control.send(Running(attempt=self._assignment.attempt))
+
+        restored = f"checkpoint {self._assignment.restored_checkpoint_id}, which was restored"
+        self._committing = (self._clock.monotonic_ms(), restored)
+        self._background.commit(recover, done)
 
     def step(self) -> bool:
         """Do what there is to do. False: nothing, so the caller may wait a little. Raises whatever a
@@ -183,6 +191,9 @@ class Slot:
         waiting = [
             reason for at_ms, reason in list(self._waiting.values()) if reason and now_ms - at_ms < 3_000
         ]
+        if (committing := self._committing) is not None and now_ms - committing[0] > SAY_COMMITTING_AFTER_MS:
+            seconds = (now_ms - committing[0]) / 1000
+            waiting.append(f"the sinks commit {committing[1]}, since {seconds:.0f} s")
         tasks = self._slot_tasks
         heads = [] if tasks is None else zip(tasks.heads, tasks.tasks, strict=True)
         return Progress(
@@ -262,8 +273,10 @@ class Slot:
                 writer.commit(checkpoint_id)
 
         def done(_: None) -> None:
+            self._committing = None
             self._control.send(Committed(attempt=self._assignment.attempt, checkpoint_id=checkpoint_id))
             for uid, splits in self._splits_of.pop(checkpoint_id, {}).items():
                 self._tasks.sources[uid].publish_offsets([p.split for p in splits])
 
+        self._committing = (self._clock.monotonic_ms(), f"checkpoint {checkpoint_id}")
         self._background.commit(commit, done)

@@ -1,0 +1,521 @@
+"""What the tests of the running engine share: a job as a process, a feed of input, a judge of output.
+
+The judge shares no code with the engine: it reads input and output from the topics themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import polars as pl
+import psutil
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+
+from onceflow.connectors.kafka.fault_proxy import Api, Course, FaultProxy
+
+JOBS = Path(__file__).parent / "jobs"
+ONCEFLOW = [sys.executable, "-c", "from onceflow.cli.app import main; main()"]
+CLOSING = "closing"
+"""The user of the records that close all windows before them; the judge leaves it out."""
+
+Event = dict[str, Any]
+
+
+# --- The job --------------------------------------------------------------------------------------
+
+
+class JobProcess:
+    """`onceflow run ... --json` in a session of its own; its events, its slots, its end."""
+
+    def __init__(self, command: Sequence[str], env: Mapping[str, str], errors: Path) -> None:
+        self._errors = errors
+        with errors.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, env=dict(env), text=True, start_new_session=True
+            )
+        self.pid = self._process.pid
+        self.events: list[Event] = []
+        self.lines: list[str] = []
+        self._changed = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            with self._changed:
+                self.lines.append(line)
+                if line.startswith("{"):
+                    self.events.append({**json.loads(line), "at": time.monotonic()})
+                self._changed.notify_all()
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait_event(
+        self,
+        name: str,
+        where: Callable[[Event], bool] = lambda _: True,
+        *,
+        after: int = 0,
+        timeout: float = 60,
+    ) -> Event:
+        """The first such event at or after number `after` (see `mark`)."""
+        found: list[Event] = []
+
+        def look() -> bool:
+            found[:] = [e for e in self.events[after:] if e["event"] == name and where(e)][:1]
+            return bool(found) or not self._reader.is_alive()
+
+        with self._changed:
+            deadline = time.monotonic() + timeout
+            while not look() and (left := deadline - time.monotonic()) > 0:
+                self._changed.wait(min(left, 0.2))
+        assert found, f"no event {name!r} within {timeout} s\n{self.story()}"
+        return found[0]
+
+    @property
+    def mark(self) -> int:
+        """Events from here on are new."""
+        return len(self.events)
+
+    def named(self, name: str) -> list[Event]:
+        return [e for e in self.events if e["event"] == name]
+
+    def slots(self, attempt: int | None = None) -> list[int]:
+        """Process ids of the slots, of the latest attempt or of this one; waits for the first."""
+        if attempt is None:
+            self.wait_event("slots_started")
+            started = self.named("slots_started")[-1]
+        else:
+            started = self.wait_event("slots_started", lambda e: e["attempt"] == attempt)
+        return [slot["pid"] for slot in started["slots"]]
+
+    def send(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def kill_group(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """The driver and what it started (the JVM); as Ctrl-C or a shell would."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+    def wait(self, timeout: float = 60) -> int:
+        """Its exit code."""
+        try:
+            code = self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the job did not end within {timeout} s\n{self.story()}") from None
+        self._reader.join(10)
+        return code
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def errors(self) -> str:
+        return self._errors.read_text(errors="replace")
+
+    def story(self) -> str:
+        """What a failure message needs."""
+        told = [line[:300].rstrip() for line in self.lines if '"event": "progress"' not in line]
+        last = [line[:1500].rstrip() for line in self.lines if '"event": "progress"' in line]
+        return "\n".join([*told[-25:], *last[-1:], "--- stderr", self.errors()[-3000:]])
+
+    def close(self) -> None:
+        """Nothing is left behind."""
+        pids = [slot["pid"] for e in self.named("slots_started") for slot in e["slots"]]
+        with suppress(psutil.NoSuchProcess):
+            pids += [child.pid for child in psutil.Process(self.pid).children(recursive=True)]
+        self.kill_group()
+        self._process.wait(30)
+        for pid in pids:
+            if pid != os.getpid():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def manifests(checkpoint_dir: Path) -> list[dict[str, Any]]:
+    """The durable checkpoints, oldest first, as they are on disk."""
+    found = []
+    for file in sorted((checkpoint_dir / "log").glob("[0-9]*.json")):
+        with suppress(FileNotFoundError):  # retention was faster
+            entry = json.loads(file.read_text())["entry"]
+            if entry["kind"] == "checkpoint_completed":
+                found.append({**entry["manifest"], "file": file})
+    return found
+
+
+def promised(manifest: Mapping[str, Any]) -> int:
+    """Rows of output that the manifest promises."""
+    return sum(o["rows"] for c in manifest["committables"] for o in c["payload"]["outputs"])
+
+
+def wait_for(condition: Callable[[], Any], job: JobProcess, timeout: float = 60) -> Any:
+    """What the condition gives, once it is true."""
+    deadline = time.monotonic() + timeout
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not within {timeout} s\n{job.story()}"
+        time.sleep(0.01)
+    return found
+
+
+StartJob = Callable[..., JobProcess]
+
+
+@pytest.fixture
+def start_job(tmp_path: Path) -> Iterator[StartJob]:
+    """`start_job(checkpoint_dir, "--input", ..., parallelism=2)` runs tests/integration/jobs/totals.py.
+
+    `threads[N]` starts in a tenth of a second; Spark where processes matter.
+    """
+    with ExitStack() as stack:
+
+        def start(
+            checkpoint_dir: Path,
+            *arguments: str,
+            program: Path = JOBS / "totals.py",
+            master: str = "threads[2]",
+            parallelism: int = 2,
+            interval: str = "200 ms",
+            options: Sequence[str] = (),
+            env: Mapping[str, str] | None = None,
+        ) -> JobProcess:
+            command = [*ONCEFLOW, "run", str(program), "--master", master, "--parallelism", str(parallelism)]
+            command += ["--checkpoint-dir", str(checkpoint_dir), "--checkpoint-interval", interval, "--json"]
+            command += [*options, "--", *arguments]
+            job = JobProcess(command, {**os.environ, **(env or {})}, tmp_path / "job-errors.log")
+            stack.callback(job.close)
+            return job
+
+        yield start
+
+
+@pytest.fixture
+def onceflow() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """`onceflow("status", DIR)`: another command, to its end."""
+
+    def run(*arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+        command = [*ONCEFLOW, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+
+    return run
+
+
+# --- The input ------------------------------------------------------------------------------------
+
+
+class Feed:
+    """Purchases of random users, as JSON on a topic. Each partition's event times are at most
+    `disorder_ms` out of order."""
+
+    def __init__(self, servers: str, topic: str, partitions: int, seed: int, disorder_ms: int = 100) -> None:
+        self.topic = topic
+        self._partitions = partitions
+        self._random = random.Random(seed)
+        self._disorder_ms = disorder_ms
+        self._sent = 0
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._producer = Producer(
+            {
+                "bootstrap.servers": servers,
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "message.timeout.ms": 300_000,
+                "queue.buffering.max.messages": 1_000_000,
+                "log_level": 0,
+                "error_cb": lambda _: None,
+            }
+        )
+
+    def send(self, user: str, amount: int, ts: int, partition: int) -> None:
+        value = b'{"user":"%s","amount":%d,"ts":%d}' % (user.encode(), amount, ts)
+        while True:
+            try:
+                self._producer.produce(self.topic, value, partition=partition)
+                break
+            except BufferError:
+                self._producer.poll(0.05)
+        self._sent += 1
+        if self._sent % 5_000 == 0:
+            self._producer.poll(0)
+
+    def load(
+        self, count: int, start_ms: int, per_ms: float = 10, users: int = 1_000, partition: int | None = None
+    ) -> int:
+        """`count` records at once, `per_ms` of them per ms of event time; the event time they reach."""
+        pick, disorder = self._random.randrange, self._disorder_ms
+        for i in range(count):
+            at = start_ms + int(i / per_ms) - pick(disorder)
+            self.send(
+                f"u{pick(users):06d}",
+                pick(1, 20_000),
+                at,
+                i % self._partitions if partition is None else partition,
+            )
+        self._producer.flush()
+        return start_ms + int(count / per_ms)
+
+    def run(self, per_second: int, users: int = 1_000) -> None:
+        """Go on in the background, with the wall clock as event time, until `close`."""
+
+        def produce() -> None:
+            began = time.monotonic()
+            done = 0
+            while not self._over.wait(0.02):
+                now_ms = time.time_ns() // 1_000_000
+                due = int((time.monotonic() - began) * per_second)
+                pick = self._random.randrange
+                for i in range(done, due):
+                    ts = now_ms - pick(self._disorder_ms)
+                    self.send(f"u{pick(users):06d}", pick(1, 20_000), ts, i % self._partitions)
+                done = due
+                self._producer.poll(0)
+
+        self._thread = threading.Thread(target=produce, daemon=True)
+        self._thread.start()
+
+    def close(self, at_ms: int | None = None) -> None:
+        """The end: two records per partition that close every window before them."""
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+        at_ms = (at_ms or time.time_ns() // 1_000_000) + 7_200_000
+        for partition in range(self._partitions):
+            self.send(CLOSING, 0, at_ms, partition)
+        self.flush()
+
+    def flush(self) -> None:
+        assert self._producer.flush(60) == 0, "the broker does not take the input"
+
+
+@pytest.fixture
+def feed() -> Iterator[Callable[..., Feed]]:
+    """`feed(servers, topic, partitions, seed=1)`."""
+    feeds: list[Feed] = []
+
+    def make(servers: str, topic: str, partitions: int, seed: int = 1, **options: Any) -> Feed:
+        feeds.append(Feed(servers, topic, partitions, seed, **options))
+        return feeds[-1]
+
+    yield make
+    for each in feeds:
+        each._over.set()
+
+
+# --- The judge ------------------------------------------------------------------------------------
+
+
+class _Purchase(msgspec.Struct):
+    user: str
+    amount: int
+    ts: int
+
+
+class _Total(msgspec.Struct):
+    user: str
+    window_end: int
+    count: int
+    total: int
+
+
+def read_topic(servers: str, topic: str, isolation: str = "read_committed") -> list[bytes]:
+    """All values of a topic, up to its end now."""
+    with ExitStack() as stack:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": servers,
+                "group.id": "judge",
+                "isolation.level": isolation,
+                "enable.partition.eof": True,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+            }
+        )
+        stack.callback(consumer.close)
+        partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+        values: list[bytes] = []
+        at_end: set[int] = set()
+        while len(at_end) < len(partitions):
+            for message in consumer.consume(10_000, 0.2):
+                error = message.error()
+                if error is None:
+                    values.append(message.value())
+                    at_end.discard(message.partition())
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    at_end.add(message.partition())
+                elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:
+                    raise AssertionError(f"the judge can't read {topic}: {error}")
+        return values
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the judge says; `is_exact` is what every test wants."""
+
+    rows: int
+    missing: int
+    doubled: int
+    wrong: int
+
+    @property
+    def is_exact(self) -> bool:
+        return self.rows > 0 and self.missing == self.doubled == self.wrong == 0
+
+
+class Judge:
+    """Reads the topics of one broker."""
+
+    def __init__(self, servers: str) -> None:
+        self.servers = servers
+
+    def purchases(self, *topics: str) -> pl.DataFrame:
+        decode = msgspec.json.Decoder(_Purchase).decode
+        rows = [
+            decode(value) for topic in topics for value in read_topic(self.servers, topic, "read_uncommitted")
+        ]
+        columns = {
+            "user": [r.user for r in rows],
+            "amount": [r.amount for r in rows],
+            "ts": [r.ts for r in rows],
+        }
+        return pl.DataFrame(columns, schema={"user": pl.String, "amount": pl.Int64, "ts": pl.Int64})
+
+    def expected(self, *topics: str, window_ms: int = 500) -> pl.DataFrame:
+        """The right answer: user, window_end, count, total."""
+        rows = self.purchases(*topics).filter(pl.col("user") != CLOSING)
+        return totals_of(rows, window_ms)
+
+    def output(self, topic: str) -> pl.DataFrame:
+        """What a read_committed consumer sees, sentinel left out."""
+        decode = msgspec.json.Decoder(_Total).decode
+        rows = [decode(value) for value in read_topic(self.servers, topic)]
+        names = ("user", "window_end", "count", "total")
+        columns = {name: [getattr(row, name) for row in rows] for name in names}
+        schema = {"user": pl.String, "window_end": pl.Int64, "count": pl.Int64, "total": pl.Int64}
+        return pl.DataFrame(columns, schema=schema).filter(pl.col("user") != CLOSING)
+
+    def verdict(self, expected: pl.DataFrame, topic: str) -> Verdict:
+        found = self.output(topic)
+        by = ["user", "window_end"]
+        first = found.unique(by, keep="first")
+        wrong = first.join(expected, on=[*by, "count", "total"], how="anti")
+        missing = expected.join(first, on=by, how="anti")
+        return Verdict(len(found), len(missing), len(found) - len(first), len(wrong))
+
+
+def totals_of(rows: pl.DataFrame, window_ms: int) -> pl.DataFrame:
+    end = ((pl.col("ts") // window_ms + 1) * window_ms).alias("window_end")
+    return rows.group_by("user", end).agg(count=pl.len().cast(pl.Int64), total=pl.col("amount").sum())
+
+
+class Follower:
+    """Reads an output topic as it becomes visible, and notes when."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": servers,
+                "group.id": "follower",
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "fetch.wait.max.ms": 20,
+                "reconnect.backoff.max.ms": 200,
+                "log_level": 0,
+                "error_cb": lambda _: None,
+            }
+        )
+        partitions = self._consumer.list_topics(topic, timeout=20).topics[topic].partitions
+        self._consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+        self.arrivals: list[float] = []
+        """Monotonic times, one per row."""
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
+
+    def _follow(self) -> None:
+        while not self._over.is_set():
+            messages = self._consumer.consume(5_000, 0.05)
+            now = time.monotonic()
+            self.arrivals += [now for m in messages if m.error() is None]
+
+    def wait_rows(self, count: int, job: JobProcess, timeout: float = 60) -> None:
+        """Until that many rows are visible."""
+        deadline = time.monotonic() + timeout
+        while len(self.arrivals) < count:
+            assert job.is_running, f"the job ended\n{job.story()}"
+            missing = f"{len(self.arrivals)} of {count} rows within {timeout} s"
+            assert time.monotonic() < deadline, f"{missing}\n{job.story()}"
+            self._over.wait(0.02)
+
+    def first_after(self, moment: float, job: JobProcess, timeout: float = 60) -> float:
+        """When the first row after this moment arrived."""
+        deadline = time.monotonic() + timeout
+        while not (self.arrivals and self.arrivals[-1] > moment):
+            assert time.monotonic() < deadline, f"no row within {timeout} s\n{job.story()}"
+            self._over.wait(0.01)
+        return next(at for at in self.arrivals if at > moment)
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join()
+        self._consumer.close()
+
+
+@pytest.fixture
+def judge() -> Callable[[str], Judge]:
+    return Judge
+
+
+@pytest.fixture
+def follow() -> Iterator[Callable[[str, str], Follower]]:
+    followers: list[Follower] = []
+
+    def make(servers: str, topic: str) -> Follower:
+        followers.append(Follower(servers, topic))
+        return followers[-1]
+
+    yield make
+    for follower in followers:
+        follower.close()
+
+
+@contextmanager
+def holding_commits(servers: str) -> Iterator[FaultProxy]:
+    """A way to the broker that keeps every Produce request: a checkpoint whose output takes it becomes
+    durable, and its commit hangs."""
+    with FaultProxy(servers) as proxy:
+        proxy.on_request = lambda request: Course.HOLD if request.api == Api.PRODUCE else Course.PASS
+        yield proxy
+
+
+class Engine:
+    """The functions of this file, for tests."""
+
+    manifests = staticmethod(manifests)
+    promised = staticmethod(promised)
+    wait_for = staticmethod(wait_for)
+    holding_commits = staticmethod(holding_commits)
+    read_topic = staticmethod(read_topic)
+    totals_of = staticmethod(totals_of)
+    jobs = JOBS
+
+
+@pytest.fixture
+def engine() -> type[Engine]:
+    return Engine
