@@ -313,21 +313,17 @@ class Outermost:
         self._value.grow(size)
 
     def update(self, rows: Rows) -> None:
-        if not len(rows.slots):
-            return
-        # Sorted by slot, then time, then arrival: each slot's candidate is at one end of its run.
-        order = np.lexsort((rows.event_time, rows.slots))
-        sorted_slots = rows.slots[order]
-        is_edge = np.ones(len(order), np.bool_)
-        changes = sorted_slots[1:] != sorted_slots[:-1]
-        is_edge[slice(0, -1) if self._is_last else slice(1, None)] = changes
-        candidates = order[is_edge]
-        slots, time = rows.slots[candidates], rows.event_time[candidates]
-        current = self._time.values[slots]
-        better = (time >= current) if self._is_last else (time < current)
-        self._time.values[slots[better]] = time[better]
         assert rows.values is not None
-        self._value.put(slots[better], rows.values.take(pa.array(candidates[better])))
+        slots, time = rows.slots, rows.event_time
+        if self._is_last:
+            np.maximum.at(self._time.values, slots, time)
+            wins = np.flatnonzero(time == self._time.values[slots])
+        else:
+            before = self._time.values[slots]
+            np.minimum.at(self._time.values, slots, time)
+            is_earlier = (time == self._time.values[slots]) & (time < before)
+            wins = np.flatnonzero(is_earlier)[::-1]  # the first that came is put last, and stays
+        self._value.put(slots[wins], rows.values.take(pa.array(wins)))
 
     def results(self, slots: Indices) -> pa.Array:
         return self._value.take(slots)

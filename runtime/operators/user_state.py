@@ -112,12 +112,14 @@ class UserColumn:
         Values that the user's code could change in place become Arrow here, on the task's thread;
         others later, on the thread that asks.
         """
-        mine = self.values
-        values = [mine[slot] for slot in live.tolist()]
-        if self._type.is_immutable:
-            return lambda slots: self._type.encode(values)
-        array = self._type.encode(values)
-        return lambda slots: array
+        if not self._type.is_immutable:
+            array = self._encode(self.values, live)
+            return lambda slots: array
+        values = self.values.copy()
+        return lambda slots: self._encode(values, slots)
+
+    def _encode(self, values: list[Any], slots: Indices) -> pa.Array:
+        return self._type.encode([values[slot] for slot in slots.tolist()])
 
     def load(self, slots: Indices, state: pa.Array) -> None:
         for slot, value in zip(slots.tolist(), self._type.decode(state), strict=True):
