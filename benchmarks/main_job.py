@@ -100,7 +100,7 @@ class CpuSampler:
             for process in processes:
                 try:
                     times, memory = process.cpu_times(), process.memory_info().rss
-                    is_slot = "pyspark.daemon" in " ".join(process.cmdline())
+                    is_slot = "spark.daemon" in " ".join(process.cmdline())
                 except psutil.Error:
                     continue
                 self._cpu[process.pid] = times.user + times.system
