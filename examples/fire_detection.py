@@ -8,7 +8,7 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from onceflow import Ctx, Job, KeyedProcess, Timer, ValueState, WatermarkStrategy
+from onceflow import Ctx, Job, KeyedProcess, MapState, Timer, ValueState, WatermarkStrategy
 from onceflow.connectors.formats import Json
 from onceflow.connectors.kafka import KafkaSource
 from onceflow.sinks.kafka import KafkaSink
@@ -32,32 +32,43 @@ class Fire:
 
 
 class FireAlert(KeyedProcess[str, Reading, Fire]):
-    """Of each sensor: its last reading, and since when and above what it is suspiciously hot."""
+    """Looks at a sensor's readings in the order of event time, whatever the order in which they come.
 
+    A reading waits until the watermark has passed it. So the alerts are the same on live data, on a
+    backlog and after a restart.
+    """
+
+    waiting = MapState("waiting", int, float)  # event time -> degrees
     last = ValueState("last", float)
     hot_since = ValueState("hot_since", int)
-    limit = ValueState("limit", float)
+    limit = ValueState("limit", float)  # below it, it was a false alarm
 
     def process(self, reading: Reading, ctx: Ctx) -> None:
-        previous, limit = self.last.get(), self.limit.get()
-        self.last.set(reading.celsius)
-        if limit is not None and reading.celsius < limit:  # a false alarm: it has cooled down
-            self.forget(ctx)
-        elif limit is None and previous is not None and reading.celsius - previous >= JUMP:
-            self.hot_since.set(reading.ts)
-            self.limit.set(previous + JUMP)
-            ctx.timers.event_time(reading.ts + CONFIRM_AFTER_MS)
+        self.waiting.put(reading.ts, reading.celsius)
+        ctx.timers.event_time(reading.ts)
 
     def on_timer(self, fired: Timer, ctx: Ctx) -> Iterator[Fire]:
-        celsius = self.last.get()
-        assert celsius is not None, "the timer was set by a reading"
-        yield Fire(ctx.key, fired.time - CONFIRM_AFTER_MS, celsius)
-        self.forget(ctx)
+        celsius = self.waiting.get(fired.time)
+        if celsius is not None:
+            self.waiting.remove(fired.time)
+            self.look_at(celsius, fired.time, ctx)
+        since, last = self.hot_since.get(), self.last.get()
+        if since is not None and last is not None and fired.time >= since + CONFIRM_AFTER_MS:
+            yield Fire(ctx.key, since, last)
+            self.forget_alarm()
 
-    def forget(self, ctx: Ctx) -> None:
-        since = self.hot_since.get()
-        if since is not None:
-            ctx.timers.delete_event_time(since + CONFIRM_AFTER_MS)
+    def look_at(self, celsius: float, time: int, ctx: Ctx) -> None:
+        previous, limit = self.last.get(), self.limit.get()
+        self.last.set(celsius)
+        if limit is not None:
+            if celsius < limit:
+                self.forget_alarm()
+        elif previous is not None and celsius - previous >= JUMP:
+            self.hot_since.set(time)
+            self.limit.set(previous + JUMP)
+            ctx.timers.event_time(time + CONFIRM_AFTER_MS)
+
+    def forget_alarm(self) -> None:
         self.hot_since.clear()
         self.limit.clear()
 

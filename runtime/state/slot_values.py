@@ -67,8 +67,11 @@ class SlotValues:
         self.values = [values[slot] for slot in slots.tolist()]
 
     def freeze(self, slots: Indices) -> FrozenValues:
-        """The values of these slots, lowest first, as they are now. The Arrow column is made when it is called, on any
-        thread; already here if the user's code could change the values in place."""
+        """The values of these slots, lowest first, as they are now.
+
+        The Arrow column is made when it is called, on any thread; already here if the user's code could
+        change the values in place.
+        """
         codec = self.codec
         values = self.values
         is_all = len(slots) == len(values)
