@@ -178,7 +178,7 @@ class _Compiler:
             case Write(sink):
                 uid, draft = self._node_of(step.inputs[0])
                 node = SinkNode(step.uid, sink, step.name)
-                self._drafts[step.uid] = _Draft(draft.chain, draft.schema, lambda _: node)
+                self._put(step.uid, _Draft(draft.chain, draft.schema, lambda _: node))
                 self._drafts[uid].connect(step.inputs[0].tag, InChain(step.uid))
 
     def _place_source(self, step: Step, read: Read) -> None:
@@ -194,7 +194,7 @@ class _Compiler:
 
         chain = len(self._heads)
         self._heads.append(step.uid)
-        self._drafts[step.uid] = _Draft(chain, source.schema, make)
+        self._put(step.uid, _Draft(chain, source.schema, make))
         self._placed[step.uid] = step.uid
         sink = source.dead_letter_sink() if isinstance(source, DeadLetterSource) else None
         if sink is not None:
@@ -248,10 +248,13 @@ class _Compiler:
         self._heads.append(step.uid)
         sides = {t: r.schema for t, r in step.outputs.items() if t != MAIN}
         schema = schema_in if schema_out is None else schema_out
-        self._drafts[step.uid] = _Draft(
-            chain,
-            schema,
-            lambda outputs: OperatorNode(step.uid, step.name, create, schema, outputs, sides),
+        self._put(
+            step.uid,
+            _Draft(
+                chain,
+                schema,
+                lambda outputs: OperatorNode(step.uid, step.name, create, schema, outputs, sides),
+            ),
         )
         self._placed[step.uid] = step.uid
 
@@ -274,6 +277,12 @@ class _Compiler:
 
     # --- Nodes ---
 
+    def _put(self, uid: str, draft: _Draft) -> None:
+        """Raises GraphError if a uid of the user's is one that is derived here (X.columns, X.dead-letters)."""
+        if uid in self._drafts:
+            raise GraphError(f"uid {uid!r} is also derived for another operator: give yours another name")
+        self._drafts[uid] = draft
+
     def _node_of(self, source: Input) -> tuple[str, _Draft]:
         uid = self._placed[source.step.uid]
         return uid, self._drafts[uid]
@@ -284,8 +293,9 @@ class _Compiler:
         """A node in the chain of its input, in the same call stack."""
         _, upstream = self._node_of(source)
         upstream.connect(source.tag, InChain(uid))
-        self._drafts[uid] = _Draft(
-            upstream.chain, schema, lambda outputs: OperatorNode(uid, name, create, schema, outputs)
+        self._put(
+            uid,
+            _Draft(upstream.chain, schema, lambda outputs: OperatorNode(uid, name, create, schema, outputs)),
         )
 
     def _add_expressions(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
-from onceflow.runtime.functions import check_record, taken_record, yielded_record
+from onceflow.runtime.functions import check_record, hints, taken_record, yielded_record
 from onceflow.runtime.operators.aggregates import Aggregate, AggregateFunction
 from onceflow.runtime.operators.keyed_process import (
     KeyedProcess,
@@ -23,6 +23,7 @@ from onceflow.runtime.operators.keyed_process import (
 from onceflow.runtime.operators.operator import MAIN
 from onceflow.runtime.operators.process import ProcessConfig
 from onceflow.runtime.operators.tumbling import Tumbling
+from onceflow.runtime.operators.user_functions import function_name
 from onceflow.runtime.operators.window import WindowAggregate, WindowReduce
 from onceflow.runtime.operators.window_operator import LATE
 from onceflow.runtime.steps import Build, Built, Input, Keyed, Rows, Step
@@ -170,6 +171,12 @@ class WindowedStream(Generic[T]):
         rows = self._input.rows
         uid = self._uid(uid)
         record_type = taken_record(fn, uid, rows.schema, rows.record_type)
+        returned = hints(fn, uid).get("return", record_type)
+        if returned not in (record_type, Any):
+            raise GraphError(
+                f"operator {uid!r}: {function_name(fn)} takes {type_name(record_type)} but returns "
+                f"{type_name(returned)}; reduce returns what it takes (aggregate for another type)"
+            )
         config = WindowReduce(
             uid, self._keys, self._window, fn, rows.schema, self._late_tag is not None, record_type
         )

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from onceflow.runtime.contracts import WatermarkStrategy
+from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph import (
     ByKey,
     Chain,
@@ -314,6 +315,14 @@ def test_dead_letters_have_a_sink_in_the_same_chain(
     assert uids(graph) == [["p", "p.dead-letters", "out"]]
     assert node(graph, "p").outputs["dead-letters"] == [InChain("p.dead-letters")]
     assert "reason" in sink.checked["p.dead-letters"]
+
+
+def test_a_uid_that_is_derived_for_another_is_refused(
+    job: JobGraphBuilder, list_source: Any, sink: Any
+) -> None:
+    job.source(list_source(Purchase, dead_letters=sink), uid="p").sink_to(sink, uid="p.dead-letters")
+    with pytest.raises(GraphError, match=r"uid 'p.dead-letters' is also derived for another operator"):
+        job.build()
 
 
 def test_every_target_exists(job: JobGraphBuilder, purchases: Stream[Any], sink: Any) -> None:

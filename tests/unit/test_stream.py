@@ -47,6 +47,10 @@ def to_total(purchase: Purchase) -> Total:
     return Total(purchase.user, purchase.amount)
 
 
+def to_other(one: Purchase, other: Purchase) -> Total:
+    return Total(one.user, other.amount)
+
+
 def without_annotation(purchase):  # type: ignore[no-untyped-def]
     return purchase
 
@@ -150,6 +154,10 @@ MISTAKES: list[tuple[Use, str]] = [
     (
         lambda s: s.key_by("user").window(tumbling("1 s")).aggregate(user=count()),
         "two output columns are called 'user'",
+    ),
+    (
+        lambda s: s.key_by("user").window(tumbling("1 s")).reduce(to_other),
+        "to_other takes Purchase but returns Total; reduce returns what it takes",
     ),
     (lambda s: s.key_by("user").process(Echo), "wanted is an object of a class derived from KeyedProcess"),
     (
