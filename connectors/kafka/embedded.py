@@ -204,7 +204,8 @@ class EmbeddedKafka:
         shutil.rmtree(self._log_dir, ignore_errors=True)  # a format that was cut short
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         command = [*self._java_command(java, class_path), "kafka.tools.StorageTool", "format"]
-        command += ["-t", cluster_id, "-c", str(self.data_dir / "server.properties"), *self._format_arguments]
+        command += [f"--cluster-id={cluster_id}", "--config", str(self.data_dir / "server.properties")]
+        command += self._format_arguments
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             shutil.rmtree(self._log_dir, ignore_errors=True)
