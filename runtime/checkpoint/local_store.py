@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import uuid
@@ -47,7 +48,8 @@ class LocalStore:
             except OSError as error:
                 raise Indeterminate(f"can't make {target} durable: {error}") from error
         finally:
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # never hides what went wrong; swept later
+                temporary.unlink(missing_ok=True)
 
     def _link(self, temporary: Path, target: Path) -> None:
         try:

@@ -1,21 +1,14 @@
 """Simulation: the whole job in one thread, a crash possible at every step.
 
-    python -m onceflow.runtime.testing.simulation --seed 511     one run, with its trace
-    python -m onceflow.runtime.testing.simulation -n 10000       many, with a progress line
-
-A seed draws everything: the input, the options (swarm), the crash points, the schedule. A failure
-prints the command that repeats it.
+A seed draws everything: the input, the options (swarm), the crash points, the schedule. So a seed is a
+run, and repeats it (`simulate.py` is the command).
 """
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Annotated
-
-import typer
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from onceflow.runtime.graph import JobGraph
 from onceflow.runtime.testing.choices import Choices, ExhaustiveChoices, SeededChoices
@@ -31,7 +24,7 @@ _LENGTHS = (60, 150, 400)
 
 @dataclass(slots=True)
 class SimulationReport:
-    """What a series of runs came to."""
+    """What a series of runs came to; ends with the first failure."""
 
     runs: int = 0
     moves: int = 0
@@ -40,6 +33,18 @@ class SimulationReport:
     marks: Counter[str] = field(default_factory=Counter)
     failed_seed: int | None = None
     failure: str = ""
+
+    def add(self, other: SimulationReport) -> None:
+        """Take in another series; of two failures the lower seed is kept."""
+        self.runs += other.runs
+        self.moves += other.moves
+        self.points += other.points
+        self.crashes += other.crashes
+        self.marks += other.marks
+        if other.failed_seed is not None and (
+            self.failed_seed is None or other.failed_seed < self.failed_seed
+        ):
+            self.failed_seed, self.failure = other.failed_seed, other.failure
 
 
 def draw_options(choices: Choices) -> WorldOptions:
@@ -65,17 +70,20 @@ def draw_options(choices: Choices) -> WorldOptions:
     )
 
 
-def seeded_world(seed: int, graph: GraphOf = sim_graph, is_traced: bool = False) -> World:
-    """The world of this seed, ready to run."""
+def seeded_world(
+    seed: int, graph: GraphOf = sim_graph, is_aligned: bool = True, is_traced: bool = False
+) -> World:
+    """The world of this seed, ready to run. Not aligned: at-least-once, and only loss is a failure."""
     choices = SeededChoices(seed)
-    return World(choices, draw_options(choices), graph, is_traced)
+    options = replace(draw_options(choices), is_aligned=is_aligned)
+    return World(choices, options, graph, is_traced)
 
 
-def run_seeds(seeds: Iterable[int], graph: GraphOf = sim_graph) -> SimulationReport:
+def run_seeds(seeds: Iterable[int], graph: GraphOf = sim_graph, is_aligned: bool = True) -> SimulationReport:
     """Run until the first failure."""
     report = SimulationReport()
     for seed in seeds:
-        world = seeded_world(seed, graph)
+        world = seeded_world(seed, graph, is_aligned)
         try:
             world.run()
         except Exception as error:
@@ -87,17 +95,19 @@ def run_seeds(seeds: Iterable[int], graph: GraphOf = sim_graph) -> SimulationRep
     return report
 
 
-def run_exhaustive(graph: GraphOf = sim_graph, deviations_max: int = 1) -> SimulationReport:
-    """The tiny job: every crash at every point, in every schedule with few deviations from the
-    ordinary one. One slot, one record."""
+def run_exhaustive(
+    deviations_max: int, crashes: Sequence[Crash | None] = (None, *Crash), graph: GraphOf = sim_graph
+) -> SimulationReport:
+    """The tiny job, one slot and one record: each of these crashes at every point, in every schedule
+    with so many deviations from the ordinary one."""
     report = SimulationReport()
-    for crash in (None, *Crash):
+    for crash in crashes:
         point = 0
         while True:
             point += 1
             longest = 0
-            crashes = {} if crash is None else {point: crash}
-            options = WorldOptions(parallelism=(1,), splits=1, records_max=1, keys=1, crashes=crashes)
+            at = {} if crash is None else {point: crash}
+            options = WorldOptions(parallelism=(1,), splits=1, records_max=1, keys=1, crashes=at)
             for choices in ExhaustiveChoices(deviations_max):
                 world = World(choices, options, graph)
                 try:
@@ -119,39 +129,3 @@ def _count(report: SimulationReport, world: World) -> None:
     report.points += world.points
     report.marks.update(world.marks)
     report.crashes.update(c.name for point, c in world.options.crashes.items() if point <= world.points)
-
-
-def main(
-    seed: Annotated[int | None, typer.Option(help="Run this one and print its trace.")] = None,
-    n: Annotated[int, typer.Option("-n", help="How many seeds to run.")] = 5_000,
-    first: Annotated[int, typer.Option(help="The first seed.")] = 0,
-) -> None:
-    """Simulate the job with crashes; exit code 1 if the guarantee broke."""
-    if seed is not None:
-        raise SystemExit(_trace(seed))
-    start = time.perf_counter()
-    report = run_seeds(range(first, first + n))
-    seconds = time.perf_counter() - start
-    crashes = ", ".join(f"{count} {name}" for name, count in sorted(report.crashes.items()))
-    print(f"{report.runs} seeds, {report.moves} moves, {report.points} crash points in {seconds:.1f} s")  # noqa: T201
-    print(f"crashes: {crashes}")  # noqa: T201
-    print("marks:", ", ".join(f"{mark} ({count})" for mark, count in sorted(report.marks.items())))  # noqa: T201
-    if report.failed_seed is not None:
-        print(f"FAILED {report.failure}\nrepeat: make sim SEED={report.failed_seed}")  # noqa: T201
-        raise SystemExit(1)
-
-
-def _trace(seed: int) -> int:
-    world = seeded_world(seed, is_traced=True)
-    try:
-        world.run()
-        outcome, code = "finished, nothing lost or doubled", 0
-    except Exception as error:
-        outcome, code = f"{type(error).__name__}: {error}", 1
-    print("\n".join(world.trace))  # noqa: T201
-    print(f"{world.options}\nseed {seed}: {outcome}")  # noqa: T201
-    return code
-
-
-if __name__ == "__main__":
-    typer.run(main)

@@ -1,0 +1,97 @@
+"""Checkpoint stores against their contract; two real processes race for the same files."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from onceflow.runtime.checkpoint.local_store import LocalStore
+from onceflow.runtime.checkpoint.memory_store import MemoryStore
+from onceflow.runtime.checkpoint.store import CheckpointStore
+from onceflow.runtime.checkpoint.store_url import open_store
+from onceflow.runtime.errors import OptionError, Retryable
+from onceflow.runtime.testing.choices import ReplayedChoices
+from onceflow.runtime.testing.conformance import STORE_CHECKS
+from onceflow.runtime.testing.faults import FaultyStore
+
+STORES: dict[str, Callable[[Path], CheckpointStore]] = {
+    "local path": lambda folder: open_store(str(folder / "not" / "there" / "yet")),
+    "file url": lambda folder: open_store(f"file://{folder}"),
+    "memory": lambda folder: MemoryStore(),
+    "without faults": lambda folder: FaultyStore(MemoryStore(), ReplayedChoices([])),
+}
+
+
+@pytest.mark.parametrize("check", STORE_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("make", STORES.values(), ids=STORES.keys())
+def test_store(
+    make: Callable[[Path], CheckpointStore], check: Callable[[CheckpointStore], None], tmp_path: Path
+) -> None:
+    check(make(tmp_path))
+
+
+RACER = """
+import sys
+from onceflow.runtime.checkpoint.store import AlreadyExists
+from onceflow.runtime.checkpoint.store_url import open_store
+store = open_store(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+for position in range(300):
+    try:
+        store.create(f"log/{position:010d}.json", sys.argv[2].encode())
+        print(position, flush=True)
+    except AlreadyExists:
+        pass
+"""
+
+
+def test_of_two_processes_exactly_one_creates_each_entry(tmp_path: Path) -> None:
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", RACER, str(tmp_path), name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in ("a", "b")
+    ]
+    for racer in racers:
+        assert racer.stdout is not None
+        assert racer.stdout.readline() == "ready\n"
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    won = [{int(line) for line in racer.communicate(timeout=60)[0].split()} for racer in racers]
+    assert not won[0] & won[1]
+    assert won[0] | won[1] == set(range(300))
+    store = LocalStore(str(tmp_path))
+    for name, positions in zip("ab", won, strict=True):
+        assert all(store.read(f"log/{n:010d}.json") == name.encode() for n in positions)
+    assert len(store.list("log")) == 300, "no temporary file is left"
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://bucket/x", "gs://bucket/x", "hdfs://host/x", "http://host/x", "abfs://x"]
+)
+def test_a_store_that_is_not_proven_is_refused_by_name(url: str) -> None:
+    with pytest.raises(
+        OptionError, match=rf"checkpoints on {url.split(':')[0]}: are not offered.*file:///path"
+    ):
+        open_store(url)
+
+
+def test_memory_urls_of_one_name_share_a_store() -> None:
+    open_store("memory://shared-by-name").create("log/0.json", b"x")
+    assert open_store("memory:shared-by-name").read("log/0.json") == b"x"
+
+
+def test_a_folder_that_can_not_be_written_is_a_retryable_error(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("a file where the folder should be")
+    with pytest.raises(Retryable, match="can't write"):
+        LocalStore(str(tmp_path)).create("log/0.json", b"x")

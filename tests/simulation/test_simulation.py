@@ -1,0 +1,75 @@
+"""The whole job with crashes everywhere: the real coordinator, recovery, slots, tasks and gates.
+
+Goal: whatever crashes, freezes, is late or has no answer, each record counts once, each result is
+visible once, and the job comes to its end. Method: runtime/testing/world.py.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from onceflow.runtime.testing.choices import ReplayedChoices, SeededChoices
+from onceflow.runtime.testing.mutants import MUTANTS, Mutant, hunt
+from onceflow.runtime.testing.simulate import run_parallel
+from onceflow.runtime.testing.simulation import (
+    draw_options,
+    run_exhaustive,
+    run_seeds,
+    seeded_world,
+)
+from onceflow.runtime.testing.world import Crash, World
+
+RARE_MOVES = {
+    "checkpoint timeout",
+    "failure while stopping",
+    "late ack of an aborted checkpoint",
+    "persist answer of a failed attempt",
+    "persist conflict",
+    "persist not done",
+    "stop while no attempt runs",
+}
+
+
+def test_five_thousand_seeds() -> None:
+    report = run_parallel(range(5_000), processes=2)
+    assert report.failed_seed is None, f"{report.failure}; repeat: make sim SEED={report.failed_seed}"
+    assert report.runs == 5_000
+    assert {crash.name for crash in Crash} <= set(report.crashes), "every kind of crash was tried"
+    assert set(report.marks) >= RARE_MOVES, f"never reached: {RARE_MOVES - set(report.marks)}"
+
+
+def test_every_crash_at_every_point_of_the_tiny_job() -> None:
+    report = run_exhaustive(deviations_max=0)
+    assert not report.failure
+    assert report.runs > 400
+
+
+@pytest.mark.parametrize("crash", [None, Crash.KILL_ALL], ids=["no crash", "everything is killed"])
+def test_every_schedule_of_the_tiny_job_with_one_deviation(crash: Crash | None) -> None:
+    report = run_exhaustive(deviations_max=1, crashes=[crash])
+    assert not report.failure
+
+
+def test_at_least_once_loses_nothing_either() -> None:
+    report = run_seeds(range(300), is_aligned=False)
+    assert report.failed_seed is None, report.failure
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
+def test_mutant_is_killed(mutant: Mutant) -> None:
+    verdict = hunt(mutant)
+    assert verdict.by, f"{mutant.title} survived"
+
+
+def test_a_seed_is_a_run_and_a_list_of_choices_too() -> None:
+    first, second = seeded_world(511, is_traced=True), seeded_world(511, is_traced=True)
+    first.run()
+    second.run()
+    assert first.trace == second.trace
+    seeded = SeededChoices(7)
+    options = draw_options(seeded)
+    drawn = len(seeded.taken)
+    World(seeded, options).run()
+    replayed = World(ReplayedChoices(seeded.taken[drawn:]), options)
+    replayed.run()
+    assert replayed.choices.taken == seeded.taken[drawn:]  # type: ignore[attr-defined]
