@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import NoneType
 from typing import Any
 
@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from onceflow.connectors.kafka.connection import STATISTICS_INTERVAL_MS, ReaderConnection
+from onceflow.connectors.kafka.connection import ReaderConnection
 from onceflow.connectors.kafka.failures import denied
-from onceflow.connectors.kafka.metadata import Isolation, PartitionKey
-from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.connectors.kafka.metadata import PartitionKey
+from onceflow.connectors.kafka.reader_options import ReaderOptions
 from onceflow.connectors.kafka.rows import RowBuilder
 from onceflow.connectors.kafka.splits import KafkaSplit, check_range
 from onceflow.connectors.kafka.watch import TopicWatch
@@ -32,49 +32,6 @@ _LOG = logging.getLogger(__name__)
 _NO_STOP = np.iinfo(np.int64).max
 _QUESTION_TIMEOUT_S = 5.0
 _WATCH_INTERVAL_MS = 1_000
-
-DEFAULTS: dict[str, Any] = {
-    # librdkafka's own second of pause when its queue is full leaves a fast reader without records.
-    "fetch.queue.backoff.ms": 20,
-    "queued.min.messages": 200_000,
-    "queued.max.messages.kbytes": 65_536,
-    "max.partition.fetch.bytes": 8 << 20,
-    # How long a fetch that finds nothing waits at the broker, so how long an end goes unnoticed. Records
-    # that arrive meanwhile come at once.
-    "fetch.wait.max.ms": 50,
-    "fetch.error.backoff.ms": 100,
-    "reconnect.backoff.ms": 50,
-    "reconnect.backoff.max.ms": 1_000,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class ReaderOptions:
-    """What KafkaSource tells its readers."""
-
-    kafka: KafkaOptions
-    isolation: Isolation
-    group_id: str | None
-    broker_timeout_ms: int
-    poll_records_max: int = 10_000
-
-    def consumer(self, context: ReaderContext, connection: ReaderConnection) -> dict[str, Any]:
-        """The settings of a reader's consumer."""
-        ours: dict[str, Any] = {
-            # confluent-kafka asks for a group even if it is never joined.
-            "group.id": self.group_id or f"onceflow.{context.job}.{context.uid}",
-            "auto.offset.reset": "error",
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "enable.partition.eof": True,
-            "check.crcs": True,
-            "isolation.level": self.isolation,
-            "statistics.interval.ms": STATISTICS_INTERVAL_MS,
-            "error_cb": connection.on_error,
-            "stats_cb": connection.on_statistics,
-            "logger": _LOG,
-        }
-        return self.kafka.consumer(ours, DEFAULTS)
 
 
 class KafkaReader:
@@ -188,14 +145,16 @@ class KafkaReader:
         ends: dict[int, int] = {}
         for message in messages:
             error = message.error()
-            index = self._index.get((message.topic(), message.partition()), -1)
+            place: Any = (message.topic(), message.partition())
+            index = self._index.get(place, -1)
             if error is None:
                 records.append(message)
                 ends.pop(index, None)
             elif error.code() != KafkaError._PARTITION_EOF:
                 self._note(error, index)
             elif index in self._active:
-                ends[index] = message.offset()
+                end: Any = message.offset()
+                ends[index] = end
         return records, ends
 
     def _take(self, messages: list[Message]) -> Fetch:
@@ -244,7 +203,8 @@ class KafkaReader:
         if len(self._topics) == 1:
             split: npt.NDArray[np.uint16] = self._table[0, partitions]
         else:
-            topics = map(self._topics.__getitem__, map(Message.topic, messages))
+            names: Iterable[Any] = map(Message.topic, messages)
+            topics = map(self._topics.__getitem__, names)
             split = self._table[np.fromiter(topics, np.int64, len(messages)), partitions]
         return split
 

@@ -14,7 +14,8 @@ from onceflow.connectors.formats import Format
 from onceflow.connectors.kafka.dead_letters import DeadLetterSink
 from onceflow.connectors.kafka.metadata import ClusterMetadata, Isolation
 from onceflow.connectors.kafka.options import KafkaOptions, Setting
-from onceflow.connectors.kafka.reader import KafkaReader, ReaderOptions
+from onceflow.connectors.kafka.reader import KafkaReader
+from onceflow.connectors.kafka.reader_options import ReaderOptions
 from onceflow.connectors.kafka.rows import METADATA, Metadata, RowBuilder, Tolerance
 from onceflow.connectors.kafka.splits import (
     AtOffsets,

@@ -125,7 +125,7 @@ class KafkaSplitEnumerator:
         self._metadata = metadata
         self._subscription = subscription
         self._start = start
-        self._isolation = isolation
+        self._isolation: Isolation = isolation
         self._discovery_interval_ms = discovery_interval_ms
         self._topic_ids: dict[str, str] = {}
 

@@ -29,7 +29,8 @@ class TopicWatch:
     def __init__(self, options: KafkaOptions, clock: Clock, interval_ms: int) -> None:
         self._clock = clock
         self._interval_ms = interval_ms
-        self._admin: AdminClient | None = AdminClient({**options.admin(), "logger": _LOG})
+        settings: dict[str, Any] = {**options.admin(), "logger": _LOG}
+        self._admin: AdminClient | None = AdminClient(settings)
         self._expected: dict[str, str] = {}
         self._contradicted: dict[str, int] = {}
         self._pending: Mapping[str, Future[Any]] = {}

@@ -1,0 +1,57 @@
+"""ReaderOptions: how a reader's librdkafka consumer is set up."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from onceflow.connectors.kafka.connection import STATISTICS_INTERVAL_MS, ReaderConnection
+from onceflow.connectors.kafka.metadata import Isolation
+from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.runtime.contracts import ReaderContext
+
+_LOG = logging.getLogger(__name__)
+
+DEFAULTS: dict[str, Any] = {
+    # librdkafka's own second of pause when its queue is full leaves a fast reader without records.
+    "fetch.queue.backoff.ms": 20,
+    "queued.min.messages": 200_000,
+    "queued.max.messages.kbytes": 65_536,
+    "max.partition.fetch.bytes": 8 << 20,
+    # How long a fetch that finds nothing waits at the broker, so how long an end goes unnoticed. Records
+    # that arrive meanwhile come at once.
+    "fetch.wait.max.ms": 50,
+    "fetch.error.backoff.ms": 100,
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 1_000,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderOptions:
+    """What KafkaSource tells its readers."""
+
+    kafka: KafkaOptions
+    isolation: Isolation
+    group_id: str | None
+    broker_timeout_ms: int
+    poll_records_max: int = 10_000
+
+    def consumer(self, context: ReaderContext, connection: ReaderConnection) -> dict[str, Any]:
+        """The settings of a reader's consumer."""
+        ours: dict[str, Any] = {
+            # confluent-kafka asks for a group even if it is never joined.
+            "group.id": self.group_id or f"onceflow.{context.job}.{context.uid}",
+            "auto.offset.reset": "error",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+            "check.crcs": True,
+            "isolation.level": self.isolation,
+            "statistics.interval.ms": STATISTICS_INTERVAL_MS,
+            "error_cb": connection.on_error,
+            "stats_cb": connection.on_statistics,
+            "logger": _LOG,
+        }
+        return self.kafka.consumer(ours, DEFAULTS)
