@@ -326,6 +326,8 @@ class SourceTask:
             self._said_idle = True
             self._body.broadcast(Idle())
             return True
+        if not watermarks.is_idle:
+            self._become_active()  # a split that was found counts before its first record
         return grew
 
     def _become_active(self) -> None:

@@ -278,9 +278,9 @@ def test_a_waiting_pump_is_woken_from_another_thread(slots: Slots) -> None:
 
 
 def test_close_ends_the_listener_and_its_thread(slots: Slots) -> None:
-    before = {thread.ident for thread in threading.enumerate()}
+    before = set(threading.enumerate())
     network = Network(SECRET, 1, "127.0.0.1")
-    (accepting,) = [t for t in threading.enumerate() if t.ident not in before and t.name == "onceflow-accept"]
+    (accepting,) = [t for t in set(threading.enumerate()) - before if t.name == "onceflow-accept"]
     address = network.address
     network.close()
     accepting.join(DEADLINE_S)
