@@ -1,0 +1,160 @@
+"""The sources' enumerators in the driver: one thread at a time each, and a failed look is tried again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from onceflow.runtime.clock import ManualClock
+from onceflow.runtime.contracts import SplitProgress, SplitState
+from onceflow.runtime.enumerators import Enumerators
+from onceflow.runtime.errors import DataLossError, Fatal, Retryable
+from onceflow.runtime.graph import Chain, JobGraph, SourceNode
+
+DEADLINE_S = 10.0
+EMPTY = pa.schema([])
+
+
+def split(number: int, position: int = 0) -> SplitState:
+    return SplitState(f"t-{number}", {"next": position})
+
+
+@dataclass
+class Enumerator:
+    """Finds what `there` holds; `failures` are raised first, one for each look."""
+
+    there: list[SplitState] = field(default_factory=list)
+    failures: list[Exception] = field(default_factory=list)
+    discovery_interval_ms: int | None = 1
+    checked: list[str] = field(default_factory=list)
+    is_closed: bool = False
+    _inside: threading.Lock = field(default_factory=threading.Lock)
+
+    def initial_splits(self) -> Sequence[SplitState]:
+        return self.there
+
+    def discover(self, known: frozenset[str]) -> Sequence[SplitState]:
+        assert self._inside.acquire(blocking=False), "two threads at once"
+        try:
+            if self.failures:
+                raise self.failures.pop(0)
+            return [s for s in self.there if s.split_id not in known]
+        finally:
+            self._inside.release()
+
+    def check_restored(self, splits: Sequence[SplitState]) -> None:
+        assert self._inside.acquire(blocking=False), "two threads at once"
+        self.checked += [s.split_id for s in splits]
+        self._inside.release()
+        if "t-13" in self.checked:
+            raise DataLossError("t-13 is gone")
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Skipping(Enumerator):
+    def skip_to_end(self, splits: Sequence[SplitState]) -> Sequence[SplitState]:
+        return [SplitState(s.split_id, {"next": 99}) for s in splits]
+
+
+@dataclass(frozen=True)
+class FoundSource:
+    enumerator: Any
+    is_bounded: bool = False
+    schema: pa.Schema = EMPTY
+    record_type: type | None = None
+
+    def open_enumerator(self, job: str, clock: Any) -> Any:
+        return self.enumerator
+
+    def open_reader(self, context: Any) -> Any: ...
+
+
+def enumerators(**by_uid: Enumerator) -> Enumerators:
+    nodes = {uid: SourceNode(uid, FoundSource(e), None, {}) for uid, e in by_uid.items()}
+    chains = [Chain(n, uid, {uid: node}) for n, (uid, node) in enumerate(nodes.items())]
+    return Enumerators(JobGraph("job", chains, []), ManualClock())
+
+
+def test_initial_splits_come_by_source() -> None:
+    found = enumerators(a=Enumerator([split(1)]), b=Enumerator([split(2), split(3)])).initial_splits()
+    assert found == {"a": [SplitProgress(split(1))], "b": [SplitProgress(split(2)), SplitProgress(split(3))]}
+
+
+def test_finished_splits_are_not_checked_at_a_restore() -> None:
+    """Retention may have taken what was read to its end long ago."""
+    enumerator = Enumerator()
+    progress = [SplitProgress(split(1)), SplitProgress(split(13), is_finished=True)]
+    enumerators(a=enumerator).check_restored({"a": progress})
+    assert enumerator.checked == ["t-1"]
+
+
+def test_a_split_that_is_gone_is_told() -> None:
+    with pytest.raises(DataLossError, match="t-13 is gone"):
+        enumerators(a=Enumerator()).check_restored({"a": [SplitProgress(split(13))]})
+
+
+def test_skipping_keeps_what_the_engine_knows_of_a_split() -> None:
+    progress = [SplitProgress(split(1, 5), 1_000, is_finished=True)]
+    found = enumerators(a=Skipping()).skip_to_end({"a": progress})
+    assert found == {"a": [SplitProgress(split(1, 99), 1_000, is_finished=True)]}
+
+
+def test_a_source_that_cannot_skip_refuses_at_most_once() -> None:
+    with pytest.raises(Fatal, match="source 'a' can't skip to its end: at-most-once"):
+        enumerators(a=Enumerator()).skip_to_end({"a": [SplitProgress(split(1))]})
+
+
+def test_new_splits_are_found_though_a_look_failed_before() -> None:
+    enumerator = Enumerator([split(1), split(2)], failures=[Retryable("broker away"), DataLossError("gone")])
+    told = threading.Event()
+    found: list[tuple[str, Sequence[SplitProgress]]] = []
+
+    def hear(uid: str, splits: Sequence[SplitProgress]) -> None:
+        found.append((uid, splits))
+        told.set()
+
+    end = enumerators(a=enumerator).start_discovery(lambda uid: frozenset({"t-1"}), hear)
+    assert told.wait(DEADLINE_S)
+    end()
+    assert found[0] == ("a", [SplitProgress(split(2))])
+    assert enumerator.failures == []
+
+
+def test_a_source_without_an_interval_is_not_looked_at() -> None:
+    enumerator = Enumerator([split(1)], discovery_interval_ms=None)
+    before = set(threading.enumerate())
+    enumerators(a=enumerator).start_discovery(lambda uid: frozenset(), lambda uid, splits: None)
+    assert set(threading.enumerate()) == before
+
+
+def test_looks_and_checks_never_meet() -> None:
+    """A restart checks the splits while the last attempt's discovery may still be looking."""
+    enumerator = Enumerator()
+    opened = enumerators(a=enumerator)
+    ends = [opened.start_discovery(lambda uid: frozenset(), lambda uid, splits: None) for _ in range(3)]
+    for _ in range(200):
+        opened.check_restored({"a": [SplitProgress(split(1))]})
+    for end in ends:
+        end()
+
+
+def test_after_the_end_nobody_is_told() -> None:
+    enumerator = Enumerator([split(1)])
+    opened = enumerators(a=enumerator)
+    told: list[object] = []
+    end = opened.start_discovery(lambda uid: frozenset({"t-1"}), lambda uid, splits: told.append(splits))
+    threads = [t for t in threading.enumerate() if t.name == "onceflow-discover-a"]
+    end()
+    for thread in threads:
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+    assert told == []
+    opened.close()
+    assert enumerator.is_closed

@@ -1,0 +1,116 @@
+"""Running jobs are found through their folder, by their owner only; what is stale or damaged says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from onceflow.runtime.errors import UsageError
+from onceflow.runtime.running_jobs import FILE_NAME, RunningJob, find, find_all
+
+ADDRESS = ("127.0.0.1", 4711)
+SECRET = bytes(range(32))
+
+
+@pytest.fixture(autouse=True)
+def own_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "user"
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+    monkeypatch.setenv("HOME", str(folder))
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    return str(tmp_path / "checkpoints")
+
+
+def test_an_announced_job_is_found_by_its_folder(folder: str) -> None:
+    announced = RunningJob.announce(folder, ADDRESS, SECRET)
+    found = find(folder)
+    assert found == announced
+    assert (found.address, found.secret, found.pid) == (ADDRESS, SECRET, os.getpid())
+    assert [job.address for job in find_all()] == [ADDRESS]
+
+
+@pytest.mark.parametrize("prefix", ["file://", "file:"])
+def test_a_file_url_is_the_same_folder(folder: str, prefix: str) -> None:
+    RunningJob.announce(prefix + folder, ADDRESS, SECRET)
+    assert find(folder).secret == SECRET
+
+
+def test_the_file_is_readable_by_its_owner_only(folder: str, own_state_folder: Path) -> None:
+    before = os.umask(0)
+    try:
+        RunningJob.announce(folder, ADDRESS, SECRET)
+    finally:
+        os.umask(before)
+    files = [Path(folder) / FILE_NAME, *own_state_folder.rglob("*.json")]
+    assert len(files) == 2
+    for file in files:
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert SECRET.hex() not in files[1].read_text(), "the note only points to the folder"
+
+
+def test_the_secret_is_not_shown(folder: str) -> None:
+    announced = RunningJob.announce(folder, ADDRESS, SECRET)
+    assert SECRET.hex() not in repr(announced)
+    assert repr(SECRET) not in repr(announced)
+
+
+def test_a_withdrawn_job_is_not_found_any_more(folder: str) -> None:
+    RunningJob.announce(folder, ADDRESS, SECRET).withdraw()
+    assert list(find_all()) == []
+    with pytest.raises(UsageError, match=r"no job runs on .*: start it with `onceflow run`"):
+        find(folder)
+    assert not list(Path(folder).glob(".running-*")), "no temporary file is left"
+
+
+def test_a_driver_that_was_taken_over_leaves_the_new_ones_file_alone(folder: str) -> None:
+    older = RunningJob(folder, ADDRESS, SECRET, os.getpid() + 1)
+    RunningJob.announce(folder, ("127.0.0.1", 4712), SECRET)
+    older.withdraw()
+    assert find(folder).address == ("127.0.0.1", 4712)
+
+
+def test_a_killed_drivers_file_stays_and_the_next_one_replaces_it(folder: str) -> None:
+    RunningJob.announce(folder, ADDRESS, SECRET)
+    again = RunningJob.announce(folder, ("127.0.0.1", 4712), b"x" * 32)
+    assert find(folder) == again
+    assert len(list(find_all())) == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        json.dumps({"address": ["h"], "secret": "00", "pid": 1}),
+        json.dumps({"address": ["h", 1]}),
+    ],
+)
+def test_a_damaged_file_is_named(folder: str, content: str) -> None:
+    Path(folder).mkdir(parents=True)
+    (Path(folder) / FILE_NAME).write_text(content)
+    with pytest.raises(UsageError, match=rf"{FILE_NAME} is damaged: remove it"):
+        find(folder)
+
+
+def test_a_damaged_note_hides_no_other_job(folder: str, own_state_folder: Path) -> None:
+    RunningJob.announce(folder, ADDRESS, SECRET)
+    (note,) = own_state_folder.rglob("*.json")
+    note.with_name("0000.json").write_text("{")
+    assert len(list(find_all())) == 1
+
+
+def test_checkpoints_elsewhere_leave_no_file() -> None:
+    job = RunningJob.announce("memory://x", ADDRESS, SECRET)
+    assert list(find_all()) == []
+    job.withdraw()
+    with pytest.raises(UsageError, match="no job runs on memory://x"):
+        find("memory://x")
