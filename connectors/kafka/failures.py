@@ -8,11 +8,12 @@ from onceflow.runtime.errors import Fatal, Fenced, Indeterminate, OnceflowError,
 
 _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 _DENIED = {
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "WRITE and DESCRIBE on TransactionalId",
-    KafkaError.GROUP_AUTHORIZATION_FAILED: "READ on Group",
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "READ and DESCRIBE (ledger), WRITE and DESCRIBE (output) on Topic",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "IDEMPOTENT_WRITE on Cluster",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "WRITE",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "READ",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "READ",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "IDEMPOTENT_WRITE",
 }
+"""The operation that is missing, where the action does not tell more."""
 _REFUSED_CONNECTION = (
     "SASL authentication error",
     "SaslAuthenticateRequest failed",
@@ -30,7 +31,8 @@ def failure(
     code = error.code()
     said = f"could not {action} ({resource}): {error.name()}: {error.str()}"
     if code in _DENIED:
-        return denied(action, resource, _DENIED[code].split(" on ")[0], error.name())
+        is_output = code == KafkaError.TOPIC_AUTHORIZATION_FAILED and action == "write"
+        return denied(action, resource, "WRITE" if is_output else _DENIED[code], error.name())
     if code in _FENCED:
         return Fenced(
             f"{said}: a newer producer with the same transactional id exists, or the transaction timed out"

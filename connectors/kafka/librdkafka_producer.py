@@ -129,23 +129,20 @@ class LibrdkafkaProducer:
     def flush(self) -> int:
         with self._lock:
             self._wait_progress(lambda: self._producer.flush(1.0) == 0)
-            if self._first_failure is not None:
-                error, topic = self._first_failure
-                raise self._failure(error, "write", f"Topic {topic}")
-            return self._delivered
+            if self._first_failure is None:
+                return self._delivered
+            error, topic = self._first_failure
+            if error.code() == KafkaError._PURGE_QUEUE:
+                # The transaction failed first; its next call says why, and changes nothing any more.
+                self._send_offsets(LedgerEntry(0, ""), "write", f"Topic {topic}")
+            raise self._failure(error, "write", f"Topic {topic}")
 
     def send_ledger(self, entry: LedgerEntry) -> None:
         # The broker drops a negative offset and says OK to everything.
         assert 0 <= entry.checkpoint_id < 1 << 63, "a ledger value is a checkpoint id"
-        position = TopicPartition(self._ledger.topic, 0, entry.checkpoint_id, metadata=entry.metadata)
         with self._lock:
-            self._use(
-                lambda: self._producer.send_offsets_to_transaction(
-                    [position], self._group.consumer_group_metadata(), self._request_s
-                ),
-                "write the ledger",
-                f"Topic {self._ledger.topic}, Group {self._ledger.transactional_id}",
-            )
+            where = f"Topic {self._ledger.topic}, Group {self._ledger.transactional_id}"
+            self._send_offsets(entry, "write the ledger", where)
 
     def commit(self) -> None:
         with self._lock:
@@ -219,10 +216,19 @@ class LibrdkafkaProducer:
             return call()
         except (KafkaException, SystemError) as e:
             cause = e if isinstance(e, KafkaException) else self._fatal_error(e)
-            if self._first_failure is not None and not cause.args[0].fatal():
-                error, topic = self._first_failure
+            error, topic = self._first_failure or (cause.args[0], "")
+            if topic and error.code() != KafkaError._PURGE_QUEUE and not cause.args[0].fatal():
                 raise self._failure(error, "write", f"Topic {topic}") from e
             raise self._failure(cause.args[0], action, resource, may_have_happened=may_have_happened) from e
+
+    def _send_offsets(self, entry: LedgerEntry, action: str, resource: str) -> None:
+        position = TopicPartition(self._ledger.topic, 0, entry.checkpoint_id, metadata=entry.metadata)
+        group = self._group.consumer_group_metadata()
+        self._use(
+            lambda: self._producer.send_offsets_to_transaction([position], group, self._request_s),
+            action,
+            resource,
+        )
 
     def _init(self) -> None:
         """In slices, since librdkafka only times out where the error callback knows why."""
@@ -231,7 +237,7 @@ class LibrdkafkaProducer:
             try:
                 self._producer.init_transactions(_SLICE_S)
             except KafkaException as e:
-                self._producer.poll(0)
+                self._poll(0)
                 error = self._failure(e.args[0], "initialise the producer", self._id)
                 is_late = self._is_away or time.monotonic() > deadline
                 if isinstance(error, Fatal) or e.args[0].code() != KafkaError._TIMED_OUT or is_late:

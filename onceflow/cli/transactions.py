@@ -1,0 +1,138 @@
+"""`onceflow transactions list|repair|abort|ledger`: transactions that hold readers back."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from rich.console import Console
+from rich.table import Table
+
+from onceflow.connectors.kafka.client import LedgerKey
+from onceflow.connectors.kafka.hanging import HangingTransaction, TransactionDoctor
+from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
+from onceflow.connectors.kafka.librdkafka_producer import ProducerSettings
+from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.connectors.kafka.staged import LEDGER_TOPIC
+from onceflow.runtime.errors import Retryable, UsageError
+
+app = typer.Typer(
+    help="Transactions that hold readers back: find them, end them.",
+    add_completion=False,
+    no_args_is_help=True,
+)
+
+Servers = Annotated[str, typer.Option("--bootstrap-servers", help="The brokers, as in host:9092.")]
+Config = Annotated[
+    Path | None, typer.Option("--librdkafka", help="A file of librdkafka settings, one name=value a line.")
+]
+Topics = Annotated[list[str] | None, typer.Option("--topic", help="An output topic; may be repeated.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("list")
+def list_transactions(
+    bootstrap_servers: Servers, topic: Topics = None, librdkafka: Config = None, as_json: AsJson = False
+) -> None:
+    """Open transactions, and hanging ones: those that only `repair` can end."""
+    with TransactionDoctor(_options(bootstrap_servers, librdkafka)) as doctor:
+        open_ones, hanging = doctor.open_transactions(), doctor.hanging(topic or [])
+    if as_json:
+        rows = {"open": [asdict(t) for t in open_ones], "hanging": [asdict(t) for t in hanging]}
+        typer.echo(json.dumps(rows))
+        return
+    now_ms = time.time() * 1000
+    table = Table("transactional id", "producer", "state", "age", "partitions")
+    for found in open_ones:
+        age = f"{(now_ms - found.started_ms) / 1000:.0f} s"
+        table.add_row(
+            found.transactional_id, str(found.producer_id), found.state, age, " ".join(found.partitions)
+        )
+    for stuck in hanging:
+        at = " ".join(f"{p.topic}-{p.partition}" for p in stuck.stuck)
+        table.add_row(stuck.transactional_id or "?", str(stuck.producer_id), "[red]hanging[/red]", "-", at)
+    Console().print(table)
+
+
+@app.command()
+def repair(
+    bootstrap_servers: Servers,
+    topic: Topics = None,
+    outcome: Annotated[str | None, typer.Option("--as", help="commit or abort; else as recorded.")] = None,
+    librdkafka: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """End hanging transactions by writing the markers that the broker lost. Leaves live ones alone."""
+    if outcome not in (None, "commit", "abort"):
+        raise UsageError(f"--as {outcome} must be commit or abort")
+    with TransactionDoctor(_options(bootstrap_servers, librdkafka)) as doctor:
+        chosen = [(found, doctor.choose_outcome(found, outcome)) for found in doctor.hanging(topic or [])]
+        for found, how in chosen:
+            doctor.repair(found, how)
+    if as_json:
+        typer.echo(json.dumps([{**asdict(found), "repaired_as": how} for found, how in chosen]))
+        return
+    typer.echo("no transaction hangs" if not chosen else "\n".join(_repaired(f, how) for f, how in chosen))
+
+
+@app.command()
+def abort(transactional_id: str, bootstrap_servers: Servers, librdkafka: Config = None) -> None:
+    """End an open transaction whose job is gone, by fencing its writer: one that lives notices and is "
+    "safe."""
+    # Never by markers: while it is ongoing the writer's commit would say OK and its records be lost.
+    client = LibrdkafkaClient(_options(bootstrap_servers, librdkafka), ProducerSettings())
+    client.open_producer(LedgerKey(transactional_id, LEDGER_TOPIC)).discard()
+    client.close()
+    typer.echo(f"{transactional_id}: its writer is fenced; what it had open is aborted")
+
+
+@app.command()
+def ledger(
+    transactional_id: str,
+    bootstrap_servers: Servers,
+    set_to: Annotated[int | None, typer.Option("--set", min=0, help="The checkpoint id to put.")] = None,
+    ledger_topic: Annotated[str, typer.Option("--ledger-topic")] = LEDGER_TOPIC,
+    librdkafka: Config = None,
+) -> None:
+    """Show the ledger of one sink subtask, or put it to a checkpoint id while the job is stopped."""
+    options = _options(bootstrap_servers, librdkafka)
+    key = LedgerKey(transactional_id, ledger_topic)
+    client = LibrdkafkaClient(options, ProducerSettings())
+    if set_to is not None:
+        client.ensure_ledger_topic(ledger_topic)
+        _put_ledger(options, key, set_to)
+    entry = client.read_ledger(key)
+    client.close()
+    typer.echo(f"{transactional_id}: {'never written, or gone' if entry is None else entry.checkpoint_id}")
+
+
+def _put_ledger(options: KafkaOptions, key: LedgerKey, value: int) -> None:
+    position = TopicPartition(key.topic, 0, value)
+    wanted = ConsumerGroupTopicPartitions(key.transactional_id, [position])
+    try:
+        AdminClient(options.admin()).alter_consumer_group_offsets([wanted])[key.transactional_id].result()
+    except KafkaException as e:
+        raise Retryable(f"the ledger could not be set: {options.redact(str(e))}") from e
+
+
+def _repaired(found: HangingTransaction, how: str) -> str:
+    at = ", ".join(f"{p.topic}-{p.partition}" for p in found.stuck)
+    done = {"commit": "committed", "abort": "aborted"}[how]
+    return f"{found.transactional_id or found.producer_id}: {done} in {at}"
+
+
+def _options(bootstrap_servers: str, librdkafka: Path | None) -> KafkaOptions:
+    settings: dict[str, Any] = {}
+    for line in librdkafka.read_text().splitlines() if librdkafka else ():
+        name, sign, value = line.strip().partition("=")
+        if name and not name.startswith("#"):
+            if not sign:
+                raise UsageError(f"{librdkafka}: {name!r} is no name=value")
+            settings[name.strip()] = value.strip()
+    return KafkaOptions(bootstrap_servers, settings)

@@ -1,0 +1,215 @@
+"""SASL_SSL from end to end, and what the user is told when a password, a CA or an ACL is missing."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from onceflow.connectors.kafka.embedded import EmbeddedKafka
+from onceflow.connectors.kafka.staged import LEDGER_TOPIC
+from onceflow.runtime.checkpoint.memory_store import MemoryStore
+from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles
+from onceflow.runtime.clock import SystemClock
+from onceflow.runtime.contracts import SinkContext
+from onceflow.runtime.errors import Fatal
+from onceflow.runtime.records import Records
+from onceflow.sinks.kafka import KafkaSink
+
+pytestmark = pytest.mark.kafka
+
+PASSWORD = "pass-4711"
+MODULE = "org.apache.kafka.common.security"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a self-signed ca.pem for 127.0.0.1 and the broker's keystore.pem."""
+    folder = tmp_path_factory.mktemp("tls")
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "onceflow test")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
+        )
+        .sign(key, hashes.SHA256())
+    )
+    pem = certificate.public_bytes(serialization.Encoding.PEM)
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    (folder / "ca.pem").write_bytes(pem)
+    (folder / "keystore.pem").write_bytes(private + pem)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def secure(module_broker: Callable[..., EmbeddedKafka], certificate: Path) -> EmbeddedKafka:
+    """SASL_SSL with SCRAM and ACLs beside an open listener for the test itself."""
+    scram = f'{MODULE}.scram.ScramLoginModule required username="admin" password="{PASSWORD}";'
+    return module_broker(
+        extra_listeners={"SECURE": "SASL_SSL"},
+        format_arguments=("--add-scram", f"SCRAM-SHA-512=[name=writer,password={PASSWORD}]"),
+        properties={
+            "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            "listener.name.secure.scram-sha-512.sasl.jaas.config": scram,
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(certificate / "keystore.pem"),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(certificate / "ca.pem"),
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+        },
+    )
+
+
+@pytest.fixture
+def topic(secure: EmbeddedKafka) -> str:
+    return secure.create_topic(f"out-{uuid.uuid4().hex[:8]}")
+
+
+def settings(certificate: Path, password: str = PASSWORD) -> dict[str, Any]:
+    return {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "writer",
+        "sasl.password": password,
+        "ssl.ca.location": str(certificate / "ca.pem"),
+    }
+
+
+def allowed(topic: str) -> dict[str, tuple[ResourceType, str, ResourcePatternType, AclOperation]]:
+    """What the sink's user needs, and no more; the names are those of the documentation."""
+    group, literal = ResourceType.GROUP, ResourcePatternType.LITERAL
+    prefixed, transactional = ResourcePatternType.PREFIXED, ResourceType.TRANSACTIONAL_ID
+    return {
+        "WRITE on TransactionalId": (transactional, "secure.", prefixed, AclOperation.WRITE),
+        "READ on Group": (group, "secure.", prefixed, AclOperation.READ),
+        "READ on ledger": (ResourceType.TOPIC, LEDGER_TOPIC, literal, AclOperation.READ),
+        "WRITE on output": (ResourceType.TOPIC, topic, literal, AclOperation.WRITE),
+    }
+
+
+@pytest.fixture
+def grant(secure: EmbeddedKafka) -> Iterator[Callable[..., None]]:
+    admin = AdminClient({"bootstrap.servers": secure.bootstrap_servers})
+    everything = AclBindingFilter(
+        ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+    )
+
+    def clear() -> None:
+        for future in admin.delete_acls([everything]).values():
+            future.result()
+
+    def grant_acls(acls: list[Any]) -> None:
+        clear()
+        bindings = [
+            AclBinding(kind, name, pattern, "User:writer", "*", operation, AclPermissionType.ALLOW)
+            for kind, name, pattern, operation in acls
+        ]
+        for future in admin.create_acls(bindings).values():
+            future.result()
+
+    if LEDGER_TOPIC not in admin.list_topics(timeout=10).topics:
+        secure.create_topic(LEDGER_TOPIC)
+    yield grant_acls
+    clear()
+
+
+def write_once(secure: EmbeddedKafka, topic: str, librdkafka: dict[str, Any]) -> None:
+    """An attempt from its start to its first commit."""
+    sink = KafkaSink(
+        secure.address("SECURE"),
+        topic,
+        transactional_id_prefix="secure",
+        delivery_timeout="25 s",
+        librdkafka=librdkafka,
+    )
+    lineage = uuid.uuid4().hex[:8]
+    files = AttemptStagedFiles(MemoryStore(lineage), 1, "out", 0)
+    writer = sink.open_writer(SinkContext("job", lineage, "out", 0, 1, 1, 0, files, SystemClock()))
+    try:
+        writer.recover([])
+        writer.write(Records(pa.RecordBatch.from_pydict({"n": [1, 2]})))
+        writer.pre_commit(1).stage()
+        writer.commit(1)
+    finally:
+        writer.close()
+
+
+def test_sasl_ssl_from_end_to_end_with_the_four_documented_acls(
+    secure: EmbeddedKafka, certificate: Path, topic: str, grant: Callable[..., None]
+) -> None:
+    grant(list(allowed(topic).values()))
+    write_once(secure, topic, settings(certificate))
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        ("WRITE on TransactionalId", r"lacks WRITE.* on TransactionalId secure\.out\.\w+\.0"),
+        ("READ on Group", r"lacks READ on Group secure\.out\.\w+\.0"),
+        ("READ on ledger", r"lacks .*Topic onceflow-ledger"),
+        ("WRITE on output", r"lacks .*Topic out-"),
+    ],
+)
+def test_missing_acl_is_named(
+    secure: EmbeddedKafka, certificate: Path, topic: str, grant: Callable[..., None], missing: str, said: str
+) -> None:
+    grant([acl for name, acl in allowed(topic).items() if name != missing])
+    with pytest.raises(Fatal, match=said) as raised:
+        write_once(secure, topic, settings(certificate))
+    assert PASSWORD not in str(raised.value)
+
+
+def test_write_missing_but_describe_there_is_named(
+    secure: EmbeddedKafka, certificate: Path, topic: str, grant: Callable[..., None]
+) -> None:
+    acls = allowed(topic)
+    kind, name, pattern, _ = acls["WRITE on output"]
+    grant(
+        [
+            *(a for n, a in acls.items() if n != "WRITE on output"),
+            (kind, name, pattern, AclOperation.DESCRIBE),
+        ]
+    )
+    with pytest.raises(Fatal, match=r"lacks WRITE.*on Topic out-"):
+        write_once(secure, topic, settings(certificate))
+
+
+def test_wrong_password_and_wrong_ca_are_said(
+    secure: EmbeddedKafka, certificate: Path, topic: str, tmp_path: Path
+) -> None:
+    with pytest.raises(Fatal, match=r"sasl\.password") as raised:
+        write_once(secure, topic, settings(certificate, password="wrong-0815"))
+    assert "wrong-0815" not in str(raised.value)
+    with pytest.raises(Fatal, match=r"ssl\.ca\.location"):
+        write_once(secure, topic, {k: v for k, v in settings(certificate).items() if k != "ssl.ca.location"})
