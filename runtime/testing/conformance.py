@@ -25,7 +25,6 @@ from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import (
     Committable,
     ReaderContext,
-    Sink,
     SinkWriter,
     Source,
     SourceReader,
@@ -241,11 +240,11 @@ def read(
 
 @dataclass(frozen=True)
 class SinkUnderTest:
-    """A sink with a fresh output. `open_writer(subtask, parallelism, attempt)`; `records(n)`: a batch
-    of one row that only n has; `visible()`: the rows a careful reader sees, as those n."""
+    """A sink's writers with a fresh output. `open_writer(subtask, parallelism, attempt, restored
+    checkpoint id)`; `records(n)`: a batch of one row that only n has; `visible()`: the rows that a
+    careful reader sees, as those n."""
 
-    sink: Sink
-    open_writer: Callable[[int, int, int], SinkWriter]
+    open_writer: Callable[[int, int, int, int], SinkWriter]
     records: Callable[[int], Records]
     visible: Callable[[], Sequence[int]]
 
@@ -300,7 +299,7 @@ def recovery_commits_what_was_promised_once(case: SinkUnderTest) -> None:
     """The writer dies between the promise and its commit; and again after the commit."""
     committable = promise(started(case), case, 1, [1, 2])
     for attempt in (2, 3):
-        writer = case.open_writer(0, 1, attempt)
+        writer = case.open_writer(0, 1, attempt, 1)
         writer.recover([through_json_committable(committable)])
         assert sorted(case.visible()) == [1, 2]
     promise(writer, case, 2, [3])
@@ -312,7 +311,7 @@ def recovery_after_the_commit_changes_nothing(case: SinkUnderTest) -> None:
     writer = started(case)
     committable = promise(writer, case, 1, [1])
     writer.commit(1)
-    case.open_writer(0, 1, 2).recover([through_json_committable(committable)])
+    case.open_writer(0, 1, 2, 1).recover([through_json_committable(committable)])
     assert case.visible() == [1]
 
 
@@ -320,7 +319,7 @@ def an_older_attempt_can_not_commit_any_more(case: SinkUnderTest) -> None:
     """It may commit what the newer one has committed too, or be fenced; it adds nothing."""
     zombie = started(case)
     committable = promise(zombie, case, 1, [1])
-    newer = case.open_writer(0, 1, 2)
+    newer = case.open_writer(0, 1, 2, 1)
     newer.recover([through_json_committable(committable)])
     zombie.write(case.records(9))
     zombie.pre_commit(2)
@@ -330,11 +329,11 @@ def an_older_attempt_can_not_commit_any_more(case: SinkUnderTest) -> None:
 
 
 def another_parallelism_commits_for_the_owners_of_before(case: SinkUnderTest) -> None:
-    before = [case.open_writer(n, 2, 1) for n in range(2)]
+    before = [case.open_writer(n, 2, 1, 0) for n in range(2)]
     for writer in before:
         writer.recover([])
     committables = [promise(writer, case, 1, [n]) for n, writer in enumerate(before)]
-    only = case.open_writer(0, 1, 2)
+    only = case.open_writer(0, 1, 2, 1)
     only.recover([through_json_committable(c) for c in committables])
     assert sorted(case.visible()) == [0, 1]
     promise(only, case, 2, [5])
@@ -356,7 +355,7 @@ SINK_CHECKS: Sequence[Callable[[SinkUnderTest], None]] = (
 
 
 def started(case: SinkUnderTest) -> SinkWriter:
-    writer = case.open_writer(0, 1, 1)
+    writer = case.open_writer(0, 1, 1, 0)
     writer.recover([])
     return writer
 

@@ -17,7 +17,7 @@ from onceflow.runtime.contracts import Committable, PreCommit, SinkContext, Sink
 from onceflow.runtime.errors import Fenced, Indeterminate
 from onceflow.runtime.records import Records
 from onceflow.runtime.testing.choices import Choices
-from onceflow.runtime.testing.sim_job import RAW, RUNNING, WINDOW, Row
+from onceflow.runtime.testing.sim_job import RAW, REAL_WINDOW, RUNNING, WINDOW, Row
 
 
 @dataclass(slots=True)
@@ -212,6 +212,8 @@ def to_rows(batch: pa.RecordBatch) -> list[Row]:
     columns = [column.to_pylist() for column in batch.columns]
     if batch.schema.names[0] == "id":
         return [(RAW, record_id) for record_id in columns[0]]
+    if batch.schema.names[1] == "window_start":
+        return [(REAL_WINDOW, *row) for row in zip(columns[0], *columns[2:], strict=True)]
     rows: list[Row] = []
     for kind, key, at, count, total in zip(*columns, strict=True):
         rows.append((WINDOW, key, at, count, total) if kind == WINDOW else (RUNNING, key, count))

@@ -5,13 +5,14 @@
                                            a running count per key, and a count per key and window
 
 The running counts of a key are 1, 2, 3, ... exactly once each if and only if every record counted once;
-a window's row is right and comes once if and only if state, timers and watermarks are exact.
+a window's row is right and comes once if and only if state, timers and watermarks are exact. On request
+a third path goes through the product's own window operator, which is slower.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,9 +37,13 @@ from onceflow.runtime.graph import (
     OperatorNode,
     SinkNode,
     SourceNode,
+    Target,
     ToEdge,
 )
+from onceflow.runtime.operators.aggregates import count, sum_
 from onceflow.runtime.operators.operator import MAIN, OperatorContext, OperatorState, Output
+from onceflow.runtime.operators.tumbling import tumbling
+from onceflow.runtime.operators.window import WindowAggregate
 from onceflow.runtime.records import Records
 from onceflow.runtime.state.key_groups import key_groups_of
 from onceflow.runtime.testing.choices import Choices
@@ -49,9 +54,9 @@ OUT_OF_ORDERNESS_MS = 5
 RECORD_SCHEMA = pa.schema([(name, pa.int64()) for name in ("id", "key", "ts", "value")])
 RESULT_SCHEMA = pa.schema([(name, pa.int64()) for name in ("kind", "key", "at", "count", "total")])
 
-RAW, RUNNING, WINDOW = 0, 1, 2
+RAW, RUNNING, WINDOW, REAL_WINDOW = range(4)
 Row = tuple[int, ...]
-"""A row of output: (RAW, id), (RUNNING, key, count) or (WINDOW, key, end, count, total)."""
+"""A row of output: (RAW, id), (RUNNING, key, count), (WINDOW or REAL_WINDOW, key, end, count, total)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +93,13 @@ class SimInput:
     def prefix(self, next_offsets: Mapping[str, int]) -> list[SimRecord]:
         return [r for split, records in self.splits.items() for r in records[: next_offsets.get(split, 0)]]
 
-    def expected(self) -> Counter[Row]:
+    def expected(self, has_real_windows: bool = False) -> Counter[Row]:
         """The output of a run without any fault."""
         records = [r for part in self.splits.values() for r in part]
-        return expected_raw(records) + expected_running(records) + expected_windows(records)
+        windows = expected_windows(records, WINDOW)
+        if has_real_windows:
+            windows += expected_windows(records, REAL_WINDOW)
+        return expected_raw(records) + expected_running(records) + windows
 
 
 def expected_raw(records: Sequence[SimRecord]) -> Counter[Row]:
@@ -103,9 +111,9 @@ def expected_running(records: Sequence[SimRecord]) -> Counter[Row]:
     return Counter((RUNNING, key, n + 1) for key, count in counts.items() for n in range(count))
 
 
-def expected_windows(records: Sequence[SimRecord]) -> Counter[Row]:
+def expected_windows(records: Sequence[SimRecord], kind: int) -> Counter[Row]:
     windows = window_sums(records)
-    return Counter((WINDOW, key, end, count, total) for (key, end), (count, total) in windows.items())
+    return Counter((kind, key, end, count, total) for (key, end), (count, total) in windows.items())
 
 
 def window_sums(records: Sequence[SimRecord]) -> dict[tuple[int, int], tuple[int, int]]:
@@ -228,11 +236,11 @@ class Tally:
 
     def restore(self, states: Sequence[OperatorState]) -> None:
         for state in states:
-            for group, key, count in _rows(state, "counts"):
+            for group, key, n in _rows(state, "counts"):
                 self._groups[key] = group
-                self._counts[key] = count
-            for _, key, end, count, total in _rows(state, "windows"):
-                self._windows[key, end] = (count, total)
+                self._counts[key] = n
+            for _, key, end, n, total in _rows(state, "windows"):
+                self._windows[key, end] = (n, total)
             self._timers.update((end, key) for _, key, end in _rows(state, "timers"))
 
     def on_records(self, records: Records) -> None:
@@ -307,18 +315,25 @@ def _table(columns: str, rows: Sequence[Row]) -> pa.Table:
 
 
 def sim_graph(
-    source: SimSource, sink: Sink, max_parallelism: int, tally: Callable[[], Tally] = Tally
+    source: SimSource, sink: Sink, max_parallelism: int, has_real_windows: bool = False
 ) -> JobGraph:
     """The job of the picture above."""
     watermarks = WatermarkStrategy("ts", OUT_OF_ORDERNESS_MS)
-    src = SourceNode("src", source, watermarks, {MAIN: [ToEdge(0), InChain("raw")]})
-    keyed = OperatorNode("tally", "tally", tally, RESULT_SCHEMA, {MAIN: [InChain("out")]})
-    return JobGraph(
-        "simulated",
-        [
-            Chain(0, "src", {"src": src, "raw": SinkNode("raw", sink)}),
-            Chain(1, "tally", {"tally": keyed, "out": SinkNode("out", sink)}),
-        ],
-        [Edge(0, 0, 1, ByKey(("key",)), RECORD_SCHEMA, True, False)],
-        max_parallelism,
-    )
+    targets: list[Target] = [ToEdge(0), InChain("raw")]
+    src = SourceNode("src", source, watermarks, {MAIN: targets})
+    keyed = OperatorNode("tally", "tally", Tally, RESULT_SCHEMA, {MAIN: [InChain("out")]})
+    chains = [
+        Chain(0, "src", {"src": src, "raw": SinkNode("raw", sink)}),
+        Chain(1, "tally", {"tally": keyed, "out": SinkNode("out", sink)}),
+    ]
+    edges = [Edge(0, 0, 1, ByKey(("key",)), RECORD_SCHEMA, True, False)]
+    if has_real_windows:
+        aggregates = {"count": count(), "total": sum_("value")}
+        windows = WindowAggregate("windows", ("key",), tumbling(WINDOW_MS), aggregates, RECORD_SCHEMA)
+        node = OperatorNode(
+            "windows", "windows", windows.create, windows.output_schema, {MAIN: [InChain("totals")]}
+        )
+        chains.append(Chain(2, "windows", {"windows": node, "totals": SinkNode("totals", sink)}))
+        edges.append(Edge(1, 0, 2, ByKey(("key",)), RECORD_SCHEMA, True, False))
+        targets.append(ToEdge(1))
+    return JobGraph("simulated", chains, edges, max_parallelism)

@@ -16,7 +16,7 @@ from onceflow.runtime.testing.sim_broker import SimSink
 from onceflow.runtime.testing.sim_job import SimSource, sim_graph
 from onceflow.runtime.testing.world import Crash, World, WorldOptions
 
-GraphOf = Callable[[SimSource, SimSink, int], JobGraph]
+GraphOf = Callable[[SimSource, SimSink, int, bool], JobGraph]
 _CRASHES = list(Crash)
 _LENGTHS = (60, 150, 400)
 """Crash points are drawn uniformly over one of these, so that short runs and late steps are hit too."""
@@ -67,6 +67,7 @@ def draw_options(choices: Choices) -> WorldOptions:
         store_faults=(0, 0, 1, 2)[choices.choose(4, "store faults")],
         resends=(0, 0, 1, 2)[choices.choose(4, "resends")],
         early_timeouts=(0, 0, 0, 1)[choices.choose(4, "early timeouts")],
+        has_real_windows=choices.choose(10, "real windows") == 9,
     )
 
 

@@ -72,6 +72,7 @@ class WorldOptions:
     early_timeouts: int = 0
     """How many limits of the coordinator run out although nothing is wrong."""
     is_aligned: bool = True
+    has_real_windows: bool = False
     max_parallelism: int = 8
 
 
@@ -91,7 +92,7 @@ class World:
         self,
         choices: Choices,
         options: WorldOptions,
-        graph: Callable[[SimSource, SimSink, int], JobGraph] = sim_graph,
+        graph: Callable[[SimSource, SimSink, int, bool], JobGraph] = sim_graph,
         is_traced: bool = False,
     ) -> None:
         self.choices = choices
@@ -104,7 +105,7 @@ class World:
         self.clock = ManualClock()
         self.input = SimInput.draw(choices, options.splits, options.records_max, options.keys)
         durable = MemoryStore("simulated")
-        self.checker = Checker(self.input, durable, options.is_aligned)
+        self.checker = Checker(self.input, durable, options.is_aligned, options.has_real_windows)
         self.store = _WatchedStore(durable, self.checker, self._point)
         self.driver_store = FaultyStore(self.store, choices, options.store_faults)
         self.broker = SimBroker(
@@ -113,7 +114,8 @@ class World:
             on_visible=lambda _, rows: self.checker.on_visible(rows),
             on_call=self._point,
         )
-        self._graph = graph(SimSource(self.input, choices), SimSink(self.broker), options.max_parallelism)
+        source, sink = SimSource(self.input, choices), SimSink(self.broker)
+        self._graph = graph(source, sink, options.max_parallelism, options.has_real_windows)
         self._checkpoints = CheckpointOptions(
             interval_ms=1_000,
             min_pause_ms=1,

@@ -64,16 +64,16 @@ def test_simulated_sink(check: Callable[[SinkUnderTest], None]) -> None:
     broker = SimBroker(ReplayedChoices([]))
     sink = SimSink(broker)
 
-    def open_writer(subtask: int, parallelism: int, attempt: int) -> SinkWriter:
+    def open_writer(subtask: int, parallelism: int, attempt: int, restored: int) -> SinkWriter:
         context = SinkContext(
-            "job", "beef", "out", subtask, parallelism, attempt, 0, NoFiles(), ManualClock()
+            "job", "beef", "out", subtask, parallelism, attempt, restored, NoFiles(), ManualClock()
         )
         return sink.open_writer(context)
 
     def records(n: int) -> Records:
         return Records(record_batch([SimRecord(n, 0, 0, 0)]))
 
-    check(SinkUnderTest(sink, open_writer, records, lambda: [row[1] for row in broker.visible]))
+    check(SinkUnderTest(open_writer, records, lambda: [row[1] for row in broker.visible]))
 
 
 @pytest.mark.parametrize("check", OPERATOR_CHECKS, ids=lambda check: check.__name__)

@@ -1,0 +1,39 @@
+"""The product's keyed operators go on exactly after a restore at any parallelism."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from onceflow.runtime.operators.aggregates import count, max_, mean, min_, sum_
+from onceflow.runtime.operators.tumbling import tumbling
+from onceflow.runtime.operators.window import WindowAggregate
+from onceflow.runtime.testing.conformance import OPERATOR_CHECKS, OperatorUnderTest
+
+SCHEMA = pa.schema([("user", pa.string()), ("amount", pa.int64())])
+STEPS = [
+    ([("a", 1, 100), ("b", 2, 150), ("c", 3, 9_000)], 90),
+    ([("a", 4, 9_999), ("d", 5, 10_000)], 9_998),
+    ([("a", 6, 12_000)], 9_999),
+    ([("b", None, 25_000), ("e", 8, 10_001)], 15_000),
+]
+
+
+def batch(rows: list[tuple[str, int | None, int]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"user": user, "amount": n} for user, n, _ in rows], schema=SCHEMA)
+
+
+@pytest.mark.parametrize("check", OPERATOR_CHECKS, ids=lambda check: check.__name__)
+def test_tumbling_windows(check: Callable[[OperatorUnderTest], None]) -> None:
+    aggregates = {
+        "n": count(),
+        "total": sum_("amount"),
+        "low": min_("amount"),
+        "high": max_("amount"),
+        "mean": mean("amount"),
+    }
+    windows = WindowAggregate("w", ("user",), tumbling("10 s"), aggregates, SCHEMA)
+    steps = [(batch(rows), [row[2] for row in rows], watermark_ms) for rows, watermark_ms in STEPS]
+    check(OperatorUnderTest(windows.create, ["user"], steps))
