@@ -278,7 +278,7 @@ class _Compiler:
     # --- Nodes ---
 
     def _put(self, uid: str, draft: _Draft) -> None:
-        """Raises GraphError if a uid of the user's is one that is derived here (X.columns, X.dead-letters)."""
+        """Raises GraphError if a uid is given that is derived here (X.columns, X.dead-letters)."""
         if uid in self._drafts:
             raise GraphError(f"uid {uid!r} is also derived for another operator: give yours another name")
         self._drafts[uid] = draft

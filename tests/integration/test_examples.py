@@ -27,11 +27,17 @@ Row = dict[str, Any]
 def run_example(broker: Any, new_topic: Any, tmp_path: Path) -> Callable[..., list[Row]]:
     """`run_example("word_count", rows, partition_of)`: the output of the example over these input rows."""
 
-    def run(name: str, rows: Sequence[Row], partition_of: Callable[[Row], int], *arguments: str) -> list[Row]:
+    def run(
+        name: str,
+        rows: Sequence[Row],
+        partition_of: Callable[[Row], int],
+        *arguments: str,
+        host: str = "threads[2]",
+    ) -> list[Row]:
         source, output = new_topic("in", 3), new_topic("out", 2)
         produce(broker.bootstrap_servers, source, rows, partition_of)
         command = [sys.executable, "-c", "from onceflow.cli.app import main; main()", "run"]
-        command += [str(ROOT / "examples" / f"{name}.py"), "--master", "threads[2]", "--parallelism", "2"]
+        command += [str(ROOT / "examples" / f"{name}.py"), "--master", host, "--parallelism", "2"]
         command += [
             "--checkpoint-dir",
             str(tmp_path / "checkpoints"),
@@ -108,7 +114,8 @@ def test_word_count(run_example: Any) -> None:
     assert {(row["word"], row["window_start"]): row["count"] for row in counts} == expected
 
 
-def test_fire_detection(run_example: Any) -> None:
+@pytest.mark.parametrize("host", ["threads[2]", pytest.param("local[2]", marks=pytest.mark.spark)])
+def test_fire_detection(run_example: Any, host: str) -> None:
     def reading(sensor: str, celsius: float, second: int) -> Row:
         return {"sensor": sensor, "celsius": celsius, "ts": START_MS + second * 1_000}
 
@@ -119,7 +126,7 @@ def test_fire_detection(run_example: Any) -> None:
     rows += [reading("at-the-end", 20.0 if n < 58 else 70.0, n) for n in range(60)]
     chance = random.Random(5)
     rows.sort(key=lambda row: row["ts"] + chance.randrange(900))  # out of order by less than a second
-    alerts = run_example("fire_detection", rows, lambda row: sum(map(ord, row["sensor"])))
+    alerts = run_example("fire_detection", rows, lambda row: sum(map(ord, row["sensor"])), host=host)
     found = sorted((a["sensor"], (a["since"] - START_MS) // 1_000, a["celsius"]) for a in alerts)
     assert found == [("at-the-end", 58, 70.0), ("burns", 30, 125.0), ("twice", 10, 80.0), ("twice", 40, 80.0)]
 
