@@ -1,0 +1,184 @@
+"""The slots of one attempt as the driver sees them: who is numbered, heard, lost or sent away."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from onceflow.runtime.checkpoint import events as ev
+from onceflow.runtime.checkpoint.manifest import SlotSnapshot
+from onceflow.runtime.control.messages import (
+    Acked,
+    Assignment,
+    Commit,
+    Committed,
+    Declined,
+    Drained,
+    Failed,
+    Hello,
+    Message,
+    Progress,
+    Running,
+    Shutdown,
+)
+from onceflow.runtime.slot_group import SlotGroup
+
+ATTEMPT = 4
+
+
+class Driver:
+    """A group, and what was sent to whom."""
+
+    def __init__(self, parallelism: int = 2, timeout_ms: float = 30_000) -> None:
+        self.sent: list[tuple[int, Message]] = []
+        self.group = SlotGroup(ATTEMPT, parallelism, self._assign, self._send, timeout_ms)
+
+    def _assign(self, slot: int, peers: Sequence[tuple[str, int]]) -> Assignment:
+        return Assignment(
+            attempt=ATTEMPT,
+            slot=slot,
+            parallelism=2,
+            lineage="ab",
+            restored_checkpoint_id=0,
+            peers=peers,
+            splits={},
+            states=[],
+            committables={},
+        )
+
+    def _send(self, peer: int, message: Message) -> bool:
+        self.sent.append((peer, message))
+        return True
+
+    def hear(self, peer: int, message: Any, now_ms: float = 0.0) -> list[ev.Event]:
+        return self.group.on_message(peer, message, now_ms)
+
+    def hello(self, peer: int, partition: int, attempt: int = ATTEMPT) -> list[ev.Event]:
+        address = ("127.0.0.1", 1000 + partition)
+        return self.hear(peer, Hello(attempt, partition, 100 + partition, "here", address, "0"))
+
+
+@pytest.fixture
+def driver() -> Driver:
+    """Two slots, on peers 11 and 10; the second to come is slot 0."""
+    both = Driver()
+    both.hello(11, partition=1)
+    both.hello(10, partition=0)
+    return both
+
+
+def test_slots_are_numbered_by_their_partition_once_all_are_there() -> None:
+    driver = Driver()
+    assert driver.hello(11, partition=1) == []
+    assert driver.sent == []
+    driver.hello(10, partition=0)
+    assigned = {peer: message for peer, message in driver.sent if isinstance(message, Assignment)}
+    assert {peer: message.slot for peer, message in assigned.items()} == {10: 0, 11: 1}
+    assert list(assigned[11].peers) == [("127.0.0.1", 1000), ("127.0.0.1", 1001)]
+    assert driver.group.describe() == [
+        {"slot": 0, "pid": 100, "host": "here"},
+        {"slot": 1, "pid": 101, "host": "here"},
+    ]
+
+
+def test_the_attempt_runs_when_the_last_slot_does(driver: Driver) -> None:
+    assert driver.hear(10, Running(ATTEMPT)) == []
+    assert driver.hear(11, Running(ATTEMPT)) == [ev.SlotsRunning(ATTEMPT)]
+
+
+def test_what_slots_say_becomes_events_with_their_number(driver: Driver) -> None:
+    snapshot = SlotSnapshot()
+    assert driver.hear(11, Acked(ATTEMPT, 7, snapshot)) == [ev.SlotAcked(ATTEMPT, 7, 1, snapshot)]
+    assert driver.hear(10, Declined(ATTEMPT, 7, "full")) == [ev.SlotDeclined(ATTEMPT, 7, 0, "full")]
+    assert driver.hear(10, Committed(ATTEMPT, 7)) == [ev.SlotCommitted(ATTEMPT, 7, 0)]
+    assert driver.hear(11, Drained(ATTEMPT)) == [ev.SlotDrained(ATTEMPT, 1)]
+    failed = Failed(ATTEMPT, "why", is_fatal=True, is_fenced=True, detail="...")
+    assert driver.hear(10, failed) == [ev.AttemptFailed(ATTEMPT, "why", True, True)]
+
+
+@pytest.mark.parametrize("attempt", [ATTEMPT - 1, ATTEMPT + 1])
+def test_a_stale_slot_is_not_heard(driver: Driver, attempt: int) -> None:
+    """It was frozen, wakes up on its old connection, and acks."""
+    assert driver.hear(10, Acked(attempt, 7, SlotSnapshot())) == []
+    assert driver.hear(10, Failed(attempt, "why", is_fatal=True)) == []
+
+
+def test_a_peer_that_never_said_hello_is_not_heard(driver: Driver) -> None:
+    assert driver.hear(99, Acked(ATTEMPT, 7, SlotSnapshot())) == []
+    assert driver.group.on_lost(99) == []
+
+
+@pytest.mark.parametrize("attempt", [ATTEMPT - 1, ATTEMPT])
+def test_a_hello_too_many_is_sent_away(driver: Driver, attempt: int) -> None:
+    assert driver.hello(12, partition=0, attempt=attempt) == []
+    assert isinstance(driver.sent[-1][1], Shutdown)
+    assert driver.sent[-1][0] == 12
+    assert len(driver.group.slots) == 2
+
+
+def test_a_lost_slot_fails_the_attempt_and_is_named(driver: Driver) -> None:
+    (event,) = driver.group.on_lost(11)
+    assert event == ev.AttemptFailed(ATTEMPT, "slot 1 (pid 101 on here) was lost")
+
+
+def test_a_slot_lost_before_all_have_come_fails_the_attempt() -> None:
+    driver = Driver()
+    driver.hello(11, partition=1)
+    (event,) = driver.group.on_lost(11)
+    assert event == ev.AttemptFailed(ATTEMPT, "a slot (pid 101 on here) was lost")
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"), [("out of memory", "out of memory"), (None, "the host ended the slots")]
+)
+def test_the_hosts_end_fails_the_attempt(driver: Driver, reason: str | None, said: str) -> None:
+    assert driver.group.on_host_ended(reason) == [ev.AttemptFailed(ATTEMPT, said)]
+
+
+def test_a_silent_slot_is_lost_and_a_sign_of_life_counts(driver: Driver) -> None:
+    driver.hear(10, Progress(ATTEMPT, {}), now_ms=20_000)
+    assert driver.group.check_alive(30_000) == []
+    (event,) = driver.group.check_alive(30_001)
+    assert isinstance(event, ev.AttemptFailed)
+    assert event.reason.startswith("slot 1 (pid 101")
+    assert "30 s" in event.reason
+
+
+def test_slots_that_are_being_awaited_are_not_silent() -> None:
+    driver = Driver()
+    driver.hello(11, partition=1)
+    assert driver.group.check_alive(1e9) == []
+
+
+def test_the_first_record_is_the_earliest_of_all_slots(driver: Driver) -> None:
+    assert driver.group.first_record_ms is None
+    driver.hear(10, Progress(ATTEMPT, {}, first_record_ms=2_000))
+    driver.hear(11, Progress(ATTEMPT, {}, first_record_ms=1_000))
+    assert driver.group.first_record_ms == 1_000
+
+
+def test_commands_go_to_all_or_to_one(driver: Driver) -> None:
+    driver.sent.clear()
+    driver.group.broadcast(Commit(7))
+    driver.group.send(1, Commit(8))
+    assert driver.sent == [(10, Commit(7)), (11, Commit(7)), (11, Commit(8))]
+
+
+def test_after_the_end_every_slot_is_told_and_none_is_heard(driver: Driver) -> None:
+    driver.sent.clear()
+    driver.group.end("restart")
+    assert sorted(peer for peer, message in driver.sent if isinstance(message, Shutdown)) == [10, 11]
+    assert driver.hear(10, Acked(ATTEMPT, 7, SlotSnapshot())) == []
+    assert driver.group.on_lost(10) == []
+    assert driver.group.on_host_ended("x") == []
+    assert driver.group.check_alive(1e9) == []
+
+
+def test_a_slot_that_arrives_after_the_end_is_sent_away() -> None:
+    driver = Driver()
+    driver.hello(11, partition=1)
+    driver.group.end("the job has ended")
+    driver.hello(10, partition=0)
+    assert [(peer, type(message)) for peer, message in driver.sent] == [(11, Shutdown), (10, Shutdown)]
