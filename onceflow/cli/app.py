@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cancel": ("onceflow.cli.cancel", "End a running job at once, without a last checkpoint."),
     "checkpoints": ("onceflow.cli.checkpoints", "List the checkpoints in a folder."),
     "broker": ("onceflow.cli.broker", "Start, stop or ask about a real single-node Kafka on this machine."),
+    "transactions": ("onceflow.cli.transactions", "Find and end transactions that hold readers back."),
     "verify": ("onceflow.cli.verify", "Audit an output topic: gaps, duplicates, or wrong window totals."),
 }
 """Name of the command -> (module that holds its `app`, its line in `onceflow --help`)."""
