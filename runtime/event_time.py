@@ -52,12 +52,14 @@ class SourceWatermarks:
     """The watermark of one source subtask: the minimum over its splits. Never goes back.
 
     A split without any record yet holds it at the minimum; a finished split does not count; a split
-    that has been at its end for `idle_after_ms` does not count until its next record.
+    that has been at its end for `idle_after_ms` does not count until its next record. When all are idle,
+    those that have had records decide, else an empty split that went idle with them would hold them all.
     """
 
     def __init__(self, strategy: WatermarkStrategy) -> None:
         self._strategy = strategy
         self._splits: dict[str, _Split] = {}
+        self._looked_ms: float | None = None
         self.current_ms = WATERMARK_MIN_MS
 
     def add_split(self, split_id: str, max_event_time_ms: int | None, is_finished: bool) -> None:
@@ -90,18 +92,31 @@ class SourceWatermarks:
 
     def advance(self, now_ms: float) -> bool:
         """Take in what happened since. True if `current_ms` grew."""
-        idle_after_ms = self._strategy.idle_after_ms
-        if idle_after_ms is not None:
-            for split in self._splits.values():
-                if split.ended_at_ms is not None and now_ms - split.ended_at_ms >= idle_after_ms:
-                    split.is_idle = True
-        counted = [s for s in self._splits.values() if not s.is_idle and not s.is_finished]
+        self._find_idle(now_ms)
+        unfinished = [s for s in self._splits.values() if not s.is_finished]
+        counted = [s for s in unfinished if not s.is_idle]
+        if not counted:
+            counted = [s for s in unfinished if s.max_event_time_ms is not None]
         if not counted:
             return False
         lowest_ms = min(self._watermark_of(split) for split in counted)
         grew = lowest_ms > self.current_ms
         self.current_ms = max(self.current_ms, lowest_ms)
         return grew
+
+    def _find_idle(self, now_ms: float) -> None:
+        idle_after_ms = self._strategy.idle_after_ms
+        if idle_after_ms is None:
+            return
+        # Nobody polled for so long (backpressure, a frozen process): what came meanwhile is not seen yet.
+        looked_ms, self._looked_ms = self._looked_ms, now_ms
+        unseen_ms = 0.0 if looked_ms is None or now_ms - looked_ms <= idle_after_ms else now_ms - looked_ms
+        for split in self._splits.values():
+            if split.ended_at_ms is None:
+                continue
+            split.ended_at_ms = min(now_ms, split.ended_at_ms + unseen_ms)
+            if now_ms - split.ended_at_ms >= idle_after_ms:
+                split.is_idle = True
 
     @property
     def is_idle(self) -> bool:

@@ -40,6 +40,8 @@ class InputGate:
         A Watermark or Idle only if the gate's own changed; a Barrier when the task shall snapshot;
         EndOfInput when every channel has ended.
         """
+        if (idle := self._watermarks.settle()) is not None:
+            return idle
         for _ in range(len(self._channels)):
             channel = self._next_channel
             self._next_channel = (channel + 1) % len(self._channels)
@@ -75,7 +77,8 @@ class ChannelWatermarks:
     """The minimum over channels; pure.
 
     A channel at the end of event time holds nothing back; what the others hold back decides. While
-    those are all idle the watermark stays where it is, because they may come back.
+    those are all idle the lowest of them decides, because they may come back; an idle channel that never
+    had a watermark holds nothing back.
     """
 
     def __init__(self, channels: int) -> None:
@@ -95,6 +98,17 @@ class ChannelWatermarks:
         self._is_idle[channel] = True
         return self._lowest()
 
+    def settle(self) -> Idle | None:
+        """What is still to be said after the watermark that was given last."""
+        is_idle = any(self._is_idle) and all(
+            idle or time_ms == WATERMARK_MAX_MS
+            for time_ms, idle in zip(self._time_ms, self._is_idle, strict=True)
+        )
+        if not is_idle or self._said_idle:
+            return None
+        self._said_idle = True
+        return Idle()
+
     def end(self, channel: int) -> Watermark | Idle | EndOfInput | None:
         self._has_ended[channel] = True
         self._is_idle[channel] = False
@@ -105,6 +119,11 @@ class ChannelWatermarks:
         active = [t for t, idle in zip(self._time_ms, self._is_idle, strict=True) if not idle]
         lowest_ms = min(active, default=WATERMARK_MAX_MS)
         if lowest_ms == WATERMARK_MAX_MS and any(self._is_idle):
+            idle = [t for t, idle in zip(self._time_ms, self._is_idle, strict=True) if idle]
+            lowest_ms = min((t for t in idle if t > WATERMARK_MIN_MS), default=WATERMARK_MIN_MS)
+            if lowest_ms > self._current_ms:
+                self._current_ms, self._said_idle = lowest_ms, False
+                return Watermark(lowest_ms)  # `settle` says Idle behind it
             already, self._said_idle = self._said_idle, True
             return None if already else Idle()
         was_idle, self._said_idle = self._said_idle, False

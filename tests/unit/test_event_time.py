@@ -185,3 +185,22 @@ def test_a_record_without_event_time_is_named(offset: np.ndarray | None, where: 
         Fatal, match=f"source 'purchases': the event-time column 'ts' is null in a record {where}"
     ):
         event_times(rows, STRATEGY, "purchases")
+
+
+def test_regression_an_empty_split_that_goes_idle_with_the_others_does_not_hold_their_results() -> None:
+    source = Source("a", "b", "empty")
+    source.read(("a", 50_000), ("b", 10_000))
+    assert source.watermarks.current_ms == WATERMARK_MIN_MS
+    assert source.wait(30_000, at_end=("a", "b", "empty")) == 10_000 - BOUND_MS - 1
+    assert source.watermarks.is_idle
+
+
+def test_regression_nothing_is_idle_only_because_nobody_polled() -> None:
+    """A process was frozen, or its outputs were full: what came meanwhile has not been seen yet."""
+    source = Source("a", "b")
+    source.read(("a", 10_000), ("b", 10_000))
+    source.wait(1, at_end=("a", "b"))
+    assert source.wait(3_600_000) == 10_000 - BOUND_MS - 1
+    assert source.read(("a", 900_000)) == 10_000 - BOUND_MS - 1, "b is not idle"
+    source.wait(29_999)
+    assert source.wait(1) == 900_000 - BOUND_MS - 1

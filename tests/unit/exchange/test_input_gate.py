@@ -103,6 +103,18 @@ def test_an_ended_channel_holds_nothing_back() -> None:
     assert gate.take() == [Watermark(20), Watermark(WATERMARK_MAX_MS), EndOfInput()]
 
 
+def test_regression_an_idle_channel_without_any_watermark_does_not_hold_the_others_when_all_are_idle() -> (
+    None
+):
+    gate = Gate(2)
+    gate.send(0, Watermark(10), Idle())
+    assert gate.take() == []
+    gate.send(1, Idle())
+    assert gate.take() == [Watermark(10), Idle()]
+    gate.send(1, Watermark(20))
+    assert gate.take() == [Watermark(20)]
+
+
 @pytest.mark.parametrize("is_idle_first", [True, False])
 def test_regression_the_end_of_one_channel_ends_no_event_time_while_another_is_only_idle(
     is_idle_first: bool,
@@ -170,7 +182,8 @@ MOVES = st.lists(
 def test_whatever_channels_do_the_watermark_is_their_minimum_and_never_goes_back(
     moves: list[tuple[int, int | str]],
 ) -> None:
-    """Against a plain model: a channel's promise is its highest watermark; an idle one promises nothing."""
+    """Against a plain model: a channel's promise is its highest watermark; an idle one promises nothing,
+    unless all are."""
     merged = ChannelWatermarks(3)
     promised, idle, ended = [WATERMARK_MIN_MS] * 3, [False] * 3, [False] * 3
     current, is_idle, has_ended = WATERMARK_MIN_MS, False, False
@@ -190,7 +203,12 @@ def test_whatever_channels_do_the_watermark_is_their_minimum_and_never_goes_back
             said = merged.advance(channel, move)
         match said:
             case Watermark(time_ms):
-                lowest = min((p for p, i in zip(promised, idle, strict=True) if not i))
+                counting = [not (i or e) for i, e in zip(idle, ended, strict=True)]
+                if not any(counting):  # all are idle: who ever promised something decides
+                    counting = [i and p > WATERMARK_MIN_MS for i, p in zip(idle, promised, strict=True)]
+                if not any(counting):
+                    counting = ended
+                lowest = min(p for p, c in zip(promised, counting, strict=True) if c)
                 assert time_ms == max(current, lowest), "no more than all have promised, and never back"
                 current, is_idle = time_ms, False
             case Idle():
@@ -198,6 +216,9 @@ def test_whatever_channels_do_the_watermark_is_their_minimum_and_never_goes_back
                 is_idle = True
             case EndOfInput():
                 has_ended = True
+        if merged.settle() is not None:
+            assert not is_idle
+            is_idle = True
         assert has_ended == all(ended)
         if has_ended:
             return

@@ -1,0 +1,90 @@
+"""Who was frozen or overtaken does no harm when it comes back."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.kafka
+
+
+def _is_gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_frozen_slot_is_replaced_and_does_nothing_when_it_wakes_up(
+    start_job: Any,
+    feed: Any,
+    judge: Any,
+    follow: Any,
+    engine: Any,
+    broker: Any,
+    new_topic: Any,
+    tmp_path: Path,
+) -> None:
+    """SIGSTOP; after --slot-timeout another attempt runs beside it (there are cores to spare); SIGCONT."""
+    servers, source, output = broker.bootstrap_servers, new_topic("in", 4), new_topic("out", 4)
+    arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output)
+    data, rows = feed(servers, source, 4), follow(servers, output)
+    job = start_job(tmp_path / "ck", *arguments, master="local[4]", options=["--slot-timeout", "3 s"])
+    data.run(10_000)
+    job.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
+    zombie = job.slots()[1]
+    os.kill(zombie, signal.SIGSTOP)
+    failed = job.wait_event("attempt_failed", timeout=15)
+    assert "slot 1" in failed["reason"] and "silent" in failed["reason"]  # noqa: PT018
+    job.wait_event("slots_started", lambda e: e["attempt"] == 2)
+    if not _is_gone(zombie):  # Spark kills it some seconds later
+        os.kill(zombie, signal.SIGCONT)
+    engine.wait_for(lambda: _is_gone(zombie), job, timeout=15)
+    done = job.wait_event("restarted")
+    job.wait_event("checkpoint_completed", after=job.events.index(done))
+    data.close()
+    expected = judge(servers).expected(source)
+    rows.wait_rows(len(expected), job)
+    job.send(signal.SIGTERM)
+    assert job.wait(15) == 0, job.story()
+    verdict = judge(servers).verdict(expected, output)
+    assert verdict.is_exact, verdict
+    assert len(job.named("restarted")) == 1
+
+
+def test_a_second_driver_takes_over_and_the_first_ends_fenced(
+    start_job: Any,
+    feed: Any,
+    judge: Any,
+    follow: Any,
+    onceflow: Any,
+    broker: Any,
+    new_topic: Any,
+    tmp_path: Path,
+) -> None:
+    servers, source, output = broker.bootstrap_servers, new_topic("in", 4), new_topic("out", 4)
+    arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output)
+    data, rows = feed(servers, source, 4), follow(servers, output)
+    first = start_job(tmp_path / "ck", *arguments)
+    data.run(10_000)
+    first.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
+    second = start_job(tmp_path / "ck", *arguments)
+    second.wait_event("attempt_started")
+    assert first.wait(30) == 1, first.story()
+    assert first.named("job_finished")[-1]["outcome"] == "fenced"
+    assert "Traceback" not in first.errors()
+    assert "another driver" in first.errors()
+    status = onceflow("status", str(tmp_path / "ck"), "--json")
+    assert status.returncode == 0, status.stderr
+    second.wait_event("checkpoint_completed")
+    data.close()
+    expected = judge(servers).expected(source)
+    rows.wait_rows(len(expected), second)
+    second.send(signal.SIGTERM)
+    assert second.wait(15) == 0, second.story()
+    verdict = judge(servers).verdict(expected, output)
+    assert verdict.is_exact, verdict
