@@ -91,7 +91,7 @@ class KeyedStream(Generic[K, T]):
 
     def _check_key_type(self, declared: Any, uid: str) -> None:
         """Raises GraphError if KeyedProcess[K, ...] names a plain type that the key column has not."""
-        if declared not in (str, int, float, bool, bytes, dt.datetime, dt.date) or len(self._keys) > 1:
+        if declared not in (str, int, float, bool, bytes, dt.datetime, dt.date) or len(self._keys) != 1:
             return
         column = self._input.rows.schema.field(self._keys[0]).type
         if column != arrow_type(declared, f"operator {uid!r}"):

@@ -251,10 +251,11 @@ class Stream(Generic[T]):
     def _with_keys(self, uid: str, keys: tuple[Any, ...]) -> tuple[Stream[T], list[str]]:
         """The stream with a column for each key, and their names."""
         check = ColumnCheck(uid, self.schema)
-        if not all(isinstance(key, str | pl.Expr) for key in keys):
-            if len(keys) > 1 or not callable(keys[0]):
+        others = [key for key in keys if not isinstance(key, str | pl.Expr)]
+        if others:
+            if len(keys) > 1 or not callable(others[0]):
                 raise GraphError(f"operator {uid!r}: key_by takes columns and expressions, or one function")
-            return self._with_key_function(uid, keys[0]), ["key"]
+            return self._with_key_function(uid, others[0]), ["key"]
         new: dict[str, pl.Expr] = {}
         names: list[str] = []
         for key in keys:

@@ -215,14 +215,21 @@ def _converted(name: str, value_type: Any, value: Any) -> Any:
         raise TypeError(f"state {name!r} is set to None: clear() forgets a value")
     if value_type not in IMMUTABLE:
         return value
-    is_other = value_type in (int, float) and isinstance(value, bool)
-    is_other |= value_type is dt.date and isinstance(value, dt.datetime)
-    if value_type is int and hasattr(value, "__index__") and not is_other:
+    if _is_other(value_type, value):
+        pass
+    elif value_type is int and hasattr(value, "__index__"):
         if int(value) not in _INT64:
             raise OverflowError(f"state {name!r}: {value} does not fit 64 bits")
         return int(value)
-    if value_type is float and hasattr(value, "__float__") and not is_other:
+    elif value_type is float and hasattr(value, "__float__"):
         return float(value)
-    if isinstance(value, value_type) and not is_other:
+    elif isinstance(value, value_type):
         return value
     raise TypeError(f"state {name!r} is declared {type_name(value_type)} but is set to {repr(value)[:80]}")
+
+
+def _is_other(value_type: Any, value: Any) -> bool:
+    """Subclasses that Python has for history's sake: a bool is no number, a datetime no date."""
+    if value_type is dt.date:
+        return isinstance(value, dt.datetime)
+    return value_type in (int, float) and isinstance(value, bool)
