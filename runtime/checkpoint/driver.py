@@ -277,9 +277,25 @@ class CheckpointIOThread:
 
     def _run(self) -> None:
         while (effect := self._effects.get()) is not None:
-            answer = self._io.execute(effect)
+            try:
+                answer = self._io.execute(effect)
+            except Exception as error:
+                # A fault of ours or of a connector: the coordinator has to hear of it, or it would wait.
+                answer = _answer_to_fault(effect, f"{type(error).__name__}: {error}")
             if answer is not None:
                 self._post(answer)
+
+
+def _answer_to_fault(effect: IoEffect, reason: str) -> Event | None:
+    match effect:
+        case ev.OpenAttempt():
+            return ev.OpenFailed(reason, is_fatal=True)
+        case ev.Persist(manifest):
+            return ev.PersistUnknown(manifest.attempt, manifest.checkpoint_id, reason)
+        case ev.MarkFinished(attempt):
+            return ev.FinishMarked(attempt)
+        case ev.Subsume() | ev.Discard():
+            return None
 
 
 def is_io_effect(effect: Effect) -> TypeGuard[IoEffect]:

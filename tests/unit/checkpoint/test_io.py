@@ -199,3 +199,18 @@ def test_the_thread_answers_in_order() -> None:
     thread.submit(ev.MarkFinished(1))
     thread.close()
     assert [type(answer) for answer in answers] == [ev.AttemptOpened, ev.FinishMarked]
+
+
+class BrokenSplits(Splits):
+    def initial_splits(self) -> Mapping[str, Sequence[SplitProgress]]:
+        raise KeyError("a connector's fault")
+
+
+def test_a_connectors_fault_ends_the_job_instead_of_the_thread() -> None:
+    answers: list[ev.Event] = []
+    thread = CheckpointIOThread(driver(MemoryStore(), BrokenSplits()), answers.append)
+    thread.submit(ev.OpenAttempt())
+    thread.submit(ev.MarkFinished(1))
+    thread.close()
+    assert answers[0] == ev.OpenFailed('KeyError: "a connector\'s fault"', is_fatal=True)
+    assert answers[1] == ev.FinishMarked(1)
