@@ -14,11 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import msgspec
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey
+from onceflow.connectors.kafka.cuts import CutsWatch, now_us
 from onceflow.connectors.kafka.failures import connection_failure, failure
 from onceflow.connectors.kafka.options import KafkaOptions, Setting
 from onceflow.runtime.errors import Fatal, OnceflowError, OptionError, Retryable
@@ -34,6 +34,7 @@ _SAMPLE_DEADLINE_S = 2.0
 _NO_PROGRESS_S = 20.0
 _INIT_S = 20.0
 _SLICE_S = 1.0
+_SETTLING = (KafkaError._TIMED_OUT, KafkaError.CONCURRENT_TRANSACTIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +45,6 @@ class ProducerSettings:
     socket_timeout_ms: int = 10_000
     message_bytes_max: int | None = None
     """The topic's max.message.bytes: a batch of records may not be larger either."""
-
-
-class _Broker(msgspec.Struct):
-    disconnects: int = 0
-    req_timeouts: int = 0
-
-
-class _Statistics(msgspec.Struct):
-    ts: int
-    brokers: dict[str, _Broker] = {}
-
-
-_decode_statistics = msgspec.json.Decoder(_Statistics).decode
 
 
 class LibrdkafkaProducer:
@@ -75,9 +63,7 @@ class LibrdkafkaProducer:
         given = options.librdkafka.get("socket.timeout.ms", settings.socket_timeout_ms)
         self._socket_timeout_ms = min(int(str(given)), settings.transaction_timeout_ms)
         self._is_away = False
-        self._sample_us = 0
-        self._cuts = 0
-        self._cuts_at_init = 0
+        self._watch = CutsWatch()
         self._delivered = 0
         self._first_failure: tuple[KafkaError, str] | None = None
         self._sent_until_us = 0
@@ -98,10 +84,10 @@ class LibrdkafkaProducer:
         except OnceflowError:
             self.discard()
             raise
-        if not self._wait_sample(_now_us()):
+        if not self._wait_sample(now_us()):
             self.discard()
             raise Retryable("librdkafka gave no statistics after the producer was initialised")
-        self._cuts_at_init = self._cuts
+        self._watch.mark()
         threading.Thread(target=_serve, args=(self,), name="kafka-callbacks", daemon=True).start()
         return self
 
@@ -153,7 +139,7 @@ class LibrdkafkaProducer:
                 self._id,
                 may_have_happened=True,
             )
-            self._sent_until_us = _now_us()
+            self._sent_until_us = now_us()
             took_s = time.monotonic() - started
             if took_s > self._request_s / 2:
                 self._broken = f"the commit took {took_s:.1f} s"
@@ -164,7 +150,7 @@ class LibrdkafkaProducer:
                 return self._broken
             if not self._wait_sample(self._sent_until_us):
                 return "no statistics since the last commit"
-            cuts = self._cuts - self._cuts_at_init
+            cuts = self._watch.since_mark()
             return f"{cuts} connections broke or requests timed out" if cuts else self._broken
 
     def abort(self) -> None:
@@ -194,7 +180,7 @@ class LibrdkafkaProducer:
             "transactional.id": self._ledger.transactional_id,
             "transaction.timeout.ms": self._settings.transaction_timeout_ms,
             "statistics.interval.ms": _STATISTICS_MS,
-            "stats_cb": self._on_statistics,
+            "stats_cb": self._watch.on_statistics,
             "error_cb": self._on_error,
             "logger": LOG,
         }
@@ -240,7 +226,8 @@ class LibrdkafkaProducer:
                 self._poll(0)
                 error = self._failure(e.args[0], "initialise the producer", self._id)
                 is_late = self._is_away or time.monotonic() > deadline
-                if isinstance(error, Fatal) or e.args[0].code() != KafkaError._TIMED_OUT or is_late:
+                is_settling = e.args[0].code() in _SETTLING
+                if isinstance(error, Fatal) or not is_settling or is_late:
                     raise error from e
             else:
                 self._is_away = False
@@ -291,7 +278,7 @@ class LibrdkafkaProducer:
         """Serve callbacks until there are statistics made later than after_us."""
         deadline = time.monotonic() + _SAMPLE_DEADLINE_S
         self._poll(0)
-        while self._sample_us <= after_us and self._broken is None:
+        while self._watch.sample_us <= after_us and self._broken is None:
             if time.monotonic() > deadline:
                 return False
             self._poll(_STATISTICS_MS / 1000)
@@ -302,11 +289,6 @@ class LibrdkafkaProducer:
             self._use(lambda: self._producer.poll(timeout_s), "use the producer", self._id)
         except OnceflowError as e:
             self._broken = str(e)
-
-    def _on_statistics(self, text: str) -> None:
-        statistics = _decode_statistics(text)
-        self._sample_us = statistics.ts
-        self._cuts = sum(b.disconnects + b.req_timeouts for b in statistics.brokers.values())
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
@@ -336,8 +318,3 @@ def _serve(self: LibrdkafkaProducer) -> None:
         with self._lock:
             if not self._discarded.is_set():
                 self._poll(0)
-
-
-def _now_us() -> int:
-    """librdkafka's clock, by which it dates statistics."""
-    return time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000

@@ -1,0 +1,50 @@
+"""CutsWatch: how often a producer's connections broke, from librdkafka's statistics.
+
+Nothing else tells: the error callback does not fire for a connection that is cut and made again.
+"""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+
+class _Broker(msgspec.Struct):
+    disconnects: int = 0
+    req_timeouts: int = 0
+
+
+class _Statistics(msgspec.Struct):
+    ts: int
+    brokers: dict[str, _Broker] = {}
+
+
+_decode = msgspec.json.Decoder(_Statistics).decode
+
+
+class CutsWatch:
+    """Fed with every statistics text; `mark` draws the line from which `since_mark` counts."""
+
+    def __init__(self) -> None:
+        self.sample_us = 0
+        """When the latest statistics were made, by now_us."""
+        self._total = 0
+        self._marked = 0
+
+    def on_statistics(self, text: str) -> None:
+        statistics = _decode(text)
+        self.sample_us = statistics.ts
+        self._total = sum(broker.disconnects + broker.req_timeouts for broker in statistics.brokers.values())
+
+    def mark(self) -> None:
+        self._marked = self._total
+
+    def since_mark(self) -> int:
+        """Broken connections and timed-out requests."""
+        return self._total - self._marked
+
+
+def now_us() -> int:
+    """librdkafka's clock, by which it dates statistics."""
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
