@@ -141,6 +141,7 @@ class Demo:
         self._kafka = kafka
         self._progress = progress
         self._job: JobProcess | None = None
+        self._committed_at_kill = 0
         self.kills = 0
 
     def prepare(self) -> None:
@@ -179,13 +180,14 @@ class Demo:
         seen = job.attempts_killed
         self._wait(job, watch, bar, "its slots started", lambda: job.attempts > seen)
         if self.kills:
-            before = watch.committed
-            self._wait(job, watch, bar, "it committed new output", lambda: watch.committed > before)
+            enough = self._committed_at_kill + self._purchases.window_rows() // 5
+            self._wait(job, watch, bar, "it committed new output", lambda: watch.committed > enough)
         self._wait(job, watch, bar, "it wrote output", lambda: watch.is_writing)
 
     def _killed(self, victim: str, watch: OutputWatch, kill: Callable[[], None]) -> None:
         kill()
         self.kills += 1
+        self._committed_at_kill = watch.committed
         so_far = f"{watch.committed:,} output records"
         self._progress.console.print(f"killed {victim} in the middle of a transaction, after {so_far}")
 
