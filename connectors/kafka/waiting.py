@@ -25,6 +25,7 @@ class WaitForBroker:
         self._closed = closed
         self._since_ms: float | None = None
         self._pause_s = _PAUSE_FIRST_S
+        self._has_said = False
 
     def wait(self, error: OnceflowError) -> None:
         now_ms = self._clock.monotonic_ms()
@@ -38,11 +39,15 @@ class WaitForBroker:
                 "checkpoint and goes out when the job is started again"
             ) from error
         if waited_ms >= _SAY_AFTER_MS:
+            self._has_said = True
             self._on_wait(f"Kafka sink waits since {waited_ms / 1000:.0f} s: {error}")
         if self._closed.wait(self._pause_s):
             raise Retryable(f"closed while it waited: {error}") from error
         self._pause_s = min(self._pause_s * 2, _PAUSE_MAX_S)
 
     def reset(self) -> None:
+        if self._has_said:
+            self._on_wait("")
+        self._has_said = False
         self._since_ms = None
         self._pause_s = _PAUSE_FIRST_S
