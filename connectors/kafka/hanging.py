@@ -11,7 +11,7 @@ kafka-python, since librdkafka knows none of these requests.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -19,6 +19,7 @@ from typing import Any, Self
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.errors import KafkaError
 from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential
 
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.runtime.errors import Retryable, UsageError
@@ -27,6 +28,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 _LIVE = {"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"}
 _OUTCOMES = {"CompleteCommit": "commit", "CompleteAbort": "abort"}
 _MARKERS_VERSION = 1
+_PATIENCE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class TransactionDoctor:
     """Finds and ends transactions. Close it, or use it in a with statement."""
 
     def __init__(self, options: KafkaOptions) -> None:
+        self._options = options
         try:
             self._admin: Any = KafkaAdminClient(**options.kafka_python())
         except KafkaError as e:
@@ -132,7 +135,7 @@ class TransactionDoctor:
     def repair(self, hanging: HangingTransaction, outcome: str) -> None:
         """Write the missing markers, "commit" or "abort", into every stuck partition."""
         for partition in hanging.stuck:
-            self._admin._manager.run(self._write_marker, hanging, partition, outcome == "commit")
+            self._ask(self._admin._manager.run, self._write_marker, hanging, partition, outcome == "commit")
 
     def choose_outcome(self, hanging: HangingTransaction, wanted: str | None) -> str:
         """What to do with it: as the coordinator recorded it, else abort, which our own sink answers by
@@ -149,6 +152,19 @@ class TransactionDoctor:
             "whether its records are visible in other partitions, then give --as commit or --as abort"
         )
 
+    def _ask(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Answers fail for seconds while a broker starts or a leader moves."""
+        patience = Retrying(
+            retry=retry_if_exception(lambda e: isinstance(e, KafkaError) and bool(e.retriable)),
+            stop=stop_after_delay(_PATIENCE_S),
+            wait=wait_exponential(0.05, max=1),
+            reraise=True,
+        )
+        try:
+            return patience(call, *arguments)
+        except KafkaError as e:
+            raise Retryable(f"Kafka refused {call.__name__}: {self._options.redact(str(e))}") from e
+
     def _hanging(
         self, producer_id: int, epoch: int, owner: tuple[str, Any] | None, rows: Sequence[StuckPartition]
     ) -> HangingTransaction:
@@ -158,14 +174,14 @@ class TransactionDoctor:
         return HangingTransaction(producer_id, epoch, owner[0] if owner else None, outcome, tuple(rows))
 
     def _described(self) -> Mapping[str, Any]:
-        listed = self._admin.list_transactions()
+        listed = self._ask(self._admin.list_transactions)
         names = sorted({row.transactional_id for rows in listed.values() for row in rows})
-        described: Mapping[str, Any] = self._admin.describe_transactions(names) if names else {}
+        described: Mapping[str, Any] = self._ask(self._admin.describe_transactions, names) if names else {}
         return described
 
     def _partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
         found: list[TopicPartition] = []
-        for topic in self._admin.describe_topics(list(topics)):
+        for topic in self._ask(self._admin.describe_topics, list(topics)):
             if topic["error_code"] == 0:
                 found += [TopicPartition(topic["name"], p["partition_index"]) for p in topic["partitions"]]
             elif topic["name"] != OFFSETS_TOPIC:
@@ -174,7 +190,7 @@ class TransactionDoctor:
 
     def _open_rows(self, partitions: Sequence[TopicPartition]) -> dict[tuple[int, int], list[StuckPartition]]:
         rows: dict[tuple[int, int], list[StuckPartition]] = defaultdict(list)
-        for partition, state in self._admin.describe_producers(partitions).items():
+        for partition, state in self._ask(self._admin.describe_producers, partitions).items():
             for producer in state.active_producers:
                 if producer.current_transaction_start_offset >= 0:
                     rows[producer.producer_id, producer.producer_epoch].append(

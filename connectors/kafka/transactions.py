@@ -201,7 +201,11 @@ class OwnerTransactions:
                 if self._has_newer_attempt():
                     raise Fenced(f"a newer attempt writes {self._ledger.transactional_id}") from e
                 if fenced_in_a_row > _FENCED_IN_A_ROW_MAX:
-                    raise
+                    raise Fatal(
+                        f"{e}. No newer attempt is known, so the transaction takes longer than "
+                        "transaction_timeout "
+                        "each time: make it longer, or the checkpoint interval shorter"
+                    ) from e
                 self._patience.wait(e)
             except (Retryable, Indeterminate) as e:
                 # Doubt: the next round starts with a fresh epoch and the ledger.
