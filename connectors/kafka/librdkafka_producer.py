@@ -19,9 +19,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey
 from onceflow.connectors.kafka.cuts import CutsWatch, now_us
+from onceflow.connectors.kafka.deadline import OverdueError, call_with_deadline
 from onceflow.connectors.kafka.failures import connection_failure, failure
 from onceflow.connectors.kafka.options import KafkaOptions, Setting
-from onceflow.runtime.errors import Fatal, OnceflowError, OptionError, Retryable
+from onceflow.runtime.errors import Fatal, Indeterminate, OnceflowError, OptionError, Retryable
 
 LOG: Any = logging.getLogger("onceflow.kafka")
 """What librdkafka logs; silent unless the program configures logging."""
@@ -34,6 +35,8 @@ _SAMPLE_DEADLINE_S = 2.0
 _NO_PROGRESS_S = 20.0
 _INIT_S = 20.0
 _SLICE_S = 1.0
+_GRACE_S = 3.0
+"""How much longer than its own timeout a call of librdkafka may take before it counts as stuck."""
 _SETTLING = (KafkaError._TIMED_OUT, KafkaError.CONCURRENT_TRANSACTIONS)
 
 
@@ -197,9 +200,29 @@ class LibrdkafkaProducer:
         *,
         may_have_happened: bool = False,
     ) -> Result:
-        """`call()` on librdkafka, with its failure explained by what was first to fail."""
+        """`call()` on librdkafka with a deadline. A call that is overdue is given up with its producer."""
+
+        def bounded() -> Result:
+            return call_with_deadline(call, self._request_s + _GRACE_S, f"kafka: {action}")
+
+        return self._explained(bounded, action, resource, may_have_happened=may_have_happened)
+
+    def _explained(
+        self,
+        call: Callable[[], Result],
+        action: str,
+        resource: str,
+        *,
+        may_have_happened: bool = False,
+    ) -> Result:
+        """`call()`, with its failure explained by what was first to fail."""
         try:
             return call()
+        except OverdueError as e:
+            # Never to be touched again, not even to free it: the next producer's init fences it.
+            self._discarded.set()
+            kind = Indeterminate if may_have_happened else Retryable
+            raise kind(f"can't {action} ({resource}): {e}") from None
         except (KafkaException, SystemError) as e:
             cause = e if isinstance(e, KafkaException) else self._fatal_error(e)
             error, topic = self._first_failure or (cause.args[0], "")
@@ -265,7 +288,7 @@ class LibrdkafkaProducer:
     def _wait_progress(self, is_done: Callable[[], bool]) -> None:
         """Until it is done; gives up if no record is acknowledged for a while."""
         seen, since = self._delivered, time.monotonic()
-        while not self._use(is_done, "send records", self._id):
+        while not self._explained(is_done, "send records", self._id):
             if self._delivered != seen:
                 seen, since = self._delivered, time.monotonic()
                 self._is_away = False
@@ -286,7 +309,7 @@ class LibrdkafkaProducer:
 
     def _poll(self, timeout_s: float) -> None:
         try:
-            self._use(lambda: self._producer.poll(timeout_s), "use the producer", self._id)
+            self._explained(lambda: self._producer.poll(timeout_s), "use the producer", self._id)
         except OnceflowError as e:
             self._broken = str(e)
 
