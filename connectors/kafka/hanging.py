@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from kafka import KafkaAdminClient, TopicPartition
+from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
+from kafka.structs import TopicPartition
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential
 
 from onceflow.connectors.kafka.options import KafkaOptions

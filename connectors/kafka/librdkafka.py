@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey, TopicDescription
@@ -143,8 +144,6 @@ class LibrdkafkaClient:
         from_connection = self._failed(error, "read the ledger", f"Group {ledger.transactional_id}")
         if isinstance(from_connection, Fatal) or error.code() != KafkaError._TIMED_OUT:
             return from_connection
-        from confluent_kafka import ConsumerGroupTopicPartitions
-
         asked = ConsumerGroupTopicPartitions(ledger.transactional_id, [TopicPartition(ledger.topic, 0)])
         try:
             self._admin().list_consumer_group_offsets([asked], request_timeout=_REQUEST_S)[
@@ -195,9 +194,8 @@ class LibrdkafkaClient:
 
     def _admin(self) -> AdminClient:
         if self._admin_client is None:
-            self._admin_client = AdminClient(
-                {**self._options.admin(), "error_cb": self._on_error, "logger": LOG}
-            )
+            settings: Any = {**self._options.admin(), "error_cb": self._on_error, "logger": LOG}
+            self._admin_client = AdminClient(settings)
         return self._admin_client
 
     def _on_error(self, error: KafkaError) -> None:
