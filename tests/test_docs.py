@@ -1,0 +1,180 @@
+"""Every snippet of the documents runs, every link leads somewhere, and what they list is what the code has.
+
+A ```python block is executed; a `job` that it leaves behind is built. A ```console block is for eyes, unless
+its first line is `$ # runnable`: then each of its commands has to end with exit code 0.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from onceflow.cli.app import COMMANDS
+from onceflow.cli.metrics import JobMetrics
+from onceflow.runtime.job import Job
+from onceflow.runtime.report import JobProgress
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+COUNTERS = ("records_in", "records_out", "late_records", "dead_letters", "watermark_ms", "max_event_time_ms")
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """A fenced block of a document."""
+
+    document: Path
+    line: int
+    kind: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.document.relative_to(ROOT)}:{self.line}"
+
+
+def snippets(kind: str) -> list[Snippet]:
+    found = []
+    for document in DOCUMENTS:
+        text = document.read_text()
+        for match in re.finditer(r"^```(\w+)[^\n]*\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+            if match[1] == kind:
+                found.append(Snippet(document, text.count("\n", 0, match.start()) + 1, kind, match[2]))
+    return found
+
+
+@pytest.mark.parametrize("snippet", snippets("python"), ids=str)
+def test_each_python_block_runs_and_builds_its_job(snippet: Snippet) -> None:
+    name = f"snippet_{abs(hash(str(snippet)))}"
+    module = type(sys)(name)
+    sys.modules[name] = module  # where annotations are looked up
+    try:
+        exec(compile(snippet.text, str(snippet), "exec"), module.__dict__)
+        for value in list(vars(module).values()):
+            if isinstance(value, Job):
+                assert value.build().chains
+    finally:
+        del sys.modules[name]
+
+
+def test_there_is_something_to_run() -> None:
+    assert any(snippet.document.name == "README.md" for snippet in snippets("python"))
+
+
+@pytest.mark.parametrize("snippet", snippets("console") or [None], ids=str)
+def test_each_runnable_console_block_succeeds(snippet: Snippet | None, tmp_path: Path) -> None:
+    if snippet is None or not snippet.text.startswith("$ # runnable"):
+        pytest.skip("nothing to run")
+    for line in snippet.text.splitlines()[1:]:
+        if line.startswith("$ "):
+            path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+            run = subprocess.run(
+                line[2:],
+                shell=True,
+                cwd=tmp_path,
+                env={**os.environ, "PATH": path},
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            assert run.returncode == 0, run.stdout + run.stderr
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: str(d.relative_to(ROOT)))
+def test_links_and_file_names_lead_somewhere(document: Path) -> None:
+    text = document.read_text()
+    links = [link for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) if "://" not in link]
+    named = re.findall(
+        r"`((?:runtime|connectors|sinks|tests|docs|docker|examples|benchmarks)/[\w./*-]+)`", text
+    )
+    missing = [link for link in links if not (document.parent / link).exists()]
+    missing += [name for name in named if not list(ROOT.glob(name.rstrip("/")))]
+    assert not missing
+
+
+def test_the_commands_and_options_in_the_documents_exist() -> None:
+    """`onceflow run … --option`: of every command that is named in a document."""
+    wrong = []
+    for document in DOCUMENTS:
+        for command, rest in re.findall(r"\bonceflow (\w+)([^\n`|]*)", document.read_text()):
+            if command not in COMMANDS:
+                if re.search(
+                    rf"`onceflow {command}|^ +onceflow {command}", document.read_text(), re.MULTILINE
+                ):
+                    wrong.append(f"{document.name}: onceflow {command}")
+                continue
+            said = help_of(command)
+            ours = rest.split(" -- ")[0]
+            wrong += [
+                f"{document.name}: {command} {o}"
+                for o in re.findall(r"(?<!\w)--[a-z-]+", ours)
+                if o not in said
+            ]
+    assert not wrong
+
+
+def help_of(command: str) -> set[str]:
+    """The options of a command and its subcommands."""
+    click = typer.main.get_command(importlib.import_module(COMMANDS[command][0]).app)
+    commands = [click, *getattr(click, "commands", {}).values()]
+    return {option for c in commands for parameter in c.params for option in parameter.opts} | {"--help"}
+
+
+def test_every_option_of_run_is_explained() -> None:
+    text = (ROOT / "docs/operations.md").read_text() + (ROOT / "README.md").read_text()
+    assert not [o for o in help_of("run") if o.startswith("--") and f"`{o}" not in text and o != "--help"]
+
+
+def test_every_event_and_every_field_of_progress_is_documented() -> None:
+    text = (ROOT / "docs/events.md").read_text()
+    told = {"metrics_started", "progress"}
+    for name in ("runtime/driver.py", "runtime/job.py", "runtime/checkpoint/coordinator.py"):
+        for node in ast.walk(ast.parse((ROOT / name).read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("_announce", ".event")):
+                told |= {
+                    a.value for a in node.args[:1] if isinstance(a, ast.Constant) and isinstance(a.value, str)
+                }
+    assert len(told) > 10
+    listed = set(re.findall(r"^\| `(\w+)` \|", text.split("## checkpoint_completed")[0], re.MULTILINE))
+    assert listed == told
+    assert not [f.name for f in fields(JobProgress) if f"`{f.name}`" not in text]
+    assert not [name for name in COUNTERS if f"`{name}`" not in text]
+
+
+def test_every_metric_is_documented() -> None:
+    metrics = JobMetrics(lambda: 0.0)
+    metrics.on_event("checkpoint_completed", {"alignment_ms": 1})
+    counters = dict.fromkeys(COUNTERS, 1)
+    metrics.on_progress(
+        JobProgress(
+            "j", "running", None, 0, 1, 0, 0, 0.0, 0.0, 0, 0, 1, 1, 1, 1, 1, task_counters={"t": counters}
+        )
+    )
+    text = (ROOT / "docs/operations.md").read_text()
+    for family in metrics.collect():
+        short = family.name.rsplit("_", 1)[1]
+        assert family.name in text or f"…{short}" in text or f"…{short.removeprefix('numRecords')}" in text
+
+
+def test_every_decision_is_numbered_once() -> None:
+    numbers = [path.name.split("-")[0] for path in (ROOT / "docs/adr").glob("*.md")]
+    assert len(numbers) == len(set(numbers))
+    mentioned = re.findall(
+        r"docs/adr/([\w-]+\.md)", "".join(p.read_text() for p in ROOT.glob("runtime/**/*.py"))
+    )
+    mentioned += re.findall(r"docs/adr/([\w-]+\.md)", (ROOT / "pyproject.toml").read_text())
+    assert not [name for name in mentioned if not (ROOT / "docs/adr" / name).exists()]
