@@ -8,11 +8,13 @@ the simulation jobs and callbacks are steps of their own (runtime/testing).
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Protocol, TypeVar
 
 Result = TypeVar("Result")
+_Jobs = queue.SimpleQueue[Callable[[], Callable[[], None]] | None]
 
 
 class Background(Protocol):
@@ -32,20 +34,27 @@ class Background(Protocol):
 
 
 class Threads:
-    """Background on threads of this process."""
+    """Background on threads of this process.
+
+    Daemon threads, and not an executor, whose threads Python joins at its exit: a commit may wait for a
+    broker that is away, and the process has to end all the same.
+    """
 
     def __init__(self, writers: int, on_done: Callable[[], None]) -> None:
         """`on_done` is called, on any thread, when there is something to deliver."""
-        self._writers = ThreadPoolExecutor(writers, thread_name_prefix="onceflow-write")
-        self._committer = ThreadPoolExecutor(1, thread_name_prefix="onceflow-commit")
+        self._writes: _Jobs = queue.SimpleQueue()
+        self._commits: _Jobs = queue.SimpleQueue()
         self._outcomes: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._on_done = on_done
+        self._is_closed = False
+        self._workers = [self._start("write", self._writes) for _ in range(writers)]
+        self._committer = self._start("commit", self._commits)
 
     def write(self, job: Callable[[], Result], done: Callable[[Result], None]) -> None:
-        self._submit(self._writers, job, done)
+        self._submit(self._writes, job, done)
 
     def commit(self, job: Callable[[], Result], done: Callable[[Result], None]) -> None:
-        self._submit(self._committer, job, done)
+        self._submit(self._commits, job, done)
 
     def deliver(self) -> bool:
         delivered = False
@@ -58,16 +67,33 @@ class Threads:
             delivered = True
 
     def close(self) -> None:
-        """Don't wait: a commit may be waiting for a broker that is away."""
-        self._writers.shutdown(wait=False, cancel_futures=True)
-        self._committer.shutdown(wait=False, cancel_futures=True)
+        """Drop what has not begun; what has goes on, and nobody waits for it."""
+        self._is_closed = True
+        for _ in self._workers:
+            self._writes.put(None)
+        self._commits.put(None)
 
-    def _submit(
-        self, pool: ThreadPoolExecutor, job: Callable[[], Result], done: Callable[[Result], None]
-    ) -> None:
-        def finished(future: Future[Result]) -> None:
-            if not future.cancelled():
-                self._outcomes.put(lambda: done(future.result()))
+    def _start(self, name: str, jobs: _Jobs) -> threading.Thread:
+        thread = threading.Thread(target=self._work, args=(jobs,), name=f"onceflow-{name}", daemon=True)
+        thread.start()
+        return thread
+
+    def _work(self, jobs: _Jobs) -> None:
+        while (job := jobs.get()) is not None:
+            if not self._is_closed:
+                self._outcomes.put(job())
                 self._on_done()
 
-        pool.submit(job).add_done_callback(finished)
+    def _submit(self, jobs: _Jobs, job: Callable[[], Result], done: Callable[[Result], None]) -> None:
+        def run() -> Callable[[], None]:
+            try:
+                result = job()
+            except BaseException as error:
+                return partial(_raise, error)
+            return lambda: done(result)
+
+        jobs.put(run)
+
+
+def _raise(error: BaseException) -> None:
+    raise error

@@ -116,11 +116,16 @@ class JobDriver:
 
     def request_stop(self) -> None:
         """A last checkpoint, then the end."""
-        self._inbox.put(lambda: self._handle(ev.StopRequested()))
+        self._inbox.put(self._stop)
 
     def request_cancel(self, reason: str = "cancelled") -> None:
         """The end at once, without a checkpoint."""
         self._inbox.put(lambda: self._cancel(reason))
+
+    def _stop(self) -> None:
+        if self._result is None:
+            self._announce("stop_requested", {})
+            self._handle(ev.StopRequested())
 
     def _cancel(self, reason: str) -> None:
         if self._result is None:
@@ -278,7 +283,7 @@ class JobDriver:
             case AskStatus():
                 self._server.send(peer, Status(status=self._status()))
             case AskStop():
-                self._handle(ev.StopRequested())
+                self._stop()
                 self._server.send(peer, Status(status=self._status()))
             case AskCancel():
                 self._server.send(peer, Status(status=self._status()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated
@@ -13,6 +14,8 @@ from rich.table import Table
 
 from onceflow.runtime.checkpoint.listing import CheckpointStatus, CheckpointSummary, list_checkpoints
 from onceflow.runtime.checkpoint.store_url import open_store
+
+PIPE_WIDTH = 240  # nobody's terminal: nothing is to be cut
 
 app = typer.Typer(help="List the checkpoints in a folder.", add_completion=False)
 
@@ -31,7 +34,7 @@ def checkpoints(
     table = Table("id", "completed at", "duration", "size", "slots", "attempt", "status")
     for checkpoint in found:
         table.add_row(*_cells(checkpoint))
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)
 
 
 def _is_completed(checkpoint: CheckpointSummary) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Annotated
 
 import typer
@@ -12,6 +13,8 @@ from rich.table import Table
 from onceflow.cli.operate import ask_running
 from onceflow.runtime.control.messages import AskStatus
 from onceflow.runtime.running_jobs import find_all
+
+PIPE_WIDTH = 240  # nobody's terminal: nothing is to be cut
 
 app = typer.Typer(help="The jobs that you run on this machine.", add_completion=False)
 
@@ -44,4 +47,4 @@ def list_jobs(
             str(status["last_checkpoint_id"]),
             job.checkpoint_dir,
         )
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)

@@ -130,6 +130,7 @@ _EVENT_LINES: Mapping[str, Callable[[Mapping[str, Any]], Text]] = {
     "attempt_failed": _failed,
     "restarted": _restarted,
     "checkpoint_failed": _checkpoint_failed,
+    "stop_requested": lambda _: Text("stops after a last checkpoint; a second signal stops at once"),
     "splits_discovered": lambda f: Text(f"found {', '.join(f['splits'])}"),
     "job_finished": _finished,
 }

@@ -29,8 +29,9 @@ class CheckpointOptions:
     persist_retry_ms: int = 500
     commit_timeout_ms: int = 600_000
     """From the manifest to the last slot's commit; then the attempt fails and the next one commits."""
-    stop_timeout_ms: int = 10_000
-    """From the wish to stop to the end, with or without a last checkpoint."""
+    stop_timeout_ms: int = 7_000
+    """From the wish to stop to the end, with or without a last checkpoint; letting go of the slots and of
+    Spark takes up to 3 s more."""
     retained: int = 3
     """Completed checkpoints that are kept."""
     restart: RestartStrategy = field(default_factory=ExponentialDelay)

@@ -1,0 +1,162 @@
+"""What fails from outside: the broker, the user's function, the checkpoint folder."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.kafka
+START_MS = 1_700_000_000_000
+
+
+def test_a_broker_that_is_away_is_waited_for_and_said(
+    start_job: Any, feed: Any, judge: Any, follow: Any, own_broker: Any, tmp_path: Path
+) -> None:
+    """Killed while records flow; the live progress says what is waited for; back again: exact."""
+    kafka = own_broker()
+    servers = kafka.bootstrap_servers
+    kafka.create_topic("in", 4)
+    kafka.create_topic("out", 2)
+    data, rows = feed(servers, "in", 4), follow(servers, "out")
+    job = start_job(tmp_path / "ck", "--bootstrap-servers", servers, "--input", "in", "--output", "out")
+    data.run(5_000)
+    job.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
+    since = job.mark
+    kafka.kill()
+    said = job.wait_event("progress", lambda e: "is away" in str(e["waiting"]), after=since, timeout=30)
+    assert servers in str(said["waiting"])
+    kafka.start()
+    data.close()
+    expected = judge(servers).expected("in")
+    rows.wait_rows(len(expected), job)
+    job.wait_event("progress", lambda e: not e["waiting"], after=job.mark, timeout=10)
+    job.send(signal.SIGTERM)
+    assert job.wait(15) == 0, job.story()
+    verdict = judge(servers).verdict(expected, "out")
+    assert verdict.is_exact, verdict
+    assert not job.named("restarted"), "waiting needs no restart"
+
+
+def test_a_broker_that_stays_away_fails_the_job_after_the_stated_time_and_a_stop_is_quick(
+    start_job: Any, feed: Any, judge: Any, own_broker: Any, tmp_path: Path
+) -> None:
+    kafka = own_broker()
+    servers = kafka.bootstrap_servers
+    kafka.create_topic("in", 2)
+    kafka.create_topic("out", 2)
+    data = feed(servers, "in", 2)
+    arguments = ("--bootstrap-servers", servers, "--input", "in", "--output", "out")
+    reached_ms = data.load(20_000, START_MS)
+    job = start_job(tmp_path / "ck", *arguments, "--give-up", "2 s", options=["--restart", "none"])
+    patient = start_job(tmp_path / "patient", *arguments)
+    for each in (job, patient):
+        each.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
+    kafka.pause()
+    assert job.wait(40) == 1, job.story()
+    errors = job.errors()
+    assert "Traceback" not in errors
+    assert servers in errors and "2 s" in errors  # noqa: PT018
+    assert f"last completed checkpoint: {job.named('checkpoint_completed')[-1]['checkpoint_id']}" in errors
+    patient.send(signal.SIGTERM)
+    assert patient.wait(12) == 0, patient.story()
+    kafka.resume()
+    data.close(reached_ms)
+    again = start_job(tmp_path / "ck", *arguments, options=["--restart", "none"])
+    again.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
+    again.send(signal.SIGTERM)
+    assert again.wait(15) == 0, again.story()
+
+
+@pytest.mark.parametrize("host", ["threads[2]", pytest.param("local[2]", marks=pytest.mark.spark)])
+def test_a_user_function_that_always_raises_fails_the_job_with_the_record_and_the_line(
+    host: str, start_job: Any, feed: Any, broker: Any, new_topic: Any, engine: Any, tmp_path: Path
+) -> None:
+    servers, source, output = broker.bootstrap_servers, new_topic("in", 2), new_topic("out", 2)
+    (tmp_path / "fuses").mkdir()
+    (tmp_path / "fuses" / "always").touch()
+    data = feed(servers, source, 2)
+    data.load(10_000, START_MS)
+    arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output)
+    arguments += ("--trouble", str(tmp_path / "fuses"))
+    job = start_job(tmp_path / "ck", *arguments, master=host, options=["--restart", "fixed:100 ms:2"])
+    completed = job.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
+    data.send("trouble", 1, START_MS, 1)
+    data.flush()
+    assert job.wait(30) == 1, job.story()
+    errors = job.errors()
+    line = next(
+        i
+        for i, text in enumerate((engine.jobs / "totals.py").read_text().splitlines(), 1)
+        if "no luck" in text
+    )
+    for part in ("'trouble'", f"{source}-1 at offset 5000", f"totals.py:{line}", "ValueError: no luck today"):
+        assert part in errors, errors
+    assert "Traceback" not in errors
+    assert len(job.named("attempt_failed")) == 2, "a third failure is the end"
+    last = job.named("job_finished")[0]
+    assert last["outcome"] == "failed"
+    assert last["checkpoint_id"] >= completed["checkpoint_id"]
+    assert f"last completed checkpoint: {last['checkpoint_id']} in {tmp_path / 'ck'}" in errors
+
+
+def test_a_user_function_that_raises_for_a_while_costs_restarts_and_nothing_else(
+    start_job: Any, feed: Any, judge: Any, broker: Any, new_topic: Any, tmp_path: Path
+) -> None:
+    servers, source, output = broker.bootstrap_servers, new_topic("in", 2), new_topic("out", 2)
+    (tmp_path / "fuses").mkdir()
+    for fuse in range(2):
+        (tmp_path / "fuses" / str(fuse)).touch()
+    data = feed(servers, source, 2)
+    reached_ms = data.load(40_000, START_MS)
+    data.send("trouble", 1, reached_ms, 1)
+    data.close(reached_ms)
+    arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output, "--until", "latest")
+    job = start_job(tmp_path / "ck", *arguments, "--trouble", str(tmp_path / "fuses"), interval="50 ms")
+    assert job.wait(60) == 0, job.story()
+    verdict = judge(servers).verdict(judge(servers).expected(source), output)
+    assert verdict.is_exact, verdict
+    assert len(job.named("attempt_failed")) == 2
+    assert job.named("job_finished")[0]["restarts"] >= 1
+
+
+@pytest.mark.parametrize("folder", ["state", "staged", "log"])
+def test_a_checkpoint_that_can_not_be_written_is_said_and_its_output_is_in_a_later_one(
+    folder: str,
+    start_job: Any,
+    feed: Any,
+    judge: Any,
+    follow: Any,
+    broker: Any,
+    new_topic: Any,
+    tmp_path: Path,
+) -> None:
+    """The folder is replaced by a file for a while: no state, no staged output, or no manifest."""
+    servers, source, output = broker.bootstrap_servers, new_topic("in", 4), new_topic("out", 4)
+    arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output)
+    data, rows = feed(servers, source, 4), follow(servers, output)
+    job = start_job(tmp_path / "ck", *arguments, interval="700 ms")
+    data.run(10_000)
+    job.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
+    there, away = tmp_path / "ck" / folder, tmp_path / "ck" / "away"
+    since = job.mark
+    there.rename(away)
+    there.touch()
+    failed = job.wait_event("checkpoint_failed", after=since)
+    second = job.wait_event("checkpoint_failed", after=job.events.index(failed) + 1)
+    there.unlink()
+    away.rename(there)
+    assert str(there) in failed["reason"], failed
+    assert "File exists" in failed["reason"], failed
+    completed = job.wait_event("checkpoint_completed", after=job.events.index(second))
+    job.wait_event("checkpoint_completed", after=job.events.index(completed) + 1)
+    data.close()
+    expected = judge(servers).expected(source)
+    rows.wait_rows(len(expected), job)
+    job.send(signal.SIGTERM)
+    assert job.wait(15) == 0, job.story()
+    verdict = judge(servers).verdict(expected, output)
+    assert verdict.is_exact, verdict
+    assert not job.named("restarted")
