@@ -79,7 +79,7 @@ class World:
 
     choices: Choices
     writer_type: type[StagedWriter] = StagedWriter
-    rows_total: int = 4
+    rows_total: int = 3
     crashes: int = 1
     faults: int = 1
     zombies: int = 0
@@ -288,6 +288,11 @@ def explore(writer_type: type[StagedWriter], deviations: int) -> int:
     return runs
 
 
+def explore_wider_and_wider(writer_type: type[StagedWriter]) -> None:
+    for deviations in (1, 2):  # most mutants die at once
+        explore(writer_type, deviations)
+
+
 def test_a_fair_day_shows_every_row_once() -> None:
     World(NoFaults(), crashes=0, faults=0, aborts=0).run()
 
@@ -299,7 +304,7 @@ def test_every_run_with_two_faults_is_exact() -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(1_800)
 def test_every_run_with_three_faults_is_exact() -> None:
-    assert explore(StagedWriter, deviations=3) > 100_000
+    assert explore(StagedWriter, deviations=3) > 50_000
 
 
 def test_seeded_runs_with_many_faults_are_exact() -> None:
@@ -322,7 +327,7 @@ def test_seeded_runs_with_many_faults_are_exact() -> None:
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutant_dies(name: str) -> None:
     with pytest.raises((AssertionError, OnceflowError)):
-        explore(MUTANTS[name], deviations=2)
+        explore_wider_and_wider(MUTANTS[name])
 
 
 class Rare:
