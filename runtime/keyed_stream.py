@@ -22,6 +22,7 @@ from onceflow.runtime.operators.keyed_process import (
 )
 from onceflow.runtime.operators.operator import MAIN
 from onceflow.runtime.operators.process import ProcessConfig
+from onceflow.runtime.operators.reduce import RollingReduce
 from onceflow.runtime.operators.tumbling import Tumbling
 from onceflow.runtime.operators.user_functions import function_name
 from onceflow.runtime.operators.window import WindowAggregate, WindowReduce
@@ -56,6 +57,18 @@ class KeyedStream(Generic[K, T]):
                 'WatermarkStrategy.bounded_out_of_orderness("2 s", event_time="ts")'
             )
         return WindowedStream(self._job, self._input, self._keys, window)
+
+    def reduce(self, fn: Callable[[T, T], T], uid: str | None = None) -> Stream[T]:
+        """One record for each that comes: fn(result so far of the key, record). A key's first record is
+        its first result. Without a window the state of a key stays for good."""
+        rows = self._input.rows
+        uid = self._job.new_uid(uid, "reduce", self._input.step.anchor)
+        config = RollingReduce(uid, self._keys, fn, rows.schema, _reduced_record(fn, uid, rows))
+        outputs = {MAIN: Rows(config.output_schema, rows.record_type, rows.has_event_time)}
+        build = partial(_with_schema, config)
+        work = Keyed(self._keys, build, frozenset(rows.schema.names), frozenset(), True)
+        step = Step(uid, f"reduce by {', '.join(self._keys)}", work, (self._input,), outputs, uid)
+        return self._job.add(step)
 
     def process(
         self, process: KeyedProcess[Any, T, R], returns: type[R] | None = None, uid: str | None = None
@@ -170,13 +183,7 @@ class WindowedStream(Generic[T]):
         they came."""
         rows = self._input.rows
         uid = self._uid(uid)
-        record_type = taken_record(fn, uid, rows.schema, rows.record_type)
-        returned = hints(fn, uid).get("return", record_type)
-        if returned not in (record_type, Any):
-            raise GraphError(
-                f"operator {uid!r}: {function_name(fn)} takes {type_name(record_type)} but returns "
-                f"{type_name(returned)}; reduce returns what it takes (aggregate for another type)"
-            )
+        record_type = _reduced_record(fn, uid, rows)
         config = WindowReduce(
             uid, self._keys, self._window, fn, rows.schema, self._late_tag is not None, record_type
         )
@@ -215,7 +222,19 @@ def _process_with_schema(config: ProcessConfig, schema: pa.Schema) -> Built:
     return Built(replace(config, schema=schema).create, config.made)
 
 
-def _with_schema(config: WindowAggregate | WindowReduce, schema: pa.Schema) -> Built:
+def _reduced_record(fn: Callable[[Any, Any], Any], uid: str, rows: Rows) -> type:
+    """What fn takes twice and returns. Raises GraphError if it returns something else."""
+    record_type = taken_record(fn, uid, rows.schema, rows.record_type)
+    returned = hints(fn, uid).get("return", record_type)
+    if returned not in (record_type, Any):
+        raise GraphError(
+            f"operator {uid!r}: {function_name(fn)} takes {type_name(record_type)} but returns "
+            f"{type_name(returned)}; reduce returns what it takes (aggregate for another type)"
+        )
+    return record_type
+
+
+def _with_schema(config: WindowAggregate | WindowReduce | RollingReduce, schema: pa.Schema) -> Built:
     """The operator for the columns that are really there, after the unused ones were left out."""
     narrow = replace(config, input_schema=schema)
     return Built(narrow.create, narrow.output_schema)
