@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from onceflow.runtime.errors import OptionError
-from onceflow.runtime.types import duration_ms
-
 
 class RestartStrategy(Protocol):
     """Immutable; the coordinator counts."""
@@ -62,24 +59,3 @@ class NoRestart:
 
     def delay_ms(self, failures: int) -> int | None:
         return None
-
-
-def parse_restart_strategy(text: str) -> RestartStrategy:
-    """`exponential`, `exponential:20` (failures), `fixed:5x2 s` (failures x delay), `none`."""
-    name, _, argument = text.partition(":")
-    try:
-        match name:
-            case "none" if not argument:
-                return NoRestart()
-            case "exponential":
-                return ExponentialDelay(failures_max=int(argument)) if argument else ExponentialDelay()
-            case "fixed" if not argument:
-                return FixedDelay()
-            case "fixed":
-                count, _, delay = argument.partition("x")
-                return FixedDelay(duration_ms(delay, "restart strategy"), int(count))
-    except ValueError:
-        pass
-    raise OptionError(
-        f'{text!r} is no restart strategy: use "exponential", "exponential:20", "fixed:5x2 s" or "none"'
-    )
