@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated
 
 import typer
@@ -9,7 +10,9 @@ import typer
 from onceflow.cli.load import load_job
 from onceflow.cli.report import reporter_for
 from onceflow.runtime.checkpoint.events import Outcome
-from onceflow.runtime.errors import OptionError
+from onceflow.runtime.checkpoint.listing import CheckpointStatus, list_checkpoints
+from onceflow.runtime.checkpoint.store_url import open_store
+from onceflow.runtime.errors import OnceflowError, OptionError
 from onceflow.runtime.job import DEFAULT_INTERVAL, run_job, run_options
 from onceflow.runtime.options import DEFAULT_MASTER
 
@@ -90,7 +93,18 @@ def run(
     )
     typer.echo(f"onceflow: the job {result.outcome.value}: {result.reason}", err=True)
     typer.echo(f"onceflow: last completed checkpoint: {last} in {checkpoint_dir}; {going_on}", err=True)
+    if older := _older(checkpoint_dir, last):
+        typer.echo(f"onceflow: kept besides: {older}; --from N starts from one of them", err=True)
     raise typer.Exit(1)
+
+
+def _older(checkpoint_dir: str, last: int | None) -> str:
+    """The ids of the other checkpoints that can be restored."""
+    with contextlib.suppress(OnceflowError, OSError):
+        found = list_checkpoints(open_store(checkpoint_dir))
+        completed = [c.checkpoint_id for c in found if c.status is CheckpointStatus.COMPLETED]
+        return ", ".join(str(n) for n in completed if n != last)
+    return ""
 
 
 def _settings(pairs: list[str]) -> dict[str, str]:
