@@ -25,7 +25,7 @@ test: setup  ## the whole suite: unit, property, conformance, simulation, real K
 check: setup  ## ruff, formatting, spelling, mypy, pyright, layers
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(PY) -m codespell_lib README.md docs Makefile scripts onceflow/cli runtime connectors sinks tests examples
+	$(PY) -m codespell_lib *.md docs docker Makefile scripts onceflow/cli runtime connectors sinks examples benchmarks
 	$(PY) -m mypy
 	$(PY) -m pyright
 	.venv/bin/lint-imports

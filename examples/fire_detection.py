@@ -98,7 +98,7 @@ def build(arguments: list[str]) -> Job:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="fire_detection.py", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="fire_detection.py", description=__doc__)
     parser.add_argument("--bootstrap-servers", default="localhost:9092")
     parser.add_argument("--input", required=True, help="topic with readings")
     parser.add_argument("--output", required=True, help="topic for alerts")

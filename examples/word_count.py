@@ -58,7 +58,7 @@ def build(arguments: list[str]) -> Job:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="word_count.py", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="word_count.py", description=__doc__)
     parser.add_argument("--bootstrap-servers", default="localhost:9092")
     parser.add_argument("--input", required=True, help="topic with lines of text")
     parser.add_argument("--output", required=True, help="topic for counts")

@@ -20,7 +20,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import psutil
 from confluent_kafka import KafkaException
@@ -273,7 +273,8 @@ def _answers(bootstrap_servers: str) -> bool:
 
 
 def _quiet_admin(bootstrap_servers: str) -> AdminClient:
-    return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0, "error_cb": lambda _: None})
+    quiet: dict[str, Any] = {"log_level": 0, "error_cb": lambda _: None}
+    return AdminClient({"bootstrap.servers": bootstrap_servers, **quiet})
 
 
 def _attempts(timeout_s: float) -> Iterator[None]:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
-from kafka import TopicPartition as PyTopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError as PyKafkaError
+from kafka.structs import TopicPartition as PyTopicPartition
 
 from onceflow.cli.audit import RawRecords
 from onceflow.runtime.errors import OnceflowError, UsageError
@@ -84,8 +84,9 @@ class TopicReader:
         self._consumer.assign([TopicPartition(topic, p, low) for p, (low, _) in ends.items()])
         left = {p: high - low for p, (low, high) in ends.items()}
         while any(left.values()):
-            by_partition: dict[int, list[Message]] = defaultdict(list)
-            for message in self._consumer.consume(_CHUNK, timeout=1.0):
+            by_partition: dict[int, list[Any]] = defaultdict(list)
+            consumed: list[Any] = self._consumer.consume(_CHUNK, timeout=1.0)
+            for message in consumed:
                 by_partition[message.partition()].append(message)
             for partition, messages in by_partition.items():
                 yield self._committed(topic, partition, messages, ends[partition][1], left)
@@ -93,7 +94,7 @@ class TopicReader:
         self._consumer.unassign()
 
     def _committed(
-        self, topic: str, partition: int, messages: list[Message], end: int, left: dict[int, int]
+        self, topic: str, partition: int, messages: list[Any], end: int, left: dict[int, int]
     ) -> RawRecords:
         """One partition's part of what was consumed; notes in `left` how many offsets are still to come."""
         records = [message for message in messages if message.error() is None]

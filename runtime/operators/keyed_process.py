@@ -44,12 +44,12 @@ class KeyedProcess(Generic[KeyT, In, Out]):
     a subtask: what it keeps outside of declared state is lost at a restart.
     """
 
-    def process(self, record: In, ctx: Ctx) -> Iterable[Out] | None:
+    def process(self, record: In, ctx: Ctx, /) -> Iterable[Out] | None:
         """Called for each record, late ones too (ctx.is_late). Yields records, or returns an iterable or
         None; they get the event time of the record."""
         raise NotImplementedError
 
-    def on_timer(self, fired: Timer, ctx: Ctx) -> Iterable[Out] | None:
+    def on_timer(self, fired: Timer, ctx: Ctx, /) -> Iterable[Out] | None:
         """Called when the watermark has reached a timer of the current key. What it yields gets the
         timer's time."""
         return None

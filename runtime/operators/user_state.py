@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import typing
 from collections.abc import Callable, Sequence
@@ -135,8 +134,7 @@ def is_immutable(python_type: Any) -> bool:
         return not is_container and all(is_immutable(arg) for arg in args)
     if not is_record_type(python_type) or not getattr(python_type, "__annotations__", None):
         return False  # of a named tuple made for columns the types are not known
-    if dataclasses.is_dataclass(python_type):
-        settings: Any = python_type
-        if not settings.__dataclass_params__.frozen:
-            return False
+    settings: Any = getattr(python_type, "__dataclass_params__", None)
+    if settings is not None and not settings.frozen:
+        return False
     return all(is_immutable(hint) for hint in field_types(python_type).values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ class SlotFunction:
         self._launch = launch
         self._version = VERSION
 
-    def __call__(self, rows: Iterator[Any]) -> Iterator[Any]:
+    def __call__(self, rows: Iterable[Any]) -> Iterator[Any]:
         """Run one slot until the driver ends the attempt. Yields nothing."""
         if self._version != VERSION:
             raise Fatal(
