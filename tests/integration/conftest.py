@@ -463,6 +463,10 @@ class Follower:
             assert time.monotonic() < deadline, f"{missing}\n{job.story()}"
             self._over.wait(0.02)
 
+    def wait_some(self, seconds: float) -> None:
+        """A moment drawn by the test's seed: what is hit within it is chance, and meant to be."""
+        self._over.wait(seconds)
+
     def first_after(self, moment: float, job: JobProcess, timeout: float = 60) -> float:
         """When the first row after this moment arrived."""
         deadline = time.monotonic() + timeout

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.kafka
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1])
 def test_slots_driver_and_broker_killed_in_one_run(
     seed: int, start_job: Any, feed: Any, judge: Any, follow: Any, own_broker: Any, tmp_path: Path
@@ -40,7 +41,7 @@ def test_slots_driver_and_broker_killed_in_one_run(
         for _ in range(pick.randrange(1, 4)):
             done = job.wait_event("checkpoint_completed", after=since)
             since = job.events.index(done) + 1
-        rows._over.wait(pick.uniform(0, 0.3))  # anywhere within the next checkpoint
+        rows.wait_some(pick.uniform(0, 0.3))  # anywhere within the next checkpoint
 
     job = start()
     source.run(15_000)
@@ -71,3 +72,68 @@ def test_slots_driver_and_broker_killed_in_one_run(
     print(f"7 kills, {verdict}, first output after a slot's end: {[round(s, 2) for s in first_output]} s")
     assert verdict.is_exact, verdict
     assert max(first_output) < 5, first_output
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_whole_process_killed_again_and_again(
+    seed: int,
+    start_job: Any,
+    feed: Any,
+    judge: Any,
+    follow: Any,
+    broker: Any,
+    new_topic: Any,
+    tmp_path: Path,
+) -> None:
+    """Driver and slots in one process, so a kill takes all at once, in whatever they were doing."""
+    pick = random.Random(seed)
+    servers, source, output = broker.bootstrap_servers, new_topic("in", 4), new_topic("out", 4)
+    arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output)
+    data, rows = feed(servers, source, 4, seed), follow(servers, output)
+    data.run(20_000)
+    for _ in range(5):
+        job = start_job(tmp_path / "ck", *arguments, interval="50 ms")
+        since = 0
+        for _ in range(pick.randrange(1, 12)):
+            since = job.events.index(job.wait_event("checkpoint_completed", after=since)) + 1
+        rows.wait_some(pick.uniform(0, 0.1))
+        job.kill_group()
+        job.wait()
+    job = start_job(tmp_path / "ck", *arguments, interval="50 ms")
+    data.close()
+    expected = judge(servers).expected(source)
+    rows.wait_rows(len(expected), job)
+    job.send(signal.SIGTERM)
+    assert job.wait(15) == 0, job.story()
+    verdict = judge(servers).verdict(expected, output)
+    assert verdict.is_exact, verdict
+
+
+def test_nothing_is_visible_of_a_checkpoint_whose_manifest_could_not_be_written(
+    start_job: Any, feed: Any, judge: Any, follow: Any, broker: Any, new_topic: Any, tmp_path: Path
+) -> None:
+    """The log can't be written for a while; then all is killed and restored from before that."""
+    servers, source, output = broker.bootstrap_servers, new_topic("in", 4), new_topic("out", 4)
+    arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output)
+    data, rows = feed(servers, source, 4), follow(servers, output)
+    data.run(10_000)
+    job = start_job(tmp_path / "ck", *arguments, interval="700 ms")
+    job.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
+    log, away = tmp_path / "ck" / "log", tmp_path / "ck" / "away"
+    since = job.mark
+    log.rename(away)
+    log.touch()
+    failed = job.wait_event("checkpoint_failed", after=since)
+    job.wait_event("checkpoint_failed", after=job.events.index(failed) + 1)
+    job.kill_group()
+    job.wait()
+    log.unlink()
+    away.rename(log)
+    again = start_job(tmp_path / "ck", *arguments)
+    data.close()
+    expected = judge(servers).expected(source)
+    rows.wait_rows(len(expected), again)
+    again.send(signal.SIGTERM)
+    assert again.wait(15) == 0, again.story()
+    verdict = judge(servers).verdict(expected, output)
+    assert verdict.is_exact, verdict
