@@ -166,7 +166,8 @@ class CheckpointLog:
     def __init__(self, store: CheckpointStore, next_position: int) -> None:
         self._store = store
         self.next_position = next_position
-        self._in_doubt: bytes | None = None
+        self._in_doubt: set[bytes] = set()
+        """What may have been written at the next position, and may still turn up there."""
 
     def append(self, entry: LogEntry) -> int:
         """Write the next entry; its position. Call again with the same entry after Indeterminate.
@@ -183,31 +184,38 @@ class CheckpointLog:
             except AlreadyExists:
                 self._check_mine(path, content)
             except Indeterminate:
-                self._in_doubt = content
                 # The next try settles it: it creates the entry, or finds ours or somebody else's there.
+                self._in_doubt.add(content)
                 if remaining:
                     continue
                 raise
-            self._in_doubt = None
+            except Retryable as error:
+                # This try has not written it. One before may have.
+                if content not in self._in_doubt:
+                    raise
+                if remaining:
+                    continue
+                raise Indeterminate(f"an earlier try may have written {path}: {error}") from error
+            self._in_doubt.clear()
             self.next_position = position + 1
             return position
         raise AssertionError("unreachable")
 
     def was_in_doubt(self, position: int, entry: LogEntry) -> bool:
         """Whether this entry, found in the log, is the one whose fate was unknown to this driver."""
-        return self._in_doubt == encode_entry(position, entry)
+        return encode_entry(position, entry) in self._in_doubt
 
     def _check_mine(self, path: str, content: bytes) -> None:
         """The position is taken: return if by exactly this entry, else raise."""
         try:
             found = self._store.read(path)
         except OSError as error:
-            self._in_doubt = content
+            self._in_doubt.add(content)
             raise Indeterminate(f"can't read {self._store.describe(path)}: {error}") from error
         if found == content:
             return
-        if found == self._in_doubt:
-            self._in_doubt = None
+        if found in self._in_doubt:
+            self._in_doubt.clear()
             self.next_position += 1
             raise LogMoved(f"{self._store.describe(path)} was written after all: read the log again")
         raise Fenced(f"a newer attempt has written {self._store.describe(path)}")

@@ -19,20 +19,25 @@ class FaultyStore:
     """A CheckpointStore whose conditional create fails as `faults_left` allows.
 
     The three outcomes: not done (Retryable), done but unknown, and unknown and not done
-    (Indeterminate both).
+    (Indeterminate both). `calm`: how many more fair outcomes there are while all is well, so that the
+    faults are not spent on the first calls; after a fault the next one is near.
     """
 
-    def __init__(self, store: CheckpointStore, choices: Choices, faults: int = 0) -> None:
+    def __init__(self, store: CheckpointStore, choices: Choices, faults: int = 0, calm: int = 0) -> None:
         self._store = store
         self._choices = choices
+        self._calm = calm
+        self._is_calm = True
         self.faults_left = faults
 
     def describe(self, path: str = "") -> str:
         return self._store.describe(path)
 
     def create(self, path: str, content: bytes) -> None:
-        outcome = self._choices.choose(4, "store: create") if self.faults_left > 0 else 0
-        if outcome == 0:
+        courses = 4 + (self._calm if self._is_calm else 0)
+        outcome = self._choices.choose(courses, "store: create") if self.faults_left > 0 else 0
+        self._is_calm = outcome not in (1, 2, 3)
+        if self._is_calm:
             self._store.create(path, content)
             return
         self.faults_left -= 1

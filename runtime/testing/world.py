@@ -108,7 +108,7 @@ class World:
         durable = MemoryStore("simulated")
         self.checker = Checker(self.input, durable, options.is_aligned, options.has_real_windows, promised)
         self.store = _WatchedStore(durable, self.checker, self._point)
-        self.driver_store = FaultyStore(self.store, choices, options.store_faults)
+        self.driver_store = FaultyStore(self.store, choices, options.store_faults, calm=12)
         self.broker = SimBroker(
             choices,
             options.resends,

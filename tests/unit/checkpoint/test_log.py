@@ -19,7 +19,7 @@ from onceflow.runtime.checkpoint.log import (
 )
 from onceflow.runtime.checkpoint.manifest import SlotSnapshot, from_json, to_json
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
-from onceflow.runtime.errors import CorruptCheckpointError, Fenced, Indeterminate
+from onceflow.runtime.errors import CorruptCheckpointError, Fenced, Indeterminate, Retryable
 from onceflow.runtime.testing.choices import ReplayedChoices
 from onceflow.runtime.testing.coordination import manifest, snapshot
 from onceflow.runtime.testing.faults import FaultyStore
@@ -54,6 +54,26 @@ def test_a_newer_attempt_fences_the_older_by_taking_its_next_position() -> None:
             zombie.append(CheckpointCompleted(manifest(1, 1)))
 
 
+def test_a_try_that_failed_alone_is_known_not_to_have_written() -> None:
+    store = MemoryStore()
+    log = CheckpointLog(FaultyStore(store, ReplayedChoices([1]), 1), 0)
+    with pytest.raises(Retryable):
+        log.append(CREATED)
+    assert store.list("log") == []
+
+
+def test_an_older_entry_in_doubt_is_remembered_while_a_newer_one_is_too() -> None:
+    """A manifest, then the next attempt, both without an answer; the manifest turns up."""
+    store = MemoryStore()
+    log = CheckpointLog(FaultyStore(store, ReplayedChoices([2] * 6), 6), 0)
+    for entry in (CREATED, started(1)):
+        with pytest.raises(Indeterminate):
+            log.append(entry)
+    store.create(entry_path(0), encode_entry(0, CREATED))
+    with pytest.raises(LogMoved):
+        log.append(started(1))
+
+
 def test_the_same_attempt_number_of_another_driver_is_not_mine() -> None:
     store = MemoryStore()
     CheckpointLog(store, 0).append(started(1, "other"))
@@ -61,7 +81,7 @@ def test_the_same_attempt_number_of_another_driver_is_not_mine() -> None:
         CheckpointLog(store, 0).append(started(1, "me"))
 
 
-@pytest.mark.parametrize("faults", [[3], [2], [3, 0], [2, 2, 0], [2, 3]])
+@pytest.mark.parametrize("faults", [[3], [2], [3, 0], [2, 2, 0], [2, 3], [3, 1], [2, 1], [3, 2, 0]])
 def test_an_unknown_outcome_is_settled_by_trying_again(faults: list[int]) -> None:
     """2: no answer, not done; 3: no answer, done. Either way the entry is there once."""
     store = MemoryStore()
@@ -74,6 +94,17 @@ def test_an_unknown_outcome_is_settled_by_trying_again(faults: list[int]) -> Non
 def test_an_outcome_that_stays_unknown_is_indeterminate_and_may_be_tried_again() -> None:
     store = MemoryStore()
     log = CheckpointLog(FaultyStore(store, ReplayedChoices([2, 2, 2]), 3), 0)
+    with pytest.raises(Indeterminate):
+        log.append(CREATED)
+    assert log.append(CREATED) == 0
+
+
+@pytest.mark.parametrize("faults", [[3, 1, 1], [2, 1, 1], [3, 2, 1]])
+def test_regression_a_try_that_failed_says_nothing_about_the_one_before(faults: list[int]) -> None:
+    """Seed 11: written without an answer, then a try that certainly did not write. It was taken for not
+    done, the checkpoint aborted and its files deleted, and the entry was there."""
+    store = MemoryStore()
+    log = CheckpointLog(FaultyStore(store, ReplayedChoices(faults), 3), 0)
     with pytest.raises(Indeterminate):
         log.append(CREATED)
     assert log.append(CREATED) == 0
