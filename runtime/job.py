@@ -23,6 +23,7 @@ from onceflow.runtime.stream import JobGraphBuilder
 from onceflow.runtime.types import duration_ms
 
 DEFAULT_INTERVAL = "1 s"
+_LOCAL = re.compile(r"local(?:\[(\d+)\])?")
 _THREADS = re.compile(r"threads(?:\[(\d+)\])?")
 
 
@@ -119,6 +120,13 @@ def _launcher(graph: JobGraph, options: RunOptions, modules: tuple[ModuleType, .
     threads = _THREADS.fullmatch(options.master)
     if threads:
         return LocalLauncher(int(threads[1] or 1))
+    local = _LOCAL.fullmatch(options.master)
+    if local and (options.parallelism or 1) > (cores := int(local[1] or 1)):
+        # Spark itself would look for more cores every second, for 40 s, before it says so.
+        raise OptionError(
+            f"parallelism={options.parallelism} needs as many slots at once, {options.master} has {cores}: "
+            f"use --master 'local[{options.parallelism}]', or less parallelism"
+        )
     # Here and not above: the JVM's client is slow to import and a job on threads needs none of it.
     from onceflow.runtime.spark.runner import SparkLauncher
 

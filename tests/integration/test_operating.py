@@ -174,3 +174,11 @@ def test_no_secret_is_shown_anywhere(
     for secret in secrets:
         assert not [text for text in told if secret in text]
     assert os.environ.get("TEST_SASL_PASSWORD") is None
+
+
+def test_more_slots_than_the_master_has_are_refused_at_once(start_job: Any, tmp_path: Path) -> None:
+    arguments = ("--bootstrap-servers", "127.0.0.1:1", "--input", "in", "--output", "out")
+    job = start_job(tmp_path / "ck", *arguments, master="local[2]", parallelism=3)
+    assert job.wait(30) == 2, job.story()
+    assert "local[2] has 2" in job.errors()
+    assert "Traceback" not in job.errors()
