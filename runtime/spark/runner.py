@@ -8,6 +8,7 @@ their control connection closes.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -16,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import as_file, files
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark import InheritableThread, SparkConf, SparkContext, cloudpickle
 
 from onceflow.runtime.errors import OptionError
@@ -56,6 +58,7 @@ class SparkLauncher:
                     f"--conf {name}={value} can't be set: onceflow restarts attempts itself and needs "
                     f"{OWN_SETTINGS[name]}"
                 )
+        find_java()  # here, since what is raised below, on a thread, counts as a failure to try again
         for module in modules:
             cloudpickle.register_pickle_by_value(module)
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -74,7 +77,6 @@ class SparkLauncher:
         self._started = self._starter.submit(self._start)
 
     def _start(self) -> SparkContext:
-        find_java()
         with as_file(files("onceflow.runtime.spark") / "log4j2.properties") as logging_file:
             conf = SparkConf(loadDefaults=True).setMaster(self._master).setAppName(self._job)
             conf.set("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={logging_file}")
@@ -114,15 +116,21 @@ class SparkLauncher:
                 on_ended(None)
 
         # Inheritable: its JVM twin ends with it.
-        thread = InheritableThread(target=run_stage, name="onceflow-stage", daemon=True)
-        thread.start()
+        try:
+            thread = InheritableThread(target=run_stage, name="onceflow-stage", daemon=True)
+        except (Py4JError, OSError) as error:
+            on_ended(f"Spark is gone: {_reason(error)}")
+        else:
+            thread.start()
 
     def cancel(self) -> None:
-        self._context.cancelJobGroup(self._group)
+        with contextlib.suppress(Py4JError, OSError):  # the JVM is gone, and the slots with it
+            self._context.cancelJobGroup(self._group)
 
     def close(self) -> None:
         try:
-            self._context.stop()
+            with contextlib.suppress(Py4JError, OSError):
+                self._context.stop()
         finally:
             self._starter.shutdown()
 

@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 pytestmark = pytest.mark.kafka
@@ -160,3 +161,23 @@ def test_a_checkpoint_that_can_not_be_written_is_said_and_its_output_is_in_a_lat
     verdict = judge(servers).verdict(expected, output)
     assert verdict.is_exact, verdict
     assert not job.named("restarted")
+
+
+@pytest.mark.spark
+def test_a_jvm_that_is_killed_fails_the_job_and_the_next_run_is_exact(
+    start_job: Any, feed: Any, judge: Any, broker: Any, new_topic: Any, tmp_path: Path
+) -> None:
+    servers, source, output = broker.bootstrap_servers, new_topic("in", 2), new_topic("out", 2)
+    arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output, "--until", "latest")
+    data = feed(servers, source, 2)
+    data.close(data.load(300_000, START_MS))
+    job = start_job(tmp_path / "ck", *arguments, master="local[2]", options=["--restart", "fixed:100 ms:2"])
+    job.wait_event("first_record")
+    (jvm,) = [p for p in psutil.Process(job.pid).children() if "java" in p.name()]
+    jvm.kill()
+    assert job.wait(30) == 1, job.story()
+    assert "last completed checkpoint" in job.errors()
+    again = start_job(tmp_path / "ck", *arguments, master="threads[2]")
+    assert again.wait(60) == 0, again.story()
+    verdict = judge(servers).verdict(judge(servers).expected(source), output)
+    assert verdict.is_exact, verdict
