@@ -81,6 +81,8 @@ class CheckpointIO:
         self._retained = retained
         self._owner = uuid.uuid4().hex
         self._log: CheckpointLog | None = None
+        self._has_attempt = False
+        """Before its first attempt a driver takes over whatever it finds; after, it may be fenced."""
         self._retention: Retention | None = None
         self.from_checkpoint_id: int | None = None
         """The user's choice for the first attempt of this run; None: the latest."""
@@ -122,8 +124,7 @@ class CheckpointIO:
     def _try_open(self) -> Event:
         # 1. Read what is durable. A driver that was fenced while it did not look finds out here.
         view = read_log(self._store)
-        is_first = self._log is None
-        if not is_first:
+        if self._has_attempt:
             self._check_not_overtaken(view)
         job = derive_job(view, self.from_checkpoint_id)
         match job:
@@ -144,10 +145,11 @@ class CheckpointIO:
         try:
             self._log.append(self._attempt_started(job))
         except Fenced:
-            if is_first:
-                self._log = None
-                raise LogMoved("another driver was faster") from None
-            raise
+            if self._has_attempt:
+                raise
+            self._log = None
+            raise LogMoved("another driver was faster") from None
+        self._has_attempt = True
         # 3. At the very first start, fix where the sources begin. A crash before this line: the next
         #    attempt asks the sources again; nothing was read yet.
         latest = job.latest or self._write_initial(job)

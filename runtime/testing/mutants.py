@@ -30,7 +30,7 @@ from onceflow.runtime.checkpoint.recovery import SlotRestore
 from onceflow.runtime.checkpoint.retention import Retention
 from onceflow.runtime.contracts import PreCommit, SplitState
 from onceflow.runtime.control.messages import Acked, Hello, ToDriver
-from onceflow.runtime.errors import Fenced, Indeterminate
+from onceflow.runtime.errors import Fenced, Indeterminate, Retryable
 from onceflow.runtime.exchange.input_gate import ChannelWatermarks
 from onceflow.runtime.operators.operator import Operator, OperatorState
 from onceflow.runtime.records import Barrier, Watermark
@@ -231,6 +231,13 @@ def _append_after_the_newer(self: CheckpointLog, entry: LogEntry) -> int:
 _original_append = CheckpointLog.append
 
 
+def _unknown_is_not_done(self: CheckpointLog, entry: LogEntry) -> int:
+    try:
+        return _original_append(self, entry)
+    except Indeterminate as error:
+        raise Retryable(str(error)) from error
+
+
 def _drop_all_but_named(self: Retention, checkpoint_id: int) -> None:
     paths = [path for _, _, names in self._kept for path in names]
     self._store.delete(paths)
@@ -290,6 +297,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("timers not in the snapshot", [(Tally, "snapshot", _snapshot_without_timers)]),
     Mutant("state goes on changing while it is written", [(Tally, "snapshot", _LiveState)]),
     Mutant("an old attempt is not fenced", [(CheckpointLog, "append", _append_after_the_newer)]),
+    Mutant("an unknown outcome taken for not done", [(CheckpointLog, "append", _unknown_is_not_done)]),
     Mutant("retention deletes what is still named", [(Retention, "subsume", _drop_all_but_named)]),
     Mutant("restore from the last but one checkpoint", [(recovery, "_latest", _one_before_the_latest)]),
     Mutant("state not redistributed at a rescale", [(sim_driver, "assign", _own_state_only)]),

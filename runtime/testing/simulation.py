@@ -66,7 +66,7 @@ def draw_options(choices: Choices) -> WorldOptions:
         crashes=crashes,
         store_faults=(0, 0, 2, 6)[choices.choose(4, "store faults")],
         resends=(0, 0, 1, 2)[choices.choose(4, "resends")],
-        early_timeouts=(0, 0, 0, 1)[choices.choose(4, "early timeouts")],
+        early_timeouts=(0, 0, 1, 2)[choices.choose(4, "early timeouts")],
         has_real_windows=choices.choose(10, "real windows") == 9,
     )
 

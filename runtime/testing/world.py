@@ -216,7 +216,7 @@ class World:
     def _add_time_moves(self, driver: SimDriver, moves: list[Move]) -> None:
         if driver.coordinator.is_waiting_for_time:
             moves.append(Move("tick", driver, lambda: self._tick(driver)))
-        elif self._early_timeouts and driver.coordinator.phase in (JobPhase.STARTING, JobPhase.RUNNING):
+        elif self._early_timeouts and driver.coordinator.phase is JobPhase.RUNNING:
             moves.append(Move("early timeout", driver, lambda: self._early_timeout(driver)))
 
     def _add_driver_moves(self, driver: SimDriver, moves: list[Move]) -> None:

@@ -26,6 +26,7 @@ RARE_MOVES = {
     "persist answer of a failed attempt",
     "persist conflict",
     "persist not done",
+    "persist unknown",
     "stop while no attempt runs",
 }
 

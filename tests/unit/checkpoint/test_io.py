@@ -110,6 +110,20 @@ def test_a_manifest_of_unknown_fate_that_was_not_written_never_comes_back() -> N
     assert (second.attempt, second.manifest.checkpoint_id) == (2, 0)
 
 
+def test_a_first_start_without_an_answer_takes_over_all_the_same() -> None:
+    """The new driver's entry gets no answer and is not written; the old one goes on; then it tries again."""
+    store = MemoryStore()
+    old = driver(store)
+    first = opened(old)
+    new = driver(FaultyStore(store, ReplayedChoices([2, 2, 2]), 3))
+    answer = new.execute(ev.OpenAttempt())
+    assert isinstance(answer, ev.OpenFailed)
+    assert not answer.is_fatal
+    assert write_checkpoint(old, store, first.manifest, 1, 1) == ev.Persisted(1, 1)
+    assert opened(new).manifest.checkpoint_id == 1
+    assert write_checkpoint(old, store, first.manifest, 1, 2) == ev.PersistConflict(1, 2)
+
+
 def test_retention_keeps_the_newest_and_the_files_they_name() -> None:
     store = MemoryStore()
     io = driver(store, retained=2)
