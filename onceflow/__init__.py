@@ -6,6 +6,7 @@ Names are loaded when they are first used, so that `import onceflow` is fast and
 from __future__ import annotations
 
 import importlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 from onceflow.runtime.version import VERSION
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from onceflow.runtime.state.timers import Timer
 
 __version__ = VERSION
+
+# Silent unless the program configures logging: else librdkafka's lines would go through the live line.
+logging.getLogger("onceflow").addHandler(logging.NullHandler())
 
 _MODULES = {
     "polars": ("col", "lit"),

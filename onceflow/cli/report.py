@@ -60,16 +60,17 @@ class JsonLines:
 class LiveLine:
     """One line that is drawn anew each second; what happens scrolls by above it.
 
-    Takes the terminal at the first event, not before: a job that can't be built leaves it as it was.
+    Takes the terminal when slots have started, not before: a job that can't be built leaves it as it was,
+    and what a starting JVM has to say stands on lines of its own.
     """
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._had_slots = False
 
     def event(self, name: str, fields: Mapping[str, Any]) -> None:
-        if name == "job_started":
-            self._show(Text.assemble((fields["job"], "bold"), ("  starting", "yellow")))
+        self._had_slots = self._had_slots or name == "slots_started"
         describe = _EVENT_LINES.get(name)
         if describe is not None:
             self._console.print(
@@ -77,15 +78,13 @@ class LiveLine:
             )
 
     def progress(self, progress: JobProgress) -> None:
-        self._show(Group(*_lines(progress)))
+        if self._had_slots or progress.waiting:
+            self._live.start()
+            self._live.update(Group(*_lines(progress)), refresh=True)
 
     def close(self) -> None:
         """The live line goes; what happened stays."""
         self._live.stop()
-
-    def _show(self, renderable: Text | Group) -> None:
-        self._live.start()
-        self._live.update(renderable, refresh=True)
 
 
 # --- What happens -------------------------------------------------------------------------------------
@@ -118,13 +117,14 @@ def _finished(fields: Mapping[str, Any]) -> Text:
         line.append(f": {fields['reason']}")
     line.append(f"; last checkpoint {_known(fields['checkpoint_id'])}")
     if fields["restarts"]:
-        line.append(f"; {fields['restarts']} restarts")
+        line.append(f"; restarts {fields['restarts']}")
     if fields["late_records"]:
         line.append(f"; {fields['late_records']:,} late records", "yellow")
     return line
 
 
 _EVENT_LINES: Mapping[str, Callable[[Mapping[str, Any]], Text]] = {
+    "job_started": lambda f: Text(f"{f['job']} starts on {f['master']}"),
     "metrics_started": lambda f: Text(f"metrics at http://{f['host']}:{f['port']}/metrics"),
     "slots_started": _started,
     "attempt_failed": _failed,
@@ -159,7 +159,7 @@ def _lines(progress: JobProgress) -> list[Text]:
     elif progress.last_checkpoint_id is None:
         line.append("  no checkpoint yet")
     else:
-        line.append(f"  checkpoint {progress.last_checkpoint_id} in {progress.last_checkpoint_ms} ms")
+        line.append(f"  checkpoint {progress.last_checkpoint_id} ({progress.last_checkpoint_ms:,} ms)")
     waits = [f"  waits: {_one_line(reason)}" for reason in progress.waiting[:WAITS_MAX]]
     if len(progress.waiting) > WAITS_MAX:
         waits.append(f"  waits: for {len(progress.waiting) - WAITS_MAX} more")
@@ -186,4 +186,4 @@ def _time(watermark_ms: int | None) -> str:
 
 
 def _lag(lag_ms: int | None) -> str:
-    return "" if lag_ms is None else f" ({lag_ms / 1000:,.1f} s behind)"
+    return "" if lag_ms is None else f" (lag {lag_ms / 1000:,.1f} s)"

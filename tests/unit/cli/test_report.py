@@ -82,6 +82,13 @@ class Terminal:
         console = Console(file=self._file, force_terminal=True, width=width, height=24, _environ={})
         self.live = LiveLine(console)
 
+    def started(self) -> Terminal:
+        """With slots, so that the line is drawn; what was printed for it is gone."""
+        self.live.event("slots_started", {"attempt": 1, "slots": []})
+        self._file.truncate(0)
+        self._file.seek(0)
+        return self
+
     @property
     def text(self) -> list[str]:
         return Screen(self.output).text
@@ -92,17 +99,17 @@ class Terminal:
 
 
 def test_the_line_has_rates_watermark_and_checkpoint() -> None:
-    terminal = Terminal(width=140)
+    terminal = Terminal(width=140).started()
     terminal.live.progress(RUNNING)
     assert terminal.text == [
-        "windowed-totals  in 301,234/s  out 10,011/s  watermark 2023-11-14 22:13:20 (2.0 s behind)"
-        "  checkpoint 17 in 84 ms"
+        "windowed-totals  in 301,234/s  out 10,011/s  watermark 2023-11-14 22:13:20 (lag 2.0 s)"
+        "  checkpoint 17 (84 ms)"
     ]
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 100, 200])
 def test_however_narrow_the_terminal_it_stays_one_line(width: int) -> None:
-    terminal = Terminal(width)
+    terminal = Terminal(width).started()
     changes: dict[str, Any] = {"late_records": 12, "restarts": 3, "last_checkpoint_failure": "why\n" * 40}
     for phase in ("running", "restarting", "running"):
         terminal.live.progress(
@@ -127,19 +134,23 @@ def test_what_happens_stays_above_and_the_line_goes_at_the_end() -> None:
     terminal = Terminal(width=140)
     live = terminal.live
     live.event("job_started", {"job": "windowed-totals", "master": "local[2]"})
-    assert terminal.text == ["windowed-totals  starting"]
+    live.progress(JobProgress("windowed-totals", "starting"))
+    assert [line[9:] for line in terminal.text] == ["windowed-totals starts on local[2]"], "no line yet"
+    live.event("slots_started", {"attempt": 2, "slots": [{"slot": 0, "pid": 7, "host": "here"}]})
     live.progress(RUNNING)
     live.event("attempt_failed", {"attempt": 2, "reason": "slot 1 was lost", "restart_in_ms": 200})
     live.event("checkpoint_completed", {"checkpoint_id": 17})
     live.event("restarted", {"attempt": 3, "checkpoint_id": 17, "reason": "slot 1 was lost"})
     live.progress(RUNNING)
-    assert len(terminal.text) == 3
+    assert len(terminal.text) == 5
     live.event("job_finished", {**FINISHED, "late_records": 1_234, "restarts": 1})
     live.close()
     assert [line[9:] for line in terminal.text] == [
+        "windowed-totals starts on local[2]",
+        "attempt 2: slots 0 = pid 7",
         "attempt 2 failed: slot 1 was lost; again in 0.2 s",
         "restarted from checkpoint 17",
-        "finished: all done; last checkpoint 18; 1 restarts; 1,234 late records",
+        "finished: all done; last checkpoint 18; restarts 1; 1,234 late records",
     ]
     assert terminal.output.rindex("\x1b[?25h") > terminal.output.rindex("\x1b[?25l")  # the cursor is back
 
@@ -176,7 +187,7 @@ def test_a_job_that_failed_ends_with_its_last_checkpoint() -> None:
     ],
 )
 def test_a_watermark_that_is_no_time_is_shown_all_the_same(watermark_ms: int | None, shown: str) -> None:
-    terminal = Terminal()
+    terminal = Terminal().started()
     terminal.live.progress(JobProgress("totals", "running", watermark_ms=watermark_ms))
     assert shown in terminal.text[0]
 
@@ -186,7 +197,7 @@ from onceflow.cli.report import LiveLine, reporter_for
 from onceflow.runtime.report import JobProgress
 reporter = reporter_for(as_json=False)
 assert isinstance(reporter, LiveLine)
-reporter.event("job_started", {"job": "totals", "master": "threads[1]"})
+reporter.event("slots_started", {"attempt": 1, "slots": []})
 for n in range(5):
     reporter.progress(JobProgress("totals", "running", records_in=n, waiting=("the broker " * 30,) * (n % 3)))
     reporter.event("splits_discovered", {"uid": "s", "splits": [f"events-{n}"]})
@@ -210,7 +221,19 @@ def test_on_a_real_terminal_each_redraw_replaces_the_last() -> None:
             pass  # Linux's way to say that the other end is closed
         os.close(ours)
     assert child.returncode == 0
-    assert [line[9:] for line in Screen(output.decode()).text] == [f"found events-{n}" for n in range(5)]
+    assert [line[9:] for line in Screen(output.decode()).text] == [
+        "attempt 1: slots",
+        *(f"found events-{n}" for n in range(5)),
+    ]
+
+
+def test_the_clients_own_log_lines_stay_away_from_the_terminal() -> None:
+    """librdkafka says several times a second that a broker is away; the live line says it once."""
+    script = "import onceflow, logging; logging.getLogger('onceflow.connectors.kafka.x').warning('FAIL')"
+    run = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30
+    )
+    assert run.stderr + run.stdout == ""
 
 
 def test_json_lines_are_one_object_each_with_event_and_time() -> None:
