@@ -16,7 +16,7 @@ pytestmark = pytest.mark.kafka
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.soak) for n in range(2, 8))])
 def test_slots_driver_and_broker_killed_in_one_run(
     seed: int, start_job: Any, feed: Any, judge: Any, follow: Any, own_broker: Any, tmp_path: Path
 ) -> None:
@@ -74,7 +74,7 @@ def test_slots_driver_and_broker_killed_in_one_run(
     assert max(first_output) < 5, first_output
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, 2, *(pytest.param(n, marks=pytest.mark.soak) for n in range(3, 20))])
 def test_the_whole_process_killed_again_and_again(
     seed: int,
     start_job: Any,
