@@ -117,11 +117,9 @@ class SparkLauncher:
 
         # Inheritable: its JVM twin ends with it.
         try:
-            thread = InheritableThread(target=run_stage, name="onceflow-stage", daemon=True)
+            InheritableThread(target=run_stage, name="onceflow-stage", daemon=True).start()
         except (Py4JError, OSError) as error:
             on_ended(f"Spark is gone: {_reason(error)}")
-        else:
-            thread.start()
 
     def cancel(self) -> None:
         with contextlib.suppress(Py4JError, OSError):  # the JVM is gone, and the slots with it
