@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,17 @@ def test_slots_driver_and_broker_killed_in_one_run(
     assert max(first_output) < 5, first_output
 
 
+def _killed_while_it_starts(job: Any, start: Callable[[], Any], pick: random.Random) -> Any:
+    """Killed, and its next run as well, at one of the steps of its start; the one after that."""
+    job.kill_group()
+    job.wait()
+    again = start()
+    again.wait_event(pick.choice(["job_started", "attempt_started", "slots_started", "first_record"]))
+    again.kill_group()
+    again.wait()
+    return start()
+
+
 @pytest.mark.parametrize("seed", [1, 2, *(pytest.param(n, marks=pytest.mark.soak) for n in range(3, 20))])
 def test_the_whole_process_killed_again_and_again(
     seed: int,
@@ -91,11 +103,14 @@ def test_the_whole_process_killed_again_and_again(
     arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output)
     data, rows = feed(servers, source, 4, seed), follow(servers, output)
     data.run(20_000)
-    for _ in range(5):
+    for _ in range(3):
         job = start_job(tmp_path / "ck", *arguments, interval="50 ms")
         since = 0
         for _ in range(pick.randrange(1, 12)):
             since = job.events.index(job.wait_event("checkpoint_completed", after=since)) + 1
+        job = _killed_while_it_starts(
+            job, lambda: start_job(tmp_path / "ck", *arguments, interval="50 ms"), pick
+        )
         rows.wait_some(pick.uniform(0, 0.1))
         job.kill_group()
         job.wait()

@@ -56,7 +56,9 @@ def test_a_frozen_slot_is_replaced_and_does_nothing_when_it_wakes_up(
     assert len(job.named("restarted")) == 1
 
 
+@pytest.mark.parametrize("is_frozen", [False, True])
 def test_a_second_driver_takes_over_and_the_first_ends_fenced(
+    is_frozen: bool,
     start_job: Any,
     feed: Any,
     judge: Any,
@@ -72,8 +74,13 @@ def test_a_second_driver_takes_over_and_the_first_ends_fenced(
     first = start_job(tmp_path / "ck", *arguments)
     data.run(10_000)
     first.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
+    if is_frozen:
+        first.kill_group(signal.SIGSTOP)  # wherever it is, a commit perhaps
     second = start_job(tmp_path / "ck", *arguments)
     second.wait_event("attempt_started")
+    if is_frozen:
+        second.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
+        first.kill_group(signal.SIGCONT)
     assert first.wait(30) == 1, first.story()
     assert first.named("job_finished")[-1]["outcome"] == "fenced"
     assert "Traceback" not in first.errors()
