@@ -71,6 +71,9 @@ class LiveLine:
 
     def event(self, name: str, fields: Mapping[str, Any]) -> None:
         self._had_slots = self._had_slots or name == "slots_started"
+        if name == "job_finished":
+            self._live.stop()  # Spark may have a last word of its own
+            self._had_slots = False
         describe = _EVENT_LINES.get(name)
         if describe is not None:
             self._console.print(
@@ -78,7 +81,7 @@ class LiveLine:
             )
 
     def progress(self, progress: JobProgress) -> None:
-        if self._had_slots or progress.waiting:
+        if self._had_slots or (progress.waiting and progress.phase != "over"):
             self._live.start()
             self._live.update(Group(*_lines(progress)), refresh=True)
 
@@ -145,7 +148,7 @@ def _lines(progress: JobProgress) -> list[Text]:
     line.append(progress.job, "bold")
     if progress.phase != "running":
         line.append(f"  {progress.phase}", "yellow")
-    line.append(f"  in {progress.records_in_per_s:,.0f}/s  out {progress.records_out_per_s:,.0f}/s")
+    line.append(f"  in {_rate(progress.records_in_per_s)}  out {_rate(progress.records_out_per_s)}")
     for count, name in (
         (progress.late_records, "late"),
         (progress.dead_letters, "dead letters"),
@@ -168,6 +171,10 @@ def _lines(progress: JobProgress) -> list[Text]:
 
 def _one_line(reason: str) -> str:
     return " ".join(reason.split())
+
+
+def _rate(per_s: float) -> str:
+    return f"{per_s:,.0f}/s" if per_s < 10_000 else f"{per_s / 1_000:,.0f}k/s"
 
 
 def _known(value: int | None) -> str:

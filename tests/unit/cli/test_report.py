@@ -25,7 +25,7 @@ RUNNING = JobProgress(
     "windowed-totals",
     "running",
     records_in_per_s=301_234.4,
-    records_out_per_s=10_011.0,
+    records_out_per_s=9_011.0,
     watermark_ms=1_700_000_000_123,
     watermark_lag_ms=2_001,
     last_checkpoint_id=17,
@@ -102,7 +102,7 @@ def test_the_line_has_rates_watermark_and_checkpoint() -> None:
     terminal = Terminal(width=140).started()
     terminal.live.progress(RUNNING)
     assert terminal.text == [
-        "windowed-totals  in 301,234/s  out 10,011/s  watermark 2023-11-14 22:13:20 (lag 2.0 s)"
+        "windowed-totals  in 301k/s  out 9,011/s  watermark 2023-11-14 22:13:20 (lag 2.0 s)"
         "  checkpoint 17 (84 ms)"
     ]
 
