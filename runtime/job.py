@@ -17,7 +17,13 @@ from onceflow.runtime.errors import OptionError
 from onceflow.runtime.graph import JobGraph
 from onceflow.runtime.launch import SlotLauncher
 from onceflow.runtime.local import LocalLauncher
-from onceflow.runtime.options import DEFAULT_MASTER, Guarantee, RunOptions, restart_strategy
+from onceflow.runtime.options import (
+    DEFAULT_MASTER,
+    Guarantee,
+    RunOptions,
+    absolute_url,
+    restart_strategy,
+)
 from onceflow.runtime.report import Reporter, Silent
 from onceflow.runtime.stream import JobGraphBuilder
 from onceflow.runtime.types import duration_ms
@@ -80,7 +86,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
     if parallelism is not None and parallelism < 1:
         raise OptionError(f"parallelism={parallelism}: at least 1 slot is needed")
     return RunOptions(
-        checkpoint_dir=checkpoint_dir,
+        checkpoint_dir=absolute_url(checkpoint_dir),
         master=master,
         parallelism=parallelism,
         guarantee=Guarantee.parse(guarantee),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 
 from onceflow.runtime.checkpoint.options import CheckpointOptions
 from onceflow.runtime.checkpoint.restart import ExponentialDelay, FixedDelay, NoRestart, RestartStrategy
@@ -53,6 +54,13 @@ def restart_strategy(value: str) -> RestartStrategy:
             raise OptionError(
                 f"restart={value!r} is no restart strategy: exponential, fixed:1 s, fixed:1 s:10, or none"
             )
+
+
+def absolute_url(checkpoint_dir: str) -> str:
+    """A local path as an absolute one: slots may run in another working directory."""
+    if ":" in checkpoint_dir.split("/")[0]:
+        return checkpoint_dir
+    return str(Path(checkpoint_dir).expanduser().absolute())
 
 
 @dataclass(frozen=True, slots=True)

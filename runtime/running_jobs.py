@@ -41,7 +41,10 @@ class RunningJob:
         """Called by the driver. On a checkpoint folder that is no local path there is no file."""
         job = RunningJob(checkpoint_dir, address, secret, os.getpid())
         path = _local_path(checkpoint_dir)
-        if path is not None:
+        if path is None:
+            return job
+        # A hint that can't be written (a full disk, no home folder) must not keep a job from running.
+        with contextlib.suppress(OSError):
             content = {"address": list(address), "secret": secret.hex(), "pid": job.pid}
             _write_private(path / FILE_NAME, json.dumps(content))
             _write_private(_note(path), json.dumps({"checkpoint_dir": str(path.absolute())}))

@@ -75,6 +75,7 @@ class _PendingSnapshot:
     committables: list[Committable] = field(default_factory=list)
     first_ms: float = 0.0
     last_ms: float = 0.0
+    pause_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +172,7 @@ class Slot:
         )
         pending.splits.update(snapshot.splits)
         pending.last_ms = now_ms
+        pending.pause_ms = max(pending.pause_ms, snapshot.pause_ms)
 
         def write() -> _Written:
             try:
@@ -259,6 +261,7 @@ class Slot:
             splits=pending.splits,
             committables=pending.committables,
             alignment_ms=round(pending.last_ms - pending.first_ms),
+            sync_ms=round(pending.pause_ms),
             write_ms=round(self._clock.monotonic_ms() - pending.last_ms),
         )
         self._control.send(

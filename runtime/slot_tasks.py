@@ -109,7 +109,7 @@ class SlotBuilder:
             node.uid: node.create() for node in chain.nodes.values() if isinstance(node, OperatorNode)
         }
         self._operators |= operators
-        body = ChainBody(chain, operators, writers, edges, counters)
+        body = ChainBody(chain, operators, writers, edges, counters, self._environment.clock)
         for uid, operator in operators.items():
             node = chain.nodes[uid]
             assert isinstance(node, OperatorNode)

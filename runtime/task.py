@@ -16,7 +16,7 @@ The order at a barrier is what makes results exact (Carbone 2015; docs/exactly-o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from onceflow.runtime.clock import Clock
@@ -57,6 +57,8 @@ class TaskSnapshot:
     splits: Mapping[str, Sequence[SplitProgress]] = field(default_factory=dict)
     states: Mapping[str, OperatorState] = field(default_factory=dict)
     pre_commits: Mapping[str, PreCommit] = field(default_factory=dict)
+    pause_ms: float = 0.0
+    """How long the task stood still for it."""
 
 
 @dataclass(slots=True)
@@ -98,7 +100,9 @@ class ChainBody:
         writers: Mapping[str, SinkWriter],
         edges: Mapping[int, RecordWriter],
         counters: TaskCounters,
+        clock: Clock,
     ) -> None:
+        self._clock = clock
         self._chain = chain
         self._operators = operators
         self._writers = writers
@@ -137,6 +141,7 @@ class ChainBody:
 
     def snapshot(self, barrier: Barrier) -> TaskSnapshot:
         """Steps 2 and 3 of a barrier, but for the source's part."""
+        started_ms = self._clock.monotonic_ms()
         states = {uid: operator.snapshot() for uid, operator in self._operators.items()}
         pre_commits = {uid: w.pre_commit(barrier.checkpoint_id) for uid, w in self._writers.items()}
         self.broadcast(barrier)
@@ -144,6 +149,7 @@ class ChainBody:
             barrier,
             states={uid: state for uid, state in states.items() if state is not None},
             pre_commits=pre_commits,
+            pause_ms=self._clock.monotonic_ms() - started_ms,
         )
 
     def _receiver(self, target: Target) -> Callable[[Records], None]:
@@ -344,9 +350,7 @@ class SourceTask:
         ]
         snapshot = self._body.snapshot(barrier)
         self._has_stopped = self._has_stopped or barrier.is_last
-        self._on_snapshot(
-            TaskSnapshot(barrier, {self._node.uid: splits}, snapshot.states, snapshot.pre_commits)
-        )
+        self._on_snapshot(replace(snapshot, splits={self._node.uid: splits}))
 
     @property
     def _is_finished(self) -> bool:

@@ -199,7 +199,9 @@ class Coordinator:
         self.phase = JobPhase.RUNNING
         self._deadline_ms = _NEVER
         self._running_since_ms = now_ms
-        self._trigger_at_ms = now_ms + self._options.interval_ms
+        # After a failure the next checkpoint comes at once: what was computed meanwhile becomes visible.
+        pause_ms = self._options.min_pause_ms if self._last_failure else self._options.interval_ms
+        self._trigger_at_ms = now_ms + pause_ms
         # Everything that the restored checkpoint promised is committed now.
         self._emit(ev.Subsume(attempt, self._restored.checkpoint_id))
         if self._last_failure:

@@ -182,6 +182,7 @@ class Bench:
             {"sink": self.writer, "dead": self.dead_letters},
             {EDGE: ForwardWriter(self.out)},
             self.counters,
+            self.clock,
         )
         context = OperatorContext("counting", 0, 1, 4, range(4), self.clock)
         self.operator.open(context, body.outlet(self.nodes["counting"].outputs))
