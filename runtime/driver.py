@@ -51,8 +51,7 @@ from onceflow.runtime.slot_group import SlotGroup
 from onceflow.runtime.slot_process import SlotLaunch
 
 REPORT_EVERY_MS = 1_000.0
-END_TIMEOUT_S = 5.0
-"""How long the slots may take to end after the job has."""
+SAY_WAITING_AFTER_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +82,7 @@ class JobDriver:
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._meter = ProgressMeter(graph)
         self._latest_progress = JobProgress(graph.job, "opening")
+        self._phase = (JobPhase.OPENING, clock.monotonic_ms())
         self._slots: SlotGroup | None = None
         self._known_splits: dict[str, frozenset[str]] = {}
         self._end_discovery: Callable[[], None] = lambda: None
@@ -323,10 +323,27 @@ class JobDriver:
         phase = self._coordinator.phase.value
         slots = [slot.progress for slot in group.slots] if group is not None else []
         late_before = self._latest_progress.late_records
-        self._latest_progress = self._meter.measure(phase, slots, self._clock.monotonic_ms())
+        measured = self._meter.measure(phase, slots, self._clock.monotonic_ms())
+        self._latest_progress = replace(measured, waiting=(*self._waiting_to_run(), *measured.waiting))
         if self._latest_progress.late_records > late_before:
             self._reporter.event("late_records", {"late_records": self._latest_progress.late_records})
         self._reporter.progress(self._latest_progress)
+
+    def _waiting_to_run(self) -> Sequence[str]:
+        """What holds up an attempt that does not run yet, if it takes long."""
+        phase, now_ms = self._coordinator.phase, self._clock.monotonic_ms()
+        if phase is not self._phase[0]:
+            self._phase = (phase, now_ms)
+        seconds = (now_ms - self._phase[1]) / 1000
+        if seconds < SAY_WAITING_AFTER_S:
+            return ()
+        match phase:
+            case JobPhase.OPENING:
+                return (f"the checkpoint folder and the sources are asked, since {seconds:.0f} s",)
+            case JobPhase.STARTING if self._slots is not None and not self._slots.slots:
+                return (f"the host starts {self._parallelism} slots, since {seconds:.0f} s",)
+            case _:
+                return ()
 
     def _status(self) -> Mapping[str, object]:
         return {

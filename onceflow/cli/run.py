@@ -86,11 +86,7 @@ def run(
     if debug and result.detail:
         typer.echo(result.detail, err=True)
     last = result.last_checkpoint_id
-    going_on = (
-        "run the same command again to go on from it"
-        if last is not None
-        else "no checkpoint was completed: the next run begins at the start"
-    )
+    going_on = "run the same command again to go on from it" if last is not None else "this run used none"
     typer.echo(f"onceflow: the job {result.outcome.value}: {result.reason}", err=True)
     typer.echo(f"onceflow: last completed checkpoint: {last} in {checkpoint_dir}; {going_on}", err=True)
     if older := _older(checkpoint_dir, last):
