@@ -269,6 +269,8 @@ class Slot:
         )
 
     def _commit(self, checkpoint_id: int) -> None:
+        # Of an aborted checkpoint a task may have snapshotted after the abort: nobody waits for it.
+        self._pending = {n: pending for n, pending in self._pending.items() if n > checkpoint_id}
         writers = list(self._tasks.writers.values())
 
         def commit() -> None:
