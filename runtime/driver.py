@@ -86,6 +86,7 @@ class JobDriver:
         self._slots: SlotGroup | None = None
         self._known_splits: dict[str, frozenset[str]] = {}
         self._end_discovery: Callable[[], None] = lambda: None
+        self._running: RunningJob | None = None
         self._result: JobResult | None = None
         self._detail = ""
         self._coordinator = Coordinator(
@@ -101,12 +102,12 @@ class JobDriver:
         self._server = ControlServer(self._secret, control_host, self._on_message, self._on_lost)
         io = self._checkpoint_io()
         self._io = CheckpointIOThread(io, lambda event: self._inbox.put(lambda: self._handle(event)))
-        running = RunningJob.announce(self._options.checkpoint_dir, self._server.address, self._secret)
         try:
             self._carry_out(self._coordinator.start(self._now_ms()))
             self._loop()
         finally:
-            running.withdraw()
+            if self._running is not None:
+                self._running.withdraw()
             self._end_attempt("the job has ended")
             self._io.close()
             self._server.close()
@@ -200,6 +201,9 @@ class JobDriver:
     # --- Attempts -----------------------------------------------------------------------------------
 
     def _start_slots(self, attempt: int, manifest: CheckpointManifest) -> None:
+        if self._running is None:  # not before the log is ours: the folder may be another driver's
+            folder = self._options.checkpoint_dir
+            self._running = RunningJob.announce(folder, self._server.address, self._secret)
         try:
             splits = manifest.splits
             if self._options.guarantee is Guarantee.AT_MOST_ONCE and manifest.checkpoint_id > 0:

@@ -83,7 +83,11 @@ def find_all() -> Iterator[RunningJob]:
     """Every job that this user has started on this machine and that was not withdrawn."""
     for note in sorted(_notes_folder().glob("*.json")):
         with contextlib.suppress(OSError, ValueError, KeyError, UsageError):
-            yield find(json.loads(note.read_text())["checkpoint_dir"])
+            checkpoint_dir = json.loads(note.read_text())["checkpoint_dir"]
+            if not Path(checkpoint_dir).exists():
+                note.unlink(missing_ok=True)  # its driver was killed, and then it was removed
+                continue
+            yield find(checkpoint_dir)
 
 
 def _local_path(checkpoint_dir: str) -> Path | None:

@@ -90,7 +90,7 @@ def test_a_stop_that_can_not_finish_gives_up_within_ten_seconds(
 
 
 def test_commands_on_a_running_job(
-    start_job: Any, feed: Any, onceflow: Any, broker: Any, new_topic: Any, tmp_path: Path
+    start_job: Any, feed: Any, onceflow: Any, engine: Any, broker: Any, new_topic: Any, tmp_path: Path
 ) -> None:
     servers, source, output = broker.bootstrap_servers, new_topic("in", 4), new_topic("out", 4)
     arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output)
@@ -114,6 +114,11 @@ def test_commands_on_a_running_job(
     found = json.loads(onceflow("checkpoints", folder, "--json").stdout)
     assert all({"checkpoint_id", "completed_ms", "duration_ms", "total_bytes"} <= c.keys() for c in found)
     assert [c for c in found if c["completed"]]
+    other = tmp_path / "other.py"
+    other.write_text((engine.jobs / "totals.py").read_text().replace("totals-under-test", "another"))
+    stranger = start_job(tmp_path / "ck", *arguments, program=other)
+    assert stranger.wait(30) == 1, stranger.story()
+    assert "belongs to job 'totals-under-test'" in stranger.errors()
     stopped = onceflow("stop", folder, "--json")
     assert stopped.returncode == 0, stopped.stderr
     assert json.loads(stopped.stdout)["job"] == "totals-under-test"
