@@ -9,7 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.slot_process import SlotLaunch, run_slot
+
+END_TIMEOUT_MS = 1_500.0
 
 
 class LocalLauncher:
@@ -17,6 +20,7 @@ class LocalLauncher:
 
     def __init__(self, slots_max: int = 1) -> None:
         self._slots_max = slots_max
+        self._threads: list[threading.Thread] = []
 
     @property
     def slots_max(self) -> int:
@@ -36,11 +40,18 @@ class LocalLauncher:
                 if not remaining.acquire(blocking=False):
                     on_ended(None)
 
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
         for number in range(parallelism):
-            threading.Thread(target=run, args=(number,), name=f"onceflow-slot-{number}", daemon=True).start()
+            name = f"onceflow-slot-{number}"
+            self._threads.append(threading.Thread(target=run, args=(number,), name=name, daemon=True))
+            self._threads[-1].start()
 
     def cancel(self) -> None:
         """Slots end when the driver tells them to."""
 
     def close(self) -> None:
-        pass
+        """Let the slots close what they have opened; one that hangs is left behind."""
+        clock = SystemClock()
+        deadline_ms = clock.monotonic_ms() + END_TIMEOUT_MS
+        for thread in self._threads:
+            thread.join(max(0.0, deadline_ms - clock.monotonic_ms()) / 1000)

@@ -7,8 +7,12 @@ job (or whatever was asked for) failed, 2 wrong use.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
+import os
+import sys
+import threading
 from typing import Annotated, Any
 
 import typer
@@ -95,4 +99,13 @@ def options(
 
 def main() -> None:
     """The console script."""
-    app()
+    try:
+        app()
+    except SystemExit as end:
+        if threading.active_count() > 1:
+            # A thread that waits for a broker inside librdkafka can crash Python's own shutdown.
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(OSError, ValueError):
+                    stream.flush()
+            os._exit(end.code if isinstance(end.code, int) else int(end.code is not None))
+        raise
