@@ -9,10 +9,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.embedded_jars import MAVEN_CENTRAL, PINNED_VERSION, JarCache
+
+# What takes long on a machine that does other things too is no finding.
+hypothesis.settings.register_profile(
+    "onceflow", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("onceflow")
 
 StartBroker = Callable[..., EmbeddedKafka]
 MakeTopic = Callable[..., str]

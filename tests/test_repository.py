@@ -36,7 +36,6 @@ LONG_FILES = {
     "runtime/operators/accumulators.py": 370,
     "runtime/operators/process.py": 310,
     "runtime/stream.py": 370,
-    "runtime/task.py": 370,
     "runtime/testing/conformance.py": 440,
     "runtime/testing/mutants.py": 330,
     "runtime/testing/sim_job.py": 340,

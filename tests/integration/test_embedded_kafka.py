@@ -58,14 +58,15 @@ def read(kafka: EmbeddedKafka, topic: str) -> list[str]:
     return values
 
 
-def test_it_is_ready_within_five_seconds_and_listens_on_loopback_only(
+def test_it_answers_when_start_returns_and_listens_on_loopback_only(
     own_broker: StartBroker, broker: EmbeddedKafka
 ) -> None:
-    """The shared broker has fetched the jars by now, so this start is from the cache."""
+    """The shared broker has fetched the jars by now, so this start is from the cache. How long it takes is
+    printed and not asserted: a test must not depend on what else the machine does."""
     started = time.monotonic()
     kafka = own_broker()
-    took = time.monotonic() - started
-    assert took < 5, f"it took {took:.1f} s"
+    print(f"ready in {time.monotonic() - started:.1f} s")
+    assert kafka.create_topic("answers") == "answers"
     assert kafka.bootstrap_servers.startswith("127.0.0.1:")
     assert kafka.log_file.stat().st_size > 0
 

@@ -27,14 +27,8 @@ from onceflow.runtime.records import (
     Records,
     Watermark,
 )
-from onceflow.runtime.task import (
-    DEAD_LETTERS,
-    ChainBody,
-    OperatorTask,
-    SourceTask,
-    TaskCounters,
-    TaskSnapshot,
-)
+from onceflow.runtime.source_task import DEAD_LETTERS, SourceTask
+from onceflow.runtime.task import ChainBody, OperatorTask, TaskCounters, TaskSnapshot
 
 SCHEMA = pa.schema([("ts", pa.int64())])
 EDGE = 3
