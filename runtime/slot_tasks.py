@@ -18,8 +18,8 @@ from onceflow.runtime.exchange.input_gate import InputGate
 from onceflow.runtime.exchange.record_writer import RecordWriter
 from onceflow.runtime.graph import Chain, JobGraph, OperatorNode, SinkNode, SourceNode
 from onceflow.runtime.operators.operator import Operator, OperatorContext, OperatorState
-from onceflow.runtime.state.key_groups import key_group_range
 from onceflow.runtime.source_task import SourceTask
+from onceflow.runtime.state.key_groups import key_group_range
 from onceflow.runtime.task import ChainBody, OperatorTask, Task, TaskCounters, TaskSnapshot
 from onceflow.runtime.wiring import Wiring, record_writer
 

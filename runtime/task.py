@@ -16,23 +16,19 @@ The order at a barrier is what makes results exact (Carbone 2015; docs/exactly-o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import (
-    Fetch,
     PreCommit,
     SinkWriter,
-    SourceReader,
     SplitProgress,
-    SplitState,
     ThrottlingWriter,
 )
-from onceflow.runtime.event_time import SourceWatermarks, event_times
 from onceflow.runtime.exchange.input_gate import InputGate
 from onceflow.runtime.exchange.record_writer import RecordWriter
-from onceflow.runtime.graph import Chain, InChain, OperatorNode, SinkNode, SourceNode, Target, ToEdge
+from onceflow.runtime.graph import Chain, InChain, OperatorNode, SinkNode, Target, ToEdge
 from onceflow.runtime.operators.operator import MAIN, Operator, OperatorState
 from onceflow.runtime.records import (
     WATERMARK_MAX_MS,
@@ -40,7 +36,6 @@ from onceflow.runtime.records import (
     Barrier,
     EndOfInput,
     Idle,
-    Origin,
     Records,
     Watermark,
 )
