@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -62,8 +63,6 @@ class JobProcess:
                 if line.startswith("{"):
                     self.events.append({**json.loads(line), "at": time.monotonic()})
                 self._changed.notify_all()
-        with self._changed:
-            self._changed.notify_all()
 
     def wait_event(
         self,
@@ -87,10 +86,7 @@ class JobProcess:
         assert found, f"no event {name!r} within {timeout} s\n{self.story()}"
         return found[0]
 
-    @property
-    def mark(self) -> int:
-        """Events from here on are new."""
-        return len(self.events)
+    mark = property(lambda self: len(self.events), doc="Events from here on are new.")
 
     def named(self, name: str) -> list[Event]:
         return [e for e in self.events if e["event"] == name]
@@ -257,15 +253,11 @@ class Feed:
         self, count: int, start_ms: int, per_ms: float = 10, users: int = 1_000, partition: int | None = None
     ) -> int:
         """`count` records at once, `per_ms` of them per ms of event time; the event time they reach."""
-        pick, disorder = self._random.randrange, self._disorder_ms
+        pick = self._random.randrange
         for i in range(count):
-            at = start_ms + int(i / per_ms) - pick(disorder)
-            self.send(
-                f"u{pick(users):06d}",
-                pick(1, 20_000),
-                at,
-                i % self._partitions if partition is None else partition,
-            )
+            at = start_ms + int(i / per_ms) - pick(self._disorder_ms)
+            where = i % self._partitions if partition is None else partition
+            self.send(f"u{pick(users):06d}", pick(1, 20_000), at, where)
         self._producer.flush()
         return start_ms + int(count / per_ms)
 
@@ -332,6 +324,12 @@ class _Total(msgspec.Struct):
     total: int
 
 
+def _frame(values: Sequence[bytes], kind: type[msgspec.Struct]) -> pl.DataFrame:
+    rows = list(map(msgspec.json.Decoder(kind).decode, values))
+    schema = {f.name: pl.String if f.type is str else pl.Int64 for f in msgspec.structs.fields(kind)}
+    return pl.DataFrame({name: [getattr(row, name) for row in rows] for name in schema}, schema=schema)
+
+
 def read_topic(servers: str, topic: str, isolation: str = "read_committed") -> list[bytes]:
     """All values of a topic, up to its end now."""
     with ExitStack() as stack:
@@ -384,16 +382,8 @@ class Judge:
         self.servers = servers
 
     def purchases(self, *topics: str) -> pl.DataFrame:
-        decode = msgspec.json.Decoder(_Purchase).decode
-        rows = [
-            decode(value) for topic in topics for value in read_topic(self.servers, topic, "read_uncommitted")
-        ]
-        columns = {
-            "user": [r.user for r in rows],
-            "amount": [r.amount for r in rows],
-            "ts": [r.ts for r in rows],
-        }
-        return pl.DataFrame(columns, schema={"user": pl.String, "amount": pl.Int64, "ts": pl.Int64})
+        values = [v for topic in topics for v in read_topic(self.servers, topic, "read_uncommitted")]
+        return _frame(values, _Purchase)
 
     def expected(self, *topics: str, window_ms: int = 500) -> pl.DataFrame:
         """The right answer: user, window_end, count, total."""
@@ -401,13 +391,8 @@ class Judge:
         return totals_of(rows, window_ms)
 
     def output(self, topic: str) -> pl.DataFrame:
-        """What a read_committed consumer sees, sentinel left out."""
-        decode = msgspec.json.Decoder(_Total).decode
-        rows = [decode(value) for value in read_topic(self.servers, topic)]
-        names = ("user", "window_end", "count", "total")
-        columns = {name: [getattr(row, name) for row in rows] for name in names}
-        schema = {"user": pl.String, "window_end": pl.Int64, "count": pl.Int64, "total": pl.Int64}
-        return pl.DataFrame(columns, schema=schema).filter(pl.col("user") != CLOSING)
+        """What a read_committed consumer sees, the closing records' windows left out."""
+        return _frame(read_topic(self.servers, topic), _Total).filter(pl.col("user") != CLOSING)
 
     def verdict(self, expected: pl.DataFrame, topic: str) -> Verdict:
         found = self.output(topic)
@@ -508,18 +493,18 @@ def holding_commits(servers: str) -> Iterator[FaultProxy]:
         yield proxy
 
 
-class Engine:
-    """The functions of this file, for tests."""
-
-    manifests = staticmethod(manifests)
-    promised = staticmethod(promised)
-    wait_for = staticmethod(wait_for)
-    holding_commits = staticmethod(holding_commits)
-    read_topic = staticmethod(read_topic)
-    totals_of = staticmethod(totals_of)
-    jobs = JOBS
+ENGINE = SimpleNamespace(
+    manifests=manifests,
+    promised=promised,
+    wait_for=wait_for,
+    holding_commits=holding_commits,
+    read_topic=read_topic,
+    totals_of=totals_of,
+    jobs=JOBS,
+)
 
 
 @pytest.fixture
-def engine() -> type[Engine]:
-    return Engine
+def engine() -> SimpleNamespace:
+    """The functions of this file, for tests."""
+    return ENGINE

@@ -22,8 +22,8 @@ PASSWORD = "canary-2f1c9e"
 def test_signals_stop_after_a_last_checkpoint_and_the_next_run_goes_on(
     host: str, start_job: Any, feed: Any, judge: Any, follow: Any, broker: Any, new_topic: Any, tmp_path: Path
 ) -> None:
-    """SIGINT to the whole group, as Ctrl-C sends it, then (in threads) SIGTERM to the driver. The interval is so long
-    that only the last checkpoint can have committed the output."""
+    """SIGINT to the whole group, as Ctrl-C sends it, then (in threads) SIGTERM to the driver. The interval
+    is so long that only the last checkpoint can have committed the output."""
     servers, source, output = broker.bootstrap_servers, new_topic("in", 4), new_topic("out", 4)
     arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output)
     data, reached_ms = feed(servers, source, 4), START_MS
