@@ -90,6 +90,7 @@ def load(
     producer = Producer(
         {
             "bootstrap.servers": bootstrap_servers,
+            "log_level": 3,  # errors: a broker that has just started is told of otherwise
             "enable.idempotence": True,  # or a retry would plant duplicates of its own
             "compression.type": "lz4",
             "linger.ms": 20,
