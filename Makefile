@@ -28,7 +28,7 @@ check: setup  ## ruff, formatting, spelling, mypy, pyright, layers
 	$(PY) -m ruff format --check .
 	$(PY) -m codespell_lib *.md docs docker Makefile scripts onceflow/cli runtime connectors sinks examples benchmarks
 	$(PY) -m mypy
-	$(PY) -m pyright
+	$(PY) -m pyright --pythonpath $(PY)
 	.venv/bin/lint-imports
 
 fast: setup  ## the inner loop: all tests that need no broker and no JVM
