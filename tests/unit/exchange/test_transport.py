@@ -172,9 +172,16 @@ def test_a_stranger_without_the_secret_is_turned_away(slots: Slots) -> None:
 
 def test_a_stale_attempt_is_turned_away_though_it_knows_the_secret(slots: Slots) -> None:
     listening = slots.network(1, attempt=4)
-    stale = slots.network(0, attempt=3).connect(listening.address, 5, CODEC, 1)
+    old = slots.network(0, attempt=3)
+    stale = old.connect(listening.address, 5, CODEC, 1)
+
+    def send_and_pump() -> None:
+        """A socket that is full for a moment is served by the pump only, as in a slot."""
+        stale.send(rows(0, filling=b"b" * 100_000))
+        old.pump(0)
+
     with pytest.raises(PeerLostError, match="slot 1 is gone"):
-        until_lost(lambda: stale.send(rows(0, filling=b"b" * 100_000)))
+        until_lost(send_and_pump)
     with pytest.raises(PeerLostError, match="did not connect within"):
         listening.inputs({(5, 0): CODEC}, 0.1)
     output = slots.network(0, attempt=4).connect(listening.address, 5, CODEC, 1)
