@@ -20,7 +20,6 @@ from onceflow.runtime.checkpoint.coordinator import Coordinator, JobPhase
 from onceflow.runtime.checkpoint.driver import CheckpointIO, CheckpointIOThread
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
-from onceflow.runtime.checkpoint.recovery import assign
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import SplitProgress
@@ -31,7 +30,6 @@ from onceflow.runtime.control.messages import (
     AskCancel,
     AskStatus,
     AskStop,
-    Assignment,
     Commit,
     Failed,
     Status,
@@ -47,7 +45,7 @@ from onceflow.runtime.options import Guarantee, RunOptions
 from onceflow.runtime.progress import ProgressMeter
 from onceflow.runtime.report import JobProgress, Reporter
 from onceflow.runtime.running_jobs import RunningJob
-from onceflow.runtime.slot_group import SlotGroup
+from onceflow.runtime.slot_group import SlotGroup, assignments
 from onceflow.runtime.slot_process import SlotLaunch
 
 REPORT_EVERY_MS = 1_000.0
@@ -208,7 +206,7 @@ class JobDriver:
             splits = manifest.splits
             if self._options.guarantee is Guarantee.AT_MOST_ONCE and manifest.checkpoint_id > 0:
                 splits = self._enumerators.skip_to_end(splits)
-            restores = assign(replace(manifest, splits=splits), self._parallelism)
+            restored = assignments(attempt, replace(manifest, splits=splits), self._parallelism)
         except OnceflowError as error:
             is_fatal = isinstance(error, Fatal | UsageError)
             self._handle(ev.AttemptFailed(attempt, str(error), is_fatal))
@@ -217,22 +215,8 @@ class JobDriver:
             uid: frozenset(p.split.split_id for p in found) for uid, found in splits.items()
         }
 
-        def assignment(slot: int, peers: Sequence[tuple[str, int]]) -> Assignment:
-            restore = restores[slot]
-            return Assignment(
-                attempt=attempt,
-                slot=slot,
-                parallelism=self._parallelism,
-                lineage=manifest.lineage,
-                restored_checkpoint_id=manifest.checkpoint_id,
-                peers=peers,
-                splits=restore.splits,
-                states=[handle for handles in restore.states.values() for handle in handles],
-                committables=restore.committables,
-            )
-
         group = SlotGroup(
-            attempt, self._parallelism, assignment, self._server.send, self._options.slot_timeout_ms
+            attempt, self._parallelism, restored, self._server.send, self._options.slot_timeout_ms
         )
         self._slots = group
         launch = SlotLaunch(

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from onceflow.runtime.checkpoint import events as ev
+from onceflow.runtime.checkpoint.manifest import CheckpointManifest
+from onceflow.runtime.checkpoint.recovery import assign
 from onceflow.runtime.control.messages import (
     Acked,
     Assignment,
@@ -24,6 +26,30 @@ from onceflow.runtime.control.messages import (
     Shutdown,
     ToDriver,
 )
+
+Assign = Callable[[int, Sequence[tuple[str, int]]], Assignment]
+"""(slot, data addresses of all slots) -> what that slot starts from."""
+
+
+def assignments(attempt: int, manifest: CheckpointManifest, parallelism: int) -> Assign:
+    """Every slot's part of a manifest at this parallelism, for a SlotGroup."""
+    restores = assign(manifest, parallelism)
+
+    def assignment(slot: int, peers: Sequence[tuple[str, int]]) -> Assignment:
+        restore = restores[slot]
+        return Assignment(
+            attempt=attempt,
+            slot=slot,
+            parallelism=parallelism,
+            lineage=manifest.lineage,
+            restored_checkpoint_id=manifest.checkpoint_id,
+            peers=peers,
+            splits=restore.splits,
+            states=[handle for handles in restore.states.values() for handle in handles],
+            committables=restore.committables,
+        )
+
+    return assignment
 
 
 @dataclass(slots=True)
@@ -44,7 +70,7 @@ class SlotGroup:
         self,
         attempt: int,
         parallelism: int,
-        assign: Callable[[int, Sequence[tuple[str, int]]], Assignment],
+        assign: Assign,
         send: Callable[[int, Message], bool],
         timeout_ms: float,
     ) -> None:

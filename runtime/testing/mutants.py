@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from onceflow.runtime import slot_tasks
+from onceflow.runtime import slot_group, slot_tasks
 from onceflow.runtime.checkpoint import events as ev
 from onceflow.runtime.checkpoint import recovery
 from onceflow.runtime.checkpoint.alignment import Alignment, Decision
@@ -37,7 +37,7 @@ from onceflow.runtime.records import Barrier, Watermark
 from onceflow.runtime.slot_group import SlotGroup
 from onceflow.runtime.slot_tasks import SlotBuilder
 from onceflow.runtime.state.key_groups import key_group_range
-from onceflow.runtime.testing import sim_driver, sim_slot
+from onceflow.runtime.testing import sim_slot
 from onceflow.runtime.testing.sim_broker import SimSinkWriter, _SimPreCommit
 from onceflow.runtime.testing.sim_job import Row, SimReader, Tally
 from onceflow.runtime.testing.simulation import run_exhaustive, run_seeds
@@ -272,7 +272,7 @@ def _shifted_range(max_parallelism: int, parallelism: int, subtask: int) -> rang
 
 MUTANTS: Sequence[Mutant] = (
     Mutant("commit before persist", [(Coordinator, "_persist", _commit_before_persist)]),
-    Mutant("no re-commit after recovery", [(sim_driver, "assign", _forget_committables)]),
+    Mutant("no re-commit after recovery", [(slot_group, "assign", _forget_committables)]),
     Mutant("ledger read before init", [(SimSinkWriter, "_commit_once", _ledger_before_init)]),
     Mutant("no alignment", [(sim_slot, "Alignment", _never_aligned)]),
     Mutant("a channel unblocked too early", [(Alignment, "on_barrier", _blocks_the_latest_only)]),
@@ -300,7 +300,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("an unknown outcome taken for not done", [(CheckpointLog, "append", _unknown_is_not_done)]),
     Mutant("retention deletes what is still named", [(Retention, "subsume", _drop_all_but_named)]),
     Mutant("restore from the last but one checkpoint", [(recovery, "_latest", _one_before_the_latest)]),
-    Mutant("state not redistributed at a rescale", [(sim_driver, "assign", _own_state_only)]),
+    Mutant("state not redistributed at a rescale", [(slot_group, "assign", _own_state_only)]),
     Mutant(
         "output of an aborted checkpoint dropped",
         [(SimSinkWriter, "pre_commit", _rows_since_the_last_barrier)],

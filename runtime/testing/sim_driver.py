@@ -10,13 +10,12 @@ from onceflow.runtime.checkpoint.coordinator import Coordinator
 from onceflow.runtime.checkpoint.driver import CheckpointIO, IoEffect, is_io_effect
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.options import CheckpointOptions
-from onceflow.runtime.checkpoint.recovery import assign
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.clock import ManualClock
-from onceflow.runtime.control.messages import Abort, Assignment, Commit, Hello, Message, ToDriver, Trigger
+from onceflow.runtime.control.messages import Abort, Commit, Hello, Message, ToDriver, Trigger
 from onceflow.runtime.enumerators import Enumerators
 from onceflow.runtime.graph import JobGraph
-from onceflow.runtime.slot_group import SlotGroup
+from onceflow.runtime.slot_group import SlotGroup, assignments
 
 Mail = ToDriver | None
 """A slot's message; None: its connection has ended."""
@@ -103,23 +102,8 @@ class SimDriver:
                     self.io_effects.append(effect)
 
     def _launch(self, attempt: int, manifest: CheckpointManifest) -> None:
-        restores = assign(manifest, self.parallelism)
-
-        def assignment(slot: int, peers: Sequence[tuple[str, int]]) -> Assignment:
-            restore = restores[slot]
-            return Assignment(
-                attempt=attempt,
-                slot=slot,
-                parallelism=self.parallelism,
-                lineage=manifest.lineage,
-                restored_checkpoint_id=manifest.checkpoint_id,
-                peers=peers,
-                splits=restore.splits,
-                states=[handle for handles in restore.states.values() for handle in handles],
-                committables=restore.committables,
-            )
-
-        self.group = SlotGroup(attempt, self.parallelism, assignment, self._tell, timeout_ms=1e12)
+        restored = assignments(attempt, manifest, self.parallelism)
+        self.group = SlotGroup(attempt, self.parallelism, restored, self._tell, timeout_ms=1e12)
         for number, peer in enumerate(self._start_slots(self, attempt)):
             address = ("simulated", peer)
             hello = Hello(
