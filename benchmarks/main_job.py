@@ -18,7 +18,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -28,6 +27,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.sampler import CpuSampler
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -61,54 +61,6 @@ class Measurement:
     @property
     def k_per_s(self) -> float:
         return self.records / self.wall_s / 1000
-
-
-class CpuSampler:
-    """CPU seconds and memory of a process and all its descendants, ten times a second.
-
-    A process that ended keeps its last sample, so at most a tenth of a second of each is missed.
-    """
-
-    def __init__(self, pid: int) -> None:
-        self._root = psutil.Process(pid)
-        self._cpu: dict[int, float] = {}
-        self.samples: list[tuple[float, float]] = []
-        self.rss_max = 0
-        self.slot_rss_max = 0
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def cpu_between(self, start_s: float, end_s: float) -> float:
-        """CPU seconds between two wall-clock times."""
-        return self._at(end_s) - self._at(start_s)
-
-    def _at(self, at_s: float) -> float:
-        return next((cpu for time_s, cpu in self.samples if time_s >= at_s), self.samples[-1][1])
-
-    def _run(self) -> None:
-        while not self._over.wait(0.1):
-            try:
-                processes = [self._root, *self._root.children(recursive=True)]
-            except psutil.Error:
-                return
-            rss = 0
-            for process in processes:
-                try:
-                    times, memory = process.cpu_times(), process.memory_info().rss
-                    is_slot = "spark.daemon" in " ".join(process.cmdline())
-                except psutil.Error:
-                    continue
-                self._cpu[process.pid] = times.user + times.system
-                rss += memory
-                if is_slot:
-                    self.slot_rss_max = max(self.slot_rss_max, memory)
-            self.rss_max = max(self.rss_max, rss)
-            self.samples.append((time.time(), sum(self._cpu.values())))
 
 
 def run_once(options: argparse.Namespace, broker: str, purchases: Purchases, folder: Path) -> Measurement:
