@@ -12,6 +12,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -310,10 +311,11 @@ def test_import_is_fast_and_loads_nothing_heavy() -> None:
 
 
 def test_every_import_is_declared() -> None:
-    """What is imported is a dependency of ours, and not only one of a dependency's."""
+    """What is imported is a dependency of ours, or of an extra, and not only one of a dependency's."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = {
         re.split(r"[<>=!~ \[;]", requirement)[0].lower().replace("_", "-")
-        for requirement in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+        for requirement in [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
     }
     distributions = metadata.packages_distributions()
     missing = set()

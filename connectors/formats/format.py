@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -18,6 +18,10 @@ from onceflow.runtime.records import Int64s
 
 class EncodeError(Fatal):
     """A row can't be written in the format: names column and row. A restart would meet it again."""
+
+
+Values: TypeAlias = Sequence[bytes | None] | pa.Array
+"""Encoded values as a reader has them: bytes objects, or an Arrow array of type binary or large_binary."""
 
 
 class BadValue(NamedTuple):
@@ -44,6 +48,19 @@ def rows_without_columns(count: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
 
 
+def as_list(values: Values) -> Sequence[bytes | None]:
+    """For decoders that take one value at a time."""
+    if isinstance(values, pa.Array):
+        listed: list[bytes | None] = values.to_pylist()
+        return listed
+    return values
+
+
+def as_binary(values: Values) -> pa.Array:
+    """For decoders that take all values at once: binary or large_binary, as they came."""
+    return values if isinstance(values, pa.Array) else pa.array(values, pa.binary())
+
+
 class Decoder(Protocol):
     """Decodes for one reader."""
 
@@ -52,8 +69,8 @@ class Decoder(Protocol):
         """Columns of the batches it makes."""
         ...
 
-    def decode(self, values: Sequence[bytes | None]) -> Decoded:
-        """Values to rows; None is a value that is not there (Kafka: a tombstone, or no key).
+    def decode(self, values: Values) -> Decoded:
+        """Values to rows; None (or null) is a value that is not there (Kafka: a tombstone, or no key).
 
         Never raises for what a value holds: that is a BadValue.
         """

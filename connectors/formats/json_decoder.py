@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from onceflow.connectors.formats.format import BadValue, Decoded, rows_without_columns
+from onceflow.connectors.formats.format import BadValue, Decoded, Values, as_list, rows_without_columns
 from onceflow.runtime.errors import OptionError
 
 OnNull = Literal["error", "skip", "nulls"]
@@ -48,8 +48,9 @@ class JsonDecoder:
     def schema(self) -> pa.Schema:
         return self._schema
 
-    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+    def decode(self, values: Values) -> Decoded:
         """All at once; one by one only if one of them is bad."""
+        values = as_list(values)
         decode = self._decode
         try:
             return Decoded(self._batch([decode(v) for v in values]), None)  # type: ignore[arg-type]

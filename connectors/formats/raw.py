@@ -8,7 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from onceflow.connectors.formats.format import BadValue, Decoded, Decoder, Encoder, rows_without_columns
+from onceflow.connectors.formats.format import (
+    BadValue,
+    Decoded,
+    Decoder,
+    Encoder,
+    Values,
+    as_binary,
+    as_list,
+    rows_without_columns,
+)
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.types import nearest
 
@@ -63,11 +72,11 @@ def _columns(schema: pa.Schema, wanted: frozenset[str] | None) -> pa.Schema:
     return pa.schema([f for f in schema if wanted is None or f.name in wanted])
 
 
-def _batch(schema: pa.Schema, values: Sequence[bytes | None]) -> pa.RecordBatch:
+def _batch(schema: pa.Schema, values: Values) -> pa.RecordBatch:
     """Raises ArrowInvalid for what is not UTF-8 if the column is text."""
     if not len(schema):
         return rows_without_columns(len(values))
-    return pa.RecordBatch.from_arrays([pa.array(values, pa.binary()).cast(schema.types[0])], schema=schema)
+    return pa.RecordBatch.from_arrays([as_binary(values).cast(schema.types[0])], schema=schema)
 
 
 class _RawDecoder:
@@ -78,7 +87,7 @@ class _RawDecoder:
     def schema(self) -> pa.Schema:
         return self._schema
 
-    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+    def decode(self, values: Values) -> Decoded:
         return Decoded(_batch(self._schema, values), None)
 
 
@@ -90,12 +99,12 @@ class _TextDecoder:
     def schema(self) -> pa.Schema:
         return self._schema
 
-    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+    def decode(self, values: Values) -> Decoded:
         """All at once; one by one only if one of them is bad."""
         try:
             return Decoded(_batch(self._schema, values), None)
         except pa.ArrowInvalid:
-            return self._decode_one_by_one(values)
+            return self._decode_one_by_one(as_list(values))
 
     def _decode_one_by_one(self, values: Sequence[bytes | None]) -> Decoded:
         rows: list[int] = []

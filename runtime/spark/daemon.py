@@ -9,6 +9,8 @@ import importlib
 
 from pyspark.daemon import manager
 
+from onceflow.runtime.kernels.compiled import kernels_enabled
+
 PRELOADED = (
     "confluent_kafka",
     "confluent_kafka.admin",
@@ -27,4 +29,5 @@ PRELOADED = (
 if __name__ == "__main__":
     for name in PRELOADED:
         importlib.import_module(name)
+    kernels_enabled()  # imports numba, if it is there
     manager()

@@ -1,0 +1,64 @@
+"""Whether kernels are used, and how a function becomes one."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import platformdirs
+
+_LOG = logging.getLogger(__name__)
+
+ENVIRONMENT_VARIABLE = "ONCEFLOW_KERNELS"
+"""`off` turns kernels off though numba is installed."""
+
+Function = TypeVar("Function", bound=Callable[..., object])
+
+
+@functools.cache
+def kernels_enabled() -> bool:
+    """Whether numba is there, works and is not turned off. Asked when a reader, decoder or operator is
+    made; the answer holds for the life of the process."""
+    if os.environ.get(ENVIRONMENT_VARIABLE, "").lower() == "off":
+        return False
+    try:
+        import numba  # noqa: F401 - half a second, and optional
+    except ImportError as error:
+        if not isinstance(error, ModuleNotFoundError):  # there, but not for this NumPy
+            _LOG.warning("numba can't be used, so onceflow runs without its kernels: %s", error)
+        return False
+    return True
+
+
+def kernel(function: Function) -> Function:
+    """A decorator: compiled at the first call with arguments of some types, then kept on disk for every
+    later process of this machine. Call it with empty arrays when what uses it is made, so that no record
+    waits for the compiler.
+
+    Compiled code holds no GIL, checks no bounds, and its integers wrap around. It may call kernels of its
+    own file and of memory.py only: the copy on disk is renewed when those change, not others. Raises
+    ImportError without numba: ask `kernels_enabled` before importing a file of kernels.
+    """
+    import numba
+
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(_cache_folder())  # read while decorating; the user's own setting stays
+    try:
+        compiled: Function = numba.njit(cache=True, nogil=True)(function)
+    finally:
+        numba.config.CACHE_DIR = before
+    return compiled
+
+
+@functools.cache
+def _cache_folder() -> Path:
+    """One for each content of this package: numba notices changes of a kernel's own file only."""
+    digest = hashlib.sha256()
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    return Path(platformdirs.user_cache_dir("onceflow")) / "kernels" / digest.hexdigest()[:16]

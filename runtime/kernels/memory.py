@@ -1,0 +1,60 @@
+"""Memory by address, for kernels that walk over a C library's structs. Needs numba.
+
+Addresses are int64. Nothing is checked: a wrong address ends the process. Take addresses from
+`array.ctypes.data`, from a pyarrow buffer's `address`, or out of a struct whose layout is the library's
+public interface, and keep the owner alive.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+
+def _load(bits: int, result: Any) -> Any:
+    def typed(typing_context: Any, address: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            pointer = builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer())
+            return builder.load(pointer, align=1)
+
+        return result(types.int64), generate
+
+    return intrinsic(typed)
+
+
+load_int64 = _load(64, types.int64)
+"""load_int64(address): the 8 bytes there, in the machine's order, aligned or not."""
+load_uint64 = _load(64, types.uint64)
+load_int32 = _load(32, types.int32)
+load_uint8 = _load(8, types.uint8)
+
+
+def _copy_bytes(typing_context: Any, target: Any, source: Any, count: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        bytes_ = ir.IntType(8).as_pointer()
+        to, from_ = (builder.inttoptr(argument, bytes_) for argument in arguments[:2])
+        cgutils.raw_memcpy(builder, to, from_, arguments[2], 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+def _call_with_pointer(typing_context: Any, function: Any, pointer: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        void_pointer = ir.IntType(8).as_pointer()
+        function_type = ir.FunctionType(ir.VoidType(), [void_pointer])
+        target = builder.inttoptr(arguments[0], function_type.as_pointer())
+        builder.call(target, [builder.inttoptr(arguments[1], void_pointer)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+copy_bytes = intrinsic(_copy_bytes)
+"""copy_bytes(target, source, count): memcpy; the areas don't overlap."""
+call_with_pointer = intrinsic(_call_with_pointer)
+"""call_with_pointer(function, pointer): calls the C function `void f(void *)` at that address."""
