@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from onceflow.runtime.operators.tumbling import tumbling
     from onceflow.runtime.state.handles import ListState, MapState, ValueState
     from onceflow.runtime.state.timers import Timer
+    from onceflow.structured_streaming.register import register
 
 __version__ = VERSION
 
@@ -54,6 +55,7 @@ _MODULES = {
     "onceflow.runtime.operators.tumbling": ("tumbling",),
     "onceflow.runtime.state.handles": ("ListState", "MapState", "ValueState"),
     "onceflow.runtime.state.timers": ("Timer",),
+    "onceflow.structured_streaming.register": ("register",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -76,6 +78,7 @@ __all__ = [
     "max_",
     "mean",
     "min_",
+    "register",
     "sum_",
     "tumbling",
 ]

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PRODUCTION = ("connectors", "runtime", "sinks", "onceflow/cli")
+PRODUCTION = ("connectors", "runtime", "sinks", "onceflow/cli", "onceflow/structured_streaming")
 ALL = (*PRODUCTION, "examples", "benchmarks", "scripts", "tests")
 
 FILE_LINES = 300

@@ -19,6 +19,7 @@ FOLDERS = {
     "runtime": "onceflow/runtime",
     "sinks": "onceflow/sinks",
     "onceflow/cli": "onceflow/cli",
+    "onceflow/structured_streaming": "onceflow/structured_streaming",
 }
 """Folder of the tree -> where it is in the wheel."""
 

@@ -1,0 +1,23 @@
+"""onceflow.register: makes the format "onceflow-kafka" known to a Spark session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onceflow.runtime.errors import UsageError
+
+
+def register(spark: Any) -> None:
+    """Make `.format("onceflow-kafka")` known to this SparkSession; the user's program calls it once.
+
+    Calling it again changes nothing. Executors need onceflow installed, in the same version. Raises
+    UsageError if `spark` has no place for Python data sources.
+    """
+    from onceflow.structured_streaming.data_source import OnceflowKafka
+
+    registration = getattr(spark, "dataSource", None)
+    if registration is None:
+        raise UsageError(
+            f"onceflow.register needs a SparkSession of PySpark 4, but got a {type(spark).__name__}"
+        )
+    registration.register(OnceflowKafka)
