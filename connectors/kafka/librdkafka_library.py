@@ -1,8 +1,8 @@
 """The librdkafka that confluent_kafka has loaded, called directly: its public C interface.
 
 For what that package does one Python object at a time. Only functions and structs of rdkafka.h are
-used; the one thing taken from the package's own inside is where a Consumer keeps its handle, and that
-is verified for each consumer before it is used.
+used; the one thing taken from the package's own inside is where a client keeps its handle, and that
+is verified for each client before it is used.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
 
-_CONSUMER = 1  # RD_KAFKA_CONSUMER
+_KINDS = {0: "producer", 1: "consumer"}
+"""rd_kafka_type_t."""
 _NAME_BYTES = 128
 _POINTER_BYTES = 8
 
@@ -67,6 +68,30 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
         [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p],
     ),
     "rd_kafka_topic_name": (ctypes.c_char_p, [ctypes.c_void_p]),
+    "rd_kafka_topic_new": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]),
+    "rd_kafka_topic_destroy": (None, [ctypes.c_void_p]),
+    "rd_kafka_produce_batch": (
+        ctypes.c_int,
+        [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int, ctypes.c_void_p, ctypes.c_int],
+    ),
+    "rd_kafka_produceva": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]),
+    "rd_kafka_error_code": (ctypes.c_int, [ctypes.c_void_p]),
+    "rd_kafka_error_destroy": (None, [ctypes.c_void_p]),
+    "rd_kafka_outq_len": (ctypes.c_int, [ctypes.c_void_p]),
+    "rd_kafka_queue_get_main": (ctypes.c_void_p, [ctypes.c_void_p]),
+    "rd_kafka_queue_poll": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_int]),
+    "rd_kafka_event_type": (ctypes.c_int, [ctypes.c_void_p]),
+    "rd_kafka_event_error": (ctypes.c_int, [ctypes.c_void_p]),
+    "rd_kafka_event_error_string": (ctypes.c_char_p, [ctypes.c_void_p]),
+    "rd_kafka_event_error_is_fatal": (ctypes.c_int, [ctypes.c_void_p]),
+    "rd_kafka_event_message_count": (ctypes.c_size_t, [ctypes.c_void_p]),
+    "rd_kafka_event_message_next": (ctypes.c_void_p, [ctypes.c_void_p]),
+    "rd_kafka_event_stats": (ctypes.c_char_p, [ctypes.c_void_p]),
+    "rd_kafka_event_log": (
+        ctypes.c_int,
+        [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p],
+    ),
+    "rd_kafka_event_destroy": (None, [ctypes.c_void_p]),
 }
 
 
@@ -96,21 +121,22 @@ class Library:
         assert address is not None
         return address
 
-    def handle(self, consumer: Consumer, client_id: str) -> int:
-        """The rd_kafka_t of a consumer that was made with this client.id.
+    def handle(self, client: Consumer | Producer, client_id: str) -> int:
+        """The rd_kafka_t of a consumer or producer that was made with this client.id.
 
         It is the first field after the object's head in every version of confluent_kafka so far. It
-        counts only if memory is there and librdkafka's name for it is that of such a consumer; else
+        counts only if memory is there and librdkafka's name for it is that of such a client; else
         UnsupportedLibraryError, and nothing has been touched.
         """
-        found = _read_memory(id(consumer) + object.__basicsize__, _POINTER_BYTES)
+        found = _read_memory(id(client) + object.__basicsize__, _POINTER_BYTES)
         handle = int.from_bytes(found or b"", sys.byteorder)
         if not handle or handle % _POINTER_BYTES or _read_memory(handle, _POINTER_BYTES) is None:
-            raise UnsupportedLibraryError("confluent_kafka keeps a consumer's handle elsewhere")
+            raise UnsupportedLibraryError("confluent_kafka keeps a client's handle elsewhere")
         name = _read_memory(self.rd_kafka_name(handle), _NAME_BYTES)  # an address within the handle
-        expected = f"{client_id}#consumer-".encode()[: _NAME_BYTES - 1]
-        if name is None or not name.startswith(expected) or self.rd_kafka_type(handle) != _CONSUMER:
-            raise UnsupportedLibraryError("what should be a consumer's handle is something else")
+        kind = "producer" if isinstance(client, Producer) else "consumer"
+        expected = f"{client_id}#{kind}-".encode()[: _NAME_BYTES - 1]
+        if name is None or not name.startswith(expected) or _KINDS[self.rd_kafka_type(handle)] != kind:
+            raise UnsupportedLibraryError(f"what should be a {kind}'s handle is something else")
         return handle
 
 
