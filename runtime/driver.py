@@ -23,6 +23,7 @@ from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import SplitProgress
+from onceflow.runtime.control.heartbeat import heartbeat_ms, silence_ms_max
 from onceflow.runtime.control.messages import (
     Abort,
     AddSplits,
@@ -48,7 +49,6 @@ from onceflow.runtime.running_jobs import RunningJob
 from onceflow.runtime.slot_group import SlotGroup, assignments
 from onceflow.runtime.slot_process import SlotLaunch
 
-REPORT_EVERY_MS = 1_000.0
 SAY_WAITING_AFTER_S = 2.0
 
 
@@ -151,7 +151,8 @@ class JobDriver:
     # --- The loop -----------------------------------------------------------------------------------
 
     def _loop(self) -> None:
-        report_at_ms = self._clock.monotonic_ms() + REPORT_EVERY_MS
+        pause_ms = heartbeat_ms(self._parallelism)
+        report_at_ms = self._clock.monotonic_ms() + pause_ms
         while self._result is None:
             wake_at_ms = min(self._coordinator.wake_at_ms, report_at_ms)
             wait_s = max(0.0, wake_at_ms - self._clock.monotonic_ms()) / 1000
@@ -160,7 +161,7 @@ class JobDriver:
             except queue.Empty:
                 self._handle(ev.Tick())
             if self._clock.monotonic_ms() >= report_at_ms:
-                report_at_ms = self._clock.monotonic_ms() + REPORT_EVERY_MS
+                report_at_ms = self._clock.monotonic_ms() + pause_ms
                 self._report()
 
     def _handle(self, event: ev.Event) -> None:
@@ -215,9 +216,8 @@ class JobDriver:
             uid: frozenset(p.split.split_id for p in found) for uid, found in splits.items()
         }
 
-        group = SlotGroup(
-            attempt, self._parallelism, restored, self._server.send, self._options.slot_timeout_ms
-        )
+        silence_ms = silence_ms_max(self._parallelism, self._options.slot_timeout_ms)
+        group = SlotGroup(attempt, self._parallelism, restored, self._server.send, silence_ms)
         self._slots = group
         launch = SlotLaunch(
             attempt=attempt,

@@ -59,7 +59,6 @@ class SlotPeer:
     peer: int
     hello: Hello
     heard_ms: float
-    is_running: bool = False
     progress: Progress | None = None
 
 
@@ -83,6 +82,8 @@ class SlotGroup:
         self._arrived: dict[int, SlotPeer] = {}
         self._slots: list[SlotPeer] = []
         self._slot_of_peer: dict[int, int] = {}
+        self._running: set[int] = set()
+        self._first_record_ms: int | None = None
         self.is_over = False
         """No event comes from it any more."""
 
@@ -94,9 +95,7 @@ class SlotGroup:
     @property
     def first_record_ms(self) -> int | None:
         """Wall clock when the first slot read its first record in this attempt."""
-        reports = (slot.progress for slot in self._slots)
-        times = [report.first_record_ms for report in reports if report and report.first_record_ms]
-        return min(times, default=None)
+        return self._first_record_ms
 
     def describe(self) -> list[Mapping[str, int | str]]:
         """For people: which process is which slot."""
@@ -175,8 +174,8 @@ class SlotGroup:
     def _on_slot_message(self, slot: int, message: ToDriver) -> list[ev.Event]:
         match message:
             case Running():
-                self._slots[slot].is_running = True
-                return [ev.SlotsRunning(self.attempt)] if all(s.is_running for s in self._slots) else []
+                self._running.add(slot)
+                return [ev.SlotsRunning(self.attempt)] if len(self._running) == len(self._slots) else []
             case Acked(checkpoint_id=checkpoint_id, snapshot=snapshot):
                 return [ev.SlotAcked(self.attempt, checkpoint_id, slot, snapshot)]
             case Declined(checkpoint_id=checkpoint_id, reason=reason):
@@ -188,10 +187,17 @@ class SlotGroup:
             case Failed(reason=reason, is_fatal=is_fatal, is_fenced=is_fenced):
                 return [ev.AttemptFailed(self.attempt, reason, is_fatal, is_fenced)]
             case Progress():
-                self._slots[slot].progress = message
+                self._on_progress(slot, message)
                 return []
             case _:
                 return []
+
+    def _on_progress(self, slot: int, progress: Progress) -> None:
+        self._slots[slot].progress = progress
+        if progress.first_record_ms is not None:
+            earlier = self._first_record_ms
+            first_ms = progress.first_record_ms
+            self._first_record_ms = first_ms if earlier is None else min(earlier, first_ms)
 
     def _failed(self, reason: str) -> ev.AttemptFailed:
         return ev.AttemptFailed(self.attempt, reason)

@@ -22,6 +22,7 @@ from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles, StateFil
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.clock import Clock, SystemClock
 from onceflow.runtime.control.client import ControlClient
+from onceflow.runtime.control.heartbeat import heartbeat_ms
 from onceflow.runtime.control.messages import Assignment, Failed, Hello
 from onceflow.runtime.errors import Fatal, Fenced, OnceflowError, Retryable, UsageError
 from onceflow.runtime.exchange.transport import Network
@@ -33,7 +34,6 @@ from onceflow.runtime.version import VERSION
 from onceflow.runtime.wiring import NetworkWiring
 
 ASSIGNMENT_TIMEOUT_S = 120.0
-HEARTBEAT_S = 1.0
 LEASE_MS = 60_000.0
 """A slot that has not heard its driver for so long ends itself: another attempt may be running."""
 IDLE_WAIT_MS_MAX = 5.0
@@ -178,8 +178,9 @@ class _SlotRun:
             gc.unfreeze()
 
     def _heartbeat(self, slot: Slot, on_lost: Callable[[], None]) -> None:
-        """A sign of life once a second, on a thread of its own: a user's function may take long."""
-        while not self._has_ended.wait(HEARTBEAT_S):
+        """A sign of life now and then, on a thread of its own: a user's function may take long."""
+        pause_s = heartbeat_ms(self._assignment.parallelism) / 1000
+        while not self._has_ended.wait(pause_s):
             if self._control.silent_ms > LEASE_MS:
                 on_lost()
                 return

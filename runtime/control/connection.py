@@ -12,6 +12,7 @@ import msgspec
 
 _LENGTH = struct.Struct("<I")
 MESSAGE_BYTES_MAX = 256 << 20
+_BLOCK_BYTES = 256 << 10
 
 Received = TypeVar("Received")
 
@@ -21,7 +22,11 @@ class ConnectionLostError(OSError):
 
 
 class Connection(Generic[Received]):
-    """Sends messages from any thread, receives them on one. Typed by what it receives."""
+    """Sends messages from any thread, receives them on one. Typed by what it receives.
+
+    Receives either one at a time with `receive`, which waits, or with `receive_ready` whenever a selector
+    says that there is something; not both.
+    """
 
     def __init__(self, connection: socket.socket, received: type[Received]) -> None:
         connection.settimeout(None)
@@ -31,6 +36,7 @@ class Connection(Generic[Received]):
         self._encoder = msgspec.json.Encoder()
         self._send_lock = threading.Lock()
         self._stream = connection.makefile("rb")
+        self._unread = bytearray()
 
     def send(self, message: msgspec.Struct) -> None:
         """Raises ConnectionLostError."""
@@ -57,12 +63,43 @@ class Connection(Generic[Received]):
             raise ConnectionLostError("the other side closed the connection")
         return self._decoder.decode(body)
 
+    def fileno(self) -> int:
+        """For a selector."""
+        return self._connection.fileno()
+
+    def receive_ready(self) -> list[Received]:
+        """The messages that are complete now; there may be none. Waits only if nothing has come in.
+        Raises ConnectionLostError, msgspec.ValidationError."""
+        try:
+            block = self._connection.recv(_BLOCK_BYTES)
+        except OSError as error:
+            raise ConnectionLostError(str(error)) from error
+        if not block:
+            raise ConnectionLostError("the other side closed the connection")
+        self._unread += block
+        messages: list[Received] = []
+        start = 0
+        while (body := start + _LENGTH.size) <= len(self._unread):
+            (length,) = _LENGTH.unpack_from(self._unread, start)
+            if length > MESSAGE_BYTES_MAX:
+                raise ConnectionLostError(f"a message of {length} bytes announced")
+            if body + length > len(self._unread):
+                break
+            messages.append(self._decoder.decode(bytes(self._unread[body : body + length])))
+            start = body + length
+        del self._unread[:start]
+        return messages
+
     def set_timeout(self, timeout_s: float | None) -> None:
         """How long a send or receive may take before the connection counts as lost."""
         self._connection.settimeout(timeout_s)
 
-    def close(self) -> None:
-        """Ends a waiting receive, here and on the other side."""
+    def hang_up(self) -> None:
+        """Ends a waiting receive, here and on the other side. Who receives has to close."""
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Let go of it; a waiting receive ends, here and on the other side."""
+        self.hang_up()
         self._connection.close()

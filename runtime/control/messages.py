@@ -80,7 +80,7 @@ class Failed(Message):
 
 
 class Progress(Message):
-    """Once a second, and a sign of life: counters since the attempt began, by the task's head uid."""
+    """Every heartbeat, and a sign of life: counters since the attempt began, by the task's head uid."""
 
     attempt: int
     tasks: Mapping[str, Mapping[str, int]]
@@ -166,7 +166,7 @@ class AddSplits(Message):
 
 
 class Alive(Message):
-    """Once a second: the driver is there and this attempt is the current one."""
+    """Every heartbeat: the driver is there and this attempt is the current one."""
 
 
 class Shutdown(Message):

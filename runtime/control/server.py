@@ -1,14 +1,16 @@
 """ControlServer: the driver's end of the control connections.
 
-Slots and operators of the job (the `onceflow status | stop | cancel` commands) connect here. Each
-connection has a thread that reads; what it reads goes to `on_message`, which must be quick and
-thread-safe (the driver puts it into its queue).
+Slots and operators of the job (the `onceflow status | stop | cancel` commands) connect here. One thread
+reads from all of them, so that a thousand slots cost no thousand threads; what it reads goes to
+`on_message`, which must be quick (the driver puts it into its queue).
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import queue
+import selectors
 import socket
 import threading
 from collections.abc import Callable
@@ -37,9 +39,14 @@ class ControlServer:
         self._on_lost = on_lost
         self._numbers = itertools.count(1)
         self._peers: dict[int, Connection[ToDriver]] = {}
-        self._lock = threading.Lock()
+        self._greeted: queue.SimpleQueue[socket.socket | None] = queue.SimpleQueue()
+        """Connections that passed the handshake; None: closed."""
+        self._selector = selectors.DefaultSelector()
+        self._wake_receiver, self._wake_sender = socket.socketpair()
+        self._selector.register(self._wake_receiver, selectors.EVENT_READ)
         self._listener = socket.create_server((host, 0), backlog=512)
         threading.Thread(target=self._accept_forever, name="onceflow-control", daemon=True).start()
+        threading.Thread(target=self._read_forever, name="onceflow-control-read", daemon=True).start()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -58,17 +65,18 @@ class ControlServer:
         return True
 
     def hang_up(self, peer: int) -> None:
-        """Close a peer's connection: a slot that sees it ends itself."""
+        """End a peer's connection: a slot that sees it ends itself, and `on_lost` tells of it."""
         connection = self._peers.get(peer)
         if connection is not None:
-            connection.close()
+            connection.hang_up()
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        for peer in list(self._peers):
-            self.hang_up(peer)
+        self._hand_over(None)
+
+    # --- Accepting ------------------------------------------------------------------------------
 
     def _accept_forever(self) -> None:
         while True:
@@ -77,26 +85,64 @@ class ControlServer:
             except OSError:
                 return
             threading.Thread(
-                target=self._serve, args=(accepted,), name="onceflow-control-peer", daemon=True
+                target=self._greet, args=(accepted,), name="onceflow-control-greet", daemon=True
             ).start()
 
-    def _serve(self, accepted: socket.socket) -> None:
+    def _greet(self, accepted: socket.socket) -> None:
+        """The handshake, on a thread of its own: a stranger may take its time."""
         try:
             accepted.settimeout(HANDSHAKE_TIMEOUT_S)
             answer(accepted, self._secret)
         except (OSError, HandshakeError, ValueError):
             accepted.close()
-            return
-        connection = Connection[ToDriver](accepted, ToDriver)  # type: ignore[arg-type]  # a union
-        with self._lock:
+        else:
+            self._hand_over(accepted)
+
+    def _hand_over(self, accepted: socket.socket | None) -> None:
+        self._greeted.put(accepted)
+        with contextlib.suppress(OSError):  # the reading thread has ended
+            self._wake_sender.send(b"\0")
+
+    # --- Reading, on one thread -----------------------------------------------------------------
+
+    def _read_forever(self) -> None:
+        is_open = True
+        while is_open:
+            for key, _ in self._selector.select():
+                if key.fileobj is self._wake_receiver:
+                    self._wake_receiver.recv(4096)
+                    is_open = self._take_greeted() and is_open
+                else:
+                    self._read(key.data)
+        for peer in list(self._peers):
+            self._lose(peer)
+        self._selector.close()
+        self._wake_receiver.close()
+        self._wake_sender.close()
+
+    def _take_greeted(self) -> bool:
+        """Welcome the new peers; False: the server is closed."""
+        is_open = True
+        while not self._greeted.empty():
+            accepted = self._greeted.get()
+            if accepted is None:
+                is_open = False
+                continue
+            connection = Connection[ToDriver](accepted, ToDriver)  # type: ignore[arg-type]  # a union
             peer = next(self._numbers)
             self._peers[peer] = connection
+            self._selector.register(connection, selectors.EVENT_READ, peer)
+        return is_open
+
+    def _read(self, peer: int) -> None:
         try:
-            while True:
-                self._on_message(peer, connection.receive())
+            for message in self._peers[peer].receive_ready():
+                self._on_message(peer, message)
         except (ConnectionLostError, msgspec.ValidationError, msgspec.DecodeError):
-            pass
-        finally:
-            del self._peers[peer]
-            connection.close()
-            self._on_lost(peer)
+            self._lose(peer)
+
+    def _lose(self, peer: int) -> None:
+        connection = self._peers.pop(peer)
+        self._selector.unregister(connection)
+        connection.close()
+        self._on_lost(peer)
