@@ -63,16 +63,18 @@ class Measurement:
         return self.records / self.wall_s / 1000
 
 
-def run_once(options: argparse.Namespace, broker: str, purchases: Purchases, folder: Path) -> Measurement:
+def run_once(
+    options: argparse.Namespace, broker: str, purchases: Purchases, folder: Path, topic: str = "purchases"
+) -> Measurement:
     """One run, judged. Raises SystemExit if the job fails or its output is wrong."""
     output = f"totals-{time.time_ns()}"
-    options.kafka.create_topic(output, PARTITIONS)
+    options.kafka.create_topic(output, purchases.partitions)
     command = [
         ONCEFLOW, "run", str(REPOSITORY / "examples" / "windowed_totals.py"),
         "--master", options.master, "--parallelism", str(options.parallelism),
         "--checkpoint-dir", str(folder / output), "--checkpoint-interval", options.checkpoint_interval,
         "--guarantee", options.guarantee, "--json",
-        "--", "--bootstrap-servers", broker, "--input", "purchases", "--output", output, "--until", "latest",
+        "--", "--bootstrap-servers", broker, "--input", topic, "--output", output, "--until", "latest",
     ]  # fmt: skip
     started_s = time.time()
     job = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -90,7 +92,7 @@ def run_once(options: argparse.Namespace, broker: str, purchases: Purchases, fol
     sampler.close()
     if profiler is not None:
         profiler.wait(30)
-    judge(broker, output)
+    judge(broker, topic, output)
     first_s = next(e["first_record_ms"] for e in events if e["event"] == "first_record") / 1000
     end_s = next(e["ts_ms"] for e in events if e["event"] == "job_finished") / 1000
     return Measurement(
@@ -103,10 +105,10 @@ def run_once(options: argparse.Namespace, broker: str, purchases: Purchases, fol
     )
 
 
-def judge(broker: str, output: str) -> None:
+def judge(broker: str, topic: str, output: str) -> None:
     """Only a right result counts."""
     command = [
-        ONCEFLOW, "verify", "--bootstrap-servers", broker, "--input", "purchases", "--output", output,
+        ONCEFLOW, "verify", "--bootstrap-servers", broker, "--input", topic, "--output", output,
         "--group-by", "user", "--time", "ts", "--window", "10 s", "--count", "count", "--sum", "total=amount",
     ]  # fmt: skip
     judged = subprocess.run(command, capture_output=True, text=True)

@@ -23,16 +23,23 @@ DISORDER_MS = 2_000
 CLOSING_MS = 2 * 3_600_000
 USERS = 100_000
 _CHUNK = 100_000
+_CHUNK_BYTES = 50_000_000
+_USUAL_BYTES = 101
 
 
 @dataclass(frozen=True, slots=True)
 class Purchases:
-    """`records` counts without the closing ones; `partitions` must be those of the topic."""
+    """`records` counts without the closing ones; `partitions` must be those of the topic.
+
+    `record_bytes`: about how long each is; below the usual length the fields that no total needs are left
+    out, above it the item's name is longer.
+    """
 
     records: int
     partitions: int = 4
     users: int = USERS
     seed: int = 1
+    record_bytes: int = _USUAL_BYTES
 
     @property
     def total(self) -> int:
@@ -48,8 +55,9 @@ class Purchases:
     def chunks(self) -> Iterator[tuple[int, pl.Series]]:
         """Pieces of the topic, in order within each partition: the partition and the JSON texts."""
         chance = np.random.default_rng(self.seed)
-        for start in range(0, self.records, _CHUNK):
-            numbers = np.arange(start, min(start + _CHUNK, self.records))
+        chunk = max(self.partitions, min(_CHUNK, _CHUNK_BYTES // self.record_bytes))
+        for start in range(0, self.records, chunk):
+            numbers = np.arange(start, min(start + chunk, self.records))
             late = chance.integers(0, DISORDER_MS, len(numbers))
             texts = self._texts(START_MS + DISORDER_MS + numbers // RECORDS_PER_MS - late, chance)
             for partition in range(self.partitions):
@@ -72,8 +80,10 @@ class Purchases:
             pl.col("ts"),
             pl.lit(',"item":"i'),
             pl.col("item").cast(pl.String).str.zfill(6),
-            pl.lit('","ok":true}'),
+            pl.lit("x" * max(0, self.record_bytes - _USUAL_BYTES) + '","ok":true}'),
         ]
+        if self.record_bytes < _USUAL_BYTES:
+            parts[2:] = [pl.lit('","amount":'), pl.col("amount"), pl.lit(',"ts":'), pl.col("ts"), pl.lit("}")]
         return frame.select(pl.concat_str(parts)).to_series()
 
 
