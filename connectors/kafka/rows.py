@@ -1,16 +1,18 @@
-"""RowBuilder: Kafka messages to rows and dead letters."""
+"""RowBuilder: what was fetched from Kafka to rows and dead letters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import Message
 
-from onceflow.connectors.formats import BadValue, Decoded, Decoder
+from onceflow.connectors.formats import BadValue, Decoded, Decoder, Values
+from onceflow.connectors.kafka.fetch import Fetched, Wanted
+from onceflow.connectors.kafka.reader_splits import SplitTable
+from onceflow.connectors.kafka.splits import KafkaSplit
 from onceflow.runtime.contracts import DEAD_LETTER_SCHEMA
 from onceflow.runtime.errors import BadRecordError
 from onceflow.runtime.records import Mask
@@ -22,32 +24,21 @@ Metadata = Literal["headers", "timestamp", "topic", "partition", "offset"]
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _SHOWN_BYTES = 100
 
-
-def _timestamp(message: Message) -> int | None:
-    """The record's own time in ms; None if it has none (written before Kafka 0.10)."""
-    kind, time_ms = message.timestamp()
-    return int(time_ms) if kind else None
-
-
-def _headers(message: Message) -> list[dict[str, Any]]:
-    return [{"key": key, "value": value} for key, value in message.headers() or ()]
-
-
-METADATA: dict[Metadata, tuple[pa.DataType, bool, Callable[[Message], Any]]] = {
-    "headers": (HEADERS_TYPE, False, _headers),
-    "timestamp": (pa.timestamp("ms", "UTC"), True, _timestamp),
-    "topic": (pa.string(), False, Message.topic),
-    "partition": (pa.int32(), False, Message.partition),
-    "offset": (pa.int64(), False, Message.offset),
+METADATA: dict[Metadata, tuple[pa.DataType, bool]] = {
+    "headers": (HEADERS_TYPE, False),
+    "timestamp": (pa.timestamp("ms", "UTC"), True),
+    "topic": (pa.string(), False),
+    "partition": (pa.int32(), False),
+    "offset": (pa.int64(), False),
 }
-"""For each: the column's type, whether it may be null, and how it is read off a message."""
+"""For each: the column's type, and whether it may be null."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What became of messages: each is a row of `batch` or of `dead_letters` (or was told to be left out).
+    """What became of records: each is a row of `batch` or of `dead_letters` (or was told to be left out).
 
-    `kept`: which messages became rows, in order; None: all.
+    `kept`: which records became rows, in order; None: all.
     """
 
     batch: pa.RecordBatch
@@ -68,42 +59,80 @@ class RowBuilder:
     ) -> None:
         """`schema`: the columns of key, value and metadata, in this order."""
         self._schema = schema
-        self._decoders: list[tuple[str, Decoder, Callable[[Message], bytes | None]]] = []
-        if key is not None:
-            self._decoders.append(("key", key, Message.key))
-        self._decoders.append(("value", value, Message.value))
-        self._metadata = [METADATA[name] for name in metadata]
+        self._key = key
+        self._value = value
+        self._metadata = metadata
         self._tolerance = tolerance
 
-    def build(self, messages: Sequence[Message]) -> Rows:
-        """Raises BadRecordError for the first message that can't be decoded, if none is tolerated."""
-        decoded = [decoder.decode(list(map(read, messages))) for _, decoder, read in self._decoders]
-        kept, parts = _common_rows(decoded, len(messages))
-        dead_letters = self._dead_letters(messages, decoded) if any(d.bad for d in decoded) else None
-        good = messages if kept is None else [messages[i] for i in np.flatnonzero(kept).tolist()]
+    @property
+    def wanted(self) -> Wanted:
+        """What has to be fetched for these rows."""
+        return Wanted(
+            key=self._key is not None,
+            timestamp="timestamp" in self._metadata,
+            headers="headers" in self._metadata,
+            details=self._tolerance == "all",
+        )
+
+    def build(self, fetched: Fetched, splits: SplitTable) -> Rows:
+        """Raises BadRecordError for the first record that can't be decoded, if none is tolerated."""
+        decoded: dict[str, Decoded] = {}
+        if self._key is not None:
+            assert fetched.key is not None, "wanted"
+            decoded["key"] = self._key.decode(fetched.key)
+        decoded["value"] = self._value.decode(fetched.value)
+        kept, parts = _common_rows(list(decoded.values()), len(fetched))
+        dead_letters = None
+        if any(part.bad for part in decoded.values()):
+            dead_letters = self._dead_letters(fetched, splits, decoded)
+        good = fetched if kept is None else fetched.filter(kept)
         columns = [column for part in parts for column in part.columns]
-        columns += [pa.array(list(map(read, good)), arrow) for arrow, _, read in self._metadata]
+        columns += [_metadata_column(name, good, splits) for name in self._metadata]
         if not columns:  # nobody reads a column: only how many rows there are
             return Rows(parts[0], kept, dead_letters)
         return Rows(pa.RecordBatch.from_arrays(columns, schema=self._schema), kept, dead_letters)
 
-    def _dead_letters(self, messages: Sequence[Message], decoded: Sequence[Decoded]) -> pa.RecordBatch:
-        """One for each bad message, in order; the key's reason if both are bad."""
+    def _dead_letters(
+        self, fetched: Fetched, splits: SplitTable, decoded: dict[str, Decoded]
+    ) -> pa.RecordBatch:
+        """One for each bad record, in order; the key's reason if both are bad."""
         first: dict[int, tuple[str, BadValue]] = {}
-        for (stage, _, _), part in zip(self._decoders, decoded, strict=True):
+        for stage, part in decoded.items():
             for bad in part.bad:
                 first.setdefault(bad.row, (stage, bad))
-        rows = [(messages[row], *first[row]) for row in sorted(first)]
         if self._tolerance == "none":
-            raise _error(*rows[0])
+            row = min(first)
+            raise _error(fetched, row, splits.splits[fetched.row_split[row]], *first[row])
         return pa.RecordBatch.from_pylist(
-            [_dead_letter(message, stage, bad.reason) for message, stage, bad in rows],
+            [
+                _dead_letter(fetched, row, splits.splits[fetched.row_split[row]], *first[row])
+                for row in sorted(first)
+            ],
             schema=DEAD_LETTER_SCHEMA,
         )
 
 
+def _metadata_column(name: Metadata, fetched: Fetched, splits: SplitTable) -> pa.Array:
+    arrow, _ = METADATA[name]
+    match name:
+        case "headers":
+            assert fetched.headers is not None, "wanted"
+            return pa.array(fetched.headers, arrow)
+        case "timestamp":
+            assert fetched.timestamp_ms is not None, "wanted"
+            return pa.array(fetched.timestamp_ms, pa.int64(), mask=fetched.untimed).cast(arrow)
+        case "topic":
+            topics = pa.array([split.topic for split in splits.splits], arrow)
+            return topics.take(pa.array(fetched.row_split))
+        case "partition":
+            partitions = np.array([split.partition for split in splits.splits], np.int32)
+            return pa.array(partitions[fetched.row_split], arrow)
+        case "offset":
+            return pa.array(fetched.offset, arrow)
+
+
 def _common_rows(decoded: Sequence[Decoded], count: int) -> tuple[Mask | None, list[pa.RecordBatch]]:
-    """The messages of which every part could be decoded, and each part cut down to them."""
+    """The records of which every part could be decoded, and each part cut down to them."""
     if all(part.rows is None for part in decoded):
         return None, [part.batch for part in decoded]
     kept = np.ones(count, np.bool_)
@@ -116,25 +145,34 @@ def _common_rows(decoded: Sequence[Decoded], count: int) -> tuple[Mask | None, l
     return kept, [part.batch.filter(pa.array(mask)) for part, mask in zip(decoded, masks, strict=True)]
 
 
-def _dead_letter(message: Message, stage: str, reason: str) -> dict[str, Any]:
+def _dead_letter(fetched: Fetched, row: int, split: KafkaSplit, stage: str, bad: BadValue) -> dict[str, Any]:
+    assert fetched.details is not None, "wanted"
+    details = fetched.details(row)
     return {
-        "topic": message.topic(),
-        "partition": message.partition(),
-        "offset": message.offset(),
-        "timestamp": _timestamp(message),
-        "key": message.key(),
-        "value": message.value(),
-        "headers": _headers(message),
-        "reason": reason,
+        "topic": split.topic,
+        "partition": split.partition,
+        "offset": int(fetched.offset[row]),
+        "timestamp": details.timestamp_ms,
+        "key": details.key,
+        "value": _entry(fetched.value, row),
+        "headers": details.headers,
+        "reason": bad.reason,
         "stage": stage,
     }
 
 
-def _error(message: Message, stage: str, bad: BadValue) -> BadRecordError:
-    value = message.key() if stage == "key" else message.value()
+def _error(fetched: Fetched, row: int, split: KafkaSplit, stage: str, bad: BadValue) -> BadRecordError:
+    values = fetched.key if stage == "key" else fetched.value
+    value = None if values is None else _entry(values, row)
     shown = "" if value is None else f"; the {stage} begins with {value[:_SHOWN_BYTES]!r}"
     return BadRecordError(
-        f"the {stage} of the record in {message.topic()}-{message.partition()} at offset "
-        f"{message.offset()} can't be decoded: {bad.reason}{shown}. To go on without such records, give "
-        'errors_tolerance="all" and a dead_letter_topic to the source'
+        f"the {stage} of the record in {split.split_id} at offset "
+        f"{int(fetched.offset[row])} can't be decoded: {bad.reason}{shown}. To go on without such records, "
+        'give errors_tolerance="all" and a dead_letter_topic to the source'
     )
+
+
+def _entry(values: Values, row: int) -> bytes | None:
+    entry: Any = values[row]
+    found: bytes | None = entry.as_py() if isinstance(values, pa.Array) else entry
+    return found

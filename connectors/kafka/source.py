@@ -106,7 +106,7 @@ class KafkaSource:
     def schema(self) -> pa.Schema:
         fields = [*self._key_fields(), *self._value_fields()]
         for name, column in self._metadata_columns().items():
-            arrow, nullable, _ = METADATA[name]
+            arrow, nullable = METADATA[name]
             fields.append(pa.field(column, arrow, nullable))
         return pa.schema([f for f in fields if self.columns is None or f.name in self.columns])
 

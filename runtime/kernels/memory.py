@@ -54,7 +54,19 @@ def _call_with_pointer(typing_context: Any, function: Any, pointer: Any) -> Any:
     return types.void(types.int64, types.int64), generate
 
 
-copy_bytes = intrinsic(_copy_bytes)
+def _call_for_int64(typing_context: Any, function: Any, first: Any, second: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        void_pointer = ir.IntType(8).as_pointer()
+        function_type = ir.FunctionType(ir.IntType(64), [void_pointer, void_pointer])
+        target = builder.inttoptr(arguments[0], function_type.as_pointer())
+        return builder.call(target, [builder.inttoptr(a, void_pointer) for a in arguments[1:]])
+
+    return types.int64(types.int64, types.int64, types.int64), generate
+
+
+copy_bytes: Any = intrinsic(_copy_bytes)
 """copy_bytes(target, source, count): memcpy; the areas don't overlap."""
-call_with_pointer = intrinsic(_call_with_pointer)
+call_with_pointer: Any = intrinsic(_call_with_pointer)
 """call_with_pointer(function, pointer): calls the C function `void f(void *)` at that address."""
+call_for_int64: Any = intrinsic(_call_for_int64)
+"""call_for_int64(function, first, second): calls `int64_t f(void *, void *)` and gives its answer."""

@@ -1,0 +1,127 @@
+"""Fetcher: how a reader gets at what librdkafka has fetched, in columns.
+
+There are two. `fetch_messages.py` takes confluent_kafka's Message objects; it works everywhere.
+`fetch_bulk.py` copies librdkafka's own buffers into Arrow with kernels, several times faster; it needs
+them, and a librdkafka that can be called directly. Both answer the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import KafkaError, TopicPartition
+
+from onceflow.connectors.formats import Values
+from onceflow.connectors.kafka.reader_splits import RowSplits
+from onceflow.runtime.records import Int64s, Mask
+
+Header = dict[str, Any]
+"""`key` (str) and `value` (bytes or None)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What of a record is asked for beside its value and its place."""
+
+    key: bool = False
+    timestamp: bool = False
+    headers: bool = False
+    details: bool = False
+    """`Fetched.details` of single records will be asked for (dead letters)."""
+
+
+class Details(NamedTuple):
+    """What a dead letter tells of its record."""
+
+    key: bytes | None
+    timestamp_ms: int | None
+    headers: list[Header]
+
+
+class Notice(NamedTuple):
+    """Something that librdkafka says among the records: an error, or the end of a partition."""
+
+    error: KafkaError
+    split: int
+    """Its number in the SplitTable; -1: of no split of ours."""
+    offset: int
+    after: int
+    """How many of the fetch's records came before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Records in columns, all of the same length, in the order in which they came: that of the offsets
+    within each split. What came with errors is in `notices`."""
+
+    value: Values
+    row_split: RowSplits
+    offset: Int64s
+    notices: Sequence[Notice] = ()
+    lost: frozenset[int] = frozenset()
+    """Splits of which records were dropped: none of them is here, and they have to be assigned anew."""
+    key: Values | None = None
+    """There if wanted, as are the following."""
+    timestamp_ms: Int64s | None = None
+    untimed: Mask | None = None
+    """Records that have no timestamp (written before Kafka 0.10); None: there is none without."""
+    headers: Sequence[list[Header]] | None = None
+    details: Callable[[int], Details] | None = None
+    """By the record's position here. Only until the next fetch."""
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+    def filter(self, mask: Mask) -> Fetched:
+        """The records where mask is true."""
+        if mask.all():
+            return self
+        rows = np.flatnonzero(mask)
+        listed: list[int] = rows.tolist()
+        details = self.details
+        return replace(
+            self,
+            value=_take(self.value, listed),
+            row_split=self.row_split[rows],
+            offset=self.offset[rows],
+            notices=(),
+            key=None if self.key is None else _take(self.key, listed),
+            timestamp_ms=None if self.timestamp_ms is None else self.timestamp_ms[rows],
+            untimed=None if self.untimed is None else self.untimed[rows],
+            headers=None if self.headers is None else [self.headers[row] for row in listed],
+            details=None if details is None else lambda row: details(listed[row]),
+        )
+
+
+def _take(values: Values, rows: list[int]) -> Values:
+    if isinstance(values, pa.Array):
+        array: Any = values
+        return array.take(pa.array(rows, pa.int64()))
+    return [values[row] for row in rows]
+
+
+class Fetcher(Protocol):
+    """Used by one thread, of which it also runs the consumer's callbacks."""
+
+    def assign(self, positions: Sequence[TopicPartition]) -> None:
+        """Fetch these as well, each from its offset. They are in the SplitTable."""
+        ...
+
+    def unassign(self, positions: Sequence[TopicPartition]) -> None:
+        """Nothing more of these."""
+        ...
+
+    def fetch(self, timeout_ms: int) -> Fetched:
+        """What is there, bounded in records; if there is nothing, waits up to timeout_ms for the first.
+
+        Raises what a callback of the consumer raised, and KafkaException.
+        """
+        ...
+
+    def close(self) -> None:
+        """Before the consumer is closed."""
+        ...

@@ -1,0 +1,255 @@
+"""BulkFetcher: copies librdkafka's messages into Arrow with kernels, without an object for each.
+
+confluent_kafka's callbacks must only run inside that package's own calls: run from anywhere else, they
+end the process. So the assigned partitions' queues, which hold records, errors and ends and never a
+callback, are forwarded to a queue of our own, and only that one is read directly. All else stays on the
+consumer's queue, which `consume()` serves before each fetch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from onceflow.connectors.kafka import fetch_kernels as kernels
+from onceflow.connectors.kafka.fetch import Details, Fetched, Header, Notice, Wanted
+from onceflow.connectors.kafka.fetch_messages import columns_of
+from onceflow.connectors.kafka.librdkafka_library import CMessage, Library
+from onceflow.connectors.kafka.metadata import PartitionKey
+from onceflow.connectors.kafka.reader_splits import RowSplits, SplitTable
+from onceflow.runtime.records import Int64s, Mask
+
+_LOG = logging.getLogger(__name__)
+_EVENTS_MAX = 1_000
+_FORWARD_EVERY_S = 0.05
+_BYTES_MAX = 16 << 20
+_BINARY_BYTES_MAX = np.iinfo(np.int32).max
+
+
+class BulkFetcher:
+    """See Fetcher. Holds the messages of the last fetch if `wanted.details`."""
+
+    def __init__(
+        self,
+        library: Library,
+        handle: int,
+        consumer: Consumer,
+        splits: SplitTable,
+        wanted: Wanted,
+        records_max: int,
+        binary_bytes_max: int = _BINARY_BYTES_MAX,
+    ) -> None:
+        """`handle`: the consumer's, see Library.handle. More bytes of values than binary_bytes_max make
+        a large_binary column."""
+        self._library = library
+        self._handle = handle
+        self._consumer = consumer
+        self._splits = splits
+        self._wanted = wanted
+        self._records_max = records_max
+        self._binary_bytes_max = binary_bytes_max
+        self._queue: int | None = library.rd_kafka_queue_new(handle)
+        self._partitions: dict[PartitionKey, int] = {}
+        self._forward_at_s = 0.0
+        self._lost: set[int] = set()
+        self._limit = records_max
+        self._messages = np.zeros(records_max, np.int64)
+        self._runs = np.zeros((records_max, 3), np.int64)
+        self._failed = np.zeros((records_max, 2), np.int64)
+        self._counts = np.zeros(kernels.COUNTS, np.int64)
+        self._kind = np.zeros(1, np.int32)
+        self._held = 0
+        self._destroy = library.address_of("rd_kafka_message_destroy")
+        self._timestamp = library.address_of("rd_kafka_message_timestamp")
+        self._compile()
+
+    # --- Partitions ---
+
+    def assign(self, positions: Sequence[TopicPartition]) -> None:
+        for position in positions:
+            key = (position.topic, position.partition)
+            self._let_go(key)
+            queue = self._library.rd_kafka_queue_get_partition(self._handle, key[0].encode(), key[1])
+            assert queue, "a consumer has a queue for each partition"
+            self._partitions[key] = queue
+            self._library.rd_kafka_queue_forward(queue, self._queue)
+            self._lost.discard(self._splits.find(*key))
+        self._consumer.incremental_assign(list(positions))
+
+    def unassign(self, positions: Sequence[TopicPartition]) -> None:
+        self._consumer.incremental_unassign(list(positions))
+        for position in positions:
+            self._let_go((position.topic, position.partition))
+
+    def close(self) -> None:
+        if self._queue is None:
+            return
+        self._release()
+        for key in list(self._partitions):
+            self._let_go(key)
+        self._library.rd_kafka_queue_destroy(self._queue)
+        self._queue = None
+
+    def _let_go(self, key: PartitionKey) -> None:
+        queue = self._partitions.pop(key, None)
+        if queue is not None:
+            self._library.rd_kafka_queue_destroy(queue)  # only our reference
+
+    def _forward_again(self) -> None:
+        """A partition that is assigned anew soon after it was let go: librdkafka ends the first reading
+        later, on a thread of its own, and takes our forwarding with it."""
+        now_s = time.monotonic()
+        if now_s >= self._forward_at_s:
+            self._forward_at_s = now_s + _FORWARD_EVERY_S
+            for queue in self._partitions.values():
+                self._library.rd_kafka_queue_forward(queue, self._queue)
+
+    # --- Fetching ---
+
+    def fetch(self, timeout_ms: int) -> Fetched:
+        assert self._queue is not None, "fetch after close"
+        self._release()
+        notices = self._serve()
+        self._forward_again()
+        count = self._consume(0, 0, self._limit)
+        if not count and timeout_ms > 0 and not notices:
+            count = self._consume(timeout_ms, 0, 1)  # it would wait for all that are asked for
+            if count:
+                count += self._consume(0, 1, self._limit - 1)
+        fetched = self._columns(count, notices)
+        if not self._lost:
+            return fetched
+        fetched = fetched.filter(~np.isin(fetched.row_split, list(self._lost)))
+        return replace(fetched, lost=frozenset(self._lost))
+
+    def _serve(self) -> list[Notice]:
+        """Callbacks, and errors that are of no partition. Records have no business here; if there are
+        some, what comes after them must not be taken before them."""
+        messages = self._consumer.consume(_EVENTS_MAX, 0)
+        if not messages:
+            return []
+        for message in messages:
+            key: Any = (message.topic(), message.partition())
+            if message.error() is None and key in self._partitions:
+                _LOG.warning("records of %s-%s came another way and are fetched again", *key)
+                self._lost.add(self._splits.find(*key))
+        return list(columns_of(messages, self._splits, Wanted()).notices)
+
+    def _consume(self, timeout_ms: int, first: int, most: int) -> int:
+        """Takes messages to position `first` of `_messages`; how many."""
+        address = self._messages.ctypes.data + 8 * first
+        count: int = self._library.rd_kafka_consume_batch_queue(self._queue, timeout_ms, address, most)
+        if count < 0:
+            raise KafkaException(KafkaError(self._library.rd_kafka_last_error()))
+        return count
+
+    def _columns(self, count: int, notices: list[Notice]) -> Fetched:
+        wanted = self._wanted
+        kernels.survey(self._messages, count, self._runs, self._failed, self._counts)
+        records, runs, errors, value_bytes, key_bytes, null_values, null_keys = self._counts.tolist()
+        self._held = records
+        notices += [self._notice(i) for i in range(errors)]
+        times, untimed = self._times(records) if wanted.timestamp else (None, None)
+        offset = np.empty(records, np.int64)
+        kernels.read_offsets(self._messages, records, offset)
+        fetched = Fetched(
+            value=self._gather(CMessage.payload.offset, records, value_bytes, null_values),
+            row_split=self._row_split(records, self._runs[:runs]),
+            offset=offset,
+            notices=notices,
+            key=self._gather(CMessage.key.offset, records, key_bytes, null_keys) if wanted.key else None,
+            timestamp_ms=times,
+            untimed=untimed,
+            details=self._details if wanted.details else None,
+        )
+        if records:
+            average = max(1, (value_bytes + key_bytes) // records)
+            self._limit = max(1, min(self._records_max, _BYTES_MAX // average))
+        if not wanted.details:
+            self._release()
+        return fetched
+
+    def _gather(self, field: int, count: int, size: int, nulls: int) -> pa.Array:
+        """One field of each record, as an array of its own memory."""
+        fits = size <= self._binary_bytes_max
+        data = pa.allocate_buffer(size)
+        starts: npt.NDArray[Any] = np.empty(count + 1, np.int32 if fits else np.int64)
+        valid = np.zeros((count + 7) // 8 if nulls else 0, np.uint8)
+        kernels.gather(self._messages, count, field, starts, valid, data.address)
+        buffers = [pa.py_buffer(valid) if nulls else None, pa.py_buffer(starts), data]
+        return pa.Array.from_buffers(pa.binary() if fits else pa.large_binary(), count, buffers, nulls)
+
+    def _times(self, count: int) -> tuple[Int64s, Mask | None]:
+        times = np.empty(count, np.int64)
+        untimed = np.empty(count, np.bool_)
+        kernels.read_timestamps(self._messages, count, self._timestamp, times, self._kind, untimed)
+        return times, untimed if untimed.any() else None
+
+    def _row_split(self, count: int, runs: Int64s) -> RowSplits:
+        """A topic's address is looked up anew each time: another topic's may be the same later."""
+        firsts, topics, partitions = runs.T
+        numbers = {address: self._splits.topics[self._topic(address)] for address in set(topics.tolist())}
+        topic = np.fromiter((numbers[address] for address in topics.tolist()), np.int64, len(runs))
+        return np.repeat(self._splits.of_rows(topic, partitions), np.diff(firsts, append=count))
+
+    def _topic(self, address: int | None) -> str:
+        name: bytes | None = self._library.rd_kafka_topic_name(address) if address else None
+        return "" if name is None else name.decode()
+
+    # --- Single messages ---
+
+    def _notice(self, index: int) -> Notice:
+        address, after = self._failed[index].tolist()
+        message = CMessage.from_address(address)
+        text = (
+            ctypes.string_at(message.payload, message.len).decode(errors="replace") if message.len else None
+        )
+        split = self._splits.find(self._topic(message.rkt), message.partition)
+        notice = Notice(KafkaError(message.err, text), split, message.offset, after)
+        self._library.rd_kafka_message_destroy(address)
+        return notice
+
+    def _details(self, row: int) -> Details:
+        assert row < self._held, "details of the last fetch only"
+        address = int(self._messages[row])
+        message = CMessage.from_address(address)
+        kind = ctypes.c_int(0)
+        time_ms = self._library.rd_kafka_message_timestamp(address, ctypes.byref(kind))
+        key = ctypes.string_at(message.key, message.key_len) if message.key else None
+        return Details(key, time_ms if kind.value else None, self._headers(address))
+
+    def _headers(self, address: int) -> list[Header]:
+        headers, name, value, size = (
+            ctypes.c_void_p(),
+            ctypes.c_char_p(),
+            ctypes.c_void_p(),
+            ctypes.c_size_t(),
+        )
+        if self._library.rd_kafka_message_headers(address, ctypes.byref(headers)) != 0:
+            return []  # there are none
+        found: list[Header] = []
+        parts = (ctypes.byref(part) for part in (name, value, size))
+        places = tuple(parts)
+        while self._library.rd_kafka_header_get_all(headers, len(found), *places) == 0:
+            content = ctypes.string_at(value.value, size.value) if value.value else None
+            found.append({"key": (name.value or b"").decode(errors="replace"), "value": content})
+        return found
+
+    def _release(self) -> None:
+        kernels.destroy(self._messages, self._held, self._destroy)
+        self._held = 0
+
+    def _compile(self) -> None:
+        """No record waits for the compiler."""
+        self._columns(0, [])
+        self._times(0)
+        kernels.gather(self._messages, 0, 0, np.empty(1, np.int64), np.empty(0, np.uint8), 0)

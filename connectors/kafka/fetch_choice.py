@@ -1,0 +1,50 @@
+"""Which Fetcher a reader gets."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import Consumer
+
+from onceflow.connectors.kafka.fetch import Fetcher, Wanted
+from onceflow.connectors.kafka.fetch_messages import MessageFetcher
+from onceflow.connectors.kafka.librdkafka_library import Library, UnsupportedLibraryError, load_library
+from onceflow.connectors.kafka.reader_splits import SplitTable
+from onceflow.runtime.kernels.compiled import kernels_enabled
+
+_LOG = logging.getLogger(__name__)
+_CLIENT_ID = "rdkafka"  # librdkafka's default
+
+
+def open_fetcher(
+    consumer: Consumer, settings: Mapping[str, Any], splits: SplitTable, wanted: Wanted, records_max: int
+) -> Fetcher:
+    """The bulk one if kernels are on and it can do what is wanted: it brings no headers.
+
+    `settings`: those the consumer was made with. Where librdkafka can't be called directly the log says
+    why, once.
+    """
+    if kernels_enabled() and not wanted.headers:
+        try:
+            library = _library()
+            handle = library.handle(consumer, str(settings.get("client.id", _CLIENT_ID)))
+        except UnsupportedLibraryError as reason:
+            _log_once(str(reason))
+        else:
+            from onceflow.connectors.kafka.fetch_bulk import BulkFetcher  # needs numba
+
+            return BulkFetcher(library, handle, consumer, splits, wanted, records_max)
+    return MessageFetcher(consumer, splits, wanted, records_max)
+
+
+@functools.cache
+def _library() -> Library:
+    return load_library()
+
+
+@functools.cache
+def _log_once(reason: str) -> None:
+    _LOG.warning("records are fetched one by one, because %s", reason)
