@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -151,7 +151,8 @@ class ClusterMetadata:
         """The future's result; None if the error is one of `none_if`."""
         deadline = self._clock.monotonic_ms() + self._timeout_ms
         while not future.done():
-            self._client.poll(0.05)  # serves _on_error
+            wait([future], timeout=0.05)
+            self._client.poll(0)  # serves _on_error
             if self._refusal is not None:
                 raise Fatal(self._sentence(what, self._refusal))
             if self._clock.monotonic_ms() > deadline:

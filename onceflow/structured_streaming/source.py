@@ -1,25 +1,191 @@
-"""The two ways to read: a batch, and a stream. Being written."""
+"""The two ways to read: a batch, and a stream. What Spark calls, and in which process.
+
+The driver asks for offsets and ranges, in a Python process that lives as long as the query; each task
+reads one range in a worker. Only what is pickled with the reader gets from one to the other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import inspect
+import logging
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
-from onceflow.runtime.errors import UsageError
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+from tenacity import Retrying, before_sleep_log, retry_if_exception_type, stop_after_delay, wait_fixed
 
-_NOT_YET = "onceflow-kafka can't read yet"
+from onceflow.connectors.kafka.metadata import ClusterMetadata
+from onceflow.runtime.clock import SystemClock
+from onceflow.runtime.errors import OptionError, Retryable
+from onceflow.structured_streaming.source_columns import Columns, make_columns, raw_schema
+from onceflow.structured_streaming.source_offsets import OffsetRange, Offsets, split_ranges
+from onceflow.structured_streaming.source_options import Door, SourceOptions, source_options
+from onceflow.structured_streaming.source_planning import Planner
+from onceflow.structured_streaming.source_stream import StreamPlanner
+from onceflow.structured_streaming.source_tasks import ReadPlan, read_range
+
+try:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
+except ImportError:  # before PySpark 4.2: no limits, and AvailableNow is one batch
+    _HAS_LIMITS = False
+    SupportsTriggerAvailableNow = object
+else:
+    _HAS_LIMITS = True
+
+_LOG = logging.getLogger(__name__)
+_METADATA_TIMEOUT_MS = 5_000
+_PAUSE_S = 0.2
+Answer = TypeVar("Answer")
 
 
 def source_schema(options: Mapping[str, str]) -> Any:
-    """The columns, if the user gave none."""
-    raise UsageError(_NOT_YET)
+    """The columns, if the user gave none. Raises OptionError if only the user can know them."""
+    given = {name.lower(): value for name, value in options.items()}
+    if "format" in given:
+        raise OptionError(
+            f'option format={given["format"]!r} needs the columns: .schema("user STRING, amount BIGINT")'
+        )
+    headers = (given.get("includeheaders") or given.get("include_headers") or "false").strip().lower()
+    return from_arrow_schema(raw_schema(headers == "true"))
 
 
 def batch_reader(schema: Any, options: Mapping[str, str]) -> Any:
-    """For spark.read."""
-    raise UsageError(_NOT_YET)
+    """For spark.read. Raises OptionError."""
+    return KafkaBatchReader(*_checked(schema, options, "read"))
 
 
 def stream_reader(schema: Any, options: Mapping[str, str]) -> Any:
-    """For spark.readStream."""
-    raise UsageError(_NOT_YET)
+    """For spark.readStream. Raises OptionError."""
+    checked, columns = _checked(schema, options, "readStream")
+    if checked.offsets_max is not None and not _HAS_LIMITS:
+        import pyspark
+
+        raise OptionError(
+            f"maxOffsetsPerTrigger needs PySpark 4.2 or newer, and this is {pyspark.__version__}, which "
+            "can't limit a source written in Python: leave it out, or upgrade"
+        )
+    return KafkaStreamReader(checked, columns)
+
+
+def _checked(schema: StructType, options: Mapping[str, str], door: Door) -> tuple[SourceOptions, Columns]:
+    checked = source_options(options, door)
+    return checked, make_columns(_arrow_schema(schema), checked.given)
+
+
+def _arrow_schema(schema: StructType) -> pa.Schema:
+    """What Spark expects the batches to have; it compares, and takes nothing else."""
+    takes_zone = "timezone" in inspect.signature(to_arrow_schema).parameters
+    arrow: pa.Schema = to_arrow_schema(schema, timezone="UTC") if takes_zone else to_arrow_schema(schema)
+    return arrow
+
+
+class _Range(InputPartition):
+    """One task."""
+
+    def __init__(self, wanted: OffsetRange) -> None:
+        super().__init__(wanted)
+
+
+def _read(plan: ReadPlan, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    if isinstance(partition.value, OffsetRange):  # Spark makes a task of None where there is nothing to read
+        yield from read_range(plan, partition.value)
+
+
+def _patiently(options: SourceOptions, question: Callable[[], Answer]) -> Answer:
+    """Ask again while the brokers are away, for as long as broker_timeout says."""
+    again = Retrying(
+        retry=retry_if_exception_type(Retryable),
+        stop=stop_after_delay(options.broker_timeout_ms / 1000),
+        wait=wait_fixed(_PAUSE_S),
+        before_sleep=before_sleep_log(_LOG, logging.WARNING),
+        reraise=True,
+    )
+    return again(question)
+
+
+def _cluster(options: SourceOptions) -> ClusterMetadata:
+    timeout_ms = min(_METADATA_TIMEOUT_MS, max(options.broker_timeout_ms, 1_000))
+    return ClusterMetadata(options.kafka, SystemClock(), timeout_ms)
+
+
+class KafkaBatchReader(DataSourceReader):
+    """See DataSourceReader. What there is to read is decided once, when Spark plans the query."""
+
+    def __init__(self, options: SourceOptions, columns: Columns) -> None:
+        self._options = options
+        self._plan = ReadPlan(uuid.uuid4().hex, options, columns)
+
+    def partitions(self) -> list[InputPartition]:
+        options = self._options
+        cluster = _cluster(options)
+        try:
+            planner = Planner(options, cluster)
+            start = _patiently(options, planner.initial)
+            end = _patiently(options, lambda: planner.final(start))
+            ranges = _patiently(options, lambda: planner.ranges(start, end))
+        finally:
+            cluster.close()
+        return [_Range(each) for each in split_ranges(ranges, options.partitions_min, options.records_max)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read(self._plan, partition)
+
+
+class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """See DataSourceStreamReader. All but `read` is called in the driver, by one thread."""
+
+    def __init__(self, options: SourceOptions, columns: Columns) -> None:
+        self._options = options
+        self._plan = ReadPlan(uuid.uuid4().hex, options, columns)
+        self._cluster: ClusterMetadata | None = None
+        self._stream: StreamPlanner | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_cluster": None, "_stream": None}
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self._ask(lambda stream: stream.initial()).json()
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
+        if start is None:
+            return self._ask(lambda stream: stream.latest_of_all()).json()
+        begin = Offsets.from_json(start)
+        offsets_max = limit.max_rows if _HAS_LIMITS and isinstance(limit, ReadMaxRows) else None
+        return self._ask(lambda stream: stream.latest(begin, offsets_max)).json()
+
+    def getDefaultReadLimit(self) -> Any:
+        limit = self._options.offsets_max
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        seen = None if self._stream is None else self._stream.seen
+        return None if seen is None else seen.json()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._ask(lambda stream: stream.stop_at_present())
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        begin, stop = Offsets.from_json(start), Offsets.from_json(end)
+        return [_Range(each) for each in self._ask(lambda stream: stream.ranges(begin, stop))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read(self._plan, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing to do: the offsets are in Spark's checkpoint."""
+
+    def stop(self) -> None:
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
+    def _ask(self, question: Callable[[StreamPlanner], Answer]) -> Answer:
+        if self._stream is None:
+            self._cluster = _cluster(self._options)
+            self._stream = StreamPlanner(self._options, Planner(self._options, self._cluster), SystemClock())
+        stream = self._stream
+        return _patiently(self._options, lambda: question(stream))

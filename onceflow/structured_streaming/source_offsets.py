@@ -1,0 +1,125 @@
+"""Offsets as Spark's checkpoint keeps them, and the arithmetic of a micro-batch: what it may read, and in
+which tasks. Pure.
+
+The form is that of Spark's own Kafka source, `{"events":{"0":17,"1":5}}`, so a query can change over to
+onceflow with its checkpoint; beside it are the ids of the topics, under a name that no topic can have.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from onceflow.connectors.kafka.metadata import PartitionKey
+from onceflow.runtime.errors import Fatal
+
+TOPIC_IDS = "#topic_ids"
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """The first offset not yet read of each topic partition, and which topics they are of.
+
+    `topic_ids` lacks a topic if Spark's own source wrote the checkpoint.
+    """
+
+    next_offset: Mapping[PartitionKey, int]
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+    def json(self) -> dict[str, Any]:
+        """Equal offsets are equal texts: Spark compares texts to see whether there is anything new."""
+        written: dict[str, Any] = {}
+        for topic, partition in sorted(self.next_offset):
+            written.setdefault(topic, {})[str(partition)] = self.next_offset[topic, partition]
+        if self.topic_ids:
+            written[TOPIC_IDS] = dict(sorted(self.topic_ids.items()))
+        return written
+
+    @staticmethod
+    def from_json(written: Any) -> Offsets:
+        """Raises Fatal if these are not offsets of this source."""
+        try:
+            ids = {str(topic): str(topic_id) for topic, topic_id in written.get(TOPIC_IDS, {}).items()}
+            found = {
+                (str(topic), int(partition)): _offset(offset)
+                for topic, partitions in written.items()
+                if topic != TOPIC_IDS
+                for partition, offset in partitions.items()
+            }
+        except (AttributeError, TypeError, ValueError) as error:
+            raise Fatal(
+                f"the checkpoint has {str(written)[:200]} where offsets of Kafka are expected: another "
+                "source wrote it; give the query a checkpointLocation of its own"
+            ) from error
+        return Offsets(found, ids)
+
+
+def _offset(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is no offset")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """What one task reads of one topic partition: from next_offset up to, not with, stop_offset."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    next_offset: int
+    stop_offset: int
+
+    @property
+    def size(self) -> int:
+        """How many offsets; records may be fewer, since markers of transactions take offsets too."""
+        return self.stop_offset - self.next_offset
+
+
+def limit_offsets(
+    starts: Mapping[PartitionKey, int], ends: Mapping[PartitionKey, int], offsets_max: int
+) -> dict[PartitionKey, int]:
+    """The ends of a batch of about `offsets_max` offsets, out of what there is from `starts` to `ends`.
+
+    Each partition gives in proportion to what it has, and all run out in the same batch. So partitions
+    of one age stay level in event time, and none closes the windows of another that lags behind. Each
+    that has something gives at least one offset, so none is left behind for ever: a batch may be that
+    much larger.
+    """
+    sizes = {key: max(0, end - starts[key]) for key, end in ends.items()}
+    total = sum(sizes.values())
+    if total <= offsets_max:
+        return dict(ends)
+    limited = {}
+    for key, size in sizes.items():
+        share = offsets_max * size // total  # never the whole of a partition, since offsets_max < total
+        limited[key] = min(starts[key] + max(share, 1), max(ends[key], starts[key])) if size else ends[key]
+    return limited
+
+
+def split_ranges(
+    ranges: Sequence[OffsetRange], partitions_min: int | None, records_max: int | None
+) -> list[OffsetRange]:
+    """One task for each range that has something; more if the options ask for more.
+
+    `partitions_min`: at least about that many tasks, larger ranges being cut into more pieces.
+    `records_max`: no task has more offsets than that.
+    """
+    filled = [each for each in ranges if each.size > 0]
+    if records_max is not None:
+        filled = [piece for each in filled for piece in _cut(each, math.ceil(each.size / records_max))]
+    if partitions_min is None or len(filled) >= partitions_min:
+        return filled
+    total = sum(each.size for each in filled)
+    return [piece for each in filled for piece in _cut(each, round(partitions_min * each.size / total))]
+
+
+def _cut(whole: OffsetRange, pieces: int) -> Iterable[OffsetRange]:
+    """Into so many pieces of nearly the same size, without an empty one."""
+    pieces = max(1, min(pieces, whole.size))
+    bounds = [whole.next_offset + whole.size * i // pieces for i in range(pieces + 1)]
+    for start, stop in itertools.pairwise(bounds):
+        yield OffsetRange(whole.topic, whole.topic_id, whole.partition, start, stop)

@@ -1,0 +1,208 @@
+"""What a task does: reads one range of a topic partition, in Arrow batches, with a consumer that outlives it.
+
+Spark keeps its Python workers, and a micro-batch is short: a new connection for each would take longer
+than the reading. So a worker keeps the readers of the query it works for, without any partition assigned.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from onceflow.connectors.kafka.metadata import ClusterMetadata
+from onceflow.connectors.kafka.options import KafkaOptions, Setting
+from onceflow.connectors.kafka.reader import KafkaReader
+from onceflow.connectors.kafka.reader_options import ReaderOptions
+from onceflow.connectors.kafka.splits import KafkaSplit
+from onceflow.runtime.clock import SystemClock
+from onceflow.runtime.contracts import Fetch, ReaderContext
+from onceflow.runtime.errors import DataLossError, Retryable
+from onceflow.structured_streaming.source_columns import Columns
+from onceflow.structured_streaming.source_offsets import OffsetRange
+from onceflow.structured_streaming.source_options import SourceOptions
+
+_LOG = logging.getLogger(__name__)
+_POLL_MS = 200
+_METADATA_TIMEOUT_MS = 5_000
+_KEPT_MAX = 4
+_KEPT_S = 60.0
+_USES_MAX = 200
+"""A reader remembers every split it was ever given."""
+
+_FETCH_WAIT: Mapping[str, Setting] = {
+    # How long an end goes unnoticed: every range ends, and often with the marker of a transaction.
+    "fetch.wait.max.ms": 10,
+}
+_SMALL_OFFSETS = 50_000
+_SMALL: Mapping[str, Setting] = {
+    # What is fetched beyond a range is thrown away.
+    **_FETCH_WAIT,
+    "max.partition.fetch.bytes": 512 << 10,
+    "queued.min.messages": 10_000,
+    "queued.max.messages.kbytes": 16 << 10,
+}
+_LARGE: Mapping[str, Setting] = {**_FETCH_WAIT, "max.partition.fetch.bytes": 4 << 20}
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """All that a task needs beside its range. Pickled. `token` is the same for all tasks of a query."""
+
+    token: str
+    options: SourceOptions
+    columns: Columns
+
+
+@dataclass(slots=True)
+class _Kept:
+    reader: KafkaReader
+    uses: int
+    used_at_s: float
+
+
+class KeptReaders:
+    """The readers of this process that wait for their next task. One thread uses it, as a worker does one
+    task at a time; a reader that is in use is not in here."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, bool], _Kept] = {}
+
+    def take(self, plan: ReadPlan, is_small: bool) -> _Kept:
+        self._drop_old()
+        found = self._kept.pop((plan.token, is_small), None)
+        return found or _Kept(_open_reader(plan, is_small), 0, 0.0)
+
+    def give_back(self, plan: ReadPlan, is_small: bool, kept: _Kept) -> None:
+        """Only a reader that has read its range to the end."""
+        kept.uses += 1
+        kept.used_at_s = time.monotonic()
+        place = (plan.token, is_small)
+        if kept.uses >= _USES_MAX or place in self._kept:
+            kept.reader.close()
+            return
+        self._kept[place] = kept
+        while len(self._kept) > _KEPT_MAX:
+            oldest = min(self._kept, key=lambda key: self._kept[key].used_at_s)
+            self._kept.pop(oldest).reader.close()
+
+    def _drop_old(self) -> None:
+        now = time.monotonic()
+        for place in [p for p, kept in self._kept.items() if now - kept.used_at_s > _KEPT_S]:
+            self._kept.pop(place).reader.close()
+
+
+READERS = KeptReaders()
+
+
+def read_range(plan: ReadPlan, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """Every record of the range, once, in order. Raises DataLossError and BadRecordError with a sentence
+    for the user; failOnDataLoss=false goes on behind what is gone instead."""
+    rest: OffsetRange | None = wanted
+    while rest is not None and rest.size > 0:
+        try:
+            yield from _read_range(plan, rest)
+            return
+        except _GapError as gap:
+            _LOG.warning("%s; going on, as failOnDataLoss is false", gap)
+            rest = _behind_the_gap(plan, replace(rest, next_offset=gap.next_offset))
+
+
+class _GapError(Exception):
+    """Records are gone, which the user said may be. All before next_offset was handed on."""
+
+    def __init__(self, reason: str, next_offset: int) -> None:
+        super().__init__(reason)
+        self.next_offset = next_offset
+
+
+def _read_range(plan: ReadPlan, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+    is_small = wanted.size < _SMALL_OFFSETS
+    kept = READERS.take(plan, is_small)
+    is_done = False
+    position = wanted.next_offset
+    try:
+        for fetch in _fetches(kept.reader, wanted, plan.options.broker_timeout_ms):
+            if len(fetch.row_split) or fetch.dead_letters is not None:
+                yield plan.columns.build(fetch, wanted)
+            if fetch.offset is not None and len(fetch.offset):
+                position = int(fetch.offset[-1]) + 1
+        is_done = True
+    except DataLossError as loss:
+        if plan.options.fail_on_data_loss:
+            raise DataLossError(f"{loss}; to go on with what is there, set failOnDataLoss to false") from loss
+        raise _GapError(str(loss), position) from loss
+    finally:
+        if is_done:
+            READERS.give_back(plan, is_small, kept)
+        else:
+            kept.reader.close()
+
+
+def _fetches(reader: KafkaReader, wanted: OffsetRange, patience_ms: int) -> Iterator[Fetch]:
+    """Until the reader says that the range is finished. A passing fault is met again by polling again."""
+    split = KafkaSplit(
+        wanted.topic, wanted.topic_id, wanted.partition, wanted.next_offset, wanted.stop_offset
+    )
+    reader.add_splits([split.state()])
+    moved_at_s = time.monotonic()
+    while True:
+        try:
+            fetch = reader.poll(_POLL_MS)
+        except Retryable as fault:
+            if (time.monotonic() - moved_at_s) * 1000 >= patience_ms:
+                raise
+            _LOG.warning("%s; trying again", fault)
+            continue
+        if fetch is None:
+            continue
+        moved_at_s = time.monotonic()
+        yield fetch
+        if split.split_id in fetch.finished:
+            return
+
+
+def _behind_the_gap(plan: ReadPlan, rest: OffsetRange) -> OffsetRange | None:
+    """What of a range is still there; None: nothing."""
+    cluster = ClusterMetadata(plan.options.kafka, SystemClock(), _METADATA_TIMEOUT_MS)
+    try:
+        topic = cluster.describe([rest.topic]).get(rest.topic)
+        if topic is None or (rest.topic_id and topic.topic_id != rest.topic_id):
+            return None
+        key = (rest.topic, rest.partition)
+        low = cluster.offsets([key], "earliest", "read_uncommitted")[key]
+        high = cluster.offsets([key], "latest", "read_uncommitted")[key]
+    finally:
+        cluster.close()
+    behind = max(rest.next_offset, low)
+    stop = min(rest.stop_offset, high)
+    return replace(rest, next_offset=behind, stop_offset=stop) if behind < stop else None
+
+
+_NUMBERS = itertools.count()
+
+
+def _open_reader(plan: ReadPlan, is_small: bool) -> KafkaReader:
+    options = plan.options
+    given = options.kafka
+    settings = {**(_SMALL if is_small else _LARGE), **given.librdkafka}
+    kafka = KafkaOptions(given.bootstrap_servers, settings)
+    context = ReaderContext(
+        job="structured-streaming",
+        uid="source",
+        subtask=next(_NUMBERS),
+        attempt=0,
+        clock=SystemClock(),
+        with_origin=True,
+        with_timestamp="timestamp" in plan.columns.kafka.values(),
+        on_wait=lambda reason: _LOG.warning("%s", reason) if reason else None,
+    )
+    return KafkaReader(
+        ReaderOptions(kafka, options.isolation, None, options.broker_timeout_ms),
+        plan.columns.row_builder(),
+        context,
+    )
