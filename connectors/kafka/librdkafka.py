@@ -11,8 +11,9 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 
 from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey, TopicDescription
 from onceflow.connectors.kafka.failures import connection_failure, denied, failure
-from onceflow.connectors.kafka.librdkafka_producer import LOG, LibrdkafkaProducer, ProducerSettings
+from onceflow.connectors.kafka.librdkafka_producer import LibrdkafkaProducer, ProducerSettings
 from onceflow.connectors.kafka.options import KafkaOptions, Setting
+from onceflow.connectors.kafka.produce import LOG
 from onceflow.runtime.errors import Fatal, OptionError, Retryable
 
 _REQUEST_S = 5.0

@@ -7,26 +7,23 @@ the statistics tell of it, so a producer whose connections broke since it was in
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey
 from onceflow.connectors.kafka.cuts import CutsWatch, now_us
 from onceflow.connectors.kafka.deadline import OverdueError, call_with_deadline
 from onceflow.connectors.kafka.failures import connection_failure, failure
 from onceflow.connectors.kafka.options import KafkaOptions, Setting
+from onceflow.connectors.kafka.produce import LOG, open_route
 from onceflow.runtime.errors import Fatal, Indeterminate, OnceflowError, OptionError, Retryable
 
-LOG: Any = logging.getLogger("onceflow.kafka")
-"""What librdkafka logs; silent unless the program configures logging."""
-LOG.addHandler(logging.NullHandler())
 Result = TypeVar("Result")
 
 _STATISTICS_MS = 20
@@ -35,6 +32,7 @@ _SAMPLE_DEADLINE_S = 2.0
 _NO_PROGRESS_S = 20.0
 _INIT_S = 20.0
 _SLICE_S = 1.0
+_FLUSH_POLL_S = 1.0
 _GRACE_S = 3.0
 """How much longer than its own timeout a call of librdkafka may take before it counts as stuck."""
 _SETTLING = (KafkaError._TIMED_OUT, KafkaError.CONCURRENT_TRANSACTIONS)
@@ -48,6 +46,8 @@ class ProducerSettings:
     socket_timeout_ms: int = 10_000
     message_bytes_max: int | None = None
     """The topic's max.message.bytes: a batch of records may not be larger either."""
+    is_bulk: bool = True
+    """False: never use BulkRoute, though it can be used here."""
 
 
 class LibrdkafkaProducer:
@@ -67,14 +67,14 @@ class LibrdkafkaProducer:
         self._socket_timeout_ms = min(int(str(given)), settings.transaction_timeout_ms)
         self._is_away = False
         self._watch = CutsWatch()
-        self._delivered = 0
-        self._first_failure: tuple[KafkaError, str] | None = None
         self._sent_until_us = 0
         self._broken: str | None = None
         try:
             self._producer = Producer(options.producer(self._ours(), _DEFAULTS))
         except KafkaException as e:
             raise OptionError(f"librdkafka refuses its settings: {options.redact(e.args[0].str())}") from e
+        watchers = self._watch.on_statistics, self._on_error
+        self._route = open_route(self._producer, options, *watchers, is_bulk=settings.is_bulk)
 
     @staticmethod
     def open(
@@ -96,34 +96,27 @@ class LibrdkafkaProducer:
 
     def begin(self) -> None:
         with self._lock:
-            self._delivered = 0
-            self._first_failure = None
+            self._route.begin()
             self._use(self._producer.begin_transaction, "begin a transaction", self._id)
 
     def produce(self, rows: pa.RecordBatch) -> None:
-        columns = [column.to_pylist() for column in rows.columns]
         with self._lock:
-            produce, on_delivery = self._producer.produce, self._on_delivery
-            for topic, partition, key, value, header, time_ms in zip(*columns, strict=True):
-                arguments = [topic, value, key, partition, on_delivery, None, time_ms or 0]
-                if header is not None:
-                    arguments.append([(h["key"], h["value"]) for h in header])
-                try:
-                    produce(*arguments)
-                except BufferError:
-                    self._wait_room(arguments)
-                except KafkaException as e:
-                    raise self._failure(e.args[0], "write", f"Topic {topic}") from e
+            try:
+                self._route.send(rows, self._wait_progress)
+            except KafkaException as e:
+                where = f"Topic {rows['topic'][0]}"
+                if e.args[0].code() in (KafkaError._FATAL, KafkaError._STATE):
+                    self._explain_failed_transaction(where)
+                raise self._failure(e.args[0], "write", where) from e
 
     def flush(self) -> int:
         with self._lock:
-            self._wait_progress(lambda: self._producer.flush(1.0) == 0)
-            if self._first_failure is None:
-                return self._delivered
-            error, topic = self._first_failure
+            self._wait_progress(lambda: self._route.is_flushed(_FLUSH_POLL_S))
+            if self._route.first_failure is None:
+                return self._route.delivered
+            error, topic = self._route.first_failure
             if error.code() == KafkaError._PURGE_QUEUE:
-                # The transaction failed first; its next call says why, and changes nothing any more.
-                self._send_offsets(LedgerEntry(0, ""), "write", f"Topic {topic}")
+                self._explain_failed_transaction(f"Topic {topic}")
             raise self._failure(error, "write", f"Topic {topic}")
 
     def send_ledger(self, entry: LedgerEntry) -> None:
@@ -168,6 +161,7 @@ class LibrdkafkaProducer:
         with self._lock:
             if not self._discarded.is_set():
                 self._discarded.set()
+                self._route.close()
                 del self._producer
 
     @property
@@ -225,7 +219,7 @@ class LibrdkafkaProducer:
             raise kind(f"can't {action} ({resource}): {e}") from None
         except (KafkaException, SystemError) as e:
             cause = e if isinstance(e, KafkaException) else self._fatal_error(e)
-            error, topic = self._first_failure or (cause.args[0], "")
+            error, topic = self._route.first_failure or (cause.args[0], "")
             if topic and error.code() != KafkaError._PURGE_QUEUE and not cause.args[0].fatal():
                 raise self._failure(error, "write", f"Topic {topic}") from e
             raise self._failure(cause.args[0], action, resource, may_have_happened=may_have_happened) from e
@@ -238,6 +232,10 @@ class LibrdkafkaProducer:
             action,
             resource,
         )
+
+    def _explain_failed_transaction(self, where: str) -> None:
+        """The transaction failed first; its next call says why, and changes nothing any more."""
+        self._send_offsets(LedgerEntry(0, ""), "write", where)
 
     def _init(self) -> None:
         """In slices, since librdkafka only times out where the error callback knows why."""
@@ -274,23 +272,12 @@ class LibrdkafkaProducer:
         reason = f"; {self._reason}" if self._reason and not isinstance(explained, Fatal) else ""
         return type(explained)(self._options.redact(f"{explained}{reason}"))
 
-    def _wait_room(self, arguments: list[Any]) -> None:
-        def queued() -> bool:
-            self._producer.poll(0.05)
-            try:
-                self._producer.produce(*arguments)
-            except BufferError:
-                return False
-            return True
-
-        self._wait_progress(queued)
-
     def _wait_progress(self, is_done: Callable[[], bool]) -> None:
         """Until it is done; gives up if no record is acknowledged for a while."""
-        seen, since = self._delivered, time.monotonic()
+        seen, since = self._route.delivered, time.monotonic()
         while not self._explained(is_done, "send records", self._id):
-            if self._delivered != seen:
-                seen, since = self._delivered, time.monotonic()
+            if self._route.delivered != seen:
+                seen, since = self._route.delivered, time.monotonic()
                 self._is_away = False
             elif self._is_away or time.monotonic() - since > _NO_PROGRESS_S:
                 waited_s = time.monotonic() - since
@@ -312,12 +299,6 @@ class LibrdkafkaProducer:
             self._explained(lambda: self._producer.poll(timeout_s), "use the producer", self._id)
         except OnceflowError as e:
             self._broken = str(e)
-
-    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        if error is None:
-            self._delivered += 1
-        elif self._first_failure is None:
-            self._first_failure = (error, str(message.topic()))
 
     def _on_error(self, error: KafkaError) -> None:
         self._reason = error.str()

@@ -1,0 +1,71 @@
+"""How records reach librdkafka: the two routes, and which one a producer takes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, Producer
+
+from onceflow.connectors.kafka.librdkafka_library import UnsupportedLibraryError, load_library
+from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.connectors.kafka.produce_bulk import BulkRoute
+from onceflow.connectors.kafka.produce_one import OneByOneRoute
+
+LOG: Any = logging.getLogger("onceflow.kafka")
+"""What librdkafka logs; silent unless the program configures logging."""
+LOG.addHandler(logging.NullHandler())
+
+
+class Route(Protocol):
+    """Hands records to librdkafka, and knows which of them the broker has acknowledged."""
+
+    delivered: int
+    """Acknowledged since `begin`."""
+    first_failure: tuple[KafkaError, str] | None
+    """Why the first record since `begin` will never be delivered, and its topic."""
+
+    def begin(self) -> None: ...
+
+    def send(self, rows: pa.RecordBatch, wait: Callable[[Callable[[], bool]], None]) -> None:
+        """Queue rows (PRODUCE_SCHEMA). While the queue is full, `wait(is_sent)` calls is_sent until it is
+        true. Raises KafkaException for a record that librdkafka refuses."""
+        ...
+
+    def is_flushed(self, timeout_s: float) -> bool:
+        """Whether each record was acknowledged or has failed; waits for that."""
+        ...
+
+    def close(self) -> None:
+        """Before the producer goes; does not wait."""
+        ...
+
+
+def open_route(
+    producer: Producer,
+    options: KafkaOptions,
+    on_statistics: Callable[[str], None],
+    on_error: Callable[[KafkaError], None],
+    *,
+    is_bulk: bool,
+) -> Route:
+    """BulkRoute if it is wanted and can be used here, else OneByOneRoute. The callbacks are those that
+    the producer was made with."""
+    settings = options.librdkafka
+    # A token callback is Python's, and the bulk route polls without Python.
+    if is_bulk and "oauth_cb" not in settings:
+        try:
+            library = load_library()
+            handle = library.handle(producer, str(settings.get("client.id", "rdkafka")))
+        except UnsupportedLibraryError as e:
+            LOG.warning("records go to librdkafka one by one, because %s", e)
+        else:
+            return BulkRoute(library, producer, handle, on_statistics, on_error, _log)
+    return OneByOneRoute(producer)
+
+
+def _log(level: int, text: str) -> None:
+    """As confluent-kafka does it: syslog's levels."""
+    LOG.log(logging.ERROR if level <= 3 else logging.WARNING if level == 4 else logging.INFO, "%s", text)

@@ -1,0 +1,218 @@
+"""BulkRoute: records go to librdkafka a partition's run at a time, and are counted as they come back.
+
+No delivery callback is set, so Python sees no record a second time. What was delivered is counted from
+librdkafka's own delivery reports: it queues one for each answer of the broker, with all the records that
+the answer is about and one error for them. `rd_kafka_poll` would hand them out record by record; the
+same queue, read as events, gives the reports themselves. A record is counted here exactly when its
+callback would have been called; the docs' ADR 0040 says what else holds the guarantee.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from onceflow.connectors.kafka.librdkafka_library import CMessage, Library
+from onceflow.connectors.kafka.produce_messages import MessageArray, Run, is_plain, runs
+
+Waits = Callable[[Callable[[], bool]], None]
+"""Calls its argument until it is true; raises what there is to raise if nothing goes on."""
+
+_COPY = 0x2  # RD_KAFKA_MSG_F_COPY
+_DELIVERY, _LOG, _ERROR, _STATISTICS = 0x1, 0x4, 0x8, 0x40  # rd_kafka_event_type_t
+_POLL_S = 0.05
+_MESSAGE_BYTES = ctypes.sizeof(CMessage)
+
+
+class BulkRoute:
+    """See Route in produce.py. Between `begin` and the last `is_flushed` nothing else may
+    poll the producer: a report that it took would count as a record that was not delivered."""
+
+    def __init__(
+        self,
+        library: Library,
+        producer: Producer,
+        handle: int,
+        on_statistics: Callable[[str], None],
+        on_error: Callable[[KafkaError], None],
+        on_log: Callable[[int, str], None],
+    ) -> None:
+        """`handle`: the producer's, by library.handle."""
+        self.delivered = 0
+        self.first_failure: tuple[KafkaError, str] | None = None
+        self._producer: Producer | None = producer  # keeps the handle alive
+        self._library = library
+        self._handle = handle
+        self._queue: int = library.rd_kafka_queue_get_main(handle)
+        self._on_statistics = on_statistics
+        self._on_error = on_error
+        self._on_log = on_log
+        self._messages = MessageArray()
+
+    def begin(self) -> None:
+        self.delivered = 0
+        self.first_failure = None
+
+    def send(self, rows: pa.RecordBatch, wait: Waits) -> None:
+        if not is_plain(rows):
+            self._send_one_by_one(rows, wait)
+            return
+        messages = self._messages.fill(rows)
+        address = messages.ctypes.data
+        for run in runs(rows):
+            self._send_run(run, address, messages["err"], wait)
+
+    def is_flushed(self, timeout_s: float) -> bool:
+        self.poll(timeout_s)
+        return bool(self._library.rd_kafka_outq_len(self._handle) == 0)
+
+    def poll(self, timeout_s: float) -> None:
+        """Take what is there; wait for the first of it."""
+        library = self._library
+        event = library.rd_kafka_queue_poll(self._queue, int(timeout_s * 1000))
+        while event:
+            try:
+                self._take(event)
+            finally:
+                library.rd_kafka_event_destroy(event)
+            event = library.rd_kafka_queue_poll(self._queue, 0)
+
+    def close(self) -> None:
+        """Before the producer goes."""
+        if self._producer is not None:
+            self._library.rd_kafka_queue_destroy(self._queue)
+            self._producer = None
+
+    def _send_run(self, run: Run, address: int, errors: Any, wait: Waits) -> None:
+        library = self._library
+        topic = library.rd_kafka_topic_new(self._handle, run.topic.encode(), None)
+        if not topic:
+            raise KafkaException(KafkaError(library.rd_kafka_last_error()))
+        at = run.start
+
+        def is_sent() -> bool:
+            nonlocal at
+            first = address + at * _MESSAGE_BYTES
+            accepted = library.rd_kafka_produce_batch(topic, run.partition, _COPY, first, run.stop - at)
+            if accepted == run.stop - at:
+                return True
+            # In order: once the queue is full, librdkafka takes none of the rest. So those it took are
+            # the first ones, and any other error is one that waiting does not help.
+            refused = errors[at : run.stop]
+            others = refused[(refused != 0) & (refused != KafkaError._QUEUE_FULL)]
+            if len(others):
+                raise KafkaException(KafkaError(int(others[0])))
+            assert not refused[:accepted].any(), "accepted in order"
+            at += accepted
+            self.poll(_POLL_S)
+            return False
+
+        try:
+            if not is_sent():
+                wait(is_sent)
+        finally:
+            library.rd_kafka_topic_destroy(topic)
+
+    def _send_one_by_one(self, rows: pa.RecordBatch, wait: Waits) -> None:
+        """Rows with headers or timestamps."""
+        columns = [column.to_pylist() for column in rows.columns]
+        for topic, partition, key, value, headers, time_ms in zip(*columns, strict=True):
+            arguments = _arguments(topic, partition, key, value, headers or [], time_ms or 0)
+
+            def is_sent(arguments: Any = arguments) -> bool:
+                code = self._produce(arguments)
+                if code == KafkaError._QUEUE_FULL:
+                    self.poll(_POLL_S)
+                elif code:
+                    raise KafkaException(KafkaError(code))
+                return code == 0
+
+            if not is_sent():
+                wait(is_sent)
+
+    def _produce(self, arguments: Any) -> int:
+        """The error's code; 0 if librdkafka has taken the record."""
+        library = self._library
+        error = library.rd_kafka_produceva(self._handle, ctypes.addressof(arguments), len(arguments))
+        if not error:
+            return 0
+        code: int = library.rd_kafka_error_code(error)
+        library.rd_kafka_error_destroy(error)
+        return code
+
+    def _take(self, event: int) -> None:
+        library = self._library
+        kind = library.rd_kafka_event_type(event)
+        if kind == _DELIVERY:
+            code = library.rd_kafka_event_error(event)
+            if code == 0:
+                self.delivered += library.rd_kafka_event_message_count(event)
+            elif self.first_failure is None:
+                message = library.rd_kafka_event_message_next(event)
+                topic = library.rd_kafka_topic_name(
+                    ctypes.c_void_p.from_address(message + CMessage.rkt.offset).value
+                )
+                self.first_failure = (KafkaError(code), topic.decode())
+        elif kind == _STATISTICS:
+            self._on_statistics(library.rd_kafka_event_stats(event).decode())
+        elif kind == _ERROR:
+            text = (library.rd_kafka_event_error_string(event) or b"").decode(errors="replace")
+            is_fatal = bool(library.rd_kafka_event_error_is_fatal(event))
+            self._on_error(KafkaError(library.rd_kafka_event_error(event), text, fatal=is_fatal))
+        elif kind == _LOG:
+            facility, said, level = ctypes.c_char_p(), ctypes.c_char_p(), ctypes.c_int()
+            library.rd_kafka_event_log(event, ctypes.byref(facility), ctypes.byref(said), ctypes.byref(level))
+            text = f"{(facility.value or b'').decode()} {(said.value or b'').decode(errors='replace')}"
+            self._on_log(level.value, text)
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = (("pointer", ctypes.c_char_p), ("size", ctypes.c_size_t))
+
+
+class _Header(ctypes.Structure):
+    _fields_ = (("name", ctypes.c_char_p), ("value", ctypes.c_char_p), ("size", ctypes.c_ssize_t))
+
+
+class _Value(ctypes.Union):
+    _fields_ = (
+        ("text", ctypes.c_char_p),
+        ("int32", ctypes.c_int32),
+        ("int64", ctypes.c_int64),
+        ("memory", _Memory),
+        ("header", _Header),
+        ("padding", ctypes.c_char * 64),
+    )
+
+
+class _Argument(ctypes.Structure):
+    """rd_kafka_vu_t."""
+
+    _fields_ = (("kind", ctypes.c_int), ("value", _Value))
+
+
+_TOPIC, _PARTITION, _VALUE, _KEY, _FLAGS, _TIMESTAMP, _HEADER = 1, 3, 4, 5, 7, 8, 9  # rd_kafka_vtype_t
+
+
+def _arguments(
+    topic: str, partition: int, key: bytes | None, value: bytes | None, headers: list[Any], time_ms: int
+) -> Any:
+    found = [
+        _Argument(_TOPIC, _Value(text=topic.encode())),
+        _Argument(_PARTITION, _Value(int32=partition)),
+        _Argument(_FLAGS, _Value(int32=_COPY)),
+        _Argument(_KEY, _Value(memory=_Memory(key, len(key or b"")))),
+        _Argument(_VALUE, _Value(memory=_Memory(value, len(value or b"")))),
+        _Argument(_TIMESTAMP, _Value(int64=time_ms)),
+    ]
+    for header in headers:
+        content = header["value"]
+        size = -1 if content is None else len(content)
+        found.append(
+            _Argument(_HEADER, _Value(header=_Header(header["key"].encode(), content, max(size, 0))))
+        )
+    return (_Argument * len(found))(*found)
