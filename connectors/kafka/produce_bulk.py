@@ -4,7 +4,7 @@ No delivery callback is set, so Python sees no record a second time. What was de
 librdkafka's own delivery reports: it queues one for each answer of the broker, with all the records that
 the answer is about and one error for them. `rd_kafka_poll` would hand them out record by record; the
 same queue, read as events, gives the reports themselves. A record is counted here exactly when its
-callback would have been called; the docs' ADR 0040 says what else holds the guarantee.
+callback would have been called; docs/adr/0060-bulk-produce.md says what else.
 """
 
 from __future__ import annotations
