@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onceflow.connectors.formats import Encoder, Format, Json, Raw, Text
+from onceflow.connectors.formats import Encoder, Format, Json, Raw, Text, for_topic
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
 from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
 from onceflow.connectors.kafka.librdkafka_producer import ProducerSettings
@@ -140,7 +140,7 @@ class _RowEncoder:
 
     def __init__(self, sink: KafkaSink, schema: pa.Schema) -> None:
         self._sink = sink
-        self._value = sink.value.encoder(schema)
+        self._value = for_topic(sink.value, sink.topic, "value").encoder(schema)
         self._key_columns = (
             [] if sink.key is None else [sink.key] if isinstance(sink.key, str) else list(sink.key)
         )
@@ -187,7 +187,7 @@ class _RowEncoder:
             _require(schema, column, "key")
         key_schema = pa.schema([schema.field(column) for column in self._key_columns])
         if self._sink.key_format is not None:
-            return self._sink.key_format.encoder(key_schema)
+            return for_topic(self._sink.key_format, self._sink.topic, "key").encoder(key_schema)
         column, arrow = self._key_columns[0], key_schema.field(0).type
         if len(self._key_columns) == 1 and arrow in (pa.string(), pa.large_string()):
             return Text(column).encoder(key_schema)

@@ -1,5 +1,6 @@
-"""Bytes to columns and back: `Json`, `Raw`, `Text`. `format.py` says what a format is."""
+"""Bytes to columns and back: `Avro`, `Json`, `Raw`, `Text`. `format.py` says what a format is."""
 
+from onceflow.connectors.formats.avro import Avro
 from onceflow.connectors.formats.format import (
     BadValue,
     Decoded,
@@ -7,12 +8,15 @@ from onceflow.connectors.formats.format import (
     EncodeError,
     Encoder,
     Format,
+    TopicFormat,
     Values,
+    for_topic,
 )
 from onceflow.connectors.formats.json import Json
 from onceflow.connectors.formats.raw import Raw, Text
 
 __all__ = [
+    "Avro",
     "BadValue",
     "Decoded",
     "Decoder",
@@ -22,5 +26,7 @@ __all__ = [
     "Json",
     "Raw",
     "Text",
+    "TopicFormat",
     "Values",
+    "for_topic",
 ]

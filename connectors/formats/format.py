@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
@@ -114,3 +114,17 @@ class Format(Protocol):
         """An encoder of batches with this schema. Raises GraphError naming a column that can't be
         written. Called when the graph is built, to check, and for each writer."""
         ...
+
+
+@runtime_checkable
+class TopicFormat(Protocol):
+    """A format for which it matters what topic is written."""
+
+    def for_topic(self, topic: str, part: Literal["key", "value"]) -> Format:
+        """The same format for keys or values of this topic."""
+        ...
+
+
+def for_topic(format: Format, topic: str, part: Literal["key", "value"]) -> Format:
+    """A sink calls this before it asks for an encoder."""
+    return format.for_topic(topic, part) if isinstance(format, TopicFormat) else format

@@ -1,0 +1,69 @@
+"""Arrow arrays out of what was read of many Avro datums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from onceflow.runtime.records import Int64s, Mask
+
+_DECIMAL_BYTES = 16
+
+
+def fixed_width(values: npt.NDArray[Any], arrow: pa.DataType) -> pa.Array:
+    """Numbers as an array of a type that holds exactly these bits."""
+    return pa.Array.from_buffers(arrow, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def decimals(
+    data: npt.NDArray[np.uint8], start: Int64s, size: Int64s, arrow: pa.DataType
+) -> tuple[pa.Array, Mask]:
+    """Big-endian two's complements as decimal128, and which of them are too large (or too long to tell)."""
+    wrong: Mask = size > _DECIMAL_BYTES
+    size = np.where(wrong, 0, size)
+    sign = np.where((size > 0) & (data[start] >= 0x80), 0xFF, 0).astype(np.uint8)
+    little = np.empty((len(start), _DECIMAL_BYTES), np.uint8)
+    last = start + size - 1
+    for i in range(_DECIMAL_BYTES):
+        little[:, i] = np.where(size > i, data[np.maximum(last - i, 0)], sign)
+    halves = little.view("<u8")
+    low, high = halves[:, 0], halves[:, 1].view("<i8")
+    bound = 10**arrow.precision
+    wrong |= ~_is_less(high, low, bound) | _is_less(high, low, 1 - bound)
+    little[wrong] = 0
+    return fixed_width(little, arrow), wrong
+
+
+def _is_less(high: npt.NDArray[np.int64], low: npt.NDArray[np.uint64], bound: int) -> Mask:
+    """Of integers of 128 bits in two halves, which are below the bound."""
+    bound_high, bound_low = np.int64(bound >> 64), np.uint64(bound & ((1 << 64) - 1))
+    less: Mask = (high < bound_high) | ((high == bound_high) & (low < bound_low))
+    return less
+
+
+def lists(
+    arrow: pa.DataType, count: int, owners: Sequence[Int64s], keys: Sequence[Any], items: Sequence[Any]
+) -> pa.Array:
+    """Lists or maps of `count` rows, from items as they were read: the first of every row that has one,
+    then the second, and so on. `owners` says whose they are."""
+    is_map = pa.types.is_map(arrow)
+    owner = np.concatenate(owners) if owners else np.empty(0, np.int64)
+    order = pa.array(np.argsort(owner, kind="stable"))
+    offsets = np.zeros(count + 1, np.int64)
+    np.cumsum(np.bincount(owner, minlength=count), out=offsets[1:])
+    item_type = arrow.item_type if is_map else arrow.value_type
+    values = _whole(items, item_type).take(order)
+    if is_map:
+        names = _whole(keys, arrow.key_type).take(order)
+        return pa.MapArray.from_arrays(pa.array(offsets.astype(np.int32)), names, values, type=arrow)
+    if pa.types.is_large_list(arrow):
+        return pa.LargeListArray.from_arrays(pa.array(offsets), values, type=arrow)
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values, type=arrow)
+
+
+def _whole(parts: Sequence[Any], arrow: pa.DataType) -> pa.Array:
+    return pa.concat_arrays(parts) if parts else pa.nulls(0, arrow)
