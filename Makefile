@@ -48,9 +48,11 @@ soak: setup  ## long kills and load
 	@sh scripts/check-java.sh
 	$(PYTEST) -m soak $(ARGS)
 
-bench: setup  ## the main job's speed
+bench: setup  ## side by side with the peers: PEERS=flink,spark RUNS=3 RECORDS=4000000 WORKLOAD=main
 	@sh scripts/check-java.sh
-	@$(PY) benchmarks/main_job.py $(ARGS)
+	@$(PY) -m pip install --quiet --group bench
+	@$(PY) benchmarks/compare.py $(if $(PEERS),--peers $(PEERS)) $(if $(RUNS),--runs $(RUNS)) \
+		$(if $(RECORDS),--records $(RECORDS)) $(if $(WORKLOAD),--workload $(WORKLOAD)) $(ARGS)
 
 profile: setup  ## where the main job's time goes
 	@sh scripts/check-java.sh

@@ -1,0 +1,200 @@
+"""onceflow and its peers on the same input and broker, in turns; a result is judged before its figure counts.
+
+    python benchmarks/compare.py --peers flink,spark --runs 3 --records 4000000
+    make bench PEERS=flink,spark RUNS=3 RECORDS=4000000
+
+What is measured, and what it can't tell: benchmarks/README.md. Linux only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks import results_table
+from benchmarks.engine_run import Bench, EngineRun
+from benchmarks.environments import Unavailable, cache_dir
+from benchmarks.judging import Judge
+from benchmarks.peers import bytewax, flink, kafka_streams, onceflow, pathway, pyflink, quix, spark
+from benchmarks.peers.peer import MAIN, REPOSITORY, WORKLOADS, Assignment, Launch, Peer
+from benchmarks.workload import Purchases, load
+from onceflow.cli.audit_topics import TopicReader
+from onceflow.connectors.kafka.embedded import EmbeddedKafka
+
+PEERS = (
+    *flink.PEERS, *spark.PEERS, *quix.PEERS, *kafka_streams.PEERS,
+    *bytewax.PEERS, *pathway.PEERS, *pyflink.PEERS,
+)  # fmt: skip
+PARTITIONS = 4
+RESULTS = REPOSITORY / "benchmarks" / "results"
+# Event times of the past as Kafka timestamps, which some engines write, must not delete output or state.
+BROKER = {"log.retention.ms": "-1", "log.retention.bytes": "-1"}
+
+
+class UnknownPeer(Exception):
+    """There is no peer of this name; names those that there are."""
+
+
+def chosen(text: str, peers: Sequence[Peer], workload: str) -> list[Peer]:
+    """The peers of a comma-separated list that have this workload; all that have it for an empty one.
+
+    Raises UnknownPeer. Each comes once, in the order of the list.
+    """
+    by_name = {peer.name: peer for peer in peers}
+    names = dict.fromkeys(name.strip().lower() for name in text.split(",") if name.strip())
+    names.pop(results_table.OURS, None)
+    for name in names:
+        if name not in by_name:
+            near = get_close_matches(name, by_name, 1)
+            meant = f"did you mean {near[0]!r}? " if near else ""
+            raise UnknownPeer(f"there is no peer {name!r}: {meant}there are {', '.join(by_name)}")
+    wanted = [by_name[name] for name in names] if text.strip() else list(peers)
+    return [peer for peer in wanted if workload in peer.workloads]
+
+
+def in_turns(peers: Sequence[Peer], runs: int) -> Iterator[tuple[int, Peer]]:
+    """Each peer once in each round; each round begins with the next one, so that none is always first."""
+    for number in range(runs):
+        first = number % len(peers)
+        for peer in (*peers[first:], *peers[:first]):
+            yield number + 1, peer
+
+
+@contextlib.contextmanager
+def turn(lock: Path | None) -> Iterator[None]:
+    """Holds the lock file: benchmarks on one machine that name the same one wait for each other."""
+    if lock is None:
+        yield
+        return
+    with lock.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+class Comparison:
+    """The broker, its inputs (one for each number of records) and what came of the runs so far."""
+
+    def __init__(self, options: argparse.Namespace, console: Console, folder: Path) -> None:
+        self._options = options
+        self._console = console
+        self._folder = folder
+        self._benches: dict[int, Bench] = {}
+        self._ready: dict[str, Callable[[Assignment], Launch]] = {}
+        self.unavailable: dict[str, str] = {}
+        self.runs: list[EngineRun] = []
+
+    def prepare(self, peers: Sequence[Peer]) -> list[Peer]:
+        """Those that can run here; the others are noted with their reason."""
+        for peer in peers:
+            try:
+                self._ready[peer.name] = peer.prepare(self._saying(peer.name))
+            except Unavailable as error:
+                self.unavailable[peer.name] = str(error)
+                self._console.print(f"{peer.name} can't be run here: {error}", markup=False)
+        return [peer for peer in peers if peer.name in self._ready]
+
+    def run(self, kafka: EmbeddedKafka, peers: Sequence[Peer]) -> None:
+        with contextlib.closing(TopicReader(kafka.bootstrap_servers, {})) as reader:
+            given_up: set[str] = set()
+            for number, peer in in_turns(peers, self._options.runs):
+                if peer.name in given_up:
+                    continue
+                workload = self._options.workload
+                records = min(self._options.records, peer.records_max.get(workload, sys.maxsize))
+                bench = self._benches.get(records) or self._load(kafka, reader, records)
+                self._benches[records] = bench
+                with turn(self._options.lock):
+                    run = bench.run(
+                        peer, self._ready[peer.name], self._folder, self._log_file(peer.name, number)
+                    )
+                self.runs.append(run)
+                self._console.print(f"run {number}, {said_of(run)}", markup=False, highlight=False)
+                if not run.has_figure:
+                    given_up.add(peer.name)
+
+    def _load(self, kafka: EmbeddedKafka, reader: TopicReader, records: int) -> Bench:
+        self._saying("input")(f"loading {records:,} records and computing the answer")
+        purchases = Purchases(records, PARTITIONS)
+        topic = kafka.create_topic(f"purchases-{records}", PARTITIONS)
+        load(kafka.bootstrap_servers, topic, purchases, lambda done: None)
+        judge = Judge(reader, topic, self._options.workload)
+        return Bench(kafka, reader, self._options.workload, topic, purchases.total, PARTITIONS, judge)
+
+    def _log_file(self, peer: str, number: int) -> Path:
+        folder = cache_dir() / "logs"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / f"{peer}-{self._options.workload}-{number}.log"
+
+    def _saying(self, name: str) -> Callable[[str], None]:
+        return lambda text: self._console.print(f"{name}: {text}", markup=False, highlight=False)
+
+
+def said_of(run: EngineRun) -> str:
+    """One run in one line."""
+    if not run.has_figure:
+        return f"{run.peer}: no figure: {run.reason} (log in {cache_dir() / 'logs'})"
+    return (
+        f"{run.peer}: {run.k_per_cpu_s:,.1f} k records/CPU-s, {run.k_per_s:,.1f} k records/s, "
+        f"start {run.start_s:.1f} s, {run.rss_mb:,} MB, {run.verdict}"
+    )
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = ", ".join(peer.name for peer in PEERS)
+    parser.add_argument("--peers", default="", help=f"comma-separated; all by default: {names}")
+    parser.add_argument("--workload", choices=WORKLOADS, default=MAIN)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--records", type=int, default=4_000_000, help="slow peers get fewer, as they say")
+    parser.add_argument("--master", default="local[1]", help="for onceflow")
+    parser.add_argument("--parallelism", type=int, default=1, help="for onceflow")
+    parser.add_argument("--time-limit", type=float, help="seconds of each run; else as each peer says")
+    parser.add_argument("--lock", type=Path, help="a file that each run locks: others wait for their turn")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for JSON and SVG")
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    options = parse(sys.argv[1:])
+    console = Console()
+    ours = onceflow.peer(options.master, options.parallelism)
+    try:
+        wanted = [ours, *chosen(options.peers, PEERS, options.workload)]
+    except UnknownPeer as error:
+        raise SystemExit(f"compare.py: {error}") from None
+    with tempfile.TemporaryDirectory(prefix="onceflow-bench-", ignore_cleanup_errors=True) as name:
+        comparison = Comparison(options, console, Path(name))
+        peers = comparison.prepare(wanted)
+        if options.time_limit:
+            peers = [replace(peer, time_limit_s=options.time_limit) for peer in peers]
+        with EmbeddedKafka(Path(name) / "kafka", properties=BROKER) as kafka:
+            comparison.run(kafka, peers)
+    found = results_table.lines(peers, comparison.runs)
+    console.print(results_table.table(found, comparison.unavailable))
+    settings = {"workload": options.workload, "partitions": PARTITIONS, "rounds": options.runs}
+    at = datetime.now(UTC)
+    result = results_table.document(settings, found, comparison.runs, comparison.unavailable, at)
+    path = results_table.save(result, options.results)
+    try:
+        from benchmarks.plot import plot
+
+        plot(result, path.with_suffix(".svg"))
+    except ImportError:
+        console.print("no plot: matplotlib is not installed (dependency group 'bench')")
+    console.print(f"kept in {path}", markup=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    main()

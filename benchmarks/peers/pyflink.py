@@ -1,0 +1,43 @@
+"""PyFlink 2.2 DataStream with Python functions, process mode, exactly-once with checkpoints each second.
+
+The environment is that of flink.py. Process mode, since in loopback mode all functions share one
+interpreter. Parallelism 4 in the main job, one subtask for each partition: its timestamp assigner runs behind
+the source, so event time is per partition only then. Keyed Python state costs it about 0.5 ms per record with
+100,000 keys: the main job gets 20,000 records, the map 200,000.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from benchmarks.environments import install
+from benchmarks.peers.flink import ENVIRONMENT
+from benchmarks.peers.peer import FOLDER, MAIN, MAP, Assignment, Launch, Peer, Say
+from onceflow.runtime.java import find_java
+
+
+def _prepare(say: Say) -> Callable[[Assignment], Launch]:
+    installed = install(ENVIRONMENT, say)
+    jars = ";".join(jar.as_uri() for jar in installed.jars())
+    java = find_java().executable.resolve()
+
+    def launch(assignment: Assignment) -> Launch:
+        command = [installed.python, FOLDER / "python" / "pyflink_job.py", assignment.workload]
+        command += [assignment.bootstrap_servers, assignment.input, assignment.output, assignment.folder]
+        path = f"{installed.python.parent}:{java.parent}:/usr/bin:/bin"
+        variables = {"JAVA_HOME": str(java.parent.parent), "PATH": path}
+        return Launch([*command, jars, installed.python], variables)
+
+    return launch
+
+
+PEERS = (
+    Peer(
+        "pyflink",
+        "PyFlink 2.2 DataStream",
+        "exactly-once",
+        (MAIN, MAP),
+        _prepare,
+        records_max={MAIN: 20_000, MAP: 200_000},
+    ),
+)
