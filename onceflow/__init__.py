@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         sum_,
     )
     from onceflow.runtime.operators.keyed_process import Ctx, KeyedProcess, SideOutput
+    from onceflow.runtime.operators.sliding import sliding
     from onceflow.runtime.operators.tumbling import tumbling
     from onceflow.runtime.state.handles import ListState, MapState, ValueState
     from onceflow.runtime.state.timers import Timer
@@ -52,6 +53,7 @@ _MODULES = {
         "sum_",
     ),
     "onceflow.runtime.operators.keyed_process": ("Ctx", "KeyedProcess", "SideOutput"),
+    "onceflow.runtime.operators.sliding": ("sliding",),
     "onceflow.runtime.operators.tumbling": ("tumbling",),
     "onceflow.runtime.state.handles": ("ListState", "MapState", "ValueState"),
     "onceflow.runtime.state.timers": ("Timer",),
@@ -79,6 +81,7 @@ __all__ = [
     "mean",
     "min_",
     "register",
+    "sliding",
     "sum_",
     "tumbling",
 ]

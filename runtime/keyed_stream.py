@@ -23,6 +23,7 @@ from onceflow.runtime.operators.keyed_process import (
 from onceflow.runtime.operators.operator import MAIN
 from onceflow.runtime.operators.process import ProcessConfig
 from onceflow.runtime.operators.reduce import RollingReduce
+from onceflow.runtime.operators.sliding import Sliding
 from onceflow.runtime.operators.tumbling import Tumbling
 from onceflow.runtime.operators.user_functions import function_name
 from onceflow.runtime.operators.window import WindowAggregate, WindowReduce
@@ -46,11 +47,11 @@ class KeyedStream(Generic[K, T]):
         self._input = source
         self._keys = keys
 
-    def window(self, window: Tumbling) -> WindowedStream[T]:
-        """The rows of each key by event-time window: tumbling("10 s")."""
+    def window(self, window: Tumbling | Sliding) -> WindowedStream[T]:
+        """The rows of each key by event-time window: tumbling("10 s") or sliding("10 s", "1 s")."""
         uid = self._input.step.uid
-        if not isinstance(window, Tumbling):
-            raise GraphError(f"operator {uid!r}: window({window!r}): use tumbling(...)")
+        if not isinstance(window, Tumbling | Sliding):
+            raise GraphError(f"operator {uid!r}: window({window!r}): use tumbling(...) or sliding(...)")
         if not self._input.rows.has_event_time:
             raise GraphError(
                 f"operator {uid!r}: a window needs event time: pass watermarks= to the source, as in "
@@ -143,7 +144,7 @@ class WindowedStream(Generic[T]):
         job: JobGraphBuilder,
         source: Input,
         keys: tuple[str, ...],
-        window: Tumbling,
+        window: Tumbling | Sliding,
         late_tag: str | None = None,
     ) -> None:
         self._job = job
@@ -153,8 +154,8 @@ class WindowedStream(Generic[T]):
         self._late_tag = late_tag
 
     def late_to(self, tag: str) -> WindowedStream[T]:
-        """Rows that come after their window has fired go to side_output(tag) of the result, as they came.
-        Without it they are counted only."""
+        """Rows that come after all their windows have fired go to side_output(tag) of the result, as they
+        came. Without it they are counted only."""
         return WindowedStream(self._job, self._input, self._keys, self._window, tag)
 
     def aggregate(self, *, uid: str | None = None, **aggregates: Aggregate) -> Stream[Any]:
@@ -213,7 +214,8 @@ class WindowedStream(Generic[T]):
             outputs[LATE] = self._input.rows
             tags = {self._late_tag: LATE}
         work = Keyed(self._keys, build, read, frozenset(outputs) - {MAIN}, is_per_record)
-        name = f"window {self._window.size_ms} ms by {', '.join(self._keys)}"
+        every = f" every {self._window.slide_ms} ms" if isinstance(self._window, Sliding) else ""
+        name = f"window {self._window.size_ms} ms{every} by {', '.join(self._keys)}"
         step = Step(config.uid, name, work, (self._input,), outputs, config.uid)
         return self._job.add(step, tags)
 

@@ -34,7 +34,6 @@ LONG_FILES = {
     "runtime/compile.py": 330,
     "runtime/contracts.py": 350,
     "runtime/driver.py": 380,
-    "runtime/operators/accumulators.py": 370,
     "runtime/operators/process.py": 310,
     "runtime/stream.py": 370,
     "runtime/testing/conformance.py": 440,

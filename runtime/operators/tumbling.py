@@ -19,16 +19,14 @@ class Tumbling:
     offset_ms: int = 0
     """At least 0, less than the size."""
 
+    @property
+    def windows_max(self) -> int:
+        """How many windows a row can be in."""
+        return 1
+
     def starts(self, event_time: Int64s) -> Int64s:
-        """The start of each row's window. Raises Fatal for a time so close to the end of the 64-bit
-        range that its window would not fit: that is a wrong unit, not a time."""
-        margin_ms = self.size_ms + self.offset_ms
-        lowest, highest = int(event_time.min()), int(event_time.max())
-        if lowest < WATERMARK_MIN_MS + margin_ms or highest > WATERMARK_MAX_MS - margin_ms:
-            wrong = lowest if lowest < WATERMARK_MIN_MS + margin_ms else highest
-            raise Fatal(
-                f"event time {wrong} has no window of {self.size_ms} ms: is it in ms since the epoch?"
-            )
+        """The start of each row's window. Raises Fatal for a time whose window would not fit 64 bits."""
+        check_event_time(event_time, self.size_ms, self.size_ms + self.offset_ms)
         if not self.offset_ms:
             return np.asarray(np.floor_divide(event_time, self.size_ms) * self.size_ms)
         shifted = np.floor_divide(event_time - self.offset_ms, self.size_ms)
@@ -40,10 +38,25 @@ def tumbling(size: str | int, offset: str | int = 0) -> Tumbling:
 
     An offset may be negative if given in ms. Raises OptionError for what is no duration.
     """
+    size_ms, offset_ms = size_and_offset_ms(size, offset)
+    return Tumbling(size_ms, offset_ms % size_ms)
+
+
+def size_and_offset_ms(size: str | int, offset: str | int) -> tuple[int, int]:
+    """What a user gave, in ms. Raises OptionError."""
     size_ms = duration_ms(size, "size")
     if size_ms < 1:
         raise OptionError(f"size={size!r}: a window is at least 1 ms long")
     is_number = isinstance(offset, int) and not isinstance(offset, bool)
     offset_ms = offset if is_number else duration_ms(offset, "offset")
     assert isinstance(offset_ms, int)
-    return Tumbling(size_ms, offset_ms % size_ms)
+    return size_ms, offset_ms
+
+
+def check_event_time(event_time: Int64s, size_ms: int, margin_ms: int) -> None:
+    """Raises Fatal for a time so close to the end of the 64-bit range that a window would not fit: that
+    is a wrong unit, not a time."""
+    lowest, highest = int(event_time.min()), int(event_time.max())
+    if lowest < WATERMARK_MIN_MS + margin_ms or highest > WATERMARK_MAX_MS - margin_ms:
+        wrong = lowest if lowest < WATERMARK_MIN_MS + margin_ms else highest
+        raise Fatal(f"event time {wrong} has no window of {size_ms} ms: is it in ms since the epoch?")

@@ -95,6 +95,7 @@ class UserColumn:
 
     def __init__(self, user_type: UserType) -> None:
         self._type = user_type
+        self.is_immutable = user_type.is_immutable
         self.values: list[Any] = []
 
     def grow(self, size: int) -> None:

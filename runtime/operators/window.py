@@ -1,4 +1,4 @@
-"""Tumbling event-time windows: what a window computes per key, checked when the graph is built."""
+"""Event-time windows: what a window computes per key, checked when the graph is built."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from onceflow.runtime.operators.aggregates import (
     plain_argument,
 )
 from onceflow.runtime.operators.operator import Operator
+from onceflow.runtime.operators.pane_operator import PaneOperator
+from onceflow.runtime.operators.sliding import Sliding
 from onceflow.runtime.operators.tumbling import Tumbling
 from onceflow.runtime.operators.user_functions import function_name
 from onceflow.runtime.operators.user_state import RecordRows
@@ -41,7 +43,7 @@ class WindowAggregate:
 
     uid: str
     key_columns: tuple[str, ...]
-    window: Tumbling
+    window: Tumbling | Sliding
     aggregates: Mapping[str, Aggregate]
     input_schema: pa.Schema
     late: bool = False
@@ -80,23 +82,26 @@ class WindowAggregate:
             return frozenset(self.input_schema.names)
         return frozenset(self.key_columns).union(*(r for r in read if r is not None))
 
-    def create(self) -> Operator:
-        """A fresh operator for one subtask and attempt."""
+    def create(self, kernels: bool | None = None) -> Operator:
+        """A fresh operator for one subtask and attempt. `kernels`: whether to use them; None: if enabled."""
         schema, typed = self.input_schema, self.typed()
         values = AggregateValues(self.uid, typed, schema, self.record_type, self.output_schema)
-        return WindowOperator(self.key_columns, schema, self.window, values, self.late)
+        if isinstance(self.window, Sliding):
+            return PaneOperator(self.key_columns, schema, self.window, values, self.late, kernels)
+        return WindowOperator(self.key_columns, schema, self.window, values, self.late, kernels)
 
 
 @dataclass(frozen=True)
 class WindowReduce:
     """The user's `fn(a, b) -> record` per key and window: `key_by(...).window(...).reduce(fn)`.
 
-    Rows out: one record per key and window; event time window_end - 1.
+    Rows out: one record per key and window; event time window_end - 1. A row goes through `fn` once for
+    each window that it is in, since `fn` need not be associative.
     """
 
     uid: str
     key_columns: tuple[str, ...]
-    window: Tumbling
+    window: Tumbling | Sliding
     fn: Callable[[Any, Any], Any]
     input_schema: pa.Schema
     late: bool = False

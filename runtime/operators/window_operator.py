@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -15,12 +14,13 @@ import pyarrow as pa
 
 from onceflow.runtime.contracts import Json
 from onceflow.runtime.errors import Fatal
-from onceflow.runtime.operators.accumulators import SumOverflow
+from onceflow.runtime.operators.accumulator import SumOverflow
+from onceflow.runtime.operators.lateness import Lateness
 from onceflow.runtime.operators.operator import OperatorContext, OperatorState, Output
+from onceflow.runtime.operators.sliding import Sliding
 from onceflow.runtime.operators.tumbling import Tumbling
-from onceflow.runtime.records import WATERMARK_MIN_MS, Indices, Int64s, Records
+from onceflow.runtime.records import Indices, Int64s, Mask, Records
 from onceflow.runtime.state.hashing import hash_keys
-from onceflow.runtime.state.key_groups import key_groups_of
 from onceflow.runtime.state.keyed_slots import FrozenSlots, KeyedSlots
 from onceflow.runtime.state.lazy_tables import LazyTables
 
@@ -28,20 +28,24 @@ LATE = "late"
 """The tag of the side output for rows that came after their window had fired."""
 
 TABLE = "windows"
-_EMIT_ROWS_MAX = 1 << 14
+EMIT_ROWS_MAX = 1 << 14
 
 FrozenValues = Callable[[Indices], pa.StructArray]
 
 
-class WindowValues(Protocol):
+class WindowResults(Protocol):
+    """What can be made into output."""
+
+    def results(self, keys: pa.RecordBatch, start: Int64s, end: Int64s, slots: Indices) -> pa.RecordBatch:
+        """The output rows of these slots, of the output's schema."""
+        ...
+
+
+class WindowValues(WindowResults, Protocol):
     """What a window operator keeps per slot, and what it makes of it when the window fires."""
 
     def update(self, records: Records, slots: Indices, size: int) -> None:
         """Take in a batch; `size` slots are in use, new ones included."""
-        ...
-
-    def results(self, keys: pa.RecordBatch, start: Int64s, end: Int64s, slots: Indices) -> pa.RecordBatch:
-        """The output rows of these slots, of the output's schema."""
         ...
 
     def keep(self, slots: Indices) -> None:
@@ -56,48 +60,41 @@ class WindowValues(Protocol):
 
 
 class WindowOperator:
-    """One subtask of a tumbling event-time window.
+    """One subtask of event-time windows, with a slot for each key and window.
 
-    A window fires once: when the watermark reaches its last millisecond. Rows of a window that has
-    fired are late: counted, and sent to the tag "late" if asked for. That holds across restores too:
-    the snapshot says how far event time was for each key group, and rows are held against that until
-    the watermark, which starts again from the minimum, has passed it.
+    A window fires once: when the watermark reaches its last millisecond. Rows all of whose windows have
+    fired are late: counted, and sent to the tag "late" if asked for. That holds across restores too: see
+    Lateness.
     """
 
     def __init__(
         self,
         key_columns: Sequence[str],
         schema: pa.Schema,
-        window: Tumbling,
+        window: Tumbling | Sliding,
         values: WindowValues,
         late: bool,
+        kernels: bool | None = None,
     ) -> None:
         self._key_columns = list(key_columns)
-        self._slots = KeyedSlots(key_columns, schema)
+        self._slots = KeyedSlots(key_columns, schema, kernels)
         self._window = window
         self._values = values
         self._late = late
-        self._watermark_ms = WATERMARK_MIN_MS
-        self._floors: Int64s | None = None
-        """After a restore, by key group: how far event time was. None once the watermark is past all."""
         self._earliest_start: int | None = None
         """Of the windows that are open; None: there are none."""
 
     def open(self, context: OperatorContext, out: Output) -> None:
         self._context = context
         self._out = out
+        self._lateness = Lateness(context.max_parallelism, context.key_groups)
 
     def restore(self, states: Sequence[OperatorState]) -> None:
-        floors = np.full(self._context.max_parallelism, WATERMARK_MIN_MS, np.int64)
         for state in states:
-            for start, end, watermark_ms in state.meta["watermarks"]:
-                floors[start:end] = np.maximum(floors[start:end], watermark_ms)
+            check_window(state, self._window, self._context.uid)
             if TABLE in state.tables:
                 self._load(state.tables[TABLE])
-        mine = self._context.key_groups
-        floors[: mine.start] = floors[mine.stop :] = WATERMARK_MIN_MS
-        self._floors = floors
-        self._drop_passed_floors()
+        self._lateness.restore([run for state in states for run in state.meta["watermarks"]])
 
     def on_records(self, records: Records) -> None:
         assert records.event_time is not None, "windows need event time"
@@ -105,31 +102,24 @@ class WindowOperator:
         if not len(records):
             return
         starts = self._window.starts(records.event_time)
-        late = self._late_rows(records, starts)
-        if late is not None:
-            self._context.count_late(int(np.count_nonzero(late)))
+        on_time = without_late(records, starts + (self._window.size_ms - 1), self._lateness)
+        if on_time is not None:
+            self._context.count_late(len(records) - int(np.count_nonzero(on_time)))
             if self._late:
-                self._out.emit(records.filter(late), LATE)
-            records, starts = records.filter(~late), starts[~late]
+                self._out.emit(records.filter(~on_time), LATE)
+            records, starts = records.filter(on_time), starts[on_time]
+        for step in range(self._window.windows_max):
+            if step:
+                records, starts = self._in_the_window_before(records, starts)
             if not len(records):
                 return
-        assert records.key_hash is not None
-        slots = self._slots.find_or_add(records.batch, records.key_hash, starts)
-        try:
-            self._values.update(records, slots, self._slots.size)
-        except SumOverflow as error:
-            where = f"operator {self._context.uid!r}, column {error.column!r}"
-            raise Fatal(f"{where}: {error} {self._describe(error.slot)}") from error
-        earliest = int(starts.min())
-        self._earliest_start = (
-            earliest if self._earliest_start is None else min(self._earliest_start, earliest)
-        )
+            self._update(records, starts)
 
     def on_watermark(self, time_ms: int) -> None:
-        if time_ms <= self._watermark_ms:
+        if time_ms <= self._lateness.watermark_ms:
             return
-        self._watermark_ms = time_ms
-        self._drop_passed_floors()
+        self._lateness.watermark_ms = time_ms
+        self._lateness.forget_passed()
         last_start = time_ms + 1 - self._window.size_ms
         if self._earliest_start is None or self._earliest_start > last_start:
             return
@@ -146,23 +136,27 @@ class WindowOperator:
     def snapshot(self) -> OperatorState:
         frozen = self._slots.freeze()
         build = partial(_table, frozen, self._values.freeze(frozen.live), self._context.max_parallelism)
-        key_groups = self._context.key_groups
-        return OperatorState(key_groups, LazyTables(TABLE, build), {"watermarks": self._watermarks()})
+        meta: dict[str, Json] = {
+            "watermarks": self._lateness.as_json(),
+            "window": window_as_json(self._window),
+        }
+        return OperatorState(self._context.key_groups, LazyTables(TABLE, build), meta)
 
     def close(self) -> None:
         pass
 
-    def _late_rows(self, records: Records, starts: Int64s) -> np.typing.NDArray[np.bool_] | None:
-        """Which rows belong to windows that have fired; None: none."""
-        fired_ms: int | Int64s = self._watermark_ms
-        if self._floors is not None:
-            assert records.key_hash is not None
-            groups = key_groups_of(records.key_hash, self._context.max_parallelism)
-            fired_ms = np.maximum(self._floors[groups], fired_ms)
-        elif int(starts.min()) + self._window.size_ms - 1 > self._watermark_ms:
-            return None
-        late = np.asarray(starts + (self._window.size_ms - 1) <= fired_ms)
-        return late if late.any() else None
+    def _update(self, records: Records, starts: Int64s) -> None:
+        assert records.key_hash is not None
+        slots = self._slots.find_or_add(records.batch, records.key_hash, starts)
+        try:
+            self._values.update(records, slots, self._slots.size)
+        except SumOverflow as error:
+            where = f"operator {self._context.uid!r}, column {error.column!r}"
+            raise Fatal(f"{where}: {error} {self._describe(error.slot)}") from error
+        earliest = int(starts.min())
+        self._earliest_start = (
+            earliest if self._earliest_start is None else min(self._earliest_start, earliest)
+        )
 
     def _fire(self, due: Indices) -> None:
         """Emit these slots: by window, within it by the hash of the key, which no restart changes."""
@@ -170,8 +164,8 @@ class WindowOperator:
         order = np.argsort(self._slots.key_hash(due))
         order = order[np.argsort(starts[order], kind="stable")]
         due = due[order]
-        for first in range(0, len(due), _EMIT_ROWS_MAX):
-            slots = due[first : first + _EMIT_ROWS_MAX]
+        for first in range(0, len(due), EMIT_ROWS_MAX):
+            slots = due[first : first + EMIT_ROWS_MAX]
             start = self._slots.window_start[slots]
             end = start + self._window.size_ms
             batch = self._values.results(self._slots.keys(slots), start, end, slots)
@@ -191,18 +185,15 @@ class WindowOperator:
             mine = self._earliest_start
             self._earliest_start = earliest if mine is None else min(mine, earliest)
 
-    def _drop_passed_floors(self) -> None:
-        if self._floors is not None and int(self._floors.max()) <= self._watermark_ms:
-            self._floors = None
-
-    def _watermarks(self) -> list[Json]:
-        """[first key group, end, ms] in runs: how far event time is for each key group of this subtask."""
-        mine = self._context.key_groups
-        if self._floors is None:
-            return [[mine.start, mine.stop, self._watermark_ms]]
-        levels = np.maximum(self._floors[mine.start : mine.stop], self._watermark_ms)
-        cuts = [0, *(np.flatnonzero(np.diff(levels)) + 1).tolist(), len(levels)]
-        return [[mine.start + a, mine.start + b, int(levels[a])] for a, b in pairwise(cuts)]
+    def _in_the_window_before(self, records: Records, starts: Int64s) -> tuple[Records, Int64s]:
+        """The rows that the window one slide earlier has too, unless it has fired; and its start for each."""
+        assert isinstance(self._window, Sliding)
+        assert records.key_hash is not None
+        assert records.event_time is not None
+        starts = starts - self._window.slide_ms
+        last_ms = starts + (self._window.size_ms - 1)
+        in_it = (last_ms >= records.event_time) & (last_ms > self._lateness.fired_ms(records.key_hash))
+        return records.filter(in_it), starts[in_it]
 
     def _describe(self, slot: int) -> str:
         """`for user='u1' in the window [0, 10000)`."""
@@ -210,6 +201,31 @@ class WindowOperator:
         start = int(self._slots.window_start[slot])
         named = ", ".join(f"{name}={value!r}" for name, value in key.items())
         return f"for {named} in the window [{start}, {start + self._window.size_ms})"
+
+
+def without_late(records: Records, last_ms: Int64s, lateness: Lateness) -> Mask | None:
+    """Which rows came before `last_ms`, the end of what they belong to, had fired; None: all."""
+    assert records.key_hash is not None
+    if not lateness.has_floors and int(last_ms.min()) > lateness.watermark_ms:
+        return None
+    on_time = np.asarray(last_ms > lateness.fired_ms(records.key_hash))
+    return None if on_time.all() else on_time
+
+
+def window_as_json(window: Tumbling | Sliding) -> list[Json]:
+    """What a snapshot says of the window that it is for."""
+    slide_ms = window.slide_ms if isinstance(window, Sliding) else window.size_ms
+    return [window.size_ms, slide_ms, window.offset_ms]
+
+
+def check_window(state: OperatorState, window: Tumbling | Sliding, uid: str) -> None:
+    """Raises Fatal if the state is of other windows: its panes would not fit these."""
+    found = state.meta.get("window", window_as_json(window))
+    if found != window_as_json(window):
+        raise Fatal(
+            f"operator {uid!r}: the checkpoint holds windows of [size, slide, offset] {found} ms, the job "
+            f"asks for {window_as_json(window)}: keep the old windows, or give the operator a new uid"
+        )
 
 
 def _table(frozen: FrozenSlots, values: FrozenValues, max_parallelism: int) -> pa.Table:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-import polars as pl
 import pyarrow as pa
 
-from onceflow.runtime.errors import UserFunctionError
-from onceflow.runtime.operators.accumulators import Rows, SumOverflow, accumulator, valid_rows
+from onceflow.runtime.operators.accumulator import SumOverflow
+from onceflow.runtime.operators.accumulators import accumulator
 from onceflow.runtime.operators.aggregates import (
     AggregateFunction,
     BuiltinAggregate,
@@ -24,83 +24,10 @@ from onceflow.runtime.operators.user_state import (
     declared_type,
     typed_array,
 )
+from onceflow.runtime.operators.window_batch import Argument, Arguments, Batch
 from onceflow.runtime.records import Indices, Int64s, Records
 from onceflow.runtime.state.values import Frozen
 from onceflow.runtime.types import RecordReader, record_class
-
-Argument = str | int | None
-"""What an aggregate takes: a column by name, an expression by number, or (None) just rows."""
-
-
-class Arguments:
-    """The polars expressions among the arguments, evaluated together once per batch."""
-
-    def __init__(self, uid: str) -> None:
-        self._uid = uid
-        self._expressions: list[pl.Expr] = []
-        self._types: list[pa.DataType] = []
-        self._reads: list[str] = []
-
-    def add(self, typed: TypedAggregate) -> Argument:
-        """By which name or number `Batch.rows` knows this aggregate's argument."""
-        assert isinstance(typed.aggregate, BuiltinAggregate)
-        argument = typed.aggregate.argument
-        if not isinstance(argument, pl.Expr):
-            return argument
-        assert typed.argument is not None
-        self._expressions.append(argument)
-        self._types.append(typed.argument.type)
-        self._reads = list(dict.fromkeys([*self._reads, *argument.meta.root_names()]))
-        return len(self._expressions) - 1
-
-    def compute(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """The values of the expressions, by number."""
-        if not self._expressions:
-            return []
-        frame = pl.from_arrow(batch.select(self._reads))
-        assert isinstance(frame, pl.DataFrame)
-        try:
-            columns = frame.select(e.alias(str(i)) for i, e in enumerate(self._expressions))
-        except pl.exceptions.PolarsError as error:
-            shown = ", ".join(str(e) for e in self._expressions)
-            raise UserFunctionError(f"operator {self._uid!r}: {shown} failed: {error}") from error
-        return [
-            column.to_arrow().cast(arrow)
-            for column, arrow in zip(columns.iter_columns(), self._types, strict=True)
-        ]
-
-
-class Batch:
-    """A batch on its way into a window: arguments and typed records are made once, when first asked for."""
-
-    def __init__(
-        self, records: Records, slots: Indices, computed: Sequence[pa.Array], reader: RecordReader
-    ) -> None:
-        self.records = records
-        self.slots = slots
-        self._computed = computed
-        self._reader = reader
-        self._typed: list[Any] | None = None
-        self._rows: dict[Argument, Rows] = {}
-
-    def rows(self, argument: Argument) -> Rows:
-        """The rows whose argument is not null."""
-        if argument not in self._rows:
-            assert self.records.event_time is not None
-            values = self._values(argument)
-            self._rows[argument] = valid_rows(self.slots, values, self.records.event_time)
-        return self._rows[argument]
-
-    def typed(self) -> list[Any]:
-        """The rows as the user's records."""
-        if self._typed is None:
-            self._typed = self._reader.read(self.records.batch)
-        return self._typed
-
-    def _values(self, argument: Argument) -> pa.Array | None:
-        if isinstance(argument, int):
-            return self._computed[argument]
-        return None if argument is None else self.records.batch.column(argument)
 
 
 class AggregateColumn(Protocol):
@@ -109,6 +36,10 @@ class AggregateColumn(Protocol):
     def grow(self, size: int) -> None: ...
 
     def update(self, batch: Batch) -> None: ...
+
+    def merged(self, slots: Indices, groups: Indices, size: int) -> AggregateColumn:
+        """A column of `size` slots; each of `slots` is merged into the one that `groups` says, in order."""
+        ...
 
     def results(self, slots: Indices) -> pa.Array: ...
 
@@ -124,6 +55,7 @@ class BuiltinColumn:
 
     def __init__(self, typed: TypedAggregate, argument: Argument) -> None:
         assert isinstance(typed.aggregate, BuiltinAggregate)
+        self._typed = typed
         self._argument = argument
         arrow = None if typed.argument is None else typed.argument.type
         self._accumulator = accumulator(typed.aggregate.kind, arrow)
@@ -135,6 +67,12 @@ class BuiltinColumn:
     def update(self, batch: Batch) -> None:
         self._accumulator.update(batch.rows(self._argument))
 
+    def merged(self, slots: Indices, groups: Indices, size: int) -> BuiltinColumn:
+        fresh = BuiltinColumn(self._typed, self._argument)
+        fresh.grow(size)
+        fresh._accumulator.merge(groups, self._accumulator, slots)
+        return fresh
+
     def freeze(self, live: Indices) -> Frozen:
         return self._accumulator.freeze()
 
@@ -145,6 +83,7 @@ class UserAggregate:
     def __init__(self, uid: str, typed: TypedAggregate) -> None:
         assert isinstance(typed.aggregate, AggregateFunction)
         self._uid = uid
+        self._typed = typed
         self._function: AggregateFunction[Any, Any, Any] = typed.aggregate
         self._result = typed.result
         what = f"operator {uid!r}: {type(self._function).__name__}"
@@ -167,6 +106,20 @@ class UserAggregate:
         except Exception as error:
             raise user_function_error(self._uid, add, error, batch.records, row, typed[row]) from error
 
+    def merged(self, slots: Indices, groups: Indices, size: int) -> UserAggregate:
+        fresh = UserAggregate(self._uid, self._typed)
+        fresh.grow(size)
+        merge, mine, into = self._function.merge, self._column.values, fresh._column.values
+        is_immutable = self._column.is_immutable
+        more: Any = None
+        try:
+            for slot, group in zip(slots.tolist(), groups.tolist(), strict=True):
+                more = mine[slot] if is_immutable else copy.deepcopy(mine[slot])  # other windows need it too
+                into[group] = more if into[group] is EMPTY else merge(into[group], more)
+        except Exception as error:
+            raise user_function_error(self._uid, merge, error, None, 0, more) from error
+        return fresh
+
     def results(self, slots: Indices) -> pa.Array:
         get_result, mine, results = self._function.get_result, self._column.values, []
         current: Any = None
@@ -177,6 +130,19 @@ class UserAggregate:
         except Exception as error:
             raise user_function_error(self._uid, get_result, error, None, 0, current) from error
         return typed_array(results, self._result, self._what)
+
+
+class ResultRows:
+    """WindowResults of aggregates."""
+
+    def __init__(self, columns: Mapping[str, AggregateColumn], output: pa.Schema) -> None:
+        self._columns = columns
+        self._output = output
+
+    def results(self, keys: pa.RecordBatch, start: Int64s, end: Int64s, slots: Indices) -> pa.RecordBatch:
+        results = [column.results(slots) for column in self._columns.values()]
+        columns = [*keys.columns, pa.array(start), pa.array(end), *results]
+        return pa.RecordBatch.from_arrays(columns, schema=self._output)
 
 
 class AggregateValues:
@@ -199,6 +165,19 @@ class AggregateValues:
             else BuiltinColumn(typed, self._arguments.add(typed))
             for typed in aggregates
         }
+        self.results = ResultRows(self._columns, output).results
+
+    def merged(self, slots: Indices, groups: Indices, size: int) -> ResultRows:
+        """`size` slots; each of `slots` is merged into the one that `groups` says, in their order. Raises
+        SumOverflow with the merged slot."""
+        columns: dict[str, AggregateColumn] = {}
+        for name, column in self._columns.items():
+            try:
+                columns[name] = column.merged(slots, groups, size)
+            except SumOverflow as error:
+                error.column = name
+                raise
+        return ResultRows(columns, self._output)
 
     def update(self, records: Records, slots: Indices, size: int) -> None:
         batch = Batch(records, slots, self._arguments.compute(records.batch), self._reader)
@@ -209,11 +188,6 @@ class AggregateValues:
             except SumOverflow as error:
                 error.column = name
                 raise
-
-    def results(self, keys: pa.RecordBatch, start: Int64s, end: Int64s, slots: Indices) -> pa.RecordBatch:
-        results = [column.results(slots) for column in self._columns.values()]
-        columns = [*keys.columns, pa.array(start), pa.array(end), *results]
-        return pa.RecordBatch.from_arrays(columns, schema=self._output)
 
     def keep(self, slots: Indices) -> None:
         for column in self._columns.values():

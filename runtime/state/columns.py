@@ -11,6 +11,8 @@ import pyarrow as pa
 from onceflow.runtime.records import Indices, Mask
 
 _MERGE_MAX_BYTES = 256 << 20
+_MERGE_PIECES = 16
+_TOP_LEVEL = 1 << 30
 _GROW_MIN = 1024
 
 
@@ -84,6 +86,12 @@ class GrowableColumn:
             self.values = grown
         self._size = max(size, self._size)
 
+    def reserve(self, places: int) -> None:
+        """Have at least this many places, without any more being in use."""
+        size = self._size
+        self.grow(places)
+        self._size = size
+
     def used(self) -> npt.NDArray[Any]:
         """A view of the places in use."""
         return self.values[: self._size]
@@ -108,12 +116,15 @@ class GrowableColumn:
 class ArrowRows:
     """Rows that are appended and read by number; what is frozen in a snapshot is never copied.
 
-    Holds a logarithmic number of pieces: each is at least as large as all that come after it.
+    Pieces of the same level are merged once there are `_MERGE_PIECES` of them, into one of the next level:
+    a row is copied a few times in its life, and there are few pieces.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         self._pieces: list[pa.RecordBatch] = []
+        self._levels: list[int] = []
+        """By piece, never rising."""
         self._size = 0
 
     def __len__(self) -> int:
@@ -124,19 +135,20 @@ class ArrowRows:
         if not batch.num_rows:
             return
         self._pieces.append(batch)
+        self._levels.append(0)
         self._size += batch.num_rows
-        first = len(self._pieces) - 1
-        rows = batch.num_rows
-        while first and self._pieces[first - 1].num_rows <= rows and self._mergeable(first - 1):
-            first -= 1
-            rows += self._pieces[first].num_rows
-        if first < len(self._pieces) - 1:
-            self._pieces[first:] = pa.Table.from_batches(self._pieces[first:]).combine_chunks().to_batches()
+        while len(self._levels) >= _MERGE_PIECES and self._levels[-_MERGE_PIECES] == self._levels[-1]:
+            tail = self._pieces[-_MERGE_PIECES:]
+            if sum(int(piece.nbytes) for piece in tail) > _MERGE_MAX_BYTES:
+                break
+            self._pieces[-_MERGE_PIECES:] = pa.Table.from_batches(tail).combine_chunks().to_batches()
+            self._levels[-_MERGE_PIECES:] = [self._levels[-1] + 1]
 
     def frozen(self) -> ArrowRows:
         """These rows as they are now, for another thread; nothing is copied."""
         twin = ArrowRows(self._schema)
         twin._pieces = self._pieces.copy()
+        twin._levels = self._levels.copy()
         twin._size = self._size
         return twin
 
@@ -147,14 +159,15 @@ class ArrowRows:
         rows = pa.Table.from_batches(self._pieces, self._schema)
         if len(self._pieces) > 1:  # taking from several pieces at once is slow
             rows = rows.combine_chunks()
-            self._pieces = rows.to_batches()
+            self._replace(rows.to_batches())
         return one_batch(rows.take(pa.array(slots)))
 
     def keep(self, slots: Indices) -> None:
         """Keep these rows only, in this order."""
         kept = self.take(slots)
-        self._pieces = [kept] if kept.num_rows else []
+        self._replace([kept] if kept.num_rows else [])
         self._size = len(slots)
 
-    def _mergeable(self, piece: int) -> bool:
-        return sum(int(p.nbytes) for p in self._pieces[piece:]) <= _MERGE_MAX_BYTES
+    def _replace(self, pieces: list[pa.RecordBatch]) -> None:
+        self._pieces = pieces
+        self._levels = [_TOP_LEVEL] * len(pieces)

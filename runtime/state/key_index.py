@@ -3,6 +3,8 @@
 Open addressing with linear probing in one int32 table; the hashes themselves lie densely by slot. Two
 keys are the same if both their 64-bit hashes are: the first places them, the second, independent one
 tells apart keys that share the first. With a billion keys two share both once in 10^20 jobs.
+
+With kernels the loops are those of index_kernels.py; slots are numbered the same.
 """
 
 from __future__ import annotations
@@ -10,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from onceflow.runtime.kernels.compiled import kernels_enabled
 from onceflow.runtime.records import Indices, Mask, UInt64s
 from onceflow.runtime.state.columns import GrowableColumn
 
@@ -39,32 +41,37 @@ class KeyIndex:
     `find_or_add` and keeps the slots that `compact` returns.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kernels: bool | None = None) -> None:
+        """`kernels`: whether to use them; None: if they are enabled."""
         self._table = np.full(_TABLE_MIN, _EMPTY, np.int32)
         self._mask = np.uint64(_TABLE_MIN - 1)
-        self._hash = GrowableColumn(np.uint64)
-        self._check = GrowableColumn(np.uint64)
+        self._keys = GrowableColumn(np.dtype((np.uint64, 2)))
+        """First and second hash by slot; side by side, since both are looked at together."""
         self._is_live = GrowableColumn(np.bool_, fill=True)
         self._removed = 0
+        self._with_kernels = kernels_enabled() if kernels is None else kernels
+        if self._with_kernels:
+            self.find_or_add(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
+            self._build(_TABLE_MIN)
 
     def __len__(self) -> int:
         """How many keys there are, without those removed."""
-        return len(self._hash) - self._removed
+        return len(self._keys) - self._removed
 
     @property
     def size(self) -> int:
         """How many slots are in use, removed ones included."""
-        return len(self._hash)
+        return len(self._keys)
 
     @property
     def hashes(self) -> UInt64s:
         """The first hash by slot; never changed in place, so a view of it stays true."""
-        return self._hash.used()
+        return self._keys.used()[:, 0]
 
     @property
     def checks(self) -> UInt64s:
         """The second hash by slot; as `hashes`."""
-        return self._check.used()
+        return self._keys.used()[:, 1]
 
     def live_slots(self) -> Indices:
         """The slots of the keys there are, lowest first."""
@@ -75,27 +82,20 @@ class KeyIndex:
     def find_or_add(self, hashes: UInt64s, checks: UInt64s) -> Found:
         """The slot of each row's key; a key that is not there is added, at its first row."""
         self._reserve(len(hashes))
-        slots, rows, positions = self._probe(hashes, checks, (hashes & self._mask).view(np.int64))
         first_new = self.size
-        added: list[Indices] = []
-        while len(rows):
-            # Every row here stands at an empty place. Of those at the same place the first one wins it;
-            # the others look again: the same key finds it there, another goes on to the next place.
-            self._table[positions[::-1]] = -2 - rows[::-1].astype(np.int32)
-            won = self._table[positions] == -2 - rows.astype(np.int32)
-            winners = rows[won]
-            taken = np.arange(self.size, self.size + len(winners))
-            self._append(hashes[winners], checks[winners])
-            self._table[positions[won]] = taken
-            slots[winners] = taken
-            added.append(winners)
-            lost = ~won
-            rest = rows[lost]
-            found, still, places = self._probe(hashes[rest], checks[rest], positions[lost])
-            slots[rest] = found
-            rows, positions = rest[still], places
-        new_rows = np.concatenate(added) if added else np.zeros(0, np.int64)
-        return Found(slots, new_rows, first_new)
+        if not self._with_kernels:
+            slots, new_rows = self._find_or_add(hashes, checks)
+            return Found(slots, new_rows, first_new)
+        from onceflow.runtime.state import index_kernels
+
+        slots, new_rows = np.empty(len(hashes), np.int64), np.empty(len(hashes), np.int64)
+        self._keys.reserve(first_new + len(hashes))
+        added = index_kernels.find_or_add(
+            self._table, self._keys.values, first_new, hashes, checks, slots, new_rows
+        )
+        self._keys.grow(first_new + added)
+        self._is_live.grow(first_new + added)
+        return Found(slots, new_rows[:added], first_new)
 
     def remove(self, slots: Indices) -> None:
         """Forget these keys, each there and given once."""
@@ -110,19 +110,60 @@ class KeyIndex:
     def compact(self) -> Indices:
         """Renumber the keys without gaps, in their order; returns their old slots."""
         live = self.live_slots()
-        for column in (self._hash, self._check, self._is_live):
-            column.keep(live)
+        self._keys.keep(live)
+        self._is_live.keep(live)
         self._removed = 0
         needed = max(_TABLE_MIN, _power_of_two(4 * self.size))
         self._build(needed if 4 * needed < len(self._table) else len(self._table))
         return live
 
-    def _probe(
-        self, hashes: UInt64s, checks: UInt64s, positions: Indices
-    ) -> tuple[Indices, Indices, Indices]:
+    def _find_or_add(self, hashes: UInt64s, checks: UInt64s) -> tuple[Indices, Indices]:
+        """Slots and new rows. What `find_or_add` of the kernels does, by whole arrays."""
+        keys = np.stack((hashes, checks), axis=1)
+        slots, rows, positions = self._probe(keys, (hashes & self._mask).view(np.int64))
+        first_new = self.size
+        added: list[Indices] = []
+        places: list[Indices] = []
+        while len(rows):
+            # Every row here stands at an empty place. Of those at the same place the first one wins it;
+            # the others look again: the same key finds it there, another goes on to the next place.
+            self._table[positions[::-1]] = -2 - rows[::-1].astype(np.int32)
+            won = self._table[positions] == -2 - rows.astype(np.int32)
+            winners = rows[won]
+            taken = np.arange(self.size, self.size + len(winners))
+            self._append(keys[winners])
+            self._table[positions[won]] = taken
+            slots[winners] = taken
+            added.append(winners)
+            places.append(positions[won])
+            lost = ~won
+            rest = rows[lost]
+            found, still, at = self._probe(keys[rest], positions[lost])
+            slots[rest] = found
+            rows, positions = rest[still], at
+        new_rows = np.concatenate(added) if added else np.zeros(0, np.int64)
+        if len(added) > 1:
+            new_rows = self._in_order(keys, slots, new_rows, np.concatenate(places), first_new)
+        return slots, new_rows
+
+    def _in_order(
+        self, keys: UInt64s, slots: Indices, new_rows: Indices, places: Indices, first_new: int
+    ) -> Indices:
+        """Number what several rounds added by row, as one pass would; returns the rows in that order."""
+        order = np.argsort(new_rows)
+        number = np.empty(len(order), np.int64)
+        number[order] = np.arange(first_new, first_new + len(order))
+        is_new = slots >= first_new
+        slots[is_new] = number[slots[is_new] - first_new]
+        self._table[places] = number
+        in_order = new_rows[order]
+        self._keys.values[first_new : self.size] = keys[in_order]
+        return in_order
+
+    def _probe(self, keys: UInt64s, positions: Indices) -> tuple[Indices, Indices, Indices]:
         """Look from these places on: the slots (or _EMPTY), the rows not found, the empty places they met."""
         slots = self._table.take(positions).astype(np.int64)
-        open_rows = np.flatnonzero(~self._is_match(slots, hashes, checks))
+        open_rows = np.flatnonzero(~self._is_match(slots, keys))
         rows_missing: list[Indices] = []
         places: list[Indices] = []
         at = positions[open_rows]
@@ -134,7 +175,7 @@ class KeyIndex:
             at = (at[~is_empty] + 1) & np.int64(self._mask)
             found = self._table.take(at).astype(np.int64)
             slots[open_rows] = found
-            is_open = ~self._is_match(found, hashes[open_rows], checks[open_rows])
+            is_open = ~self._is_match(found, keys[open_rows])
             open_rows, at = open_rows[is_open], at[is_open]
         if not rows_missing:
             return slots, open_rows, at
@@ -144,18 +185,16 @@ class KeyIndex:
             missing, place = missing[order], place[order]
         return slots, missing, place
 
-    def _is_match(self, slots: Indices, hashes: UInt64s, checks: UInt64s) -> Mask:
+    def _is_match(self, slots: Indices, keys: UInt64s) -> Mask:
         """Where the slot holds this key. An empty place, -1, reads some slot and matches nothing."""
-        is_same: npt.NDArray[np.bool_] = self._hash.values.take(slots) == hashes
-        is_same &= self._check.values.take(slots) == checks
-        is_same &= slots >= 0
-        return is_same
+        there = self._keys.values.take(slots, axis=0)
+        is_same = there == keys
+        return np.asarray(is_same[:, 0] & is_same[:, 1] & (slots >= 0))
 
-    def _append(self, hashes: UInt64s, checks: UInt64s) -> None:
-        start, end = self.size, self.size + len(hashes)
-        for column, values in ((self._hash, hashes), (self._check, checks)):
-            column.grow(end)
-            column.values[start:end] = values
+    def _append(self, keys: UInt64s) -> None:
+        start, end = self.size, self.size + len(keys)
+        self._keys.grow(end)
+        self._keys.values[start:end] = keys
         self._is_live.grow(end)
 
     def _reserve(self, rows: int) -> None:
@@ -166,11 +205,16 @@ class KeyIndex:
             self._build(_power_of_two(4 * needed))
 
     def _build(self, length: int) -> None:
-        """A table of this length with all slots in it: sorted by home place, each at the next free one."""
+        """A table of this length with all slots in it, each at the next free place from its home on."""
         self._table = np.full(length, _EMPTY, np.int32)
         self._mask = np.uint64(length - 1)
+        if self._with_kernels:
+            from onceflow.runtime.state import index_kernels
+
+            index_kernels.build(self._table, self._keys.used())
+            return
         slots = np.arange(self.size)
-        places = (self._hash.used() & self._mask).view(np.int64)
+        places = (self.hashes & self._mask).view(np.int64)
         while len(slots):
             free = self._table[places] == _EMPTY
             self._table[places[free]] = slots[free]

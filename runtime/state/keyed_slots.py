@@ -46,9 +46,10 @@ class KeyedSlots:
     `compact`. Columns of the caller go by slot: see KeyIndex.
     """
 
-    def __init__(self, key_columns: Sequence[str], schema: pa.Schema) -> None:
+    def __init__(self, key_columns: Sequence[str], schema: pa.Schema, kernels: bool | None = None) -> None:
+        """`kernels`: whether to use them; None: if they are enabled."""
         self._columns = list(key_columns)
-        self._index = KeyIndex()
+        self._index = KeyIndex(kernels)
         self._keys = ArrowRows(pa.schema([schema.field(name) for name in key_columns]))
         self._window_start = GrowableColumn(np.int64)
 
@@ -72,7 +73,7 @@ class KeyedSlots:
 
     def find_or_add(self, batch: pa.RecordBatch, key_hash: UInt64s, window_start: Int64s | None) -> Indices:
         """The slot of each row. `key_hash` is `hash_keys` of the key columns."""
-        hashes = key_hash if window_start is None else key_hash + window_start.view(np.uint64) * _ODD
+        hashes = key_hash if window_start is None else with_window(key_hash, window_start)
         found = self._index.find_or_add(hashes, hash_keys(batch, self._columns, CHECK_SEED))
         if len(found.new_rows):
             self._keys.append(batch.select(self._columns).take(pa.array(found.new_rows)))
@@ -107,6 +108,11 @@ class KeyedSlots:
     def freeze(self) -> FrozenSlots:
         """Short: hashes, windows and keys only grow or are replaced, so views of them stay true."""
         return FrozenSlots(self.live_slots(), self.window_start, self._index.hashes, self._keys.frozen())
+
+
+def with_window(key_hash: UInt64s, window_start: Int64s) -> UInt64s:
+    """The hash of (key, window)."""
+    return key_hash + window_start.view(np.uint64) * _ODD
 
 
 def _key_hash(hashes: UInt64s, window_start: Int64s) -> UInt64s:

@@ -1,10 +1,15 @@
-"""KeyIndex against a dict: any keys, hashes that collide, removals and compactions in between."""
+"""KeyIndex against a dict: any keys, hashes that collide, removals and compactions in between.
+
+With kernels and without they are the same: slots and new rows are numbered alike.
+"""
 
 import numpy as np
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from onceflow.runtime.kernels.compiled import kernels_enabled
 from onceflow.runtime.state.key_index import KeyIndex
 
 # Few values for each half, and some that fall on the same place of the table: collisions are the rule.
@@ -15,9 +20,11 @@ KEYS = st.lists(st.tuples(HALVES, HALVES), max_size=60)
 class IndexAgainstDict(RuleBasedStateMachine):
     """`names` is what a caller keeps by slot; a key that was removed does not come back."""
 
+    kernels = False
+
     def __init__(self) -> None:
         super().__init__()
-        self.index = KeyIndex()
+        self.index = KeyIndex(self.kernels)
         self.slot_of: dict[tuple[int, int], int] = {}
         self.names: list[tuple[int, int]] = []
         self.gone: set[tuple[int, int]] = set()
@@ -29,8 +36,8 @@ class IndexAgainstDict(RuleBasedStateMachine):
         found = self.index.find_or_add(hashes, checks)
         new = [keys[row] for row in found.new_rows.tolist()]
         assert found.first_new_slot == len(self.names)
-        assert len(set(new)) == len(new)
-        assert set(new) == {key for key in keys if key not in self.slot_of}
+        assert new == list(dict.fromkeys(key for key in keys if key not in self.slot_of))
+        assert found.new_rows.tolist() == [keys.index(key) for key in new]
         for i, key in enumerate(new):
             self.slot_of[key] = found.first_new_slot + i
         self.names += new
@@ -63,3 +70,15 @@ class IndexAgainstDict(RuleBasedStateMachine):
 
 IndexAgainstDict.TestCase.settings = settings(max_examples=150, stateful_step_count=20, deadline=None)
 TestIndexAgainstDict = IndexAgainstDict.TestCase
+
+
+class KernelsAgainstDict(IndexAgainstDict):
+    """The same with kernels."""
+
+    kernels = True
+
+
+KernelsAgainstDict.TestCase.settings = IndexAgainstDict.TestCase.settings
+TestKernelsAgainstDict = pytest.mark.skipif(not kernels_enabled(), reason="needs numba")(
+    KernelsAgainstDict.TestCase
+)

@@ -1,7 +1,11 @@
-"""Windows against a naive list: any batches, watermarks, snapshots and restores at another parallelism."""
+"""Windows against a naive list: any batches, watermarks, snapshots and restores at another parallelism.
+
+Each start of the operator, also from a snapshot, is with kernels or without.
+"""
 
 import math
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onceflow.runtime.errors import Fatal
+from onceflow.runtime.kernels.compiled import kernels_enabled
 from onceflow.runtime.operators.aggregates import count, first, last, max_, mean, min_, sum_
+from onceflow.runtime.operators.sliding import Sliding
 from onceflow.runtime.operators.tumbling import Tumbling
 from onceflow.runtime.operators.window import WindowAggregate
 from onceflow.runtime.state.hashing import hash_keys
@@ -51,38 +57,50 @@ STEP = st.one_of(
     st.tuples(st.just("rows"), st.lists(ROW, max_size=12)),
     st.tuples(st.just("watermark"), st.integers(-50, 70)),
     st.tuples(st.just("watermark of one"), st.integers(-50, 70)),
-    st.tuples(st.just("restore"), st.sampled_from([1, 2, 3, 4])),
+    st.tuples(st.just("restore"), st.tuples(st.sampled_from([1, 2, 3, 4]), st.booleans())),
+)
+TUMBLING = st.builds(
+    lambda size, offset: Tumbling(size, offset % size), st.integers(1, 30), st.integers(0, 30)
+)
+SLIDING = st.builds(
+    lambda slide, more, offset: Sliding(slide + more, slide, offset % slide),
+    st.integers(1, 12),
+    st.integers(0, 25),
+    st.integers(0, 12),
 )
 
 
 class NaiveWindows:
-    """A list of rows. `fired` is how far event time was, by key: what a restart must not forget."""
+    """A list of rows, each with the end of a window that has not fired. `fired_ms` is how far event time
+    was, by key: what a restart must not forget."""
 
-    def __init__(self, window: Tumbling) -> None:
+    def __init__(self, window: Tumbling | Sliding) -> None:
         self.window = window
-        self.rows: list[tuple[Any, ...]] = []
+        self.rows: list[tuple[int, tuple[Any, ...]]] = []
         self.results: list[tuple[Any, ...]] = []
         self.late: list[tuple[Any, ...]] = []
 
     def push(self, rows: list[tuple[Any, ...]], fired_ms: Any) -> None:
         for row in rows:
-            is_late = self.end(row) - 1 <= fired_ms(row)
-            (self.late if is_late else self.rows).append(row)
+            windows = [(end, row) for end in self.ends(row) if end - 1 > fired_ms(row)]
+            self.rows += windows
+            if not windows:
+                self.late.append(row)
 
     def fire(self, fired_ms: Any) -> None:
-        due = [row for row in self.rows if self.end(row) - 1 <= fired_ms(row)]
-        self.rows = [row for row in self.rows if self.end(row) - 1 > fired_ms(row)]
-        for group in sorted({(self.end(row), repr(row[1:3])) for row in due}):
-            mine = [row for row in due if (self.end(row), repr(row[1:3])) == group]
-            self.results.append(self.result(mine))
+        due = [(end, row) for end, row in self.rows if end - 1 <= fired_ms(row)]
+        self.rows = [(end, row) for end, row in self.rows if end - 1 > fired_ms(row)]
+        for group in sorted({(end, repr(row[1:3])) for end, row in due}):
+            mine = [row for end, row in due if (end, repr(row[1:3])) == group]
+            self.results.append(self.result(group[0], mine))
 
-    def result(self, rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+    def result(self, end: int, rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
         amounts = [row[3] for row in rows if row[3] is not None]
         prices = [row[4] for row in rows if row[4] is not None]
         noted = [row for row in rows if row[5] is not None]
         latest = max((row[0] for row in noted), default=0)
         return (
-            *rows[0][1:3], self.end(rows[0]) - self.window.size_ms, self.end(rows[0]),
+            *rows[0][1:3], end - self.window.size_ms, end,
             len(rows), len(amounts), sum(amounts) if amounts else None,
             min(amounts, default=None), max(prices, default=None),
             float(Fraction(sum(amounts), len(amounts))) if amounts else None,
@@ -91,9 +109,11 @@ class NaiveWindows:
             min((row[5] for row in noted), default=None),
         )  # fmt: skip
 
-    def end(self, row: tuple[Any, ...]) -> int:
+    def ends(self, row: tuple[Any, ...]) -> list[int]:
+        """Of all windows that hold the row: every time that is one and fits is tried."""
         size, offset = self.window.size_ms, self.window.offset_ms
-        return (row[0] - offset) // size * size + offset + size
+        slide = self.window.slide_ms if isinstance(self.window, Sliding) else size
+        return [end for end in range(row[0] + 1, row[0] + size + 1) if (end - size - offset) % slide == 0]
 
 
 class Run:
@@ -101,7 +121,7 @@ class Run:
 
     def __init__(self, configured: WindowAggregate) -> None:
         self.configured = configured
-        self.harness = OperatorHarness(configured.create, ["user", "region"], 2)
+        self.harness = OperatorHarness(partial(configured.create, kernels=False), ["user", "region"], 2)
         self.results: list[dict[str, Any]] = []
         self.late: list[dict[str, Any]] = []
         self.late_rows = 0
@@ -124,7 +144,7 @@ class Run:
         subtask = subtask_of_key_group(128, len(self.watermarks), group)
         return max(self.floor.get(group, -(1 << 63)), self.watermarks[subtask])
 
-    def restore(self, parallelism: int) -> None:
+    def restore(self, parallelism: int, kernels: bool) -> None:
         for group in range(128):
             subtask = subtask_of_key_group(128, len(self.watermarks), group)
             self.floor[group] = max(self.floor.get(group, -(1 << 63)), self.watermarks[subtask])
@@ -132,7 +152,8 @@ class Run:
         # What happens after the snapshot is lost in the crash.
         self.harness.push(as_batch([(1, "a", 1, 5, 5.0, "lost"), (50, "b", 0, 5, 5.0, "lost")]), [1, 50])
         self.harness.finish()
-        self.harness = OperatorHarness(self.configured.create, ["user", "region"], parallelism, states=states)
+        create = partial(self.configured.create, kernels=kernels and kernels_enabled())
+        self.harness = OperatorHarness(create, ["user", "region"], parallelism, states=states)
         self.watermarks = [-(1 << 63)] * parallelism
 
 
@@ -145,12 +166,7 @@ def sort_key(row: tuple[Any, ...]) -> str:
 
 
 @settings(max_examples=200, deadline=None)
-@given(
-    steps=st.lists(STEP, max_size=14),
-    window=st.builds(
-        lambda size, offset: Tumbling(size, offset % size), st.integers(1, 30), st.integers(0, 30)
-    ),
-)
+@given(steps=st.lists(STEP, max_size=14), window=TUMBLING | SLIDING)
 def test_windows_agree_with_a_naive_list(steps, window):
     configured = WindowAggregate("w", ("user", "region"), window, AGGREGATES, SCHEMA, late=True)
     run, naive = Run(configured), NaiveWindows(window)
@@ -160,7 +176,7 @@ def test_windows_agree_with_a_naive_list(steps, window):
             run.harness.push(as_batch(value), [row[0] for row in value])
         elif kind == "restore":
             run.collect()
-            run.restore(value)
+            run.restore(*value)
         else:
             chosen = range(len(run.watermarks)) if kind == "watermark" else [value % len(run.watermarks)]
             for subtask in chosen:

@@ -9,7 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from onceflow.runtime.state.hashing import CHECK_SEED, hash_keys, is_hashable
+from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.state.hashing import (
+    CHECK_SEED,
+    hash_keys,
+    hash_text_by_kernel,
+    hash_text_by_polars,
+    is_hashable,
+)
 from onceflow.runtime.state.key_groups import key_groups_of
 
 GOLDEN_COLUMNS = {
@@ -201,3 +208,24 @@ def test_unhashable_types_are_refused():
     assert not is_hashable(pa.struct([("x", pa.list_(pa.int64()))]))
     with pytest.raises(TypeError, match="list"):
         hash_keys(pa.record_batch({"k": [[1]]}), ["k"])
+
+
+@pytest.mark.skipif(not kernels_enabled(), reason="needs numba")
+@pytest.mark.parametrize("arrow", [pa.binary(), pa.large_binary()])
+@pytest.mark.parametrize("seed", [0, 1, CHECK_SEED, (1 << 64) - 1])
+def test_the_kernel_hashes_texts_of_every_length_like_polars(arrow, seed):
+    rng = np.random.default_rng(3)
+    texts = [rng.bytes(length) for length in range(241) for _ in range(3)]
+    column = pa.array([b"before", *texts, b"after"], arrow).slice(1, len(texts))
+    by_kernel = hash_text_by_kernel(column, seed)
+    assert by_kernel is not None
+    wrong = np.flatnonzero(by_kernel != hash_text_by_polars(column, seed))
+    assert [len(texts[row]) for row in wrong] == []
+
+
+@pytest.mark.skipif(not kernels_enabled(), reason="needs numba")
+def test_the_kernel_leaves_long_texts_and_views_to_polars():
+    assert hash_text_by_kernel(pa.array(["short", "x" * 241]), 0) is None
+    assert hash_text_by_kernel(pa.array(["short"], pa.string_view()), 0) is None
+    batch = pa.record_batch({"k": ["short", "x" * 241]})
+    assert (hash_keys(batch, ["k"]) == hash_text_by_polars(batch.column("k"), 0)).all()

@@ -4,17 +4,26 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.state.columns import ArrowRows
 from onceflow.runtime.state.hashing import hash_keys, splitmix64
 from onceflow.runtime.state.key_index import KeyIndex
 from onceflow.runtime.state.keyed_slots import KeyedSlots
+
+NEEDS_NUMBA = pytest.mark.skipif(not kernels_enabled(), reason="needs numba")
+
+
+@pytest.fixture(params=[False, pytest.param(True, marks=NEEDS_NUMBA)])
+def index(request) -> KeyIndex:
+    """Without kernels and with them."""
+    return KeyIndex(request.param)
 
 
 def words(*values: int) -> np.ndarray:
     return np.array(values, np.uint64)
 
 
-def test_duplicates_in_a_batch_share_a_new_slot():
-    index = KeyIndex()
+def test_duplicates_in_a_batch_share_a_new_slot(index):
     found = index.find_or_add(words(5, 7, 5, 7, 9), words(1, 1, 1, 1, 1))
     assert found.slots[0] == found.slots[2]
     assert found.slots[1] == found.slots[3]
@@ -22,8 +31,7 @@ def test_duplicates_in_a_batch_share_a_new_slot():
     assert [found.slots[row] for row in found.new_rows] == [0, 1, 2]
 
 
-def test_keys_that_share_the_first_hash_are_told_apart_by_the_second():
-    index = KeyIndex()
+def test_keys_that_share_the_first_hash_are_told_apart_by_the_second(index):
     rng = np.random.default_rng(0)
     checks = rng.integers(0, 500, 5_000).astype(np.uint64)
     slots = index.find_or_add(np.zeros(5_000, np.uint64), checks).slots
@@ -32,9 +40,8 @@ def test_keys_that_share_the_first_hash_are_told_apart_by_the_second():
         assert len(set(slots[checks == check].tolist())) == 1
 
 
-def test_hashes_that_share_their_place_in_the_table_do_not_meet():
+def test_hashes_that_share_their_place_in_the_table_do_not_meet(index):
     """All hashes agree in their low 40 bits, so that all keys have the same home."""
-    index = KeyIndex()
     hashes = words(*(i << 40 for i in range(2_000)))
     slots = index.find_or_add(hashes, hashes).slots
     assert sorted(slots.tolist()) == list(range(2_000))
@@ -52,8 +59,7 @@ def test_weak_key_hash_never_merges_keys():
     assert len(slots) == 6
 
 
-def test_growth_keeps_every_slot():
-    index = KeyIndex()
+def test_growth_keeps_every_slot(index):
     keys = splitmix64(np.arange(300_000, dtype=np.uint64))
     got = [
         index.find_or_add(keys[i : i + 7_000], keys[i : i + 7_000]).slots for i in range(0, 300_000, 7_000)
@@ -64,8 +70,7 @@ def test_growth_keeps_every_slot():
     assert len(index) == 300_000
 
 
-def test_compaction_renumbers_in_order_and_shrinks_the_table():
-    index = KeyIndex()
+def test_compaction_renumbers_in_order_and_shrinks_the_table(index):
     keys = splitmix64(np.arange(100_000, dtype=np.uint64))
     slots = index.find_or_add(keys, keys).slots
     index.remove(slots[100:])
@@ -118,3 +123,33 @@ def test_a_frozen_view_stays_as_it_was():
 
 def key_groups(keys: pa.RecordBatch) -> np.ndarray:
     return ((hash_keys(keys, ["k"]) >> np.uint64(32)) * np.uint64(128) >> np.uint64(32)).astype(np.uint16)
+
+
+def test_rows_in_thousands_of_pieces_stay_few_pieces_and_in_their_order():
+    rows = ArrowRows(pa.schema([("k", pa.int64())]))
+    for i in range(3_000):
+        rows.append(pa.record_batch({"k": [2 * i, 2 * i + 1]}))
+    assert len(rows._pieces) <= 60
+    frozen = rows.frozen()
+    assert rows.take(np.array([5_999, 0, 17])).column("k").to_pylist() == [5_999, 0, 17]
+    rows.keep(np.arange(0, 6_000, 2))
+    for i in range(100):
+        rows.append(pa.record_batch({"k": [-i]}))
+    assert rows.take(np.arange(3_100)).column("k").to_pylist() == [*range(0, 6_000, 2), *range(0, -100, -1)]
+    assert frozen.take(np.arange(6_000)).column("k").to_pylist() == [*range(6_000)]
+
+
+@NEEDS_NUMBA
+def test_kernels_and_arrays_number_slots_alike():
+    """Goal: more than one round of places in the array form, growth, and keys that are not in order."""
+    rng = np.random.default_rng(5)
+    by_arrays, by_kernels = KeyIndex(kernels=False), KeyIndex(kernels=True)
+    for rows in (0, 1, 3_000, 40_000, 63, 64, 65):
+        hashes = splitmix64(rng.integers(0, 30_000, rows).astype(np.uint64)) & np.uint64(0xFFFF)
+        checks = rng.integers(0, 2, rows).astype(np.uint64)
+        one, other = by_arrays.find_or_add(hashes, checks), by_kernels.find_or_add(hashes, checks)
+        assert (one.slots == other.slots).all()
+        assert (one.new_rows == other.new_rows).all()
+        assert one.first_new_slot == other.first_new_slot
+    assert (by_arrays.hashes == by_kernels.hashes).all()
+    assert (by_arrays.checks == by_kernels.checks).all()

@@ -1,0 +1,126 @@
+"""Sums and means as columns: exact over integers, in the order of arrival over floats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from onceflow.runtime.operators.accumulator import OneColumn, Parts, Rows, SumOverflow
+from onceflow.runtime.records import Indices, Int64s
+from onceflow.runtime.state.columns import GrowableColumn
+from onceflow.runtime.state.values import WordColumn, words_of
+
+_INT64_MAX = (1 << 63) - 1
+_LOW = np.int64(0xFFFFFFFF)
+_WORD = np.int64(32)
+
+
+class IntegerSum(OneColumn):
+    """An exact int64 sum. A total that does not fit at the end of a batch raises SumOverflow.
+
+    `_bound` is at least the absolute value of every total. Only when it could pass 2^63 are the true
+    totals looked at, and only if those are too large as well does a batch go the long way.
+    """
+
+    def __init__(self) -> None:
+        self._sums = WordColumn(pa.int64())
+        self._bound = 0
+        super().__init__(self._sums)
+
+    def update(self, rows: Rows) -> None:
+        values = words_of(rows.values)
+        added = _magnitude(values) * len(values)
+        if self._bound + added > _INT64_MAX:
+            self._bound = _magnitude(self._sums.values)
+        if self._bound + added > _INT64_MAX:
+            self._add_in_halves(rows.slots, values)
+            self._bound = _magnitude(self._sums.values)
+        else:
+            np.add.at(self._sums.values, rows.slots, values.astype(np.int64, copy=False))
+            self._bound += added
+        self._sums.mark(rows.slots)
+
+    def load(self, slots: Indices, state: pa.Array) -> None:
+        super().load(slots, state)
+        self._bound = _magnitude(self._sums.values)
+
+    def _add_in_halves(self, slots: Indices, values: npt.NDArray[Any]) -> None:
+        """Add in two halves of 32 bits, which can't overflow, and put them together if they fit."""
+        touched, place = np.unique(slots, return_inverse=True)
+        high, low = _halves(self._sums.values[touched])
+        more_high, more_low = _halves(values)
+        np.add.at(high, place, more_high)
+        np.add.at(low, place, more_low)
+        high += low >> _WORD
+        low &= _LOW
+        wrong = np.flatnonzero((high < -(1 << 31)) | (high >= 1 << 31))
+        if len(wrong):
+            at = int(wrong[0])
+            raise SumOverflow(int(touched[at]), (int(high[at]) << 32) + int(low[at]))
+        self._sums.values[touched] = (high << _WORD) | low
+
+
+class FloatSum(OneColumn):
+    """A sum of floats, added in the order of arrival."""
+
+    def __init__(self) -> None:
+        self._sums = WordColumn(pa.float64())
+        super().__init__(self._sums)
+
+    def update(self, rows: Rows) -> None:
+        np.add.at(self._sums.values, rows.slots, words_of(rows.values).astype(np.float64, copy=False))
+        self._sums.mark(rows.slots)
+
+
+class FloatMean(Parts):
+    """The mean of floats."""
+
+    def __init__(self) -> None:
+        self._sum, self._count = GrowableColumn(np.float64), GrowableColumn(np.int64)
+        super().__init__(sum=self._sum, count=self._count)
+
+    def update(self, rows: Rows) -> None:
+        np.add.at(self._sum.values, rows.slots, words_of(rows.values).astype(np.float64, copy=False))
+        np.add.at(self._count.values, rows.slots, 1)
+
+    def results(self, slots: Indices) -> pa.Array:
+        return _mean(self._sum.values[slots], self._count.values[slots])
+
+
+class IntegerMean(Parts):
+    """The mean of integers: sums in two halves, which don't overflow and don't depend on the order."""
+
+    def __init__(self) -> None:
+        self._high, self._low, self._count = (GrowableColumn(np.int64) for _ in range(3))
+        super().__init__(sum_high=self._high, sum_low=self._low, count=self._count)
+
+    def update(self, rows: Rows) -> None:
+        high, low = _halves(words_of(rows.values))
+        np.add.at(self._high.values, rows.slots, high)
+        np.add.at(self._low.values, rows.slots, low)
+        np.add.at(self._count.values, rows.slots, 1)
+
+    def results(self, slots: Indices) -> pa.Array:
+        total = self._high.values[slots] * float(1 << 32) + self._low.values[slots]
+        return _mean(total, self._count.values[slots])
+
+
+def _halves(values: npt.NDArray[Any]) -> tuple[Int64s, Int64s]:
+    """Integers as high * 2^32 + low with 0 <= low < 2^32."""
+    if values.dtype == np.uint64:
+        return (values >> np.uint64(32)).astype(np.int64), (values & np.uint64(_LOW)).astype(np.int64)
+    wide = values.astype(np.int64, copy=False)
+    return wide >> _WORD, wide & _LOW
+
+
+def _magnitude(values: npt.NDArray[Any]) -> int:
+    """The highest absolute value, exactly."""
+    return max(abs(int(values.min())), abs(int(values.max()))) if len(values) else 0
+
+
+def _mean(total: npt.NDArray[np.float64], counts: Int64s) -> pa.Array:
+    is_empty = counts == 0
+    return pa.array(total / np.where(is_empty, 1, counts), mask=is_empty)

@@ -1,0 +1,141 @@
+"""XXH3 (64 bit) over a column of texts, without a detour through polars. Needs numba: see compiled.py.
+
+The algorithm is Yann Collet's, whose specification is that of the xxHash library 0.8. Keys are short, so
+only its forms for up to 240 bytes are here; `hashing.py` leaves columns with longer ones to polars.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from onceflow.runtime.kernels.compiled import kernel
+from onceflow.runtime.kernels.memory import load_int32, load_uint8, load_uint64
+
+LENGTH_MAX = 240
+"""In bytes."""
+
+_SECRET = bytes.fromhex(
+    "b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671fcb79e64eccc0e578825ad07dccff7221"
+    "b8084674f743248ee03590e6813a264c3c2852bb91c300cb88d0658b1b532ea371644897a20df94e3819ef46a9deacd8a8"
+    "fa763fe39c343ff9dcbbc7c70b4f1d8a51e04bcdb45931c89f7ec9d9787364eac5ac8334d3ebc3c581a0fffa1363eb17"
+    "0ddd51b7f0da49d316552629d4689e2b16be587d47a1fc8ff8b8d17ad031ce45cb3a8f95160428afd7fbcabb4b407e"
+)
+_WORDS = np.array([int.from_bytes(_SECRET[i : i + 8], "little") for i in range(len(_SECRET) - 7)], np.uint64)
+"""The secret's 8 bytes from each place on."""
+
+_LOW_32 = np.uint64(0xFFFFFFFF)
+_PRIME64_1 = np.uint64(0x9E3779B185EBCA87)
+_PRIME64_2 = np.uint64(0xC2B2AE3D27D4EB4F)
+_PRIME64_3 = np.uint64(0x165667B19E3779F9)
+_MX_1 = np.uint64(0x165667919E3779F9)
+_MX_2 = np.uint64(0x9FB21C651E98DF25)
+_N8, _N16, _N24, _N28, _N29 = (np.uint64(n) for n in (8, 16, 24, 28, 29))
+_N32, _N33, _N35, _N37, _N49 = (np.uint64(n) for n in (32, 33, 35, 37, 49))
+_N15, _N40 = np.uint64(15), np.uint64(40)
+
+
+def _folded_product(typing_context: Any, left: Any, right: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        wide, word = ir.IntType(128), ir.IntType(64)
+        product = builder.mul(*(builder.zext(argument, wide) for argument in arguments))
+        high = builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), word)
+        return builder.xor(builder.trunc(product, word), high)
+
+    return types.uint64(types.uint64, types.uint64), generate
+
+
+def _swapped_bytes(typing_context: Any, value: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bswap(arguments[0])
+
+    return types.uint64(types.uint64), generate
+
+
+_multiply_and_fold = intrinsic(_folded_product)
+"""The two halves of the product of 128 bits, xor-ed."""
+_swap_bytes = intrinsic(_swapped_bytes)
+
+
+@kernel
+def _avalanche(mixed: np.uint64) -> np.uint64:
+    mixed = (mixed ^ (mixed >> _N37)) * _MX_1
+    return mixed ^ (mixed >> _N32)
+
+
+@kernel
+def _avalanche_of_xxh64(mixed: np.uint64) -> np.uint64:
+    mixed = (mixed ^ (mixed >> _N33)) * _PRIME64_2
+    mixed = (mixed ^ (mixed >> _N29)) * _PRIME64_3
+    return mixed ^ (mixed >> _N32)
+
+
+@kernel
+def _mix_16(text: int, at: int, seed: np.uint64) -> np.uint64:
+    """16 bytes against the 16 of the secret from `at` on."""
+    low = load_uint64(text) ^ (_WORDS[at] + seed)
+    return np.uint64(_multiply_and_fold(low, load_uint64(text + 8) ^ (_WORDS[at + 8] - seed)))
+
+
+@kernel
+def _up_to_16(text: int, length: int, seed: np.uint64) -> np.uint64:
+    size = np.uint64(length)
+    if length > 8:
+        low = load_uint64(text) ^ ((_WORDS[24] ^ _WORDS[32]) + seed)
+        high = load_uint64(text + length - 8) ^ ((_WORDS[40] ^ _WORDS[48]) - seed)
+        return _avalanche(np.uint64(size + _swap_bytes(low) + high + _multiply_and_fold(low, high)))
+    if length >= 4:
+        seed ^= _swap_bytes(seed & _LOW_32)
+        first = np.uint64(load_int32(text)) & _LOW_32
+        last = np.uint64(load_int32(text + length - 4)) & _LOW_32
+        mixed = (last + (first << _N32)) ^ ((_WORDS[8] ^ _WORDS[16]) - seed)
+        mixed ^= ((mixed << _N49) | (mixed >> _N15)) ^ ((mixed << _N24) | (mixed >> _N40))
+        mixed *= _MX_2
+        mixed ^= (mixed >> _N35) + size
+        mixed *= _MX_2
+        return np.uint64(mixed ^ (mixed >> _N28))
+    if length:
+        first = np.uint64(load_uint8(text))
+        middle = np.uint64(load_uint8(text + (length >> 1)))
+        last = np.uint64(load_uint8(text + length - 1))
+        combined = (first << _N16) | (middle << _N24) | last | (size << _N8)
+        return _avalanche_of_xxh64(combined ^ (((_WORDS[0] ^ _WORDS[4]) & _LOW_32) + seed))
+    return _avalanche_of_xxh64(seed ^ (_WORDS[56] ^ _WORDS[64]))
+
+
+@kernel
+def _up_to_240(text: int, length: int, seed: np.uint64) -> np.uint64:
+    mixed = np.uint64(length) * _PRIME64_1
+    if length <= 128:
+        for i in range((length - 1) >> 5, -1, -1):
+            mixed += _mix_16(text + 16 * i, 32 * i, seed)
+            mixed += _mix_16(text + length - 16 * (i + 1), 32 * i + 16, seed)
+        return _avalanche(mixed)
+    for i in range(8):
+        mixed += _mix_16(text + 16 * i, 16 * i, seed)
+    mixed = _avalanche(mixed)
+    for i in range(8, length >> 4):
+        mixed += _mix_16(text + 16 * i, 16 * (i - 8) + 3, seed)
+    return _avalanche(mixed + _mix_16(text + length - 16, 136 - 17, seed))
+
+
+@kernel
+def hash_texts(ends: Any, data: int, seed: np.uint64, hashes: Any) -> bool:
+    """Into `hashes` the hash of each text; text i is at the address data + ends[i], up to data + ends[i + 1].
+
+    False: there is one longer than LENGTH_MAX, and the hashes are worth nothing.
+    """
+    for row in range(len(hashes)):
+        start = int(ends[row])
+        length = int(ends[row + 1]) - start
+        if length <= 16:
+            hashes[row] = _up_to_16(data + start, length, seed)
+        elif length <= LENGTH_MAX:
+            hashes[row] = _up_to_240(data + start, length, seed)
+        else:
+            return False
+    return True
