@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -179,8 +180,12 @@ def main() -> None:
         peers = comparison.prepare(wanted)
         if options.time_limit:
             peers = [replace(peer, time_limit_s=options.time_limit) for peer in peers]
-        with EmbeddedKafka(Path(name) / "kafka", properties=BROKER) as kafka:
-            comparison.run(kafka, peers)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            with EmbeddedKafka(Path(name) / "kafka", properties=BROKER) as kafka:
+                comparison.run(kafka, peers)
+        except KeyboardInterrupt:
+            console.print("interrupted: what follows is of the runs that were done")
     found = results_table.lines(peers, comparison.runs)
     console.print(results_table.table(found, comparison.unavailable))
     settings = {"workload": options.workload, "partitions": PARTITIONS, "rounds": options.runs}
