@@ -1,18 +1,235 @@
-"""The two ways to write: a batch, all rows or none, and a stream, each micro-batch once."""
+"""The two ways to write: a stream, each micro-batch once, and a batch, all its rows or none.
+
+Spark makes a writer in a new process of the driver for each micro-batch, sends copies to the tasks
+(`write`), and makes another writer in another process to commit. What they share is in the checkpoint
+folder and in the messages of the tasks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from onceflow.runtime.errors import UsageError
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from onceflow.connectors.kafka.client import KafkaClient, LedgerEntry, LedgerKey
+from onceflow.connectors.kafka.held import StagedOutput
+from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
+from onceflow.connectors.kafka.librdkafka_producer import ProducerSettings
+from onceflow.connectors.kafka.waiting import WaitForBroker
+from onceflow.runtime.clock import SystemClock
+from onceflow.runtime.errors import CorruptCheckpointError, Fatal, OnceflowError, OptionError
+from onceflow.structured_streaming.micro_batches import check_ledger, commit_batch, ledger_after, tie_uid
+from onceflow.structured_streaming.partitions import PartitionedOutput, must_exist
+from onceflow.structured_streaming.query_record import QueryRecord, Tie, check_tie
+from onceflow.structured_streaming.sink_options import SinkOptions, sink_options
+from onceflow.structured_streaming.sink_rows import RowEncoder
+from onceflow.structured_streaming.staged_files import (
+    Staged,
+    batch_folder,
+    delete_files,
+    files_of,
+    put_sign,
+    restored,
+    stage,
+    sweep,
+)
+from onceflow.structured_streaming.staging import Folder
+from onceflow.structured_streaming.whole_writes import (
+    check_unwritten,
+    commit_write,
+    default_staging,
+    sweep_abandoned,
+    write_folder,
+)
+
+_QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
 
 
-def batch_writer(schema: Any, options: Mapping[str, str], overwrite: bool) -> Any:
+class Message(WriterCommitMessage):
+    """What a task sends to the driver."""
+
+    def __init__(self, staged: Staged) -> None:
+        self.staged = staged
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """See pyspark.sql.datasource.DataSourceStreamArrowWriter."""
+
+    def __init__(self, schema: Any, options: Mapping[str, str]) -> None:
+        """In the driver: what can be known to be wrong is raised here, before any task runs. The broker
+        is asked when this checkpoint writes there for the first time."""
+        self._options = sink_options(options, "writeStream")
+        RowEncoder(self._options, to_arrow_schema(schema))
+        assert self._options.uid is not None
+        assert self._options.checkpoint is not None
+        self._ledger = self._options.ledger(self._options.uid)
+        self._checkpoint = Folder.at(self._options.checkpoint)
+        self._record = QueryRecord(self._checkpoint)
+        self._query_id = self._record.query_id()
+        staging = self._options.staging
+        root = Folder.at(staging) if staging else self._record.default_staging
+        self._folder = root.child(self._query_id)
+        self._tie()
+        put_sign(self._folder)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+        context = TaskContext.get()
+        query_id, batch_id = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+        if query_id != self._query_id or batch_id is None:
+            raise Fatal(
+                f"checkpointLocation {self._checkpoint.url} is query {self._query_id}'s, but this is query "
+                f"{query_id}: give the query's own checkpoint folder, as a URL"
+            )
+        number = int(batch_id)
+        inside = batch_folder(number)
+        return Message(
+            stage(iterator, self._options, self._folder, inside, query_id, number, ledger_after(number))
+        )
+
+    def commit(self, messages: list[Message | None], batchId: int) -> None:
+        """In the driver, for all files of one attempt. It may raise though the batch is written: Spark
+        runs the batch again, and the ledger knows."""
+        staged = _staged(messages)
+        files = files_of(staged, self._query_id, batchId)
+        if files:
+            client = _client(self._options)
+            try:
+                outputs = _outputs(client, staged, files, self._folder)
+                patience = _patience(self._options)
+                commit_batch(client, self._ledger, self._query_id, batchId, outputs, self._record, patience)
+            except CorruptCheckpointError as e:
+                raise Fatal(_damaged(e)) from e
+            finally:
+                client.close()
+        try:
+            sweep(self._folder, batchId)
+        except OnceflowError as e:
+            _say(f"the staged files of batch {batchId} are left for the next batch to delete: {e}")
+
+    def abort(self, messages: list[Message | None], batchId: int) -> None:
+        """A task has failed, or commit has raised. Of this attempt only the staged files can go: its rerun
+        stages its own, if the ledger does not have it."""
+        delete_files(_staged(messages), self._folder)
+
+    def _tie(self) -> None:
+        """The checkpoint, the uid and the ledger are this query's, or become so."""
+        options, uid = self._options, str(self._options.uid)
+        found = self._record.tie()
+        if found is not None:
+            check_tie(found, self._query_id, uid, self._ledger, self._checkpoint.url)
+        if found is None or found.checked != options.target():
+            ledger, query_id = self._ledger, self._query_id
+            _check_broker(
+                options, ledger, query_id, lambda entry: check_ledger(entry, ledger, query_id, None)
+            )
+            self._record.put_tie(Tie(query_id, uid, ledger.transactional_id, ledger.topic, options.target()))
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """See pyspark.sql.datasource.DataSourceArrowWriter. One copy of it goes to the tasks, one to commit."""
+
+    def __init__(self, schema: Any, options: Mapping[str, str], overwrite: bool) -> None:
+        if overwrite:
+            raise OptionError('a topic can\'t be overwritten: use .mode("append") with onceflow-kafka')
+        self._options = sink_options(options, "write")
+        RowEncoder(self._options, to_arrow_schema(schema))
+        self._write_id = uuid.uuid4().hex
+        self._ledger = self._options.ledger(self._options.uid or f"write-{self._write_id}")
+        root = Folder.at(self._options.staging) if self._options.staging else default_staging()
+        sweep_abandoned(root)
+        self._root = root
+        self._inside = write_folder(self._write_id)
+        self._folder = root.child(self._inside)
+        ledger, write_id = self._ledger, self._write_id
+        _check_broker(self._options, ledger, write_id, lambda entry: check_unwritten(entry, ledger, write_id))
+        put_sign(self._folder)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+        return Message(
+            stage(iterator, self._options, self._folder, "rows", self._write_id, 0, ledger_after(0))
+        )
+
+    def commit(self, messages: list[Message | None]) -> None:
+        staged = _staged(messages)
+        files = files_of(staged, self._write_id, 0)
+        if files:
+            client = _client(self._options)
+            try:
+                outputs = _outputs(client, staged, files, self._folder)
+                commit_write(client, self._ledger, self._write_id, outputs, _patience(self._options))
+            except CorruptCheckpointError as e:
+                raise Fatal(_damaged(e)) from e
+            finally:
+                client.close()
+        self._root.delete(self._inside)
+
+    def abort(self, messages: list[Message | None]) -> None:
+        self._root.delete(self._inside)
+
+
+def stream_writer(schema: Any, options: Mapping[str, str], overwrite: bool) -> StreamWriter:
+    """For df.writeStream. `overwrite`: output mode complete, each batch's whole result is appended."""
+    return StreamWriter(schema, options)
+
+
+def batch_writer(schema: Any, options: Mapping[str, str], overwrite: bool) -> BatchWriter:
     """For df.write."""
-    raise UsageError("onceflow-kafka can't write yet")
+    return BatchWriter(schema, options, overwrite)
 
 
-def stream_writer(schema: Any, options: Mapping[str, str], overwrite: bool) -> Any:
-    """For df.writeStream."""
-    raise UsageError("onceflow-kafka can't write yet")
+def _check_broker(
+    options: SinkOptions, ledger: LedgerKey, owner: str, check: Callable[[LedgerEntry], None]
+) -> None:
+    """It is there, lets us in, has the topic, and lets us write the ledger."""
+    client = _client(options)
+    try:
+        if options.topic is not None:
+            must_exist(client.describe_topics([options.topic]), {options.topic})
+        client.ensure_ledger_topic(ledger.topic)
+        tie_uid(client, ledger, owner, check, _patience(options))
+    finally:
+        client.close()
+
+
+def _outputs(
+    client: KafkaClient, staged: Sequence[Staged | None], files: Sequence[StagedOutput], folder: Folder
+) -> list[PartitionedOutput]:
+    topics = {topic for message in staged if message is not None for topic in message.topics}
+    known = client.describe_topics(sorted(topics))
+    must_exist(known, topics)
+    partitions = {name: topic.partitions for name, topic in known.items()}
+    return [PartitionedOutput(restored(file, folder), partitions) for file in files]
+
+
+def _staged(messages: Sequence[Message | None]) -> list[Staged | None]:
+    return [None if message is None else message.staged for message in messages]
+
+
+def _client(options: SinkOptions) -> LibrdkafkaClient:
+    return LibrdkafkaClient(options.kafka, ProducerSettings(options.transaction_timeout_ms))
+
+
+def _patience(options: SinkOptions) -> WaitForBroker:
+    return WaitForBroker(SystemClock(), _say, options.delivery_timeout_ms, threading.Event())
+
+
+def _damaged(error: CorruptCheckpointError) -> str:
+    reason = str(error).removesuffix("; start from an older checkpoint")
+    return f"{reason}. Nothing of the batch was written: start the query again, and it is staged anew"
+
+
+def _say(sentence: str) -> None:
+    if sentence:
+        sys.stderr.write(f"onceflow-kafka: {sentence}\n")
