@@ -1,0 +1,405 @@
+"""Micro-batches on the fake broker: crashes, lost and late requests, zombie drivers, an expired ledger.
+
+The world plays Spark: it runs a batch again, with other rows, until its own log has it. Goal: of each batch
+all rows of one attempt become visible, and none of another. Each mutant leaves out one rule: it must fail.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pytest
+
+from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, KafkaClient, LedgerEntry, LedgerKey
+from onceflow.connectors.kafka.fake import (
+    Chooser,
+    FakeClient,
+    FakeKafka,
+    FakeNetwork,
+    NoFaults,
+    ProcessCrash,
+    Row,
+)
+from onceflow.connectors.kafka.transactions import Claimant, Output, OwnerTransactions, Patience
+from onceflow.runtime.errors import (
+    DataLossError,
+    Fatal,
+    Fenced,
+    Indeterminate,
+    OnceflowError,
+    Retryable,
+    UsageError,
+)
+from onceflow.runtime.testing.choices import ExhaustiveChoices, SeededChoices
+from onceflow.structured_streaming.micro_batches import (
+    SentMarks,
+    check_ledger,
+    commit_batch,
+    ledger_after,
+    tie_uid,
+)
+
+QUERY = "6f1c"
+LEDGER = LedgerKey("onceflow.out", "ledger")
+RUNS_MAX = 14
+ROWS = 2
+
+Commit = Callable[[KafkaClient, LedgerKey, str, int, Sequence[Output], SentMarks, Patience], None]
+
+
+class Impatience:
+    """Patience without pauses, for few tries."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+
+    def wait(self, error: OnceflowError) -> None:
+        self._failures += 1
+        if self._failures > 8:
+            raise Retryable(f"gave up: {error}")
+
+    def reset(self) -> None:
+        self._failures = 0
+
+
+@dataclass(frozen=True)
+class Files:
+    """What one attempt at a batch has staged."""
+
+    batch_id: int
+    attempt: int
+
+    @property
+    def checkpoint_id(self) -> int:
+        return ledger_after(self.batch_id)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for number in range(ROWS):
+            value = f"{self.batch_id} {self.attempt} {number}".encode()
+            yield pa.RecordBatch.from_pylist(
+                [{"topic": "out", "partition": 0, "value": value}], PRODUCE_SCHEMA
+            )
+
+
+@dataclass
+class Marks:
+    """SentMarks on a disk that outlives crashes; each write may be the last thing a driver does."""
+
+    world: World
+    network: FakeNetwork
+
+    def has(self, batch_id: int) -> bool:
+        return batch_id in self.world.marked
+
+    def add(self, batch_id: int) -> None:
+        self.network.call("mark", lambda: self.world.marked.add(batch_id))
+
+    def forget_before(self, batch_id: int) -> None:
+        self.world.marked -= {n for n in self.world.marked if n < batch_id}
+
+
+@dataclass
+class World:
+    """Runs of a query of a few batches."""
+
+    choices: Chooser
+    commit: Commit = commit_batch
+    batches: int = 2
+    crashes: int = 1
+    faults: int = 1
+    zombies: int = 0
+    expiries: int = 0
+    broker: FakeKafka = field(default_factory=FakeKafka)
+    marked: set[int] = field(default_factory=set)
+    logged: int = 0
+    """How many batches Spark's commit log has."""
+    attempts: Counter[int] = field(default_factory=Counter)
+    is_in_doubt: bool = False
+    """The ledger expired while a batch that had been tried was not in Spark's log."""
+    is_stopped: bool = False
+    had_zombie: bool = False
+
+    def run(self) -> None:
+        for _ in range(RUNS_MAX):
+            self.run_query()
+            if self.logged >= self.batches or self.is_stopped:
+                break
+            self._rest()
+        else:
+            raise AssertionError(f"no end after {RUNS_MAX} runs")
+        for arrives in self.broker.late:
+            with contextlib.suppress(Fenced):
+                arrives()
+        self.check(is_complete=not self.is_stopped)
+
+    def run_query(self) -> None:
+        network = FakeNetwork(self.broker, self.choices, self.crashes, self.faults)
+        if self.zombies:
+            self.zombies -= 1
+            self.had_zombie = True
+            network.on_pause = self.run_query
+        try:
+            self._run_batches(network)
+        except (ProcessCrash, Retryable, Indeterminate, Fenced):
+            pass  # somebody starts the query again
+        except DataLossError:
+            assert self.is_in_doubt, "it stopped though nothing was in doubt"
+            self.is_stopped = True
+        except Fatal as e:
+            if "another driver" not in str(e) or not self.had_zombie:
+                raise AssertionError(str(e)) from e  # only a zombie may find that it was overtaken
+        finally:
+            self.crashes = min(self.crashes, network.crashes_max)
+            self.faults = min(self.faults, network.faults_max)
+        self.check(is_complete=False)
+
+    def _run_batches(self, network: FakeNetwork) -> None:
+        for batch_id in range(self.logged, self.batches):
+            self.attempts[batch_id] += 1
+            files = Files(batch_id, self.attempts[batch_id])
+            client, marks = FakeClient(network), Marks(self, network)
+            self.commit(client, LEDGER, QUERY, batch_id, [files], marks, Impatience())
+            network.call("Spark's log", lambda batch=batch_id: self._log(batch))
+
+    def _log(self, batch_id: int) -> None:
+        self.logged = max(self.logged, batch_id + 1)
+
+    def _rest(self) -> None:
+        """Between two runs: for an hour, or for so long that the broker forgets."""
+        if self.expiries and self.choices.choose(2, "the ledger expires"):
+            self.expiries -= 1
+            self.broker.forget_ledger(LEDGER)
+            self.broker.late.clear()
+            self.is_in_doubt = self.logged in self.marked
+
+    def check(self, *, is_complete: bool) -> None:
+        seen: dict[int, list[str]] = defaultdict(list)
+        for row in self.broker.visible:
+            seen[int(row["value"].split()[0])].append(row["value"].decode())
+        for batch_id, rows in seen.items():
+            attempts = {row.split()[1] for row in rows}
+            assert len(attempts) == 1, f"batch {batch_id} shows rows of several attempts: {rows}"
+            assert len(rows) == len(set(rows)) == ROWS, f"batch {batch_id} shows {rows}"
+        assert set(range(self.logged)) <= set(seen), f"lost: Spark has logged {self.logged}, seen {set(seen)}"
+        if is_complete:
+            assert set(seen) == set(range(self.batches))
+
+
+# --- Mutants ------------------------------------------------------------------------------------------
+
+
+def _transactions(
+    client: KafkaClient, ledger: LedgerKey, query_id: str, patience: Patience, last_seen: int | None
+) -> OwnerTransactions:
+    return OwnerTransactions(client, ledger, Claimant(query_id, 0), patience, last_seen)
+
+
+def _without_a_mark(
+    client: KafkaClient,
+    ledger: LedgerKey,
+    query_id: str,
+    batch_id: int,
+    outputs: Sequence[Output],
+    marks: SentMarks,
+    patience: Patience,
+) -> None:
+    _transactions(client, ledger, query_id, patience, None).commit(ledger_after(batch_id), outputs)
+
+
+def _marked_when_it_is_sent(
+    client: KafkaClient,
+    ledger: LedgerKey,
+    query_id: str,
+    batch_id: int,
+    outputs: Sequence[Output],
+    marks: SentMarks,
+    patience: Patience,
+) -> None:
+    last_seen = batch_id if marks.has(batch_id) else None
+    _transactions(client, ledger, query_id, patience, last_seen).commit(ledger_after(batch_id), outputs)
+    marks.add(batch_id)
+
+
+def _without_the_first_step(
+    client: KafkaClient,
+    ledger: LedgerKey,
+    query_id: str,
+    batch_id: int,
+    outputs: Sequence[Output],
+    marks: SentMarks,
+    patience: Patience,
+) -> None:
+    last_seen = batch_id if marks.has(batch_id) else None
+    marks.add(batch_id)
+    _transactions(client, ledger, query_id, patience, last_seen).commit(ledger_after(batch_id), outputs)
+
+
+def _trusting_sparks_log(
+    client: KafkaClient,
+    ledger: LedgerKey,
+    query_id: str,
+    batch_id: int,
+    outputs: Sequence[Output],
+    marks: SentMarks,
+    patience: Patience,
+) -> None:
+    class NoLedger(OwnerTransactions):
+        def _committed_before(self) -> int:
+            super()._committed_before()
+            return batch_id
+
+    NoLedger(client, ledger, Claimant(query_id, 0), patience, None).commit(ledger_after(batch_id), outputs)
+
+
+def _with_a_ledger_of_the_batch_id(
+    client: KafkaClient,
+    ledger: LedgerKey,
+    query_id: str,
+    batch_id: int,
+    outputs: Sequence[Output],
+    marks: SentMarks,
+    patience: Patience,
+) -> None:
+    commit_batch(client, ledger, query_id, max(0, batch_id - 1), outputs, marks, patience)
+
+
+MUTANTS: dict[str, tuple[Commit, type[BaseException]]] = {
+    "no mark": (_without_a_mark, AssertionError),
+    "marked after it was sent": (_marked_when_it_is_sent, AssertionError),
+    "the ledger is not made sure of first": (_without_the_first_step, AssertionError),
+    "no ledger": (_trusting_sparks_log, AssertionError),
+    "one ledger value for two batches": (_with_a_ledger_of_the_batch_id, AssertionError),
+}
+
+
+def explore(commit: Commit, deviations: int) -> int:
+    """Every run with so many deviations from the fair course."""
+    runs = 0
+    for shape in ({}, {"zombies": 1, "crashes": 0}, {"expiries": 1, "crashes": 2, "faults": 0}):
+        search = ExhaustiveChoices(deviations_max=deviations)
+        for choices in search:
+            World(choices, commit, **shape).run()
+        runs += search.runs
+    return runs
+
+
+def explore_wider_and_wider(commit: Commit) -> None:
+    for deviations in (1, 2):  # most mutants die at once
+        explore(commit, deviations)
+
+
+def test_a_fair_day_shows_every_batch_once() -> None:
+    World(NoFaults(), crashes=0, faults=0).run()
+
+
+def test_every_run_with_two_faults_is_exact() -> None:
+    assert explore(commit_batch, deviations=2) > 1_000
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1_800)
+def test_every_run_with_three_faults_is_exact() -> None:
+    assert explore(commit_batch, deviations=3) > 10_000
+
+
+def test_seeded_runs_with_many_faults_are_exact() -> None:
+    for seed in range(1_000):
+        world = World(
+            Rare(SeededChoices(seed)),
+            batches=2 + seed % 4,
+            crashes=1 + seed % 4,
+            faults=seed % 3,
+            zombies=seed % 2,
+            expiries=(seed // 2) % 2 * (1 - seed % 2),
+        )
+        try:
+            world.run()
+        except AssertionError as e:
+            raise AssertionError(f"seed {seed}: {e}") from e
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutant_dies(name: str) -> None:
+    commit, error = MUTANTS[name]
+    with pytest.raises(error):
+        explore_wider_and_wider(commit)
+
+
+class Rare:
+    """Mostly the fair course: else all faults are spent in the first steps."""
+
+    def __init__(self, choices: SeededChoices) -> None:
+        self._choices = choices
+
+    def choose(self, n: int, what: str = "") -> int:
+        if what not in ("a late request arrives", "the ledger expires") and self._choices.choose(6, what):
+            return 0
+        return self._choices.choose(n, what)
+
+
+# --- To whom a ledger answers -------------------------------------------------------------------------
+
+
+def commit_as(query_id: str, broker: FakeKafka, batch_id: int, marks: set[int] | None = None) -> None:
+    """Batch `batch_id` of this query, on a good day."""
+    network = FakeNetwork(broker, NoFaults())
+    world = World(NoFaults(), broker=broker, marked=set() if marks is None else marks)
+    files = Files(batch_id, 1)
+    client, kept = FakeClient(network), Marks(world, network)
+    commit_batch(client, LEDGER, query_id, batch_id, [files], kept, Impatience())
+
+
+def test_the_uid_of_another_query_is_refused_before_anything_is_written() -> None:
+    broker = FakeKafka()
+    commit_as("first", broker, 0)
+    before: list[Row] = list(broker.visible)
+    with pytest.raises(UsageError, match=r"belongs to query first, which has written up to batch 0.*new uid"):
+        commit_as("second", broker, 0)
+    with pytest.raises(UsageError, match="belongs to query first"):
+        commit_as("second", broker, 7)
+    assert broker.visible == before
+    commit_as("first", broker, 1)
+    assert len(broker.visible) == 2 * ROWS
+
+
+def test_a_uid_is_tied_before_the_first_batch_and_again_changes_nothing() -> None:
+    broker = FakeKafka()
+    client = FakeClient(FakeNetwork(broker, NoFaults()))
+    for _ in range(2):
+        tie_uid(client, LEDGER, "first", lambda entry: None, Impatience())
+        assert broker.ledgers[LEDGER] == LedgerEntry(0, Claimant("first", 0).metadata())
+    assert broker.visible == []
+
+
+def test_an_older_checkpoint_is_refused_and_not_skipped() -> None:
+    broker = FakeKafka()
+    for batch_id in range(3):
+        commit_as("first", broker, batch_id)
+    with pytest.raises(Fatal, match="written up to batch 2, but this query is at batch 1"):
+        commit_as("first", broker, 1)
+    commit_as("first", broker, 2)  # what Spark does after a crash before its log
+    assert len(broker.visible) == 3 * ROWS
+
+
+def test_a_ledger_that_expired_stops_a_batch_that_may_be_written_and_no_other() -> None:
+    broker, marks = FakeKafka(), set[int]()
+    commit_as("first", broker, 0, marks)
+    broker.forget_ledger(LEDGER)
+    commit_as("first", broker, 1, marks)  # a new batch after a quiet fortnight
+    assert len(broker.visible) == 2 * ROWS
+    broker.forget_ledger(LEDGER)
+    with pytest.raises(DataLossError, match=r"batch 1 may have been written before.*--set N onceflow\.out"):
+        commit_as("first", broker, 1, marks)
+    broker.ledgers[LEDGER] = LedgerEntry(2, "")  # as somebody who has looked sets it
+    commit_as("first", broker, 1, marks)
+    assert len(broker.visible) == 2 * ROWS
+
+
+def test_a_ledger_of_something_else_is_not_taken() -> None:
+    for metadata in ("not json", '{"other": 1}', "[]"):
+        with pytest.raises(UsageError, match="something else"):
+            check_ledger(LedgerEntry(3, metadata), LEDGER, "first", None)
