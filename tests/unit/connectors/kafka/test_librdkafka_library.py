@@ -1,34 +1,93 @@
-"""What onceflow takes for granted of confluent-kafka's objects; each new release must pass this."""
+"""Calling confluent_kafka's librdkafka directly: only what is surely a consumer's handle is used."""
 
 from __future__ import annotations
 
+import ctypes
+import ctypes.util
+import logging
 from typing import Any
 
+import confluent_kafka
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from onceflow.connectors.kafka.librdkafka_library import UnsupportedLibraryError, load_library
+from onceflow.connectors.kafka.fetch import Wanted
+from onceflow.connectors.kafka.fetch_choice import open_fetcher
+from onceflow.connectors.kafka.fetch_messages import MessageFetcher
+from onceflow.connectors.kafka.librdkafka_library import Library, UnsupportedLibraryError, load_library
+from onceflow.connectors.kafka.reader_splits import SplitTable
+from onceflow.runtime.kernels.compiled import kernels_enabled
 
-QUIET: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "error_cb": lambda _: None}
-
-
-@pytest.mark.parametrize(
-    ("make", "kind"),
-    [(lambda: Producer(QUIET | {"client.id": "me"}), 0), (lambda: Consumer(QUIET | {"group.id": "g"}), 1)],
-    ids=["producer", "consumer"],
-)
-def test_first_field_of_a_client_is_the_handle_of_librdkafka(make: Any, kind: int) -> None:
-    library, client = load_library(), make()
-    handle = library.handle(client, "me" if kind == 0 else "rdkafka")
-    assert library.rd_kafka_type(handle) == kind
+SETTINGS = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
 
 
-def test_handle_of_another_client_is_not_taken() -> None:
+def load() -> Library:
+    try:
+        return load_library()
+    except UnsupportedLibraryError as reason:
+        pytest.skip(str(reason))
+
+
+def test_the_library_is_the_one_that_confluent_kafka_uses() -> None:
+    library = load()
+    assert library.rd_kafka_version() == confluent_kafka.libversion()[1]
+    with pytest.raises(UnsupportedLibraryError, match="can't be used"):
+        Library("/no/such/librdkafka.so")
+    with pytest.raises(UnsupportedLibraryError, match="rd_kafka_version"):
+        Library(ctypes.util.find_library("c") or "libc.so.6")
+
+
+@pytest.mark.parametrize("client_id", ["rdkafka", "mine", "long" * 50])
+def test_a_clients_handle_is_known_by_its_name(client_id: str) -> None:
+    consumer = Consumer({**SETTINGS, "client.id": client_id})
+    handle = load().handle(consumer, client_id)
+    name = ctypes.string_at(load().rd_kafka_name(handle)).decode()
+    assert name.startswith(f"{client_id}#consumer-"[:127])
+    consumer.close()
+    producer = Producer({"bootstrap.servers": "127.0.0.1:1", "client.id": client_id, "log_level": 0})
+    name = ctypes.string_at(load().rd_kafka_name(load().handle(producer, client_id))).decode()
+    assert name.startswith(f"{client_id}#producer-"[:127])
+
+
+class Odd:
+    """Looks like nothing: after its head comes what is put there."""
+
+    __slots__ = ("a", "b")
+
+
+def test_what_is_no_handle_of_this_consumer_is_refused_without_a_crash() -> None:
+    library = load()
+    consumer = Consumer(SETTINGS)
     with pytest.raises(UnsupportedLibraryError, match="something else"):
-        load_library().handle(Producer(QUIET), "another")
+        library.handle(consumer, "another")
+    consumer.close()
+    closed: Any = consumer  # its handle is null
+    with pytest.raises(UnsupportedLibraryError, match="elsewhere"):
+        library.handle(closed, "rdkafka")
+    producer = Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    with pytest.raises(UnsupportedLibraryError, match="something else"):
+        library.handle(producer, "another")
+    odd: Any = Odd()
+    odd.a = "x" * 5_000  # a pointer into memory that is no handle
+    with pytest.raises(UnsupportedLibraryError):
+        library.handle(odd, "rdkafka")
+    number: Any = 1 << 200  # its length where the handle would be: an address where nothing is
+    with pytest.raises(UnsupportedLibraryError):
+        library.handle(number, "rdkafka")
 
 
-def test_two_clients_have_two_handles() -> None:
-    library = load_library()
-    first, second = Producer(QUIET), Producer(QUIET)
-    assert library.handle(first, "rdkafka") != library.handle(second, "rdkafka")
+def test_where_the_library_is_no_help_records_are_fetched_one_by_one_and_the_log_says_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    if not kernels_enabled():
+        pytest.skip("needs numba")
+    consumer = Consumer(SETTINGS)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            wrong = {**SETTINGS, "client.id": "another"}
+            fetcher = open_fetcher(consumer, wrong, SplitTable(), Wanted(), 10)
+            assert isinstance(fetcher, MessageFetcher)
+    assert [r.getMessage() for r in caplog.records] == [
+        "records are fetched one by one, because what should be a consumer's handle is something else"
+    ]
+    consumer.close()
