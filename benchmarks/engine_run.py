@@ -99,7 +99,7 @@ class Bench:
         reads.look(time.time(), bytes_written(broker))
         started_s = time.time()
         reason = ""
-        with log_file.open("wb") as log, _running(launch, log.fileno()) as (job, sampler):
+        with log_file.open("wb") as log, running(launch, log.fileno()) as (job, sampler):
             while not reason:
                 now_s = time.time()
                 reads.look(now_s, bytes_written(broker))
@@ -166,7 +166,7 @@ class Ending:
 
 
 @contextlib.contextmanager
-def _running(launch: Launch, log: int) -> Iterator[tuple[subprocess.Popen[bytes], CpuSampler]]:
+def running(launch: Launch, log: int) -> Iterator[tuple[subprocess.Popen[bytes], CpuSampler]]:
     """The job and its sampler; ends the job with all its processes."""
     job = subprocess.Popen(
         list(map(str, launch.command)),
