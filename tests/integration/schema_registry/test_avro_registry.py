@@ -1,0 +1,136 @@
+"""Kafka to Kafka with Avro through a real registry; the other side of each topic is Confluent's own code."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from onceflow.connectors.formats import Avro, for_topic
+from onceflow.runtime.errors import Fatal
+
+START_MS = 1_700_000_000_000
+FIRST = {
+    "type": "record",
+    "name": "Purchase",
+    "namespace": "shop",
+    "fields": [
+        {"name": "user", "type": "string"},
+        {"name": "amount", "type": "int"},
+        {"name": "ts", "type": "long"},
+    ],
+}
+SECOND = {
+    **FIRST,
+    "fields": [
+        *FIRST["fields"],
+        {"name": "shop", "type": "string", "default": "none"},
+        {"name": "lines", "type": {"type": "array", "items": "string"}, "default": []},
+    ],
+}
+
+
+def produce(servers: str, registry: str, topic: str) -> Counter[tuple[str, str, int]]:
+    """Purchases of both schemas, and one value that is no Avro; the totals that are to come out."""
+    client, chance = SchemaRegistryClient({"url": registry}), random.Random(3)
+    context = SerializationContext(topic, MessageField.VALUE)
+    first, second = (AvroSerializer(client, json.dumps(schema)) for schema in (FIRST, SECOND))
+    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 20})
+    totals: Counter[tuple[str, str, int]] = Counter()
+    for i in range(6_000):
+        record = {
+            "user": f"u{chance.randrange(50)}",
+            "amount": chance.randrange(1, 5_000),
+            "ts": START_MS + i,
+        }
+        shop = "none"
+        if i % 3 == 0:
+            shop = f"s{i % 2}"
+            value = second({**record, "shop": shop, "lines": ["a", "b"]}, context)
+        else:
+            value = first(record, context)
+        window_end = (record["ts"] // 1_000 + 1) * 1_000
+        totals[record["user"], shop, window_end] += record["amount"]
+        producer.produce(topic, value, partition=i % 2)
+    producer.produce(topic, b'{"user":"u1"}', partition=0)
+    assert producer.flush(60) == 0
+    return totals
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("host", ["threads[2]", pytest.param("local[2]", marks=pytest.mark.spark)])
+def test_a_job_reads_and_writes_what_confluents_serializers_write_and_read(
+    host: str, start_job: Any, engine: Any, broker: Any, new_topic: Any, registry: str, tmp_path: Path
+) -> None:
+    servers, source, output, dead = (
+        broker.bootstrap_servers, new_topic("in", 2), new_topic("out", 2), new_topic("dead", 1)
+    )  # fmt: skip
+    expected = produce(servers, registry, source)
+    arguments = ("--bootstrap-servers", servers, "--registry", registry, "--input", source)
+    job = start_job(
+        tmp_path / "ck",
+        *(*arguments, "--output", output, "--dead-letters", dead),
+        program=engine.jobs / "avro_totals.py",
+        master=host,
+    )
+    assert job.wait(240) == 0, job.story()
+    client = SchemaRegistryClient({"url": registry})
+    read = AvroDeserializer(client)
+    context = SerializationContext(output, MessageField.VALUE)
+    rows: Any = [read(value, context) for value in engine.read_topic(servers, output)]
+    assert Counter({(r["user"], r["shop"], r["window_end"]): r["total"] for r in rows}) == expected
+    assert len(rows) == len(expected)
+    assert engine.read_topic(servers, dead) == [b'{"user":"u1"}']
+    registered = json.loads(client.get_latest_version(f"{output}-value").schema.schema_str or "")
+    assert (registered["namespace"], registered["name"]) == ("shop", "Total")
+
+
+def test_an_id_that_nobody_registered_is_a_bad_record(registry: str) -> None:
+    decoded = (
+        Avro(pa.schema([("x", pa.int64())]), registry=registry).decoder().decode([b"\0\0\x0f\xff\xff\x02"])
+    )
+    assert "there is no schema 1048575" in decoded.bad[0].reason
+    assert "40403" in decoded.bad[0].reason
+
+
+def test_a_schema_that_refers_to_another_subject_is_put_together(registry: str) -> None:
+    client = SchemaRegistryClient({"url": registry})
+    place = {"type": "record", "name": "Place", "namespace": "geo", "fields": [{"name": "x", "type": "int"}]}
+    client.register_schema("place", Schema(json.dumps(place), "AVRO"))
+    outer = {"type": "record", "name": "Trip", "fields": [{"name": "to", "type": "geo.Place"}]}
+    reference = SchemaReference("geo.Place", "place", 1)
+    schema_id = client.register_schema("trip", Schema(json.dumps(outer), "AVRO", [reference]))
+    wanted = pa.schema([("to", pa.struct([("x", pa.int64())]))])
+    decoded = (
+        Avro(wanted, registry=registry).decoder().decode([b"\0" + schema_id.to_bytes(4, "big") + b"\x0a"])
+    )
+    assert decoded.batch.to_pylist() == [{"to": {"x": 5}}]
+
+
+def test_a_schema_is_only_looked_up_if_that_is_said(registry: str) -> None:
+    rows = pa.RecordBatch.from_pylist([{"x": 1}])
+    said = Avro(registry=registry, auto_register=False, name="Looked")
+    with pytest.raises(Fatal, match="looked-value"):
+        for_topic(said, "looked", "value").encoder(rows.schema).encode(rows)
+    registering = for_topic(Avro(registry=registry, name="Looked"), "looked", "value")
+    written = registering.encoder(rows.schema).encode(rows)
+    assert for_topic(said, "looked", "value").encoder(rows.schema).encode(rows).equals(written)
+
+
+def test_a_schema_that_would_break_readers_is_refused_by_the_registry(registry: str) -> None:
+    client = SchemaRegistryClient({"url": registry})
+    client.register_schema("strict", Schema(json.dumps(FIRST), "AVRO"))
+    client.set_compatibility("strict", "BACKWARD")
+    rows = pa.RecordBatch.from_pylist([{"other": 1}], pa.schema([pa.field("other", pa.int64(), False)]))
+    encoder = Avro(registry=registry, subject="strict", name="shop.Purchase").encoder(rows.schema)
+    with pytest.raises(Fatal, match="refuses"):
+        encoder.encode(rows)
