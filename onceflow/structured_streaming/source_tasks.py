@@ -70,12 +70,17 @@ class KeptReaders:
     task at a time; a reader that is in use is not in here."""
 
     def __init__(self) -> None:
+        self.opened = 0
+        """How many were opened so far."""
         self._kept: dict[tuple[str, bool], _Kept] = {}
 
     def take(self, plan: ReadPlan, is_small: bool) -> _Kept:
         self._drop_old()
         found = self._kept.pop((plan.token, is_small), None)
-        return found or _Kept(_open_reader(plan, is_small), 0, 0.0)
+        if found is None:
+            self.opened += 1
+            found = _Kept(_open_reader(plan, is_small), 0, 0.0)
+        return found
 
     def give_back(self, plan: ReadPlan, is_small: bool, kept: _Kept) -> None:
         """Only a reader that has read its range to the end."""
@@ -90,6 +95,11 @@ class KeptReaders:
             oldest = min(self._kept, key=lambda key: self._kept[key].used_at_s)
             self._kept.pop(oldest).reader.close()
 
+    def close(self) -> None:
+        """All that wait."""
+        while self._kept:
+            self._kept.popitem()[1].reader.close()
+
     def _drop_old(self) -> None:
         now = time.monotonic()
         for place in [p for p, kept in self._kept.items() if now - kept.used_at_s > _KEPT_S]:
@@ -99,13 +109,15 @@ class KeptReaders:
 READERS = KeptReaders()
 
 
-def read_range(plan: ReadPlan, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+def read_range(
+    plan: ReadPlan, wanted: OffsetRange, readers: KeptReaders = READERS
+) -> Iterator[pa.RecordBatch]:
     """Every record of the range, once, in order. Raises DataLossError and BadRecordError with a sentence
     for the user; failOnDataLoss=false goes on behind what is gone instead."""
     rest: OffsetRange | None = wanted
     while rest is not None and rest.size > 0:
         try:
-            yield from _read_range(plan, rest)
+            yield from _read_range(plan, rest, readers)
             return
         except _GapError as gap:
             _LOG.warning("%s; going on, as failOnDataLoss is false", gap)
@@ -120,9 +132,9 @@ class _GapError(Exception):
         self.next_offset = next_offset
 
 
-def _read_range(plan: ReadPlan, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+def _read_range(plan: ReadPlan, wanted: OffsetRange, readers: KeptReaders) -> Iterator[pa.RecordBatch]:
     is_small = wanted.size < _SMALL_OFFSETS
-    kept = READERS.take(plan, is_small)
+    kept = readers.take(plan, is_small)
     is_done = False
     position = wanted.next_offset
     try:
@@ -138,7 +150,7 @@ def _read_range(plan: ReadPlan, wanted: OffsetRange) -> Iterator[pa.RecordBatch]
         raise _GapError(str(loss), position) from loss
     finally:
         if is_done:
-            READERS.give_back(plan, is_small, kept)
+            readers.give_back(plan, is_small, kept)
         else:
             kept.reader.close()
 
