@@ -14,6 +14,7 @@ import fcntl
 import signal
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -37,6 +38,8 @@ PEERS = (
     *bytewax.PEERS, *pathway.PEERS, *pyflink.PEERS,
 )  # fmt: skip
 PARTITIONS = 4
+_FAILURES_MAX = 2
+"""After so many an engine gets no more turns: each may have taken its whole time limit."""
 RESULTS = REPOSITORY / "benchmarks" / "results"
 # Event times of the past as Kafka timestamps, which some engines write, must not delete output or state.
 BROKER = {"log.retention.ms": "-1", "log.retention.bytes": "-1"}
@@ -106,9 +109,9 @@ class Comparison:
 
     def run(self, kafka: EmbeddedKafka, peers: Sequence[Peer]) -> None:
         with contextlib.closing(TopicReader(kafka.bootstrap_servers, {})) as reader:
-            given_up: set[str] = set()
+            failures: Counter[str] = Counter()
             for number, peer in in_turns(peers, self._options.runs):
-                if peer.name in given_up:
+                if failures[peer.name] >= _FAILURES_MAX:
                     continue
                 workload = self._options.workload
                 records = min(self._options.records, peer.records_max.get(workload, sys.maxsize))
@@ -120,8 +123,7 @@ class Comparison:
                     )
                 self.runs.append(run)
                 self._console.print(f"run {number}, {said_of(run)}", markup=False, highlight=False)
-                if not run.has_figure:
-                    given_up.add(peer.name)
+                failures[peer.name] += not run.has_figure
 
     def _load(self, kafka: EmbeddedKafka, reader: TopicReader, records: int) -> Bench:
         self._saying("input")(f"loading {records:,} records and computing the answer")

@@ -25,8 +25,8 @@ from onceflow.connectors.kafka.embedded import EmbeddedKafka
 _LOOK_S = 0.03
 _SETTLED_S = 2.5
 """Longer than a commit interval (1 s): after as long without a new row the last one may be there."""
-QUIET_S = 20.0
-_QUIET_CORES = 0.2
+QUIET_S = 40.0
+_QUIET_CORES = 0.07
 """With fewer rows than expected, a job that uses less than this for QUIET_S will not write more."""
 _END_S = 5.0
 

@@ -1,7 +1,8 @@
 """Kafka Streams 4.3, the DSL, one JVM with two stream threads, exactly_once_v2, commits each second.
 
 `groupBy` (through a repartition topic, in a binary format that is cheap to read), windows of 10 s with 2 s of
-grace, results when a window closes. Tuned: polls of 10,000 records, fetches of 8 MiB, a producer that lingers
+grace, `suppress` until a window closes (`onWindowClose` walks the whole store cache again and again, and
+did not get through). Tuned: polls of 10,000 records, fetches of 8 MiB, a producer that lingers
 20 ms for batches of 256 KiB, 256 MiB of state store cache. It has no watermarks: a task's time is that of its
 newest record, so records of the repartition topic that come from a slower partition of the source are
 dropped as late, without a word. A hand-made watermark through the repartition topic makes it right; that is a

@@ -16,10 +16,10 @@ import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.kstream.Consumed;
-import org.apache.kafka.streams.kstream.EmitStrategy;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.Suppressed;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.state.WindowStore;
 
@@ -103,11 +103,11 @@ public final class KafkaStreamsTotals {
                         .withTimestampExtractor((record, partitionTime) -> ((Event) record.value()).ts()))
                 .groupBy((key, event) -> event.user(), Grouped.with(Serdes.String(), events))
                 .windowedBy(TimeWindows.ofSizeAndGrace(Duration.ofSeconds(10), Duration.ofSeconds(2)))
-                .emitStrategy(EmitStrategy.onWindowClose())
                 .aggregate(() -> new Sums(0, 0),
                         (user, event, of) -> new Sums(of.count() + 1, of.total() + event.amount()),
                         Materialized.<String, Sums, WindowStore<Bytes, byte[]>>as("totals")
                                 .withKeySerde(Serdes.String()).withValueSerde(sums))
+                .suppress(Suppressed.untilWindowCloses(Suppressed.BufferConfig.unbounded()))
                 .toStream()
                 .map((window, of) -> KeyValue.pair(window.key(), "{\"user\":\"" + window.key() + "\",\"window_end\":"
                         + window.window().end() + ",\"count\":" + of.count() + ",\"total\":" + of.total() + "}"))

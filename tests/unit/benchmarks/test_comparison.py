@@ -122,8 +122,8 @@ def test_offsets_alone_do_not_complete_a_run_for_they_count_markers() -> None:
 def test_a_job_that_is_quiet_is_over_only_if_it_is_idle_too() -> None:
     ending = Ending(expected=100)
     assert not ending.is_over(now_s=QUIET_S - 1, latest_s=0.0, cpu_s=0.0)
-    assert not ending.is_over(now_s=QUIET_S + 1, latest_s=0.0, cpu_s=0.9 * QUIET_S), "it computes"
-    assert ending.is_over(now_s=QUIET_S + 1, latest_s=0.0, cpu_s=0.05 * QUIET_S)
+    assert not ending.is_over(now_s=QUIET_S + 1, latest_s=0.0, cpu_s=0.2 * QUIET_S), "it computes"
+    assert ending.is_over(now_s=QUIET_S + 1, latest_s=0.0, cpu_s=0.02 * QUIET_S)
 
 
 # --- What is right ------------------------------------------------------------------------------------
