@@ -113,8 +113,7 @@ class Comparison:
             for number, peer in in_turns(peers, self._options.runs):
                 if failures[peer.name] >= _FAILURES_MAX:
                     continue
-                workload = self._options.workload
-                records = min(self._options.records, peer.records_max.get(workload, sys.maxsize))
+                records = self._records(peer)
                 bench = self._benches.get(records) or self._load(kafka, reader, records)
                 self._benches[records] = bench
                 with turn(self._options.lock):
@@ -124,6 +123,10 @@ class Comparison:
                 self.runs.append(run)
                 self._console.print(f"run {number}, {said_of(run)}", markup=False, highlight=False)
                 failures[peer.name] += not run.has_figure
+
+    def _records(self, peer: Peer) -> int:
+        at_most = dict(self._options.at_most).get(peer.name, sys.maxsize)
+        return min(self._options.records, at_most, peer.records_max.get(self._options.workload, sys.maxsize))
 
     def _load(self, kafka: EmbeddedKafka, reader: TopicReader, records: int) -> Bench:
         self._saying("input")(f"loading {records:,} records and computing the answer")
@@ -152,6 +155,12 @@ def said_of(run: EngineRun) -> str:
     )
 
 
+def at_most(text: str) -> list[tuple[str, int]]:
+    """quix=300000,bytewax=300000 as pairs. ValueError for anything else."""
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    return [(name.strip(), int(number)) for name, _, number in pairs]
+
+
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -161,6 +170,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--workload", choices=WORKLOADS, default=MAIN)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--records", type=int, default=4_000_000, help="slow peers get fewer, as they say")
+    parser.add_argument(
+        "--at-most",
+        type=at_most,
+        default=[],
+        metavar="PEER=RECORDS,...",
+        help="fewer records for some, where the machine is slow",
+    )
     parser.add_argument("--master", default="local[1]", help="for onceflow")
     parser.add_argument("--parallelism", type=int, default=1, help="for onceflow")
     parser.add_argument("--time-limit", type=float, help="seconds of each run; else as each peer says")

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks.broker_watch import InputWatch
-from benchmarks.compare import PEERS, UnknownPeer, chosen, in_turns, said_of, turn
+from benchmarks.compare import PEERS, UnknownPeer, at_most, chosen, in_turns, said_of, turn
 from benchmarks.engine_run import QUIET_S, Ending, EngineRun
 from benchmarks.environments import Environment, ivy_module, reason_in
 from benchmarks.judging import Judge, Verdict
@@ -63,6 +63,12 @@ def test_names_of_peers_are_unique_and_each_workload_of_theirs_has_a_rival() -> 
     names = [p.name for p in PEERS]
     assert len(set(names)) == len(names)
     assert {workload for p in PEERS for workload in p.workloads} == {MAIN, PASS_THROUGH, MAP}
+
+
+def test_some_peers_may_get_fewer_records() -> None:
+    assert at_most("quix=300000, bytewax=5") == [("quix", 300_000), ("bytewax", 5)]
+    with pytest.raises(ValueError, match="invalid literal"):
+        at_most("quix")
 
 
 def test_rounds_are_interleaved_and_each_begins_with_another() -> None:
