@@ -54,8 +54,7 @@ def open_route(
     """BulkRoute if it is wanted and can be used here, else OneByOneRoute. The callbacks are those that
     the producer was made with."""
     settings = options.librdkafka
-    # A token callback is Python's, and the bulk route polls without Python.
-    if is_bulk and "oauth_cb" not in settings:
+    if is_bulk and not _needs_callbacks(options):
         try:
             library = load_library()
             handle = library.handle(producer, str(settings.get("client.id", "rdkafka")))
@@ -64,6 +63,15 @@ def open_route(
         else:
             return BulkRoute(library, producer, handle, on_statistics, on_error, _log)
     return OneByOneRoute(producer)
+
+
+def _needs_callbacks(options: KafkaOptions) -> bool:
+    """Whether librdkafka may want to call something while the bulk route polls: functions of the user
+    would be called outside of confluent-kafka, which ends the process, and the refresh of a token would
+    be taken for an event."""
+    settings = options.librdkafka
+    mechanism = settings.get("sasl.mechanism", settings.get("sasl.mechanisms", ""))
+    return str(mechanism).upper() == "OAUTHBEARER" or any(callable(value) for value in settings.values())
 
 
 def _log(level: int, text: str) -> None:
