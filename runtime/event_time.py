@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -68,14 +69,17 @@ class SourceWatermarks:
 
     def observe(self, fetch: Fetch, times: Int64s) -> None:
         """Rows were read; called before they are sent on, watermarks after."""
-        for index, split_id in enumerate(fetch.splits):
-            rows = times[fetch.row_split == index] if len(fetch.splits) > 1 else times
-            if len(rows) == 0:
-                continue
-            split = self._splits[split_id]
-            highest = int(rows.max())
+        if not len(times):
+            return
+        # Rows come in runs of one split; a mask for each of many splits would cost more than decoding.
+        starts = np.append(0, np.flatnonzero(np.diff(fetch.row_split)) + 1)
+        highest = np.full(len(fetch.splits), WATERMARK_MIN_MS, np.int64)
+        of_runs = fetch.row_split[starts]
+        np.maximum.at(highest, of_runs, np.maximum.reduceat(times, starts))
+        for index in set(of_runs.tolist()):
+            split = self._splits[fetch.splits[index]]
             known = split.max_event_time_ms
-            split.max_event_time_ms = highest if known is None else max(known, highest)
+            split.max_event_time_ms = int(highest[index] if known is None else max(known, highest[index]))
             split.ended_at_ms, split.is_idle = None, False
 
     def at_end(self, split_ids: Iterable[str], now_ms: float) -> None:
