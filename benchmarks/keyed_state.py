@@ -1,20 +1,27 @@
 """The keyed part of the main job on one core: hash, partition, window update, fire, snapshot, restore.
 
     python benchmarks/keyed_state.py --keys 1000 100000 1000000
+    python benchmarks/keyed_state.py --keys 100000 --slide "1 s"
+    ONCEFLOW_KERNELS=off python benchmarks/keyed_state.py
 
-The stream of the main job without Kafka and JSON: batches of 10,000 rows, 100,000 rows per second of
-event time, disorder up to 2 s, 10 s windows with count and sum. Rates are per CPU-second of this
-process; new keys, growth and compaction are in the update. The longest update is the longest pause that
-a batch sees. Prints one JSON object per number of keys.
+The stream of the main job without Kafka and JSON: batches of 10,000 rows, disorder up to 2 s, 10 s windows
+with count and sum; `--rows-per-ms` rows in a millisecond of event time, so that with 100 a key of 1,000,000
+comes about once per window and with 1,000 ten times. Rates are per CPU-second of this thread: `update` is
+all of the operator's work on rows (new keys, growth), `all` has firing and compaction too, and the barriers.
+A barrier is taken every `--barrier-rows`; its table is made by another thread, as in a slot. The times of
+single calls are CPU times of this thread. Prints one JSON object per number of keys.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +29,7 @@ import pyarrow as pa
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.exchange.key_groups import Partitioner
 from onceflow.runtime.operators.aggregates import count, sum_
-from onceflow.runtime.operators.operator import Operator, OperatorContext
+from onceflow.runtime.operators.operator import Operator, OperatorContext, OperatorState
 from onceflow.runtime.operators.tumbling import tumbling
 from onceflow.runtime.operators.window import WindowAggregate
 from onceflow.runtime.records import WATERMARK_MAX_MS, Records
@@ -30,37 +37,36 @@ from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.testing.harness import Collected, stored
 
 BATCH_ROWS = 10_000
-ROWS_PER_MS = 100
 DISORDER_MS = 2_000
 MAX_PARALLELISM = 128
 SCHEMA = pa.schema([("user", pa.string()), ("amount", pa.int64()), ("ts", pa.int64())])
-WINDOW = WindowAggregate(
-    "totals", ("user",), tumbling("10 s"), {"n": count(), "total": sum_("amount")}, SCHEMA
-)
 
 
 class Timer:
-    """CPU time by step, and the longest single call of each."""
+    """This thread's CPU time by step, and each call's."""
 
     def __init__(self) -> None:
-        self.total_s: dict[str, float] = {}
-        self.longest_ms: dict[str, float] = {}
+        self.calls_s: dict[str, list[float]] = {}
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        started = time.process_time()
+        started = time.thread_time()
         yield
-        took = time.process_time() - started
-        self.total_s[name] = self.total_s.get(name, 0.0) + took
-        self.longest_ms[name] = max(self.longest_ms.get(name, 0.0), took * 1e3)
+        self.calls_s.setdefault(name, []).append(time.thread_time() - started)
+
+    def total_s(self, *names: str) -> float:
+        return sum(sum(self.calls_s.get(name, ())) for name in names)
+
+    def quantile_ms(self, name: str, quantile: float) -> float:
+        return float(np.quantile(self.calls_s[name], quantile)) * 1e3
 
 
-def batches(keys: int, rows: int) -> Iterator[Records]:
+def batches(keys: int, rows: int, rows_per_ms: int) -> Iterator[Records]:
     rng = np.random.default_rng(511)
     users = np.array([f"u{i:07d}" for i in range(keys)])
     start = 1_700_000_000_000
     for first in range(0, rows, BATCH_ROWS):
-        ts = start + (first + np.arange(BATCH_ROWS)) // ROWS_PER_MS - rng.integers(0, DISORDER_MS, BATCH_ROWS)
+        ts = start + (first + np.arange(BATCH_ROWS)) // rows_per_ms - rng.integers(0, DISORDER_MS, BATCH_ROWS)
         columns = [
             pa.array(users[rng.integers(0, keys, BATCH_ROWS)]),
             pa.array(rng.integers(0, 100_000, BATCH_ROWS)),
@@ -68,17 +74,40 @@ def batches(keys: int, rows: int) -> Iterator[Records]:
         yield Records(pa.RecordBatch.from_arrays([*columns, pa.array(ts)], schema=SCHEMA), ts)
 
 
-def opened() -> tuple[Operator, Collected]:
-    operator, out = WINDOW.create(), Collected()
+def window(slide: str | None) -> WindowAggregate:
+    """10 s, tumbling or sliding."""
+    if slide is None:
+        return WindowAggregate(
+            "totals", ("user",), tumbling("10 s"), {"n": count(), "total": sum_("amount")}, SCHEMA
+        )
+    from onceflow.runtime.operators.sliding import sliding
+
+    return WindowAggregate(
+        "totals", ("user",), sliding("10 s", slide), {"n": count(), "total": sum_("amount")}, SCHEMA
+    )
+
+
+def opened(aggregate: WindowAggregate) -> tuple[Operator, Collected]:
+    operator, out = aggregate.create(), Collected()
     context = OperatorContext("totals", 0, 1, MAX_PARALLELISM, range(MAX_PARALLELISM), ManualClock())
     operator.open(context, out)
     return operator, out
 
 
-def measure(keys: int, rows: int) -> dict[str, float]:
+def tables(state: OperatorState) -> int:
+    return sum(table.num_rows for table in state.tables.values())
+
+
+def measure(options: argparse.Namespace, keys: int) -> dict[str, Any]:
     timer, partitioner = Timer(), Partitioner(("user",), MAX_PARALLELISM, 2)
-    operator, out = opened()
-    for number, records in enumerate(batches(keys, rows)):
+    aggregate = window(options.slide)
+    with timer.step("create"):
+        operator, out = opened(aggregate)
+    results = counted = 0
+    state: OperatorState | None = None
+    writer, built = ThreadPoolExecutor(1), Future[int]()
+    built.set_result(0)
+    for number, records in enumerate(batches(keys, options.rows, options.rows_per_ms), start=1):
         with timer.step("hash"):
             key_hash = hash_keys(records.batch, ["user"])
         with timer.step("hash_and_partition"):
@@ -89,41 +118,60 @@ def measure(keys: int, rows: int) -> dict[str, float]:
         assert records.event_time is not None
         with timer.step("fire"):
             operator.on_watermark(int(records.event_time.max()) - DISORDER_MS - 1)
-        if number == rows // BATCH_ROWS - 1:
-            with timer.step("snapshot_sync"):
+        results, counted = results + sum(len(r) for _, r in out.emitted), counted + counts(out)
+        if number * BATCH_ROWS % options.barrier_rows == 0:
+            entries = built.result()
+            with timer.step("barrier"):
                 state = operator.snapshot()
             assert state is not None
-            with timer.step("snapshot_table"):
-                entries = state.tables["windows"].num_rows
-            restored, _ = opened()
-            read_back = stored(state)
-            with timer.step("restore"):
-                restored.restore([read_back])
+            built = writer.submit(tables, state)
+    entries = built.result()
+    restored, _ = opened(aggregate)
+    assert state is not None, "barriers come more often"
+    read_back = stored(state)
+    with timer.step("restore"):
+        restored.restore([read_back])
+    del restored, read_back, state, built
     with timer.step("fire"):
         operator.on_watermark(WATERMARK_MAX_MS)
-    results = sum(len(records) for _, records in out.emitted)
-    assert sum(r.batch.column("n").to_numpy().sum() for _, r in out.emitted) == rows
-    rates = {
-        f"{name}_m_per_s": rows / timer.total_s[name] / 1e6
-        for name in ("hash", "hash_and_partition", "update")
+    results, counted = results + sum(len(r) for _, r in out.emitted), counted + counts(out)
+    assert options.slide or counted == options.rows, (counted, options.rows)
+    shown = {
+        "hash_m_per_s": options.rows / timer.total_s("hash") / 1e6,
+        "hash_and_partition_m_per_s": options.rows / timer.total_s("hash_and_partition") / 1e6,
+        "update_m_per_s": options.rows / timer.total_s("update") / 1e6,
+        "all_m_per_s": options.rows / timer.total_s("update", "fire", "barrier") / 1e6,
+        "fire_m_per_s": results / timer.total_s("fire") / 1e6,
+        "update_longest_ms": timer.quantile_ms("update", 1),
+        "fire_longest_ms": timer.quantile_ms("fire", 1),
+        "barrier_p50_ms": timer.quantile_ms("barrier", 0.5),
+        "barrier_p99_ms": timer.quantile_ms("barrier", 0.99),
+        "restore_ms": timer.quantile_ms("restore", 1),
+        "create_ms": timer.quantile_ms("create", 1),
+        "resident_max_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
-    longest = {f"{name}_longest_ms": timer.longest_ms[name] for name in ("update", "fire")}
-    once = {f"{name}_ms": timer.longest_ms[name] for name in ("snapshot_sync", "snapshot_table", "restore")}
-    fired = {"results": results, "fire_m_per_s": results / timer.total_s["fire"] / 1e6, "entries": entries}
-    return {
-        "keys": keys,
-        "rows": rows,
-        **{k: round(v, 2) for k, v in (rates | longest | fired | once).items()},
-    }
+    sizes = {"keys": keys, "rows": options.rows, "rows_per_ms": options.rows_per_ms, "slide": options.slide}
+    sizes |= {"results": results, "entries": entries, "barriers": len(timer.calls_s["barrier"])}
+    return sizes | {name: round(value, 2) for name, value in shown.items()}
+
+
+def counts(out: Collected) -> int:
+    """The rows counted by what was emitted, which is let go of."""
+    total = sum(int(r.batch.column("n").to_numpy().sum()) for _, r in out.emitted)
+    out.emitted.clear()
+    return total
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--keys", type=int, nargs="+", default=[1_000, 100_000, 1_000_000])
     parser.add_argument("--rows", type=int, default=4_000_000)
+    parser.add_argument("--rows-per-ms", type=int, default=100)
+    parser.add_argument("--barrier-rows", type=int, default=500_000)
+    parser.add_argument("--slide", help="sliding windows: how far apart")
     options = parser.parse_args()
     for keys in options.keys:
-        print(json.dumps(measure(keys, options.rows)), flush=True)
+        print(json.dumps(measure(options, keys)), flush=True)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from onceflow.runtime.records import Indices, Int64s, Records
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.lazy_tables import LazyTables
 from onceflow.runtime.state.pane_slots import FrozenPanes, PaneSlots
+from onceflow.runtime.state.rows import order_by_hash
 
 TABLE = "panes"
 
@@ -170,7 +171,7 @@ class PaneOperator:
         number = np.zeros(self._slots.key_count, np.int64)
         number[keys] = 1
         present = np.flatnonzero(number)
-        present = present[np.argsort(self._slots.key_hash(present))]
+        present = present[order_by_hash(self._slots.key_hash(present))]
         number[present] = np.arange(len(present))
         try:
             merged = self._values.merged(slots, number[keys], len(present))

@@ -23,6 +23,7 @@ from onceflow.runtime.records import Indices, Int64s, Mask, Records
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.keyed_slots import FrozenSlots, KeyedSlots
 from onceflow.runtime.state.lazy_tables import LazyTables
+from onceflow.runtime.state.rows import order_by_hash
 
 LATE = "late"
 """The tag of the side output for rows that came after their window had fired."""
@@ -160,10 +161,10 @@ class WindowOperator:
 
     def _fire(self, due: Indices) -> None:
         """Emit these slots: by window, within it by the hash of the key, which no restart changes."""
+        due = due[order_by_hash(self._slots.key_hash(due))]
         starts = self._slots.window_start[due]
-        order = np.argsort(self._slots.key_hash(due))
-        order = order[np.argsort(starts[order], kind="stable")]
-        due = due[order]
+        if int(starts.min()) < int(starts.max()):
+            due = due[np.argsort(starts, kind="stable")]
         for first in range(0, len(due), EMIT_ROWS_MAX):
             slots = due[first : first + EMIT_ROWS_MAX]
             start = self._slots.window_start[slots]

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from onceflow.runtime.records import Indices, Mask
+from onceflow.runtime.state.rows import take_rows
 
 _MERGE_MAX_BYTES = 256 << 20
 _MERGE_PIECES = 16
@@ -156,11 +157,11 @@ class ArrowRows:
         """These rows, in this order."""
         if not len(slots):
             return one_batch(self._schema.empty_table())
-        rows = pa.Table.from_batches(self._pieces, self._schema)
         if len(self._pieces) > 1:  # taking from several pieces at once is slow
-            rows = rows.combine_chunks()
-            self._replace(rows.to_batches())
-        return one_batch(rows.take(pa.array(slots)))
+            self._replace(pa.Table.from_batches(self._pieces, self._schema).combine_chunks().to_batches())
+        if len(self._pieces) > 1:  # more than 2 GiB of text
+            return one_batch(pa.Table.from_batches(self._pieces, self._schema).take(pa.array(slots)))
+        return take_rows(self._pieces[0], slots)
 
     def keep(self, slots: Indices) -> None:
         """Keep these rows only, in this order."""

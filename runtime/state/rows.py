@@ -1,0 +1,50 @@
+"""Rows by number: their order by hash, and Arrow columns of some of them. With kernels if they are on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.records import Indices, UInt64s
+
+_TEXT_BYTES_MAX = (1 << 31) - 1
+
+
+def order_by_hash(hashes: UInt64s, kernels: bool | None = None) -> Indices:
+    """The order that sorts these hashes. `kernels`: whether to use them; None: if they are enabled."""
+    if kernels_enabled() if kernels is None else kernels:
+        from onceflow.runtime.state import row_kernels
+
+        order = np.arange(len(hashes))
+        if row_kernels.sort_by_hash(hashes.copy(), order):
+            return order
+    return np.argsort(hashes, kind="stable")
+
+
+def take_rows(batch: pa.RecordBatch, slots: Indices, kernels: bool | None = None) -> pa.RecordBatch:
+    """These rows, in this order. Arrow takes texts one by one; a kernel has many of them on their way."""
+    if not (kernels_enabled() if kernels is None else kernels):
+        return batch.take(pa.array(slots))
+    columns = [_take_texts(c, slots) if _is_plain_text(c) else c.take(pa.array(slots)) for c in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _is_plain_text(column: pa.Array) -> bool:
+    is_text = pa.types.is_string(column.type) or pa.types.is_binary(column.type)
+    return is_text and not column.null_count and len(column) > 0
+
+
+def _take_texts(column: pa.Array, slots: Indices) -> pa.Array:
+    from onceflow.runtime.state import row_kernels
+
+    _, ends, data = column.buffers()
+    old = np.frombuffer(ends, np.int32)[column.offset :][: len(column) + 1]
+    new = np.empty(len(slots) + 1, np.int32)
+    total = row_kernels.measure_texts(old, slots, new)
+    if total > _TEXT_BYTES_MAX:
+        return column.take(pa.array(slots))  # which says so
+    texts = np.empty(total, np.uint8)
+    if total:
+        row_kernels.copy_texts(old, data.address, slots, new, texts.ctypes.data)
+    return pa.Array.from_buffers(column.type, len(slots), [None, pa.py_buffer(new), pa.py_buffer(texts)])
