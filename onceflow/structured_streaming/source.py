@@ -21,7 +21,7 @@ from tenacity import Retrying, before_sleep_log, retry_if_exception_type, stop_a
 from onceflow.connectors.kafka.metadata import ClusterMetadata
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.errors import OptionError, Retryable
-from onceflow.structured_streaming.source_columns import Columns, make_columns, raw_schema
+from onceflow.structured_streaming.source_columns import Columns, avro_format, make_columns, raw_schema
 from onceflow.structured_streaming.source_offsets import OffsetRange, Offsets, split_ranges
 from onceflow.structured_streaming.source_options import Door, SourceOptions, source_options
 from onceflow.structured_streaming.source_planning import Planner
@@ -45,6 +45,8 @@ Answer = TypeVar("Answer")
 def source_schema(options: Mapping[str, str]) -> Any:
     """The columns, if the user gave none. Raises OptionError if only the user can know them."""
     given = {name.lower(): value for name, value in options.items()}
+    if given.get("format", "").lower() == "avro" and "avro_schema" in given:
+        return from_arrow_schema(avro_format(given, None).schema)
     if "format" in given:
         raise OptionError(
             f'option format={given["format"]!r} needs the columns: .schema("user STRING, amount BIGINT")'

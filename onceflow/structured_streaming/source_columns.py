@@ -6,7 +6,7 @@ and in the second case, on request, any of Kafka's own under a name of the user'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onceflow.connectors.formats import Format, Json, Raw
+from onceflow.connectors.formats import Avro, Format, Json, Raw
 from onceflow.connectors.kafka.rows import HEADERS_TYPE, METADATA, Metadata, RowBuilder
 from onceflow.runtime.contracts import Fetch
 from onceflow.runtime.errors import BadRecordError, OptionError
@@ -200,7 +200,28 @@ def make_columns(schema: pa.Schema, given: Mapping[str, str]) -> Columns:
 def _format(name: str, schema: pa.Schema, given: Mapping[str, str]) -> Format:
     if name.lower() == "json":
         return Json(schema)
-    raise OptionError(f'format={name!r}{nearest(name, ("json",))}: write "json", or leave it out')
+    if name.lower() != "avro":
+        raise OptionError(
+            f'format={name!r}{nearest(name, ("json", "avro"))}: write "json" or "avro", or leave it out'
+        )
+    avro = avro_format(given, schema)
+    names = avro.schema.names if avro.schema is not None else []
+    for column in schema.names:
+        if column not in names:
+            raise OptionError(f"avro_schema has no field {column!r}{nearest(column, names)}")
+    return avro
+
+
+def avro_format(given: Mapping[str, str], schema: pa.Schema | None) -> Avro:
+    """`schema`: the columns, if the user gave them. Raises OptionError."""
+    registry, written = given.get("schema_registry"), given.get("avro_schema")
+    if registry is None and written is None:
+        raise OptionError(
+            'format="avro" needs .option("schema_registry", "http://host:8081"), or for values without its '
+            'header .option("avro_schema", the JSON of the schema they were written with)'
+        )
+    of = schema if written is None else written
+    return Avro(of, registry=registry, framing="none" if registry is None else "confluent")
 
 
 def _check_own(field: pa.Field, own: str, rule: str) -> None:
@@ -245,7 +266,7 @@ def _corrupt(schema: pa.Schema, given: Mapping[str, str]) -> str | None:
 
 
 def _refuse_without_format(given: Mapping[str, str]) -> None:
-    only_decoded: Sequence[str] = ("mode", "columnNameOfCorruptRecord", *_COLUMN_OPTIONS)
+    only_decoded = ("mode", "columnNameOfCorruptRecord", "avro_schema", "schema_registry", *_COLUMN_OPTIONS)
     for name in only_decoded:
         if name in given:
             raise OptionError(f'option {name!r} is for decoded values: add .option("format", "json")')

@@ -72,6 +72,8 @@ def test_a_limited_batch_is_within_what_there_is_and_within_the_limit_and_never_
     assert sum(taken.values()) <= max(limit, limit + len(sizes) - 1)
     if total <= limit:
         assert limited == ends
+    else:
+        assert all(taken[key] < size for key, (_, size) in sizes.items() if size > 1), "used up too early"
 
 
 @given(st.integers(1, 4), st.integers(1, 3_000), st.integers(4, 500))
