@@ -14,6 +14,7 @@ from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.source import KafkaSource
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import Fetch, ReaderContext, SplitState
+from onceflow.runtime.kernels.compiled import ENVIRONMENT_VARIABLE, kernels_enabled
 
 DEADLINE_S = 60.0
 
@@ -117,6 +118,19 @@ class Cluster:
 
 
 OpenReading = Callable[..., Reading]
+
+
+@pytest.fixture(params=["with kernels", "without kernels"])
+def both_ways(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The test runs twice: readers fetch and decode with kernels, and without."""
+    with pytest.MonkeyPatch.context() as environment:
+        if request.param == "without kernels":
+            environment.setenv(ENVIRONMENT_VARIABLE, "off")
+            kernels_enabled.cache_clear()
+        elif not kernels_enabled():
+            pytest.skip("needs numba")
+        yield
+    kernels_enabled.cache_clear()
 
 
 @pytest.fixture

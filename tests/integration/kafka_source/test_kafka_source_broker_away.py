@@ -13,7 +13,7 @@ from onceflow.connectors.formats import Raw
 from onceflow.connectors.kafka import KafkaSource
 from onceflow.runtime.errors import Retryable
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.usefixtures("both_ways")]
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +25,11 @@ def source(broker: Any, topic: str, **options: Any) -> KafkaSource:
     return KafkaSource(bootstrap_servers=broker.bootstrap_servers, topics=topic, value=Raw(), **options)
 
 
+def new_topic(broker: Any, prefix: str) -> str:
+    name: str = broker.create_topic(f"{prefix}-{time.monotonic_ns()}", 1)
+    return name
+
+
 def produce(broker: Any, topic: str, *values: bytes) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     for value in values:
@@ -33,7 +38,7 @@ def produce(broker: Any, topic: str, *values: bytes) -> None:
 
 
 def test_a_killed_broker_is_waited_for_and_reading_goes_on_exactly(mortal: Any, reading: Any) -> None:
-    topic = mortal.create_topic("killed", 1)
+    topic = new_topic(mortal, "killed")
     produce(mortal, topic, b"1", b"2")
     read = reading(source(mortal, topic)).to_the_end()
     mortal.kill()
@@ -49,11 +54,11 @@ def test_a_killed_broker_is_waited_for_and_reading_goes_on_exactly(mortal: Any, 
 
 
 def test_a_broker_that_stays_away_is_given_up_after_the_stated_time(mortal: Any, reading: Any) -> None:
-    topic = mortal.create_topic("given-up", 1)
+    topic = new_topic(mortal, "given-up")
     read = reading(source(mortal, topic, broker_timeout="2 s")).to_the_end()
     mortal.kill()
     began = time.monotonic()
-    with pytest.raises(Retryable, match=r"is away since 2 s, so given-up-0 can't be read: .*\(2 s\)"):
+    with pytest.raises(Retryable, match=rf"is away since 2 s, so {topic}-0 can't be read: .*\(2 s\)"):
         read.until(lambda: False)
     assert time.monotonic() - began < 15
     mortal.start()
@@ -62,7 +67,7 @@ def test_a_broker_that_stays_away_is_given_up_after_the_stated_time(mortal: Any,
 
 
 def test_a_frozen_broker_is_noticed_although_its_connections_stay_open(mortal: Any, reading: Any) -> None:
-    topic = mortal.create_topic("frozen", 1)
+    topic = new_topic(mortal, "frozen")
     read = reading(source(mortal, topic)).to_the_end()
     mortal.pause()
     try:
