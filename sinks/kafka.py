@@ -140,6 +140,7 @@ class _RowEncoder:
 
     def __init__(self, sink: KafkaSink, schema: pa.Schema) -> None:
         self._sink = sink
+        self._same = _SameForAll(sink.topic)
         self._value = for_topic(sink.value, sink.topic, "value").encoder(schema)
         self._key_columns = (
             [] if sink.key is None else [sink.key] if isinstance(sink.key, str) else list(sink.key)
@@ -165,22 +166,27 @@ class _RowEncoder:
         if self._key is not None:
             keys = self._key.encode(batch.select(self._key_columns)).cast(pa.large_binary())
         partition = self._partition(batch, keys, partitions, unkeyed)
-        rows = pa.RecordBatch.from_arrays(
+        values = self._value.encode(batch).cast(pa.large_binary())
+        headers, timestamps = self._headers(batch), self._timestamps(records)
+        if count and (partition != partition[0]).any():
+            order = np.argsort(partition, kind="stable")
+            partition = partition[order]
+            moved = pa.array(order)
+            keys, values = keys.take(moved), values.take(moved)
+            headers = headers if headers is None else headers.take(moved)
+            timestamps = timestamps if timestamps is None else timestamps.take(moved)
+        same = self._same.columns(count)
+        return pa.RecordBatch.from_arrays(
             [
-                pa.repeat(pa.scalar(self._sink.topic), count),
+                same["topic"],
                 pa.array(partition),
                 keys,
-                self._value.encode(batch).cast(pa.large_binary()),
-                pa.nulls(count, HEADERS_TYPE)
-                if self._sink.headers is None
-                else batch.column(self._sink.headers),
-                self._timestamps(records),
+                values,
+                same["headers"] if headers is None else headers,
+                same["timestamp"] if timestamps is None else timestamps,
             ],
             schema=PRODUCE_SCHEMA,
         )
-        if count and (partition != partition[0]).any():
-            rows = rows.take(pa.array(np.argsort(partition, kind="stable")))
-        return rows
 
     def _key_encoder(self, schema: pa.Schema) -> Encoder:
         for column in self._key_columns:
@@ -208,9 +214,12 @@ class _RowEncoder:
             partition[has_key] = partition_of_key(keys, partitions)[has_key]
         return partition
 
-    def _timestamps(self, records: Records) -> pa.Array:
+    def _headers(self, batch: pa.RecordBatch) -> pa.Array | None:
+        return None if self._sink.headers is None else batch.column(self._sink.headers)
+
+    def _timestamps(self, records: Records) -> pa.Array | None:
         if self._sink.timestamp == "wall-clock":
-            return pa.nulls(len(records), pa.int64())
+            return None
         if records.event_time is None:
             raise Fatal(
                 'timestamp="event-time" needs a stream with event time: give watermarks= to the source'
@@ -220,6 +229,24 @@ class _RowEncoder:
                 f"event time {int(records.event_time.min())} is before 1970: Kafka has no such timestamp"
             )
         return pa.array(records.event_time)
+
+
+class _SameForAll:
+    """Columns that are the same in every row, made once for the largest batch so far."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._columns = self._make(0)
+
+    def columns(self, count: int) -> pa.RecordBatch:
+        if count > self._columns.num_rows:
+            self._columns = self._make(count)
+        return self._columns.slice(0, count)
+
+    def _make(self, count: int) -> pa.RecordBatch:
+        topics = pa.repeat(pa.scalar(self._topic), count)
+        columns = [topics, pa.nulls(count, HEADERS_TYPE), pa.nulls(count, pa.int64())]
+        return pa.RecordBatch.from_arrays(columns, ["topic", "headers", "timestamp"])
 
 
 def _require(schema: pa.Schema, column: str, option: str) -> None:

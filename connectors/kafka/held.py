@@ -15,7 +15,7 @@ from onceflow.runtime.contracts import StagedFiles
 from onceflow.runtime.errors import CorruptCheckpointError, Retryable
 
 _READ_BYTES = 1 << 20
-_KEPT_IN_MEMORY_BYTES = 16 << 20
+_KEPT_IN_MEMORY_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey
 from onceflow.connectors.kafka.cuts import CutsWatch, now_us
-from onceflow.connectors.kafka.deadline import OverdueError, call_with_deadline
+from onceflow.connectors.kafka.deadline import CallsWithDeadline, OverdueError
 from onceflow.connectors.kafka.failures import connection_failure, failure
 from onceflow.connectors.kafka.options import KafkaOptions, Setting
 from onceflow.connectors.kafka.produce import LOG, open_route
@@ -35,7 +35,12 @@ _SLICE_S = 1.0
 _FLUSH_POLL_S = 1.0
 _GRACE_S = 3.0
 """How much longer than its own timeout a call of librdkafka may take before it counts as stuck."""
-_SETTLING = (KafkaError._TIMED_OUT, KafkaError.CONCURRENT_TRANSACTIONS)
+_SETTLING = (
+    KafkaError._TIMED_OUT,
+    KafkaError.CONCURRENT_TRANSACTIONS,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.NOT_COORDINATOR,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,7 @@ class LibrdkafkaProducer:
         given = options.librdkafka.get("socket.timeout.ms", settings.socket_timeout_ms)
         self._socket_timeout_ms = min(int(str(given)), settings.transaction_timeout_ms)
         self._is_away = False
+        self._calls = CallsWithDeadline("kafka-calls")
         self._watch = CutsWatch()
         self._sent_until_us = 0
         self._broken: str | None = None
@@ -161,6 +167,7 @@ class LibrdkafkaProducer:
         with self._lock:
             if not self._discarded.is_set():
                 self._discarded.set()
+                self._calls.close()
                 self._route.close()
                 del self._producer
 
@@ -197,7 +204,7 @@ class LibrdkafkaProducer:
         """`call()` on librdkafka with a deadline. A call that is overdue is given up with its producer."""
 
         def bounded() -> Result:
-            return call_with_deadline(call, self._request_s + _GRACE_S, f"kafka: {action}")
+            return self._calls.call(call, self._request_s + _GRACE_S, f"kafka: {action}")
 
         return self._explained(bounded, action, resource, may_have_happened=may_have_happened)
 
@@ -306,7 +313,7 @@ class LibrdkafkaProducer:
 
 
 _DEFAULTS: dict[str, Setting] = {
-    "linger.ms": 5,
+    "linger.ms": 1,  # records come many at a time: waiting for more is waiting for nothing
     "batch.size": 1_000_000,
     "queue.buffering.max.messages": 200_000,
     "queue.buffering.max.kbytes": 131_072,

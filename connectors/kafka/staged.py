@@ -224,10 +224,14 @@ class StagedWriter:
 
     def _refuse_too_large(self, rows: pa.RecordBatch) -> None:
         limit = min((t.max_message_bytes or (1 << 62) for t in self._topics.values()), default=1 << 62)
+        longest = sum(pc.max(pc.binary_length(rows[name])).as_py() or 0 for name in ("key", "value"))
+        has_headers = rows["headers"].null_count < rows.num_rows
+        if not has_headers and longest + _RECORD_OVERHEAD_BYTES <= limit:
+            return
         sizes = pc.add(
             pc.fill_null(pc.binary_length(rows["key"]), 0), pc.fill_null(pc.binary_length(rows["value"]), 0)
         )
-        if rows["headers"].null_count < rows.num_rows:
+        if has_headers:
             flat = rows["headers"].nbytes  # no record has more
             sizes = pc.add(sizes, flat) if (pc.max(sizes).as_py() or 0) + flat > limit else sizes
         largest = pc.max(sizes).as_py()

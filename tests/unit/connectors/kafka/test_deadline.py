@@ -3,31 +3,65 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
 import pytest
 
-from onceflow.connectors.kafka.deadline import OverdueError, call_with_deadline
+from onceflow.connectors.kafka.deadline import CallsWithDeadline, OverdueError
 
 DEADLINE_S = 10.0
 
 
-def test_a_result_and_an_error_are_passed_on() -> None:
-    assert call_with_deadline(lambda: 7, DEADLINE_S, "seven") == 7
+@pytest.fixture
+def calls() -> Iterator[CallsWithDeadline]:
+    made = CallsWithDeadline("test-calls")
+    yield made
+    made.close()
+
+
+def test_a_result_and_an_error_are_passed_on(calls: CallsWithDeadline) -> None:
+    assert calls.call(lambda: 7, DEADLINE_S, "seven") == 7
     with pytest.raises(ZeroDivisionError):
-        call_with_deadline(lambda: 1 // 0, DEADLINE_S, "division")
+        calls.call(lambda: 1 // 0, DEADLINE_S, "division")
+    assert calls.call(lambda: 8, DEADLINE_S, "eight") == 8
 
 
-def test_a_timeout_of_the_call_itself_is_not_ours() -> None:
+def test_calls_that_return_share_a_thread_which_is_not_the_callers(calls: CallsWithDeadline) -> None:
+    threads = {calls.call(threading.current_thread, DEADLINE_S, "asking") for _ in range(3)}
+    assert len(threads) == 1
+    assert threads != {threading.current_thread()}
+
+
+def test_a_timeout_of_the_call_itself_is_not_ours(calls: CallsWithDeadline) -> None:
     def refuse() -> None:
         raise TimeoutError("the call's own")
 
     with pytest.raises(TimeoutError, match="the call's own") as caught:
-        call_with_deadline(refuse, DEADLINE_S, "refusal")
+        calls.call(refuse, DEADLINE_S, "refusal")
     assert not isinstance(caught.value, OverdueError)
 
 
-def test_a_call_that_never_returns_is_left_behind() -> None:
+def test_a_call_that_never_returns_is_left_behind_and_holds_up_no_other(calls: CallsWithDeadline) -> None:
     never = threading.Event()
     with pytest.raises(OverdueError, match="stuck has not returned"):
-        call_with_deadline(never.wait, 0.05, "stuck")
+        calls.call(never.wait, 0.05, "stuck")
+    assert calls.call(lambda: 7, DEADLINE_S, "seven") == 7
     never.set()
+
+
+def test_threads_end_when_they_are_done(calls: CallsWithDeadline) -> None:
+    never = threading.Event()
+    stuck: list[threading.Thread] = []
+
+    def hang() -> None:
+        stuck.append(threading.current_thread())
+        never.wait()
+
+    with pytest.raises(OverdueError):
+        calls.call(hang, 0.05, "stuck")
+    fresh = calls.call(threading.current_thread, DEADLINE_S, "asking")
+    never.set()
+    calls.close()
+    for thread in (*stuck, fresh):
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
