@@ -26,9 +26,10 @@ from typing import Any
 import pyarrow as pa
 
 from onceflow.connectors.formats.format import Decoder, Encoder
-from onceflow.connectors.formats.json_decoder import JsonDecoder, OnNull
+from onceflow.connectors.formats.json_decoder import JsonDecoder, OnNull, has_plain_types
 from onceflow.connectors.formats.json_encoder import JsonEncoder
 from onceflow.runtime.errors import OptionError
+from onceflow.runtime.kernels.compiled import kernels_enabled
 from onceflow.runtime.types import arrow_schema, is_record_type
 
 
@@ -57,7 +58,7 @@ class Json:
         required = [field.name for field in schema if not field.nullable]
         if self.on_null == "nulls" and required:
             raise OptionError(f'on_null="nulls" needs every field to be nullable; {required[0]!r} is not')
-        self.decoder()
+        JsonDecoder(schema, self.record_type, self.on_null)
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -73,7 +74,7 @@ class Json:
         schema = self._schema_or_raise()
         if columns is not None:
             schema = pa.schema([field for field in schema if field.name in columns])
-        return JsonDecoder(schema, self.record_type, self.on_null)
+        return _decoder(schema, self.record_type, self.on_null)
 
     def encoder(self, schema: pa.Schema) -> Encoder:
         return JsonEncoder(schema)
@@ -85,3 +86,13 @@ class Json:
                 "Json() without a type can only encode; to read, say what is in it: Json(Purchase)"
             )
         return schema
+
+
+def _decoder(schema: pa.Schema, record_type: type | None, on_null: OnNull) -> Decoder:
+    """The one for all values at once, where kernels are on and know the columns' types."""
+    twin = JsonDecoder(schema, record_type, on_null)
+    if kernels_enabled() and has_plain_types(schema):
+        from onceflow.connectors.formats.json_bulk import BulkJsonDecoder  # imports numba
+
+        return BulkJsonDecoder(twin, record_type)
+    return twin

@@ -33,6 +33,17 @@ _BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _UNFIT = (OverflowError, pa.ArrowInvalid)
 
 
+def has_plain_types(schema: pa.Schema) -> bool:
+    """Whether all columns are bool, integers, floats or text."""
+    is_ = pa.types
+    return all(
+        is_.is_boolean(arrow)
+        or is_.is_integer(arrow)
+        or arrow in (pa.float32(), pa.float64(), pa.string(), pa.large_string())
+        for arrow in schema.types
+    )
+
+
 class JsonDecoder:
     """See Decoder. `record_type` is where the schema came from, for default values."""
 

@@ -40,14 +40,16 @@ def kernel(function: Function) -> Function:
     later process of this machine. Call it with empty arrays when what uses it is made, so that no record
     waits for the compiler.
 
-    Compiled code holds no GIL, checks no bounds, and its integers wrap around. It may call kernels of its
-    own file and of memory.py only: the copy on disk is renewed when those change, not others. Raises
-    ImportError without numba: ask `kernels_enabled` before importing a file of kernels.
+    Compiled code holds no GIL, checks no bounds, and its integers wrap around. It may call kernels of this
+    package and of files `*_kernels.py` beside its own: the copy on disk is renewed when one of those
+    changes, not others. Raises ImportError without numba: ask `kernels_enabled` before importing a file
+    of kernels.
     """
     import numba
 
     before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(_cache_folder())  # read while decorating; the user's own setting stays
+    folder = _cache_folder(Path(function.__code__.co_filename).parent)
+    numba.config.CACHE_DIR = str(folder)  # read while decorating; the user's own setting stays
     try:
         compiled: Function = numba.njit(cache=True, nogil=True)(function)
     finally:
@@ -56,9 +58,10 @@ def kernel(function: Function) -> Function:
 
 
 @functools.cache
-def _cache_folder() -> Path:
-    """One for each content of this package: numba notices changes of a kernel's own file only."""
+def _cache_folder(sources: Path) -> Path:
+    """One for each content of this package and of the kernels in that folder: numba itself notices
+    changes of a kernel's own file only."""
     digest = hashlib.sha256()
-    for source in sorted(Path(__file__).parent.glob("*.py")):
+    for source in [*sorted(Path(__file__).parent.glob("*.py")), *sorted(sources.glob("*_kernels.py"))]:
         digest.update(source.read_bytes())
     return Path(platformdirs.user_cache_dir("onceflow")) / "kernels" / digest.hexdigest()[:16]
