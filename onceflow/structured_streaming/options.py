@@ -14,7 +14,7 @@ from onceflow.connectors.kafka.options import KafkaOptions, Setting
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.types import nearest
 
-SHARED = ("bootstrap_servers", "format", "avro_schema")
+SHARED = ("bootstrap_servers", "format", "avro_schema", "schema_registry")
 READ = (
     "subscribe",
     "subscribePattern",

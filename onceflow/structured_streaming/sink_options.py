@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from onceflow.connectors.formats import Format, Json
+from onceflow.connectors.formats import Avro, Format, Json, for_topic
 from onceflow.connectors.kafka.client import LedgerKey
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.staged import LEDGER_TOPIC
@@ -114,8 +114,17 @@ def _duration(ours: Mapping[str, str], name: str, default: str) -> int:
 
 def _format(ours: Mapping[str, str]) -> Format | None:
     name = ours.get("format")
+    for option in ("avro_schema", "schema_registry"):
+        if option in ours and (name or "").lower() != "avro":
+            raise OptionError(f'option {option!r} needs .option("format", "avro")')
     if name is None:
         return None
     if name.lower() == "json":
         return Json()
+    if name.lower() == "avro":
+        registry = ours.get("schema_registry")
+        avro = Avro(
+            ours.get("avro_schema"), registry=registry, framing="none" if registry is None else "confluent"
+        )
+        return avro if "topic" not in ours else for_topic(avro, ours["topic"], "value")
     raise OptionError(f"format {name!r} is not one of {', '.join(FORMATS)}{nearest(name, FORMATS)}")
