@@ -27,14 +27,24 @@ from benchmarks import results_table
 from benchmarks.engine_run import Bench, EngineRun
 from benchmarks.environments import Unavailable, cache_dir
 from benchmarks.judging import Judge
-from benchmarks.peers import bytewax, flink, kafka_streams, onceflow, pathway, pyflink, quix, spark
+from benchmarks.peers import (
+    bytewax,
+    flink,
+    kafka_streams,
+    onceflow,
+    onceflow_spark,
+    pathway,
+    pyflink,
+    quix,
+    spark,
+)
 from benchmarks.peers.peer import MAIN, REPOSITORY, WORKLOADS, Assignment, Launch, Peer
 from benchmarks.workload import Purchases, load
 from onceflow.cli.audit_topics import TopicReader
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 
 PEERS = (
-    *flink.PEERS, *spark.PEERS, *quix.PEERS, *kafka_streams.PEERS,
+    *flink.PEERS, *spark.PEERS, *onceflow_spark.PEERS, *quix.PEERS, *kafka_streams.PEERS,
     *bytewax.PEERS, *pathway.PEERS, *pyflink.PEERS,
 )  # fmt: skip
 PARTITIONS = 4

@@ -112,6 +112,10 @@ def test_more_tasks_than_partitions_cut_the_large_ones() -> None:
     assert [each.size for each in found] == [100] * 10
 
 
+def test_a_task_has_at_least_one_offset_however_many_are_asked_for() -> None:
+    assert split_ranges([piece(0, 5, 7)], 10, None) == [piece(0, 5, 6), piece(0, 6, 7)]
+
+
 def test_no_task_is_larger_than_it_may_be() -> None:
     found = split_ranges([piece(0, 10, 260)], None, 100)
     assert [each.size for each in found] == [83, 83, 84]

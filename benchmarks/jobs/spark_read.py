@@ -1,0 +1,61 @@
+"""Reads a topic again and again with one of two Kafka sources of Spark, into nothing. Run by
+benchmarks/spark_source.py in an environment of the source's own.
+
+Says on standard output when a pass begins and ends: `begin NUMBER`, `end NUMBER ROWS`.
+"""
+
+import sys
+import tempfile
+import time
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+EVENT = "user STRING, amount BIGINT, ts BIGINT"
+
+
+def records(spark: Any, source: str, shape: str, servers: str, topic: str, limit: str) -> Any:
+    reader = spark.readStream.format("kafka" if source == "spark" else "onceflow-kafka")
+    reader = reader.option("kafka.bootstrap.servers", servers).option("subscribe", topic)
+    reader = reader.option("startingOffsets", "earliest")
+    if limit != "0":
+        reader = reader.option("maxOffsetsPerTrigger", limit)
+    if source == "spark":
+        reader = reader.option("kafka.max.poll.records", "10000")
+        reader = reader.option("kafka.fetch.max.bytes", "8388608")
+        reader = reader.option("kafka.max.partition.fetch.bytes", "8388608")
+        found = reader.load()
+        if shape == "json":
+            found = found.select(f.from_json(f.col("value").cast("string"), EVENT).alias("e")).select("e.*")
+        return found.select("value") if shape == "value" else found
+    if shape == "json":
+        return reader.option("format", "json").schema(EVENT).load()
+    return reader.schema("value BINARY").load() if shape == "value" else reader.load()
+
+
+def main(source: str, shape: str, servers: str, topic: str, passes: str, limit: str, jars: str) -> None:
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.driver.memory", "4g").config("spark.log.level", "ERROR")
+    builder = builder.config("spark.driver.extraJavaOptions", "-XX:+UseParallelGC")
+    if source == "spark":
+        builder = builder.config("spark.jars", jars)
+    spark = builder.getOrCreate()
+    if source == "onceflow":
+        import onceflow
+
+        onceflow.register(spark)
+    frame = records(spark, source, shape, servers, topic, limit)
+    for number in range(int(passes)):
+        with tempfile.TemporaryDirectory() as folder:
+            print("begin", number, time.time(), flush=True)
+            writer = frame.writeStream.format("noop").option("checkpointLocation", folder)
+            query = writer.trigger(availableNow=True).start()
+            query.awaitTermination()
+            rows = sum(progress["numInputRows"] for progress in query.recentProgress)
+            print("end", number, time.time(), rows, flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
