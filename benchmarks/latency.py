@@ -1,0 +1,167 @@
+"""From produce to visible for a read_committed consumer: milliseconds, and the CPU that each process takes.
+
+    python benchmarks/latency.py --rate 10000 --checkpoint-interval '100 ms'
+
+Runs the pass-through job on the embedded broker with the settings that a user gets. Each record carries
+the time at which it was given to its producer; the consumer, on the same machine, notes when it has it.
+The first `--warm-up` seconds are left out. `--rate 20` is an idle job's latency. All on one machine: what
+the producer and the consumer take, they take from the job.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from onceflow.connectors.kafka.embedded import EmbeddedKafka
+
+ONCEFLOW = str(Path(sys.executable).with_name("onceflow"))
+JOB = Path(__file__).with_name("jobs") / "pass_through.py"
+PARTITIONS = 4
+TICK_S = 0.005
+STARTED_TIMEOUT_S = 120.0
+
+
+def produce(servers: str, rate: int, seconds: float) -> None:
+    """A process of its own: `rate` records of 100 bytes a second, sent as they come (no linger)."""
+    producer = Producer(
+        {"bootstrap.servers": servers, "linger.ms": 0, "queue.buffering.max.messages": 1_000_000}
+    )
+    began = time.monotonic()
+    sent = 0
+    while (passed := time.monotonic() - began) < seconds:
+        for number in range(sent, int(passed * rate)):
+            value = b"%019d%81s" % (time.time_ns(), b"")
+            producer.produce("input", value, partition=number % PARTITIONS)
+            sent = number + 1
+        producer.poll(0)
+        time.sleep(TICK_S)
+    producer.flush(30)
+
+
+class Arrivals:
+    """Reads the output as it becomes visible."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": servers,
+                "group.id": "latency",
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+            }
+        )
+        self._consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+        self.sent_ns: list[int] = []
+        self.seen_ns: list[int] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join()
+        self._consumer.close()
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            messages = self._consumer.consume(1, 0.1)
+            messages += self._consumer.consume(9_999, 0) if messages else []
+            now_ns = time.time_ns()
+            sent = [int(message.value()[:19]) for message in messages if message.error() is None]
+            self.sent_ns += sent
+            self.seen_ns += [now_ns] * len(sent)
+
+
+def cpu_of(root: psutil.Process) -> dict[str, float]:
+    """CPU seconds so far by part of the job."""
+    found: dict[str, float] = {}
+    for process in [root, *root.children(recursive=True)]:
+        try:
+            line, times = " ".join(process.cmdline()), process.cpu_times()
+        except psutil.Error:
+            continue
+        part = "JVM" if "java" in line.split(" ")[0] else "slots" if "spark.daemon" in line else "driver"
+        found[part] = found.get(part, 0.0) + times.user + times.system
+    return found
+
+
+def measure(options: argparse.Namespace, kafka: EmbeddedKafka, rate: int, folder: Path) -> dict[str, object]:
+    output = kafka.create_topic(f"output-{time.time_ns()}", PARTITIONS)
+    command = [
+        ONCEFLOW, "run", str(JOB), "--master", options.master, "--parallelism", "1",
+        "--checkpoint-dir", str(folder / output), "--checkpoint-interval", options.checkpoint_interval,
+        "--guarantee", options.guarantee, "--json",
+        "--", "--bootstrap-servers", kafka.bootstrap_servers, "--input", "input", "--output", output,
+    ]  # fmt: skip
+    arrivals = Arrivals(kafka.bootstrap_servers, output)
+    job = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert job.stdout is not None
+    ready = next(
+        (line for line in job.stdout if '"job_running"' in line or '"checkpoint_completed"' in line), ""
+    )
+    assert ready, "the job did not start"
+    drain = threading.Thread(target=job.stdout.read, daemon=True)
+    drain.start()
+    seconds = options.warm_up + options.seconds
+    began_ns = time.time_ns()
+    load = multiprocessing.get_context("spawn").Process(
+        target=produce, args=(kafka.bootstrap_servers, rate, seconds)
+    )
+    load.start()
+    time.sleep(options.warm_up)
+    before, before_s = cpu_of(psutil.Process(job.pid)), time.monotonic()
+    time.sleep(options.seconds)
+    after, took_s = cpu_of(psutil.Process(job.pid)), time.monotonic() - before_s
+    load.join()
+    time.sleep(1.0)
+    arrivals.close()
+    job.terminate()
+    job.wait(60)
+    sent, seen = np.array(arrivals.sent_ns), np.array(arrivals.seen_ns)
+    first_ns = sent.min() + int(options.warm_up * 1e9) if len(sent) else began_ns
+    kept = sent >= first_ns
+    assert kept.sum() > 0.9 * rate * options.seconds * 0.9, (
+        f"{kept.sum()} records of {rate * options.seconds}"
+    )
+    latency_ms = (seen - sent)[kept] / 1e6
+    return {
+        "rate": rate,
+        "records": int(kept.sum()),
+        **{f"p{q}_ms": round(float(np.percentile(latency_ms, q)), 1) for q in (50, 90, 99)},
+        "max_ms": round(float(latency_ms.max()), 1),
+        "cpu_cores": {part: round((after[part] - before.get(part, 0.0)) / took_s, 3) for part in after},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rate", type=int, action="append", help="records per second; may be repeated")
+    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--warm-up", type=float, default=5.0)
+    parser.add_argument("--master", default="local[1]")
+    parser.add_argument("--guarantee", default="exactly-once")
+    parser.add_argument("--checkpoint-interval", default="100 ms")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="onceflow-bench-") as name, EmbeddedKafka(Path(name)) as kafka:
+        kafka.create_topic("input", PARTITIONS)
+        for rate in options.rate or [20, 10_000]:
+            print(json.dumps(measure(options, kafka, rate, Path(name))), flush=True)
+
+
+if __name__ == "__main__":
+    main()
