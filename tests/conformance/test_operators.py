@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from onceflow.runtime.operators.aggregates import count, max_, mean, min_, sum_
-from onceflow.runtime.operators.tumbling import tumbling
+from onceflow.runtime.operators.sliding import Sliding, sliding
+from onceflow.runtime.operators.tumbling import Tumbling, tumbling
 from onceflow.runtime.operators.window import WindowAggregate
 from onceflow.runtime.testing.conformance import OPERATOR_CHECKS, OperatorUnderTest
 
@@ -26,7 +27,8 @@ def batch(rows: list[tuple[str, int | None, int]]) -> pa.RecordBatch:
 
 
 @pytest.mark.parametrize("check", OPERATOR_CHECKS, ids=lambda check: check.__name__)
-def test_tumbling_windows(check: Callable[[OperatorUnderTest], None]) -> None:
+@pytest.mark.parametrize("window", [tumbling("10 s"), sliding("10 s", "4 s")], ids=["tumbling", "sliding"])
+def test_windows(check: Callable[[OperatorUnderTest], None], window: Tumbling | Sliding) -> None:
     aggregates = {
         "n": count(),
         "total": sum_("amount"),
@@ -34,6 +36,6 @@ def test_tumbling_windows(check: Callable[[OperatorUnderTest], None]) -> None:
         "high": max_("amount"),
         "mean": mean("amount"),
     }
-    windows = WindowAggregate("w", ("user",), tumbling("10 s"), aggregates, SCHEMA)
+    windows = WindowAggregate("w", ("user",), window, aggregates, SCHEMA)
     steps = [(batch(rows), [row[2] for row in rows], watermark_ms) for rows, watermark_ms in STEPS]
     check(OperatorUnderTest(windows.create, ["user"], steps))

@@ -28,6 +28,7 @@ from onceflow import (
     max_,
     mean,
     min_,
+    sliding,
     sum_,
     tumbling,
 )
@@ -120,6 +121,7 @@ def checked(readings: Stream[Reading]) -> None:
     assert_type(readings.flat_map(fires), Stream[Fire])
     assert_type(readings.key_by("sensor").process(Alert()), Stream[Fire])
     assert_type(readings.key_by("sensor").window(tumbling("1 s")).reduce(hotter), Stream[Reading])
+    assert_type(readings.key_by("sensor").window(sliding("1 s", "100 ms")).reduce(hotter), Stream[Reading])
     assert_type(readings.union(readings).rebalance(), Stream[Reading])
 
 
