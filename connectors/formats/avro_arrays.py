@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from onceflow.connectors.formats.avro_plan import Read
 from onceflow.runtime.records import Int64s, Mask
 
 _DECIMAL_BYTES = 16
@@ -17,6 +18,64 @@ _DECIMAL_BYTES = 16
 def fixed_width(values: npt.NDArray[Any], arrow: pa.DataType) -> pa.Array:
     """Numbers as an array of a type that holds exactly these bits."""
     return pa.Array.from_buffers(arrow, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def integers(values: Int64s, read: Read) -> pa.Array:
+    """Numbers from the writer as the column's, in its unit. They are good for the column."""
+    arrow: Any = read.arrow
+    if read.times > 1:
+        values = values * read.times
+    elif read.over > 1:
+        values = values // read.over
+    if pa.types.is_floating(arrow):
+        return pa.array(values.astype(arrow.to_pandas_dtype()))
+    kind = "u" if pa.types.is_unsigned_integer(arrow) else "i"
+    return fixed_width(values.astype(f"{kind}{arrow.bit_width // 8}", copy=False), arrow)
+
+
+def floats(words: npt.NDArray[Any], read: Read) -> pa.Array:
+    """The writer's floats or doubles, whose bits are in the lower half or all of each word."""
+    if read.node.kind == "double":
+        return fixed_width(words, read.arrow)
+    halves = words.astype(np.uint32)
+    if read.arrow == pa.float32():
+        return fixed_width(halves, read.arrow)
+    return pa.array(halves.view(np.float32).astype(np.float64))
+
+
+def symbols(index: Int64s, read: Read) -> pa.Array:
+    """The texts of an enum's values."""
+    return pa.array(read.node.symbols, read.arrow).take(pa.array(index))
+
+
+def text(raw: pa.Array, arrow: pa.DataType) -> pa.Array:
+    """Bytes without nulls as text. Raises ArrowInvalid if one of them is not UTF-8."""
+    _, offsets, data = raw.buffers()
+    as_text = {pa.binary(): pa.string(), pa.large_binary(): pa.large_string()}[raw.type]
+    if arrow != as_text or not len(raw) or raw.offset:
+        return raw.cast(arrow)
+    kind = np.int32 if arrow == pa.string() else np.int64
+    size = int(np.frombuffer(offsets, kind)[len(raw)])
+    if size and int(np.frombuffer(data, np.uint8, size).max()) >= 0x80:
+        return raw.cast(arrow)
+    return pa.Array.from_buffers(arrow, len(raw), raw.buffers())  # ASCII needs no look at each of them
+
+
+def with_nulls(array: pa.Array, is_valid: Mask) -> pa.Array:
+    """The same array, which has no nulls, with null where it is not valid."""
+    if is_valid.all():
+        return array
+    bits = pa.py_buffer(np.packbits(is_valid, bitorder="little"))
+    return pa.Array.from_buffers(array.type, len(array), [bits, *array.buffers()[1:]], offset=array.offset)
+
+
+def is_utf8(value: bytes) -> bool:
+    """Whether the bytes are text."""
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def decimals(

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onceflow.connectors.formats.avro_arrays import decimals, fixed_width, lists
+from onceflow.connectors.formats.avro_arrays import decimals, floats, integers, is_utf8, lists, symbols, text
 from onceflow.connectors.formats.avro_lanes import Datums, Lanes
 from onceflow.connectors.formats.avro_plan import Read
 from onceflow.runtime.records import Int64s
@@ -48,18 +48,7 @@ class ColumnWalk:
             if wrong.any():
                 lanes.doubt(wrong)
                 value = np.where(wrong, max(read.low, min(0, read.high)), value)
-        arrow = read.arrow
-        if arrow is None:
-            return None
-        if read.times > 1:
-            value *= read.times
-        elif read.over > 1:
-            value //= read.over
-        if pa.types.is_floating(arrow):
-            return pa.array(value.astype(arrow.to_pandas_dtype()))
-        width = arrow.bit_width // 8
-        kind = "u" if pa.types.is_unsigned_integer(arrow) else "i"
-        return fixed_width(value.astype(f"{kind}{width}", copy=False), arrow)
+        return None if read.arrow is None else integers(value, read)
 
     def _float(self, read: Read, lanes: Lanes) -> pa.Array | None:
         size = 4 if read.node.kind == "float" else 8
@@ -68,13 +57,7 @@ class ColumnWalk:
         lanes.check()
         if read.arrow is None:
             return None
-        words = self._datums.words[at]
-        if size == 8:
-            return fixed_width(words, read.arrow)
-        value = words.astype(np.uint32)
-        if read.arrow == pa.float32():
-            return fixed_width(value, read.arrow)
-        return pa.array(value.view(np.float32).astype(np.float64))
+        return floats(self._datums.words[at], read)
 
     def _boolean(self, read: Read, lanes: Lanes) -> pa.Array | None:
         value = self._datums.data.take(lanes.at)
@@ -91,7 +74,7 @@ class ColumnWalk:
         if wrong.any():
             lanes.doubt(wrong)
             index[wrong] = 0
-        return None if read.arrow is None else pa.array(read.node.symbols, read.arrow).take(pa.array(index))
+        return None if read.arrow is None else symbols(index, read)
 
     # --- Text and bytes ---
 
@@ -120,9 +103,9 @@ class ColumnWalk:
     def _text(self, arrow: pa.DataType, start: Int64s, size: Int64s, lanes: Lanes) -> pa.Array:
         raw = self._datums.pieces(start, size)
         try:
-            return raw.cast(arrow)
+            return text(raw, arrow)
         except pa.ArrowInvalid:
-            wrong = np.array([not _is_utf8(value) for value in raw.to_pylist()])
+            wrong = np.array([not is_utf8(value) for value in raw.to_pylist()])
         lanes.doubt(wrong)
         return self._datums.pieces(start, np.where(wrong, 0, size)).cast(arrow)
 
@@ -240,11 +223,3 @@ _STEPS: dict[str, Any] = {
     "array": ColumnWalk._array,
     "map": ColumnWalk._array,
 }
-
-
-def _is_utf8(value: bytes) -> bool:
-    try:
-        value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +18,17 @@ from onceflow.connectors.formats.avro_schema import Node
 from onceflow.connectors.formats.avro_target import Target
 from onceflow.connectors.formats.format import BadValue, Decoded, Values, as_binary, rows_without_columns
 from onceflow.connectors.formats.schema_registry import Schemas, UnknownSchemaError
-from onceflow.connectors.formats.wire_format import HEADER_BYTES, read_headers, why_no_header
+from onceflow.connectors.formats.wire_format import (
+    HEADER_BYTES,
+    one_schema_id,
+    read_headers,
+    why_no_header,
+)
+from onceflow.runtime.kernels.compiled import kernels_enabled
 from onceflow.runtime.records import Int64s
+
+if TYPE_CHECKING:
+    from onceflow.connectors.formats.avro_compiled import FlatWalk
 
 OnNull = Literal["error", "skip", "nulls"]
 
@@ -46,14 +55,22 @@ class _Values:
 
 class AvroDecoder:
     """See Decoder. `schemas`: where the writers' schemas are, for values in Confluent's wire format; or
-    the one schema of plain datums."""
+    the one schema of plain datums. `compiled`: whether kernels are used, where they know a record's
+    kind; None: if they are on."""
 
-    def __init__(self, targets: Sequence[Target], schemas: Schemas | Node, on_null: OnNull) -> None:
+    def __init__(
+        self,
+        targets: Sequence[Target],
+        schemas: Schemas | Node,
+        on_null: OnNull,
+        compiled: bool | None = None,
+    ) -> None:
         self._targets = targets
         self._schema = pa.schema([target.field for target in targets])
         self._on_null = on_null
         self._schemas = None if isinstance(schemas, Node) else schemas
-        self._plain = _Reader(plan(schemas, targets)) if isinstance(schemas, Node) else None
+        self._compiled = kernels_enabled() if compiled is None else compiled
+        self._plain = self._reader_of(schemas) if isinstance(schemas, Node) else None
         self._readers: dict[int, _Reader | str] = {}
 
     @property
@@ -64,6 +81,8 @@ class AvroDecoder:
         """Raises Retryable if a schema has to be fetched and its registry stays away, Fatal if that denies
         access."""
         array = as_binary(values)
+        if isinstance(array, pa.ChunkedArray):  # more than 2 GiB of bytes objects
+            array = array.cast(pa.large_binary()).combine_chunks()
         count = len(array)
         if not count:
             return Decoded(self._batch([_Part(np.empty(0, np.int64), self._nulls(0))]), None)
@@ -94,13 +113,13 @@ class AvroDecoder:
                 bad += [BadValue(row, _TOMBSTONE) for row in absent.tolist()]
         if self._plain is not None:
             return [(0, rows)]
-        ids, has_id = read_headers(found.datums.words, found.begin[rows], found.end[rows])
-        if not has_id.all():
-            for row in rows[~has_id].tolist():
-                bad.append(BadValue(row, why_no_header(found.array[row].as_py())))
-            ids, rows = ids[has_id], rows[has_id]
-        if not len(rows) or (ids == ids[0]).all():
-            return [(int(ids[0]), rows)] if len(rows) else []
+        begin, end = found.begin[rows], found.end[rows]
+        same = one_schema_id(found.datums.words, begin, end) if len(rows) else None
+        if same is not None:
+            return [(same, rows)]
+        ids, has_id = read_headers(found.datums.words, begin, end)
+        bad += [BadValue(row, why_no_header(found.array[row].as_py())) for row in rows[~has_id].tolist()]
+        ids, rows = ids[has_id], rows[has_id]
         return [(schema_id, rows[ids == schema_id]) for schema_id in np.unique(ids).tolist()]
 
     def _reader(self, schema_id: int) -> _Reader | str:
@@ -110,13 +129,16 @@ class AvroDecoder:
             return known
         assert self._schemas is not None
         try:
-            reader: _Reader | str = _Reader(plan(self._schemas.schema_of(schema_id), self._targets))
+            reader: _Reader | str = self._reader_of(self._schemas.schema_of(schema_id))
         except UnknownSchemaError as error:
             return str(error)  # not kept: it may be registered later
         except UnreadableSchemaError as error:
             reader = f"schema {schema_id} can't be read: {error}"
         self._readers[schema_id] = reader
         return reader
+
+    def _reader_of(self, writer: Node) -> _Reader:
+        return _Reader(plan(writer, self._targets), self._compiled)
 
     def _nulls(self, count: int) -> list[pa.Array]:
         return [pa.nulls(count, field.type) for field in self._schema]
@@ -138,8 +160,9 @@ class AvroDecoder:
 class _Reader:
     """Reads datums of one writer's schema."""
 
-    def __init__(self, read: Read) -> None:
+    def __init__(self, read: Read, compiled: bool) -> None:
         self._read = read
+        self._flat = _flat_walk(read) if compiled else None
         self._read_row = row_reader(read)
         self._types = [] if read.arrow is None else [field.type for field in read.arrow]
 
@@ -150,7 +173,10 @@ class _Reader:
         everything = len(rows) == len(found.begin)
         begin, end = (found.begin, found.end) if everything else (found.begin[rows], found.end[rows])
         lanes = Lanes(begin + skipped, end.copy(), np.ones(len(rows), np.bool_))
-        columns = ColumnWalk(found.datums).columns(self._read, lanes)
+        if self._flat is not None:
+            columns = self._flat.columns(found.datums, lanes)
+        else:
+            columns = ColumnWalk(found.datums).columns(self._read, lanes)
         if lanes.is_sure.all():
             parts.append(_Part(rows, columns))
             return
@@ -176,6 +202,16 @@ class _Reader:
                 for cells, t in zip(zip(*values, strict=True), self._types, strict=True)
             ]
             parts.append(_Part(np.array(good, np.int64), columns))
+
+
+def _flat_walk(read: Read) -> FlatWalk | None:
+    """Compiled loops, if they know records of this kind."""
+    from onceflow.connectors.formats.avro_compiled import FlatWalk, NotFlatError
+
+    try:
+        return FlatWalk(read)
+    except NotFlatError:
+        return None
 
 
 def _values(array: pa.Array) -> _Values:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,16 +16,27 @@ from onceflow.connectors.formats.avro_target import Target, targets_of_avro
 from onceflow.connectors.formats.format import EncodeError
 from onceflow.connectors.formats.wire_format import header
 from onceflow.runtime.errors import GraphError, OptionError
+from onceflow.runtime.kernels.compiled import kernels_enabled
 from onceflow.runtime.records import Int64s
 from onceflow.runtime.types import nearest
+
+if TYPE_CHECKING:
+    from onceflow.connectors.formats.avro_compiled_encoder import FlatEncoder
 
 _TEXT = (pa.string(), pa.large_string())
 
 
 class AvroEncoder:
-    """See Encoder. `schema_id` is called when the first batch is encoded; None: no header."""
+    """See Encoder. `schema_id` is called when the first batch is encoded; None: no header. `compiled`:
+    whether kernels are used, where they know columns of this kind; None: if they are on."""
 
-    def __init__(self, schema: pa.Schema, node: Node, schema_id: Callable[[], int | None]) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        node: Node,
+        schema_id: Callable[[], int | None],
+        compiled: bool | None = None,
+    ) -> None:
         if len(set(schema.names)) < len(schema):
             raise GraphError(f"Avro can't write two columns of the same name: {', '.join(schema.names)}")
         try:
@@ -33,6 +44,9 @@ class AvroEncoder:
         except OptionError as error:
             raise GraphError(str(error)) from error
         self._fields = _record_fields(node, list(schema), targets, "")
+        self._flat = (
+            _flat_encoder(schema, node) if compiled or (compiled is None and kernels_enabled()) else None
+        )
         self._schema_id = schema_id
         self._header: bytes | None = None
 
@@ -42,6 +56,10 @@ class AvroEncoder:
         if self._header is None:
             schema_id = self._schema_id()
             self._header = b"" if schema_id is None else header(schema_id)
+        if self._flat is not None and batch.num_rows:
+            written = self._flat.encode(self._header, batch)
+            if written is not None:
+                return written
         pieces: list[Piece] = [constant(self._header, batch.num_rows)] if self._header else []
         for name, column, write in self._fields:
             values = pa.repeat(column, batch.num_rows) if isinstance(column, pa.Scalar) else None
@@ -52,6 +70,16 @@ class AvroEncoder:
         if not pieces:
             return pa.array([b""] * batch.num_rows, pa.large_binary())
         return joined(pieces)
+
+
+def _flat_encoder(schema: pa.Schema, node: Node) -> FlatEncoder | None:
+    """Compiled loops, if they know columns of this kind."""
+    from onceflow.connectors.formats.avro_compiled_encoder import FlatEncoder, NotFlatError
+
+    try:
+        return FlatEncoder(schema, node)
+    except NotFlatError:
+        return None
 
 
 def _record_fields(

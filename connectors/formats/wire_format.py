@@ -11,10 +11,21 @@ from onceflow.runtime.records import Int64s, Mask
 
 HEADER_BYTES = 5
 
+_HEADER = np.uint64((1 << 40) - 1)
+
 
 def header(schema_id: int) -> bytes:
     """What a datum with this schema begins with."""
     return struct.pack(">bI", 0, schema_id)
+
+
+def one_schema_id(words: npt.NDArray[np.uint64], begin: Int64s, end: Int64s) -> int | None:
+    """The schema id of all values, if each has the same: nearly always so. `words` as in read_headers."""
+    first = words[begin] & _HEADER
+    if (first != first[0]).any() or int((end - begin).min()) < HEADER_BYTES:
+        return None
+    zero, schema_id = struct.unpack(">BI", int(first[0]).to_bytes(HEADER_BYTES, "little"))
+    return None if zero else int(schema_id)
 
 
 def read_headers(words: npt.NDArray[np.uint64], begin: Int64s, end: Int64s) -> tuple[Int64s, Mask]:

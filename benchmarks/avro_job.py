@@ -1,0 +1,154 @@
+"""The main job with Avro in and out against the main job with JSON: the same purchases, side by side.
+
+    python -m benchmarks.avro_job --records 2000000 --runs 3
+
+Runs of both take turns on one embedded broker. The JSON job's output is judged by `onceflow verify`; the
+Avro job's output has to have the same rows. Figures are records per CPU-second of all the job's processes
+(see main_job.py); quote the ratio of the medians. One JSON file per call in benchmarks/results/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+import polars as pl
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from benchmarks.avro_purchases import AvroPurchases
+from benchmarks.jobs.avro_totals import SCHEMAS, TOTAL
+from benchmarks.main_job import Measurement, judge
+from benchmarks.sampler import CpuSampler
+from benchmarks.workload import Purchases, load
+from onceflow.connectors.formats import Avro, Json
+from onceflow.connectors.kafka.embedded import EmbeddedKafka
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+ONCEFLOW = str(Path(sys.executable).with_name("onceflow"))
+PROGRAMS = {
+    "json": REPOSITORY / "examples" / "windowed_totals.py",
+    "avro": REPOSITORY / "benchmarks" / "jobs" / "avro_totals.py",
+}
+PARTITIONS = 4
+RUN_TIMEOUT_S = 600.0
+
+
+def run(kind: str, kafka: EmbeddedKafka, folder: Path, records: int, master: str) -> tuple[str, Measurement]:
+    """One run and its output topic. Raises SystemExit if the job fails."""
+    output = f"{kind}-totals-{time.time_ns()}"
+    kafka.create_topic(output, PARTITIONS)
+    command = [
+        ONCEFLOW, "run", str(PROGRAMS[kind]), "--master", master,
+        "--checkpoint-dir", str(folder / output), "--checkpoint-interval", "1 s", "--json",
+        "--", "--bootstrap-servers", kafka.bootstrap_servers, "--input", f"purchases-{kind}",
+        "--output", output, "--until", "latest",
+    ]  # fmt: skip
+    started_s = time.time()
+    job = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    sampler = CpuSampler(job.pid)
+    assert job.stdout is not None
+    events = [json.loads(line) for line in job.stdout if line.startswith("{")]
+    if job.wait(RUN_TIMEOUT_S) != 0:
+        raise SystemExit(f"the job failed: {events[-1] if events else 'no events'}")
+    sampler.close()
+    first_s = next(e["first_record_ms"] for e in events if e["event"] == "first_record") / 1000
+    end_s = next(e["ts_ms"] for e in events if e["event"] == "job_finished") / 1000
+    cpu_s = sampler.cpu_between(first_s, end_s)
+    memory = (sampler.rss_max >> 20, sampler.slot_rss_max >> 20)
+    return output, Measurement(records, first_s - started_s, end_s - first_s, cpu_s, *memory)
+
+
+def rows(kafka: EmbeddedKafka, kind: str, topic: str) -> pl.DataFrame:
+    """The committed rows of an output, sorted."""
+    format = Avro(TOTAL, registry=SCHEMAS) if kind == "avro" else Json(Avro(TOTAL, registry=SCHEMAS).schema)
+    decoded = format.decoder().decode(values(kafka.bootstrap_servers, topic))
+    if decoded.bad:
+        raise SystemExit(f"{topic} has a value that is no {kind}: {decoded.bad[0]}")
+    return pl.DataFrame(pl.from_arrow(decoded.batch)).sort("window_end", "user")
+
+
+def values(servers: str, topic: str) -> list[bytes | None]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "judge",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+    found: list[bytes | None] = []
+    left = PARTITIONS
+    while left:
+        for message in consumer.consume(10_000, 0.2):
+            error = message.error()
+            if error is None:
+                found.append(message.value())
+            elif error.code() == KafkaError._PARTITION_EOF:
+                left -= 1
+    consumer.close()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--records", type=int, default=2_000_000)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--master", default="local[1]")
+    options = parser.parse_args()
+    done: dict[str, list[Measurement]] = {"json": [], "avro": []}
+    with tempfile.TemporaryDirectory(prefix="onceflow-bench-") as name:
+        folder = Path(name)
+        with EmbeddedKafka(folder / "kafka") as kafka:
+            inputs = {
+                "json": Purchases(options.records, PARTITIONS),
+                "avro": AvroPurchases(options.records, PARTITIONS),
+            }
+            for kind, purchases in inputs.items():
+                kafka.create_topic(f"purchases-{kind}", PARTITIONS)
+                load(kafka.bootstrap_servers, f"purchases-{kind}", purchases, lambda done: None)
+            right: pl.DataFrame | None = None
+            for _ in range(options.runs):
+                for kind, purchases in inputs.items():
+                    output, measured = run(kind, kafka, folder, purchases.total, options.master)
+                    found = rows(kafka, kind, output)
+                    if right is None:
+                        judge(kafka.bootstrap_servers, "purchases-json", output)
+                        right = found
+                    if not found.equals(right):
+                        raise SystemExit(f"the {kind} job's output is wrong")
+                    done[kind].append(measured)
+                    print(f"{kind}: {measured.k_per_cpu_s:,.0f} k records per CPU-second", flush=True)
+    report(options, done)
+
+
+def report(options: argparse.Namespace, done: dict[str, list[Measurement]]) -> None:
+    medians = {kind: statistics.median(m.k_per_cpu_s for m in them) for kind, them in done.items()}
+    ratio = medians["avro"] / medians["json"]
+    print(f"avro {medians['avro']:,.0f}, json {medians['json']:,.0f} k records per CPU-second: {ratio:.2f}")
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout
+    result = {
+        "benchmark": "avro_job",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit.strip(),
+        "master": options.master,
+        "median_k_per_cpu_s": {kind: round(median, 1) for kind, median in medians.items()},
+        "ratio": round(ratio, 3),
+        "runs": {kind: [asdict(m) for m in them] for kind, them in done.items()},
+    }
+    name = f"avro_job-{datetime.now(UTC):%Y%m%d-%H%M%S}.json"
+    (REPOSITORY / "benchmarks" / "results" / name).write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

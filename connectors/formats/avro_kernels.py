@@ -1,0 +1,197 @@
+"""Avro as compiled loops, for records without arrays, maps and records in them: see avro_compiled.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onceflow.runtime.kernels.compiled import kernel
+from onceflow.runtime.kernels.memory import copy_bytes, load_int64, load_uint8
+
+# What a step of the program reads. Its columns: kind, slot of the numbers (-1: skipped), lowest and highest
+# integer, index of the branch null (-1: no union), slot of the validity (-1: none, so null is bad), bytes.
+INTEGER, FIXED, FLOAT, DOUBLE, BOOLEAN, TEXT = 0, 1, 2, 3, 4, 5
+STEP_WIDTH = 7
+
+_DOUBT = -1
+
+
+@kernel
+def _varint(data: Any, at: int, end: int) -> tuple[Any, int]:
+    """The number there and the position after it, or -1 for it."""
+    value = np.int64(0)
+    shift = 0
+    limit = min(at + 10, end)
+    while at < limit:
+        byte = np.int64(data[at])
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return ((value >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(value & 1), at
+        shift += 7
+    return np.int64(0), _DOUBT
+
+
+@kernel
+def _little_endian(data: Any, at: int, size: int) -> Any:
+    value = np.int64(0)
+    for i in range(size):
+        value |= np.int64(data[at + i]) << (8 * i)
+    return value
+
+
+@kernel
+def _branch(data: Any, here: int, stop: int) -> tuple[Any, int]:
+    """The branch of a union with null and the position after it, or -1 for it."""
+    branch, here = _varint(data, here, stop)
+    if branch < 0 or branch > 1:
+        return np.int64(0), _DOUBT
+    return branch, here
+
+
+@kernel
+def _number(data: Any, here: int, stop: int, program: Any, step: int, numbers: Any, row: int) -> Any:
+    """Reads an integer; the position after it, or -1."""
+    value, here = _varint(data, here, stop)
+    if here < 0 or value < program[step, 2] or value > program[step, 3]:
+        return _DOUBT
+    if program[step, 1] >= 0:
+        numbers[program[step, 1], row] = value
+    return here
+
+
+@kernel
+def _bytes(data: Any, here: int, stop: int, program: Any, step: int, numbers: Any, row: int) -> Any:
+    """Reads what takes some bytes; the position after it, or -1."""
+    kind = program[step, 0]
+    slot = program[step, 1]
+    size = program[step, 6]
+    if kind == TEXT:
+        size, here = _varint(data, here, stop)
+    if here < 0 or size < 0 or size > stop - here or (kind == BOOLEAN and data[here] > 1):
+        return _DOUBT
+    if slot >= 0:
+        if kind in (TEXT, FIXED):
+            numbers[slot, row] = here
+            numbers[slot + 1, row] = size
+        else:
+            numbers[slot, row] = _little_endian(data, here, size)
+    return here + size
+
+
+@kernel
+def walk(data: Any, at: Any, end: Any, program: Any, numbers: Any, valid: Any, is_sure: Any) -> None:
+    """Reads datums from `at` to `end` of data: into numbers[slot, row] integers and the bits of floats, or
+    where a text begins and, in the next slot, how long it is; into valid[slot, row] whether it is there.
+    A datum with a surprise leaves numbers that may be used all the same, and is_sure[row] False."""
+    for row in range(len(at)):
+        here = at[row]
+        stop = end[row]
+        for step in range(program.shape[0]):
+            if program[step, 4] >= 0:
+                branch, here = _branch(data, here, stop)
+                if here >= 0 and branch == program[step, 4]:
+                    if program[step, 5] >= 0:
+                        valid[program[step, 5], row] = False
+                        continue
+                    here = _DOUBT
+            if here >= 0:
+                if program[step, 0] == INTEGER:
+                    here = _number(data, here, stop, program, step, numbers, row)
+                else:
+                    here = _bytes(data, here, stop, program, step, numbers, row)
+            if here < 0:
+                break
+        is_sure[row] = here == stop
+
+
+@kernel
+def gather(data: int, start: Any, offsets: Any, target: int) -> None:
+    """Copies bytes from each start, in the memory at `data`, to the one at `target`: row i to offsets[i]
+    and further until offsets[i + 1]."""
+    for row in range(len(start)):
+        copy_bytes(target + offsets[row], data + start[row], offsets[row + 1] - offsets[row])
+
+
+# --- Writing --------------------------------------------------------------------------------------
+
+# What a step writes. Its columns: kind, address of the values, address of the offsets (int64) of a text,
+# address of the validity (a byte for each row) or 0, index of the branch null (-1: no union), bytes.
+VARINTS, PLAIN, TEXTS, CONSTANT = 0, 1, 2, 3
+WRITE_WIDTH = 6
+
+
+@kernel
+def _varint_size(value: int) -> int:
+    zigzag = (value << 1) ^ (value >> 63)
+    size = 1
+    rest = (zigzag >> 7) & 0x01FFFFFFFFFFFFFF
+    while rest:
+        size += 1
+        rest >>= 7
+    return size
+
+
+@kernel
+def _put_varint(out: Any, at: int, value: int) -> int:
+    zigzag = (value << 1) ^ (value >> 63)
+    rest = (zigzag >> 7) & 0x01FFFFFFFFFFFFFF
+    low = zigzag & 0x7F
+    while rest:
+        out[at] = low | 0x80
+        at += 1
+        low = rest & 0x7F
+        rest >>= 7
+    out[at] = low
+    return at + 1
+
+
+@kernel
+def measure(program: Any, offsets: Any) -> None:
+    """Where each row's value ends: offsets[1:]."""
+    total = 0
+    for row in range(len(offsets) - 1):
+        for step in range(program.shape[0]):
+            kind = program[step, 0]
+            if program[step, 4] >= 0:
+                total += 1
+            if program[step, 3] and not load_uint8(program[step, 3] + row):
+                continue
+            if kind == VARINTS:
+                total += _varint_size(load_int64(program[step, 1] + 8 * row))
+            elif kind == TEXTS:
+                size = load_int64(program[step, 2] + 8 * row + 8) - load_int64(program[step, 2] + 8 * row)
+                total += _varint_size(size) + size
+            else:
+                total += program[step, 5]
+        offsets[row + 1] = total
+
+
+@kernel
+def write(program: Any, offsets: Any, out: Any, out_address: int) -> None:
+    """Writes each row's value from offsets[row] on."""
+    for row in range(len(offsets) - 1):
+        at = offsets[row]
+        for step in range(program.shape[0]):
+            kind = program[step, 0]
+            null = program[step, 4]
+            is_there = program[step, 3] == 0 or load_uint8(program[step, 3] + row) != 0
+            if null >= 0:
+                out[at] = 2 * (1 - null if is_there else null)
+                at += 1
+            if not is_there:
+                continue
+            values = program[step, 1]
+            if kind == VARINTS:
+                at = _put_varint(out, at, load_int64(values + 8 * row))
+            elif kind == TEXTS:
+                start = load_int64(program[step, 2] + 8 * row)
+                size = load_int64(program[step, 2] + 8 * row + 8) - start
+                at = _put_varint(out, at, size)
+                copy_bytes(out_address + at, values + start, size)
+                at += size
+            else:
+                size = program[step, 5]
+                copy_bytes(out_address + at, values + (0 if kind == CONSTANT else size * row), size)
+                at += size
