@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onceflow.connectors.formats import Avro, Format, Json, Raw
-from onceflow.connectors.kafka.rows import HEADERS_TYPE, METADATA, Metadata, RowBuilder
+from onceflow.connectors.kafka.rows import HEADERS_TYPE, METADATA, Metadata, RowBuilder, Tolerance
 from onceflow.runtime.contracts import Fetch
 from onceflow.runtime.errors import BadRecordError, OptionError
 from onceflow.runtime.types import nearest
@@ -69,7 +69,8 @@ class Columns:
         fields = [pa.field(_KEY, pa.binary())] if key else []
         fields += list(value.schema)
         fields += [pa.field(_HEADERS, HEADERS_TYPE, METADATA["headers"][1])] if metadata else []
-        return RowBuilder(pa.schema(fields), key, value, metadata, "all")
+        tolerance: Tolerance = "none" if isinstance(self.value, Raw) else "all"
+        return RowBuilder(pa.schema(fields), key, value, metadata, tolerance)
 
     def build(self, fetch: Fetch, where: OffsetRange) -> pa.RecordBatch:
         """The rows of a fetch as Spark gets them. Raises BadRecordError, naming the first bad record."""
