@@ -7,21 +7,33 @@ from dataclasses import replace
 
 import numpy as np
 
-from onceflow.runtime.records import Records
+from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.records import Indices, Int64s, Records, UInt64s
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.key_groups import key_groups_of, subtask_of_key_group
+from onceflow.runtime.state.rows import take_rows
 
 
 class Partitioner:
     """Splits batches among the subtasks of a keyed operator. Stateless; any thread."""
 
-    def __init__(self, columns: tuple[str, ...], max_parallelism: int, parallelism: int) -> None:
+    def __init__(
+        self,
+        columns: tuple[str, ...],
+        max_parallelism: int,
+        parallelism: int,
+        kernels: bool | None = None,
+    ) -> None:
+        """`kernels`: whether to use them; None: if they are enabled."""
         assert 1 <= parallelism <= max_parallelism <= 1 << 15, (parallelism, max_parallelism)
         self._columns = columns
         self._max_parallelism = max_parallelism
         self._parallelism = parallelism
         owners = [subtask_of_key_group(max_parallelism, parallelism, g) for g in range(max_parallelism)]
         self._owner = np.array(owners, np.uint16 if parallelism > 256 else np.uint8)  # 8 bits sort fastest
+        self._with_kernels = kernels_enabled() if kernels is None else kernels
+        if self._with_kernels and parallelism > 1:
+            self._by_owner(np.zeros(0, np.uint64))
 
     def split(self, records: Records) -> Iterator[tuple[int, Records]]:
         """(subtask, its records) for each subtask that gets any; order within a subtask is kept.
@@ -35,15 +47,38 @@ class Partitioner:
         if self._parallelism == 1:
             yield 0, hashed
             return
-        owners = self._owner[key_groups_of(key_hash, self._max_parallelism)]
-        counts = np.bincount(owners, minlength=self._parallelism)
-        subtasks = np.flatnonzero(counts)
-        if len(subtasks) == 1:
-            yield int(subtasks[0]), hashed
+        order, ends = self._by_owner(key_hash)
+        last = int(np.searchsorted(ends, len(records)))
+        if last == 0 or ends[last - 1] == 0:
+            yield last, hashed
             return
-        by_owner = hashed.take(np.argsort(owners, kind="stable"))
+        by_owner = self._take(hashed, order)
         start = 0
-        for subtask in subtasks:
-            length = int(counts[subtask])
-            yield int(subtask), by_owner.slice(start, length)
-            start += length
+        for subtask, end in enumerate(ends.tolist()):
+            if end > start:
+                yield subtask, by_owner.slice(start, end - start)
+            start = end
+
+    def _by_owner(self, key_hash: UInt64s) -> tuple[Indices, Int64s]:
+        """The rows by subtask, each subtask's in their order; and where each subtask's end."""
+        if not self._with_kernels:
+            owners = self._owner[key_groups_of(key_hash, self._max_parallelism)]
+            ends = np.cumsum(np.bincount(owners, minlength=self._parallelism))
+            return np.argsort(owners, kind="stable"), ends
+        from onceflow.runtime.exchange import partition_kernels
+
+        order, ends = np.empty(len(key_hash), np.int64), np.zeros(self._parallelism, np.int64)
+        owners = np.empty(len(key_hash), self._owner.dtype)
+        partition_kernels.order_by_owner(key_hash, self._owner, owners, order, ends)
+        return order, ends
+
+    def _take(self, records: Records, order: Indices) -> Records:
+        """As Records.take, with texts taken by a kernel."""
+        if not self._with_kernels:
+            return records.take(order)
+        return Records(
+            take_rows(records.batch, order, kernels=True),
+            None if records.event_time is None else records.event_time.take(order),
+            None if records.key_hash is None else records.key_hash.take(order),
+            None if records.origin is None else records.origin.take(order),
+        )

@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 
 from onceflow.runtime.exchange.key_groups import Partitioner
+from onceflow.runtime.kernels.compiled import kernels_enabled
 from onceflow.runtime.records import Origin, Records
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.key_groups import key_group_range, key_groups_of
@@ -42,6 +43,36 @@ def test_parallelism_one_and_a_batch_of_one_owner_are_not_copied():
     one_key = given.filter(np.arange(100) % 97 == 0)
     [(_, alone)] = Partitioner(("user",), 128, 4).split(one_key)
     assert alone.batch is one_key.batch
+
+
+@pytest.mark.skipif(not kernels_enabled(), reason="needs numba")
+@pytest.mark.parametrize("parallelism", [2, 3, 128, 300])
+@pytest.mark.parametrize("max_parallelism", [300, 1 << 15])
+def test_kernels_and_arrays_split_alike(parallelism, max_parallelism):
+    batch = pa.record_batch({"user": [f"u{i % 97}" if i % 5 else None for i in range(2_000)]})
+    for rows in (batch, batch.slice(7, 1_000), batch.filter(pa.compute.is_valid(batch.column(0)))):
+        given = Records(rows, np.arange(len(rows)))
+        by_arrays, by_kernels = (
+            list(Partitioner(("user",), max_parallelism, parallelism, kernels).split(given))
+            for kernels in (False, True)
+        )
+        assert len(by_arrays) == len(by_kernels)
+        for (one, part), (other, same) in zip(by_arrays, by_kernels, strict=True):
+            assert one == other
+            assert part.batch.equals(same.batch)
+            assert part.event_time.tolist() == same.event_time.tolist()
+            assert part.key_hash.tolist() == same.key_hash.tolist()
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_a_batch_of_the_first_or_last_subtask_alone_is_not_copied(last):
+    for i in range(100):
+        batch = pa.record_batch({"user": [f"u{i}"] * 3})
+        [(subtask, part)] = Partitioner(("user",), 128, 2).split(Records(batch))
+        assert part.batch is batch
+        if subtask == last:
+            return
+    raise AssertionError("no such key")
 
 
 def test_an_empty_batch_goes_nowhere():

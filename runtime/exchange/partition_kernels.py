@@ -1,0 +1,30 @@
+"""The loop of Partitioner, compiled. Needs numba: see kernels/compiled.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onceflow.runtime.kernels.compiled import kernel
+
+_HALF = np.uint64(32)
+
+
+@kernel
+def order_by_owner(key_hash: Any, owner: Any, owners: Any, order: Any, ends: Any) -> None:
+    """Into `order` the rows by the subtask that owns them, each subtask's in their order; into `ends`,
+    zeros, where each subtask's rows end. `owner` is the subtask by key group; `owners` is room for one
+    number per row."""
+    groups = np.uint64(len(owner))
+    for row in range(len(key_hash)):
+        subtask = owner[int(((key_hash[row] >> _HALF) * groups) >> _HALF)]
+        owners[row] = subtask
+        ends[subtask] += 1
+    first = 0
+    for subtask in range(len(ends)):
+        first, ends[subtask] = first + ends[subtask], first
+    for row in range(len(key_hash)):
+        subtask = owners[row]
+        order[ends[subtask]] = row
+        ends[subtask] += 1
