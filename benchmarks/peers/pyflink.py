@@ -15,6 +15,8 @@ from benchmarks.peers.flink import ENVIRONMENT
 from benchmarks.peers.peer import FOLDER, MAIN, MAP, Assignment, Launch, Peer, Say
 from onceflow.runtime.java import find_java
 
+_PROCESS_MODE = {"_python_worker_execution_mode": "process"}
+
 
 def _prepare(say: Say) -> Callable[[Assignment], Launch]:
     installed = install(ENVIRONMENT, say)
@@ -25,7 +27,7 @@ def _prepare(say: Say) -> Callable[[Assignment], Launch]:
         command = [installed.python, FOLDER / "python" / "pyflink_job.py", assignment.workload]
         command += [assignment.bootstrap_servers, assignment.input, assignment.output, assignment.folder]
         path = f"{installed.python.parent}:{java.parent}:/usr/bin:/bin"
-        variables = {"JAVA_HOME": str(java.parent.parent), "PATH": path}
+        variables = {"JAVA_HOME": str(java.parent.parent), "PATH": path, **_PROCESS_MODE}
         return Launch([*command, jars, installed.python], variables)
 
     return launch
