@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
@@ -25,6 +26,8 @@ _NOT_FOUND = {40401: "subject", 40402: "version", 40403: "schema"}
 _DENIED = (401, 403)
 _REFUSED = (400, 409, 422)
 _REQUEST_TIMEOUT_S = 10
+_UNKNOWN_FOR_S = 10
+"""How long an unknown id is not asked for again: a topic with strange bytes must not become a load test."""
 
 
 class UnknownSchemaError(Exception):
@@ -72,8 +75,12 @@ class LocalSchemas:
 class ConfluentRegistry:
     """A registry with Confluent's HTTP interface (Confluent's own, Karapace, Apicurio, Redpanda)."""
 
-    def __init__(self, config: Mapping[str, Any], timeout_ms: int) -> None:
+    def __init__(
+        self, config: Mapping[str, Any], timeout_ms: int, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
         """Opens no connection. Raises OptionError for a wrong setting."""
+        self._now_s = now_s
+        self._unknown: dict[int, tuple[float, str]] = {}
         client, self._schema_class, self._error_class = _client_classes()
         self._url = _without_secrets(str(config.get("url", "")))
         self._timeout_s = timeout_ms / 1000
@@ -86,8 +93,17 @@ class ConfluentRegistry:
             raise OptionError(f"registry={self._url!r}: {_without_secrets(str(error))}") from error
 
     def schema_of(self, schema_id: int) -> Node:
-        if schema_id not in self._nodes:
+        if schema_id in self._nodes:
+            return self._nodes[schema_id]
+        until_s, reason = self._unknown.get(schema_id, (0.0, ""))
+        if self._now_s() < until_s:
+            raise UnknownSchemaError(reason)
+        try:
             self._nodes[schema_id] = self._fetched(schema_id)
+        except UnknownSchemaError as error:
+            self._unknown = {i: known for i, known in self._unknown.items() if known[0] > self._now_s()}
+            self._unknown[schema_id] = (self._now_s() + _UNKNOWN_FOR_S, str(error))
+            raise
         return self._nodes[schema_id]
 
     def id_of(self, schema: Mapping[str, Any], subject: str | None, auto_register: bool) -> int:
