@@ -17,14 +17,23 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from onceflow.connectors.kafka.librdkafka_library import CMessage, Library
-from onceflow.connectors.kafka.produce_messages import MessageArray, Run, is_plain, runs
+from onceflow.connectors.kafka.produce_messages import (
+    COPY,
+    MessageArray,
+    Run,
+    arguments_of,
+    is_plain,
+    runs,
+    sorted_by_partition,
+)
 
 Waits = Callable[[Callable[[], bool]], None]
 """Calls its argument until it is true; raises what there is to raise if nothing goes on."""
 
-_COPY = 0x2  # RD_KAFKA_MSG_F_COPY
 _DELIVERY, _LOG, _ERROR, _STATISTICS = 0x1, 0x4, 0x8, 0x40  # rd_kafka_event_type_t
 _POLL_S = 0.05
+_RUNS_MIN, _ROWS_OF_A_RUN = 64, 16
+"""More runs than the first, shorter than the second: sorting the rows costs less than so many calls."""
 _MESSAGE_BYTES = ctypes.sizeof(CMessage)
 
 
@@ -61,9 +70,13 @@ class BulkRoute:
         if not is_plain(rows):
             self._send_one_by_one(rows, wait)
             return
+        pieces = runs(rows)
+        if len(pieces) > _RUNS_MIN and len(pieces) * _ROWS_OF_A_RUN > rows.num_rows:
+            rows = sorted_by_partition(rows)
+            pieces = runs(rows)
         messages = self._messages.fill(rows)
         address = messages.ctypes.data
-        for run in runs(rows):
+        for run in pieces:
             self._send_run(run, address, messages["err"], wait)
 
     def is_flushed(self, timeout_s: float) -> bool:
@@ -97,7 +110,7 @@ class BulkRoute:
         def is_sent() -> bool:
             nonlocal at
             first = address + at * _MESSAGE_BYTES
-            accepted = library.rd_kafka_produce_batch(topic, run.partition, _COPY, first, run.stop - at)
+            accepted = library.rd_kafka_produce_batch(topic, run.partition, COPY, first, run.stop - at)
             if accepted == run.stop - at:
                 return True
             # In order: once the queue is full, librdkafka takes none of the rest. So those it took are
@@ -119,30 +132,26 @@ class BulkRoute:
 
     def _send_one_by_one(self, rows: pa.RecordBatch, wait: Waits) -> None:
         """Rows with headers or timestamps."""
-        columns = [column.to_pylist() for column in rows.columns]
-        for topic, partition, key, value, headers, time_ms in zip(*columns, strict=True):
-            arguments = _arguments(topic, partition, key, value, headers or [], time_ms or 0)
+        arguments = arguments_of(rows)
+        produce, handle = self._library.rd_kafka_produceva, self._handle
+        for address, count in zip(arguments.addresses, arguments.counts, strict=True):
+            error = produce(handle, address, count)
+            if error and self._is_queue_full(error):
 
-            def is_sent(arguments: Any = arguments) -> bool:
-                code = self._produce(arguments)
-                if code == KafkaError._QUEUE_FULL:
+                def is_sent(address: int = address, count: int = count) -> bool:
                     self.poll(_POLL_S)
-                elif code:
-                    raise KafkaException(KafkaError(code))
-                return code == 0
+                    error = produce(handle, address, count)
+                    return not error or not self._is_queue_full(error)
 
-            if not is_sent():
                 wait(is_sent)
 
-    def _produce(self, arguments: Any) -> int:
-        """The error's code; 0 if librdkafka has taken the record."""
-        library = self._library
-        error = library.rd_kafka_produceva(self._handle, ctypes.addressof(arguments), len(arguments))
-        if not error:
-            return 0
-        code: int = library.rd_kafka_error_code(error)
-        library.rd_kafka_error_destroy(error)
-        return code
+    def _is_queue_full(self, error: int) -> bool:
+        """True; raises if it is another error. Frees it."""
+        code = self._library.rd_kafka_error_code(error)
+        self._library.rd_kafka_error_destroy(error)
+        if code != KafkaError._QUEUE_FULL:
+            raise KafkaException(KafkaError(code))
+        return True
 
     def _take(self, event: int) -> None:
         library = self._library
@@ -168,51 +177,3 @@ class BulkRoute:
             library.rd_kafka_event_log(event, ctypes.byref(facility), ctypes.byref(said), ctypes.byref(level))
             text = f"{(facility.value or b'').decode()} {(said.value or b'').decode(errors='replace')}"
             self._on_log(level.value, text)
-
-
-class _Memory(ctypes.Structure):
-    _fields_ = (("pointer", ctypes.c_char_p), ("size", ctypes.c_size_t))
-
-
-class _Header(ctypes.Structure):
-    _fields_ = (("name", ctypes.c_char_p), ("value", ctypes.c_char_p), ("size", ctypes.c_ssize_t))
-
-
-class _Value(ctypes.Union):
-    _fields_ = (
-        ("text", ctypes.c_char_p),
-        ("int32", ctypes.c_int32),
-        ("int64", ctypes.c_int64),
-        ("memory", _Memory),
-        ("header", _Header),
-        ("padding", ctypes.c_char * 64),
-    )
-
-
-class _Argument(ctypes.Structure):
-    """rd_kafka_vu_t."""
-
-    _fields_ = (("kind", ctypes.c_int), ("value", _Value))
-
-
-_TOPIC, _PARTITION, _VALUE, _KEY, _FLAGS, _TIMESTAMP, _HEADER = 1, 3, 4, 5, 7, 8, 9  # rd_kafka_vtype_t
-
-
-def _arguments(
-    topic: str, partition: int, key: bytes | None, value: bytes | None, headers: list[Any], time_ms: int
-) -> Any:
-    found = [
-        _Argument(_TOPIC, _Value(text=topic.encode())),
-        _Argument(_PARTITION, _Value(int32=partition)),
-        _Argument(_FLAGS, _Value(int32=_COPY)),
-        _Argument(_KEY, _Value(memory=_Memory(key, len(key or b"")))),
-        _Argument(_VALUE, _Value(memory=_Memory(value, len(value or b"")))),
-        _Argument(_TIMESTAMP, _Value(int64=time_ms)),
-    ]
-    for header in headers:
-        content = header["value"]
-        size = -1 if content is None else len(content)
-        found.append(
-            _Argument(_HEADER, _Value(header=_Header(header["key"].encode(), content, max(size, 0))))
-        )
-    return (_Argument * len(found))(*found)

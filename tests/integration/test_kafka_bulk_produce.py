@@ -148,6 +148,18 @@ def test_full_queue_keeps_order_and_loses_nothing(
         assert values == list(range(partition, 6_000, 2))
 
 
+def test_rows_in_any_order_keep_the_order_of_each_partition(
+    broker: EmbeddedKafka, new_topic: Callable[..., str], open_producer: Open
+) -> None:
+    topic = new_topic(partitions=2)
+    rows = rows_of(*({"topic": topic, "partition": n % 2, "value": b"%d" % n} for n in range(1_000)))
+    assert commit(open_producer(), rows) == 1_000
+    found = committed(broker.bootstrap_servers, topic, 1_000)
+    for partition in range(2):
+        values = [int(record[2]) for record in found if record[0] == partition]
+        assert values == list(range(partition, 1_000, 2))
+
+
 def test_record_that_the_client_refuses_is_fatal_and_nothing_is_visible(
     broker: EmbeddedKafka, new_topic: Callable[..., str], open_producer: Open
 ) -> None:

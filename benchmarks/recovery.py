@@ -1,0 +1,162 @@
+"""From the SIGKILL of a slot to the first new output, with many keys in state.
+
+    python benchmarks/recovery.py --keys 1000000 --kills 3
+
+The job holds a sum per key and copies its input to the output. When all keys are in a checkpoint, records
+go on coming, 200 a second; the slot's process is killed; what counts is when a read_committed consumer
+sees the first record that was *produced after the kill*. Events of the job tell where the time went.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import queue
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from onceflow.connectors.kafka.embedded import EmbeddedKafka
+
+ONCEFLOW = str(Path(sys.executable).with_name("onceflow"))
+JOB = Path(__file__).with_name("jobs") / "many_keys.py"
+PARTITIONS = 4
+TIMEOUT_S = 240.0
+
+
+class Feed:
+    """Purchases: one for each key, and then 200 a second until it is closed."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        self._producer = Producer(
+            {"bootstrap.servers": servers, "linger.ms": 5, "queue.buffering.max.messages": 1_000_000}
+        )
+        self._topic = topic
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._trickle, daemon=True)
+
+    def load(self, keys: int) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        for n in range(keys):
+            self._send(n, now_ms)
+        self._producer.flush(60)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _trickle(self) -> None:
+        n = 0
+        while not self._over.wait(0.005):
+            self._send(n, time.time_ns() // 1_000_000)
+            self._producer.flush(1)
+            n += 1
+
+    def _send(self, n: int, ts: int) -> None:
+        value = b'{"user":"u%07d","amount":%d,"ts":%d}' % (n, n % 1_000, ts)
+        while True:
+            try:
+                self._producer.produce(self._topic, value, partition=n % PARTITIONS)
+                break
+            except BufferError:
+                self._producer.poll(0.05)
+        if n % 5_000 == 0:
+            self._producer.poll(0)
+
+
+def first_after(consumer: Consumer, moment_ms: float) -> float:
+    """When the first record that is younger was seen."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < deadline:
+        for message in consumer.consume(10_000, 0.02):
+            if message.error() is None and json.loads(message.value())["ts"] > moment_ms:
+                return time.time()
+    raise SystemExit("no new output")
+
+
+def wait_event(events: queue.SimpleQueue[dict[str, Any]], name: str, **fields: Any) -> dict[str, Any]:
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        event = events.get(timeout=max(0.1, deadline - time.monotonic()))
+        if event["event"] == name and all(event[field] >= value for field, value in fields.items()):
+            return event
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--keys", type=int, default=1_000_000)
+    parser.add_argument("--kills", type=int, default=3)
+    parser.add_argument("--master", default="local[1]")
+    parser.add_argument("--checkpoint-interval", default="1 s")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="onceflow-bench-") as name, EmbeddedKafka(Path(name)) as kafka:
+        topics = {role: kafka.create_topic(role, PARTITIONS) for role in ("input", "totals", "output")}
+        feed = Feed(kafka.bootstrap_servers, topics["input"])
+        feed.load(options.keys)
+        command = [
+            ONCEFLOW, "run", str(JOB), "--master", options.master, "--parallelism", "1",
+            "--checkpoint-dir", str(Path(name) / "checkpoints"),
+            "--checkpoint-interval", options.checkpoint_interval, "--json",
+            "--", "--bootstrap-servers", kafka.bootstrap_servers,
+            *(part for role, topic in topics.items() for part in (f"--{role}", topic)),
+        ]  # fmt: skip
+        job = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        lines = job.stdout
+        assert lines is not None
+
+        def read() -> None:
+            for line in lines:
+                if line.startswith("{"):
+                    events.put(json.loads(line))
+
+        threading.Thread(target=read, daemon=True).start()
+        consumer = Consumer(
+            {
+                "bootstrap.servers": kafka.bootstrap_servers,
+                "group.id": "recovery",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+            }
+        )
+        consumer.assign([TopicPartition(topics["output"], partition, 0) for partition in range(PARTITIONS)])
+        pid = wait_event(events, "slots_started")["slots"][0]["pid"]
+        wait_event(events, "progress", records_in=options.keys)
+        feed.start()
+        took: list[float] = []
+        for _ in range(options.kills):
+            checkpoint = [wait_event(events, "checkpoint_completed") for _ in range(3)][-1]
+            first_after(consumer, time.time() * 1000)
+            os.kill(pid, signal.SIGKILL)
+            killed_s = time.time()
+            seen_s = first_after(consumer, killed_s * 1000)
+            took.append(seen_s - killed_s)
+            steps = {"state_mb": round(checkpoint["bytes"] / 1e6, 1)}
+            for step in ("attempt_failed", "attempt_started", "slots_started", "first_record", "restarted"):
+                event = wait_event(events, step)
+                steps[step] = round(event["ts_ms"] / 1000 - killed_s, 2)
+                pid = event["slots"][0]["pid"] if step == "slots_started" else pid
+            print(f"{took[-1]:.2f} s to the first new output; {json.dumps(steps)}", flush=True)
+        print(f"median {statistics.median(took):.2f} s of {len(took)} kills, {options.keys:,} keys")
+        feed.close()
+        consumer.close()
+        job.terminate()
+        job.wait(60)
+
+
+if __name__ == "__main__":
+    main()
