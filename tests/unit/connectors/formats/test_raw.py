@@ -17,6 +17,15 @@ def test_raw_bytes_pass_through_and_a_missing_value_is_null() -> None:
     assert Raw("payload").encoder(decoded.batch.schema).encode(decoded.batch).to_pylist() == values
 
 
+@pytest.mark.parametrize("arrow", [pa.binary(), pa.large_binary()])
+@pytest.mark.parametrize("format", [Raw(), Text()])
+def test_the_bytes_of_an_arrow_array_are_not_copied(format: Raw | Text, arrow: pa.DataType) -> None:
+    values = pa.array([b"before", b"a", None, b"bc" * 100], arrow).slice(1)
+    column = format.decoder().decode(values).batch.column(0)
+    assert column.cast(arrow).equals(values)
+    assert column.buffers()[2].address == values.buffers()[2].address
+
+
 def test_text_that_is_not_utf8_is_bad_and_the_rest_stays_in_order() -> None:
     decoded = Text().decoder().decode([b"a", b"\xff", None, "é".encode(), b"\xed\xa0\x80", b""])
     assert decoded.batch.column("value").to_pylist() == ["a", None, "é", ""]
