@@ -11,7 +11,7 @@ import numpy as np
 from onceflow.runtime.kernels.blocks import BLOCK, text_stops, trailing_zeros
 from onceflow.runtime.kernels.compiled import kernel
 from onceflow.runtime.kernels.memory import load_int32, load_uint8
-from onceflow.runtime.kernels.numbers import read_digits, read_exponent
+from onceflow.runtime.kernels.numbers import read_exponent, skip_digits
 from onceflow.runtime.kernels.text import read_escape
 
 ODD = -1
@@ -31,7 +31,7 @@ TRUE, AFTER_F, NULL = 0x65757274, 0x65736C61, 0x6C6C756E
 def skip_space(at: int, end: int) -> int:
     while at < end:
         byte = load_uint8(at)
-        if byte != 0x20 and byte != 0x0A and byte != 0x0D and byte != 0x09:
+        if byte > SPACE or (byte != SPACE and byte != 0x0A and byte != 0x0D and byte != 0x09):
             break
         at += 1
     return at
@@ -76,12 +76,12 @@ def _skip_scalar(at: int, first: int) -> int:
     if first == F:
         return at + 5 if load_int32(at + 1) == AFTER_F else ODD
     start = at + 1 if first == MINUS else at
-    at, _ = read_digits(start, int(np.int64(0)))
+    at = skip_digits(start)
     if at == start or (at > start + 1 and load_uint8(start) == ZERO):
         return ODD
     if load_uint8(at) == DOT:
         point = at
-        at, _ = read_digits(point + 1, int(np.int64(0)))
+        at = skip_digits(point + 1)
         if at == point + 1:
             return ODD
     if load_uint8(at) | LOWER == E:

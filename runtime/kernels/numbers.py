@@ -74,6 +74,18 @@ def read_digits(at: int, number: int) -> tuple[int, int]:
 
 
 @kernel
+def skip_digits(at: int) -> int:
+    """Where the digits here end; 24 bytes on if there are more."""
+    for _ in range(3):
+        word = load_int64(at) ^ _ZEROS
+        others = ((word + _ABOVE_NINE) | word) & _TOP_BITS
+        if others != 0:
+            return at + (trailing_zeros(others) >> 3)
+        at += 8
+    return at
+
+
+@kernel
 def _eight_digits(word: int) -> int:
     """A word of bytes from 0 to 9, the first digit in the lowest byte: neighbours are joined three times."""
     pairs = shift_right(word * 2561, 8) & 0x00FF00FF00FF00FF
