@@ -30,7 +30,7 @@ def build(arguments: list[str]) -> Job:
     )
     (
         purchases.key_by("user")
-        .window(tumbling("1 day"))
+        .window(tumbling("1 d"))
         .aggregate(count=count(), total=sum_("amount"), uid="totals")
         .select("user", "window_end", "count", "total")
         .sink_to(KafkaSink(bootstrap_servers=servers, topic=options.totals, key="user"), uid="days")
