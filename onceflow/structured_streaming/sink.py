@@ -26,9 +26,10 @@ from onceflow.connectors.kafka.client import KafkaClient, LedgerEntry, LedgerKey
 from onceflow.connectors.kafka.held import StagedOutput
 from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
 from onceflow.connectors.kafka.librdkafka_producer import ProducerSettings
+from onceflow.connectors.kafka.transactions import Patience
 from onceflow.connectors.kafka.waiting import WaitForBroker
 from onceflow.runtime.clock import SystemClock
-from onceflow.runtime.errors import CorruptCheckpointError, Fatal, OnceflowError, OptionError
+from onceflow.runtime.errors import CorruptCheckpointError, Fatal, OnceflowError, OptionError, Retryable
 from onceflow.structured_streaming.micro_batches import check_ledger, commit_batch, ledger_after, tie_uid
 from onceflow.structured_streaming.partitions import PartitionedOutput, must_exist
 from onceflow.structured_streaming.query_record import QueryRecord, Tie, check_tie
@@ -106,8 +107,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if files:
             client = _client(self._options)
             try:
-                outputs = _outputs(client, staged, files, self._folder)
                 patience = _patience(self._options)
+                outputs = _outputs(client, staged, files, self._folder, patience)
                 commit_batch(client, self._ledger, self._query_id, batchId, outputs, self._record, patience)
             except CorruptCheckpointError as e:
                 raise Fatal(_damaged(e)) from e
@@ -167,8 +168,9 @@ class BatchWriter(DataSourceArrowWriter):
         if files:
             client = _client(self._options)
             try:
-                outputs = _outputs(client, staged, files, self._folder)
-                commit_write(client, self._ledger, self._write_id, outputs, _patience(self._options))
+                patience = _patience(self._options)
+                outputs = _outputs(client, staged, files, self._folder, patience)
+                commit_write(client, self._ledger, self._write_id, outputs, patience)
             except CorruptCheckpointError as e:
                 raise Fatal(_damaged(e)) from e
             finally:
@@ -204,10 +206,21 @@ def _check_broker(
 
 
 def _outputs(
-    client: KafkaClient, staged: Sequence[Staged | None], files: Sequence[StagedOutput], folder: Folder
+    client: KafkaClient,
+    staged: Sequence[Staged | None],
+    files: Sequence[StagedOutput],
+    folder: Folder,
+    patience: Patience,
 ) -> list[PartitionedOutput]:
+    """The staged files, their rows to be sent to the topics as these are now. Waits for the broker."""
     topics = {topic for message in staged if message is not None for topic in message.topics}
-    known = client.describe_topics(sorted(topics))
+    known = None
+    while known is None:
+        try:
+            known = client.describe_topics(sorted(topics))
+        except Retryable as e:
+            patience.wait(e)
+    patience.reset()
     must_exist(known, topics)
     partitions = {name: topic.partitions for name, topic in known.items()}
     return [PartitionedOutput(restored(file, folder), partitions) for file in files]
