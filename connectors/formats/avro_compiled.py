@@ -45,8 +45,6 @@ class FlatWalk:
         self._fields: list[_Column | None] = []
         steps = [self._step(child) for child in read.children]
         self._program = np.array(steps, np.int64).reshape(len(steps), kernels.STEP_WIDTH)
-        nothing = np.empty(0, np.int64)
-        self._walk(np.empty(0, np.uint8), Lanes(nothing, nothing, np.empty(0, np.bool_)))  # compiles
 
     def columns(self, datums: Datums, lanes: Lanes) -> list[pa.Array]:
         """See ColumnWalk."""
@@ -104,6 +102,14 @@ class FlatWalk:
             # A doubtful row may have 0, which a column need not be able to hold.
             array = integers(first, read)
         return array if field.validity < 0 else with_nulls(array, valid[field.validity])
+
+
+def compile_loops() -> None:
+    """To be called before records come: the compiler, or loading what it made, takes a moment."""
+    nothing, matrix = np.empty(0, np.int64), np.empty((0, 0), np.int64)
+    sure = np.empty(0, np.bool_)
+    kernels.walk(np.empty(0, np.uint8), nothing, nothing, matrix, matrix, matrix.astype(np.bool_), sure)
+    kernels.gather(0, nothing, np.zeros(1, np.int64), 0)
 
 
 class NotFlatError(Exception):

@@ -70,6 +70,10 @@ class AvroDecoder:
         self._on_null = on_null
         self._schemas = None if isinstance(schemas, Node) else schemas
         self._compiled = kernels_enabled() if compiled is None else compiled
+        if self._compiled:
+            from onceflow.connectors.formats.avro_compiled import compile_loops
+
+            compile_loops()
         self._plain = self._reader_of(schemas) if isinstance(schemas, Node) else None
         self._readers: dict[int, _Reader | str] = {}
 

@@ -6,6 +6,8 @@ import datetime as dt
 import io
 import json
 import pickle
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -279,6 +281,25 @@ def test_what_is_wrong_is_refused_with_a_sentence(make: Any, said: str) -> None:
     with pytest.raises((OptionError, GraphError)) as caught:
         make()
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("missing", "options"),
+    [("fastavro", 'framing="none"'), ("confluent_kafka.schema_registry", 'registry="http://localhost:1"')],
+)
+def test_packages_that_are_not_installed_are_named_with_what_to_do(missing: str, options: str) -> None:
+    program = (
+        f"import sys; sys.modules[{missing!r}] = None\n"
+        "import pyarrow as pa\n"
+        "from onceflow.connectors.formats import Avro, Json\n"
+        f"try: Avro(pa.schema([('x', pa.int64())]), {options})\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert run.stdout.startswith("OptionError")
+    assert "pip install 'onceflow[avro]'" in run.stdout
 
 
 def test_a_password_is_not_shown() -> None:
