@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
 
+import psutil
 from rich.console import Console
 
 from benchmarks import results_table
@@ -42,6 +43,7 @@ from benchmarks.peers.peer import MAIN, REPOSITORY, WORKLOADS, Assignment, Launc
 from benchmarks.workload import Purchases, load
 from onceflow.cli.audit_topics import TopicReader
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
+from onceflow.runtime.errors import OnceflowError
 
 PEERS = (
     *flink.PEERS, *spark.PEERS, *onceflow_spark.PEERS, *quix.PEERS, *kafka_streams.PEERS,
@@ -126,17 +128,20 @@ class Comparison:
                 records = self._records(peer)
                 bench = self._benches.get(records) or self._load(kafka, reader, records)
                 self._benches[records] = bench
-                with turn(self._options.lock):
-                    run = bench.run(
-                        peer, self._ready[peer.name], self._folder, self._log_file(peer.name, number)
-                    )
+                log = self._log_file(peer.name, number)
+                try:
+                    with turn(self._options.lock):
+                        run = bench.run(peer, self._ready[peer.name], self._folder, log)
+                except (OSError, OnceflowError, psutil.Error) as error:  # the other engines go on
+                    run = EngineRun(peer.name, bench.records, reason=f"the run broke: {error}")
                 self.runs.append(run)
                 self._console.print(f"run {number}, {said_of(run)}", markup=False, highlight=False)
                 failures[peer.name] += not run.has_figure
 
     def _records(self, peer: Peer) -> int:
-        at_most = dict(self._options.at_most).get(peer.name, sys.maxsize)
-        return min(self._options.records, at_most, peer.records_max.get(self._options.workload, sys.maxsize))
+        fewer: dict[str, int] = dict(self._options.at_most)
+        asked: int = self._options.records
+        return min(asked, fewer.get(peer.name, asked), peer.records_max.get(self._options.workload, asked))
 
     def _load(self, kafka: EmbeddedKafka, reader: TopicReader, records: int) -> Bench:
         self._saying("input")(f"loading {records:,} records and computing the answer")
@@ -159,8 +164,9 @@ def said_of(run: EngineRun) -> str:
     """One run in one line."""
     if not run.has_figure:
         return f"{run.peer}: no figure: {run.reason} (log in {cache_dir() / 'logs'})"
+    own = f" ({run.records / run.own_cpu_s / 1000:,.1f} by its own first record)" if run.own_cpu_s else ""
     return (
-        f"{run.peer}: {run.k_per_cpu_s:,.1f} k records/CPU-s, {run.k_per_s:,.1f} k records/s, "
+        f"{run.peer}: {run.k_per_cpu_s:,.1f} k records/CPU-s{own}, {run.k_per_s:,.1f} k records/s, "
         f"start {run.start_s:.1f} s, {run.rss_mb:,} MB, {run.verdict}"
     )
 

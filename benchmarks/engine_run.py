@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -45,6 +46,9 @@ class EngineRun:
     """Of all the job's processes in that time."""
     rss_mb: int = 0
     """The most that all of them held together, at any time."""
+    own_cpu_s: float | None = None
+    """The same from the first record that the job's code got, if the engine says when that was. Not in any
+    ratio: an engine that fetches ahead while it still starts looks better by it than by cpu_s."""
     verdict: Verdict | None = None
     reason: str = ""
 
@@ -88,8 +92,9 @@ class Bench:
             return watched
         verdict = self.judge.verdict(output)
         return EngineRun(
-            peer.name, self.records, watched.start_s, watched.wall_s, watched.cpu_s, watched.rss_mb, verdict
-        )
+            peer.name, self.records, watched.start_s, watched.wall_s, watched.cpu_s, watched.rss_mb,
+            watched.own_cpu_s, verdict,
+        )  # fmt: skip
 
     def _watch(self, peer: Peer, launch: Launch, output: str, log_file: Path) -> EngineRun:
         reads = InputWatch()
@@ -124,6 +129,7 @@ class Bench:
         first_s, last_s = reads.first_read_s, rows.last_change_s
         if reason or first_s is None or last_s is None:
             return EngineRun(peer.name, self.records, reason=self._why(reason, output, log_file))
+        own_s = own_first_record_s(log_file.read_text(errors="replace"))
         return EngineRun(
             peer.name,
             self.records,
@@ -131,6 +137,7 @@ class Bench:
             wall_s=last_s - first_s,
             cpu_s=sampler.cpu_between(first_s, last_s),
             rss_mb=sampler.rss_max >> 20,
+            own_cpu_s=None if own_s is None else sampler.cpu_between(own_s, last_s),
         )
 
     def _why(self, reason: str, output: str, log_file: Path) -> str:
@@ -165,6 +172,12 @@ class Ending:
     def is_over(self, now_s: float, latest_s: float, cpu_s: float) -> bool:
         """`cpu_s`: what the job has used in the last QUIET_S."""
         return self._is_complete or (now_s - latest_s >= QUIET_S and cpu_s < _QUIET_CORES * QUIET_S)
+
+
+def own_first_record_s(log: str) -> float | None:
+    """When the job's code got its first record, by its own word: onceflow's event `first_record`."""
+    found = re.search(r'"first_record_ms": ?(\d+)', log)
+    return int(found[1]) / 1000 if found else None
 
 
 @contextlib.contextmanager

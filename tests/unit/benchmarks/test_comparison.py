@@ -13,7 +13,7 @@ from rich.console import Console
 
 from benchmarks.broker_watch import InputWatch
 from benchmarks.compare import PEERS, UnknownPeer, at_most, chosen, in_turns, said_of, turn
-from benchmarks.engine_run import QUIET_S, Ending, EngineRun
+from benchmarks.engine_run import QUIET_S, Ending, EngineRun, own_first_record_s
 from benchmarks.environments import Environment, ivy_module, reason_in
 from benchmarks.judging import Judge, Verdict
 from benchmarks.peers.peer import MAIN, MAP, PASS_THROUGH, Peer
@@ -240,6 +240,14 @@ def test_a_run_is_said_in_one_line() -> None:
         "flink: 250.0 k records/CPU-s, 500.0 k records/s, start 1.0 s"
     )
     assert "no figure: not done" in said_of(EngineRun("spark", 1, reason="not done"))
+
+
+def test_an_engine_may_say_when_it_got_its_first_record() -> None:
+    log = 'WARNING: x\n{"event": "first_record", "ts_ms": 1, "first_record_ms": 1795307935288}\n'
+    assert own_first_record_s(log) == 1795307935.288
+    assert own_first_record_s("WARNING: x") is None
+    said = said_of(run("onceflow", 4.0, own_cpu_s=2.0))
+    assert "250.0 k records/CPU-s (500.0 by its own first record)" in said
 
 
 def test_results_are_kept_under_workload_and_date(tmp_path: Path) -> None:
