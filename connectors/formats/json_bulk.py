@@ -25,6 +25,8 @@ from onceflow.connectors.formats.format import (
 from onceflow.connectors.formats.json_columns import KernelColumns
 from onceflow.runtime.records import Int64s
 
+VALUES_MIN = 256
+"""Below it the arrays that the kernel needs cost more than it saves."""
 _ODD_SHARE_MAX = 0.5
 """Of the values; above it the kernel costs more than it saves."""
 _REST = 32
@@ -40,8 +42,10 @@ _NO_BYTES = np.empty(0, np.uint8)
 class BulkJsonDecoder:
     """See Decoder. For schemas with plain types: see `has_plain_types`."""
 
-    def __init__(self, twin: Decoder, record_type: type | None) -> None:
-        """`twin`: a JsonDecoder of this record type; it decides what the kernel does not."""
+    def __init__(self, twin: Decoder, record_type: type | None, values_min: int = VALUES_MIN) -> None:
+        """`twin`: a JsonDecoder of this record type; it decides what the kernel does not, and decodes
+        alone what is fewer values than `values_min`."""
+        self._values_min = values_min
         self._twin = twin
         self._schema = twin.schema
         self._columns = KernelColumns(twin.schema, record_type)
@@ -55,12 +59,12 @@ class BulkJsonDecoder:
         return self._schema
 
     def decode(self, values: Values) -> Decoded:
-        if self._alone > 0:
-            self._alone -= len(values)
+        if self._alone > 0 or len(values) < self._values_min:
+            self._alone = max(0, self._alone - len(values))
             return self._twin.decode(values)
         array = as_binary(values)
         # Above 2 GiB bytes objects become a chunked array, and 32 bits may not hold where a text ends.
-        if isinstance(array, pa.ChunkedArray) or not len(array) or array.nbytes > _TEXT_BYTES_MAX:
+        if isinstance(array, pa.ChunkedArray) or array.nbytes > _TEXT_BYTES_MAX:
             return self._twin.decode(values)
         plain, odd = self._decode_plain(array)
         if len(odd) > _ODD_SHARE_MAX * len(array):

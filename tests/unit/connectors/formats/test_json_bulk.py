@@ -22,7 +22,7 @@ from onceflow.runtime.types import arrow_schema
 if not kernels_enabled():
     pytest.skip("needs numba", allow_module_level=True)
 
-from onceflow.connectors.formats.json_bulk import BulkJsonDecoder
+from onceflow.connectors.formats.json_bulk import VALUES_MIN, BulkJsonDecoder
 
 LONG = "a name that is longer than one block of the kernel"
 
@@ -77,11 +77,11 @@ class Pair:
         self.slow = JsonDecoder(schema, record_type, on_null)
         self._twin = Twin(schema, record_type, on_null)
         self._record_type = record_type
-        self.bulk = BulkJsonDecoder(self._twin, record_type)
+        self.bulk = BulkJsonDecoder(self._twin, record_type, values_min=1)
 
     def start_over(self) -> None:
         """Forgets the records before, and that they were odd."""
-        self.bulk = BulkJsonDecoder(self._twin, self._record_type)
+        self.bulk = BulkJsonDecoder(self._twin, self._record_type, values_min=1)
 
     def agree(self, values: Sequence[bytes | None], given: Values | None = None) -> list[bytes | None]:
         """Asserts that both say the same; the values that the bulk decoder did not decode itself."""
@@ -318,6 +318,15 @@ def test_defaults_are_filled_in_but_not_those_that_a_function_makes() -> None:
     assert pair.agree([GOOD, GOOD, without]) == [without]
 
 
+def test_a_few_values_are_left_to_the_slow_decoder() -> None:
+    twin = Twin(REQUIRED)
+    decoder = BulkJsonDecoder(twin, None)
+    decoder.decode(records(VALUES_MIN))
+    assert twin.asked == []
+    decoder.decode(records(VALUES_MIN - 1))
+    assert twin.asked == records(VALUES_MIN - 1)
+
+
 def test_where_most_values_are_odd_the_slow_decoder_does_all_for_a_while() -> None:
     pair = Pair(REQUIRED)
     good, odd = records(100), [b'{"user":"u","user":"v","amount":1}'] * 100
@@ -364,7 +373,7 @@ def test_a_value_never_goes_on_in_its_neighbour() -> None:
 
 def test_decoding_does_not_change_what_was_decoded_before() -> None:
     decoder = Json(REQUIRED).decoder()
-    first = decoder.decode(pa.array(records(50), pa.binary())).batch
+    first = decoder.decode(pa.array(records(500), pa.binary())).batch
     seen = first.to_pylist()
-    decoder.decode(pa.array([b'{"user":"XXXXXXXXXXXX","amount":0}'] * 80, pa.binary()))
+    decoder.decode(pa.array([b'{"user":"XXXXXXXXXXXX","amount":0}'] * 800, pa.binary()))
     assert first.to_pylist() == seen
