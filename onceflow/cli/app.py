@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "checkpoints": ("onceflow.cli.checkpoints", "List the checkpoints in a folder."),
     "broker": ("onceflow.cli.broker", "Start, stop or ask about a real single-node Kafka on this machine."),
     "transactions": ("onceflow.cli.transactions", "Find and end transactions that hold readers back."),
+    "kernels": ("onceflow.cli.kernels", "Compile the kernels ahead of the first job."),
     "verify": ("onceflow.cli.verify", "Audit an output topic: gaps, duplicates, or wrong window totals."),
 }
 """Name of the command -> (module that holds its `app`, its line in `onceflow --help`)."""

@@ -9,7 +9,7 @@ import importlib
 
 from pyspark.daemon import manager
 
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.preparation import prepare_kernels
 
 PRELOADED = (
     "confluent_kafka",
@@ -29,5 +29,5 @@ PRELOADED = (
 if __name__ == "__main__":
     for name in PRELOADED:
         importlib.import_module(name)
-    kernels_enabled()  # imports numba, if it is there
+    prepare_kernels()
     manager()

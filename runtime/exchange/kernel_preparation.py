@@ -1,0 +1,27 @@
+"""Calls the kernels of keyed state and of the exchange: see runtime/kernels/preparation.py."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from onceflow.runtime.exchange.key_groups import Partitioner
+from onceflow.runtime.records import Records
+from onceflow.runtime.state.hashing import hash_keys
+from onceflow.runtime.state.keyed_slots import KeyedSlots
+from onceflow.runtime.state.rows import order_by_hash, take_rows
+
+
+def prepare() -> None:
+    """Two keys through a partitioner and a state."""
+    batch = pa.record_batch({"key": pa.array(["a", "b"])})
+    for parallelism in (2, 300):  # owners are numbered in 8 or 16 bits
+        for _ in Partitioner(("key",), 512, parallelism).split(Records(batch)):
+            pass
+    hashes = hash_keys(batch, ["key"])
+    slots = KeyedSlots(["key"], batch.schema)
+    found = slots.find_or_add(batch, hashes, np.zeros(2, np.int64))
+    slots.remove(found)
+    slots.compact()
+    order_by_hash(hashes)
+    take_rows(batch, np.arange(2))

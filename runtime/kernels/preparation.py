@@ -1,0 +1,23 @@
+"""Every kernel made ready ahead of its use: compiled if this machine has not yet, loaded if it has."""
+
+from __future__ import annotations
+
+import importlib
+
+from onceflow.runtime.kernels.compiled import kernels_enabled
+
+PREPARATIONS = (
+    "onceflow.runtime.exchange.kernel_preparation",
+    "onceflow.connectors.formats.kernel_preparation",
+    "onceflow.connectors.kafka.kernel_preparation",
+)
+"""By name, since they are above this package. Each has a function `prepare` that calls its kernels with
+next to nothing, with arguments of the types that they get later."""
+
+
+def prepare_kernels() -> None:
+    """Nothing if kernels are off. Spark's daemon calls it before it forks slots, which then have them
+    all; `onceflow kernels` when a machine or an image is set up. Starts no thread."""
+    if kernels_enabled():
+        for name in PREPARATIONS:
+            importlib.import_module(name).prepare()
