@@ -197,9 +197,12 @@ class BulkFetcher:
     def _row_split(self, count: int, runs: Int64s) -> RowSplits:
         """A topic's address is looked up anew each time: another topic's may be the same later."""
         firsts, topics, partitions = runs.T
-        numbers = {address: self._splits.topics[self._topic(address)] for address in set(topics.tolist())}
-        topic = np.fromiter((numbers[address] for address in topics.tolist()), np.int64, len(runs))
-        return np.repeat(self._splits.of_rows(topic, partitions), np.diff(firsts, append=count))
+        numbers: Int64s | None = None
+        if len(self._splits.topics) > 1:  # runs may be short, so nothing here is done for each
+            addresses, which = np.unique(topics, return_inverse=True)
+            names = map(self._topic, addresses.tolist())
+            numbers = np.fromiter(map(self._splits.topics.__getitem__, names), np.int64)[which]
+        return np.repeat(self._splits.of_rows(numbers, partitions), np.diff(firsts, append=count))
 
     def _topic(self, address: int | None) -> str:
         name: bytes | None = self._library.rd_kafka_topic_name(address) if address else None
