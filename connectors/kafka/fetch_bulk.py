@@ -196,6 +196,8 @@ class BulkFetcher:
 
     def _row_split(self, count: int, runs: Int64s) -> RowSplits:
         """A topic's address is looked up anew each time: another topic's may be the same later."""
+        if not count:
+            return np.empty(0, np.uint16)
         firsts, topics, partitions = runs.T
         numbers: Int64s | None = None
         if len(self._splits.topics) > 1:  # runs may be short, so nothing here is done for each
