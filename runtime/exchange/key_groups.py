@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 
 from onceflow.runtime.kernels.compiled import kernels_enabled
 from onceflow.runtime.records import Indices, Int64s, Records, UInt64s
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.key_groups import key_groups_of, subtask_of_key_group
-from onceflow.runtime.state.rows import take_rows
+from onceflow.runtime.state.rows import compile_kernels, take_rows
 
 
 class Partitioner:
@@ -33,7 +34,9 @@ class Partitioner:
         self._owner = np.array(owners, np.uint16 if parallelism > 256 else np.uint8)  # 8 bits sort fastest
         self._with_kernels = kernels_enabled() if kernels is None else kernels
         if self._with_kernels and parallelism > 1:
-            self._by_owner(np.zeros(0, np.uint64))
+            self._by_owner(np.zeros(0, np.uint64))  # ready before the first record
+            hash_keys(pa.record_batch({"key": [""]}), ["key"])
+            compile_kernels()
 
     def split(self, records: Records) -> Iterator[tuple[int, Records]]:
         """(subtask, its records) for each subtask that gets any; order within a subtask is kept.

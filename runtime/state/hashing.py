@@ -108,7 +108,7 @@ def hash_text_by_kernel(array: pa.Array, seed: int) -> UInt64s | None:
         return None
     hashes = np.empty(len(array), np.uint64)
     _, ends, data = array.buffers()
-    if not len(array) or ends is None:
+    if ends is None:
         return hashes
     bounds = np.frombuffer(ends, np.int64 if is_large else np.int32)[array.offset :][: len(array) + 1]
     address = 0 if data is None else data.address

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from onceflow.runtime.records import Indices, Int64s, UInt64s
+from onceflow.runtime.state import rows
 from onceflow.runtime.state.columns import ArrowRows, GrowableColumn
 from onceflow.runtime.state.hashing import CHECK_SEED, hash_keys
 from onceflow.runtime.state.key_groups import key_groups_of
@@ -52,6 +53,7 @@ class KeyedSlots:
         self._index = KeyIndex(kernels)
         self._keys = ArrowRows(pa.schema([schema.field(name) for name in key_columns]))
         self._window_start = GrowableColumn(np.int64)
+        compile_kernels(key_columns, schema)
 
     def __len__(self) -> int:
         """How many live slots there are."""
@@ -108,6 +110,14 @@ class KeyedSlots:
     def freeze(self) -> FrozenSlots:
         """Short: hashes, windows and keys only grow or are replaced, so views of them stay true."""
         return FrozenSlots(self.live_slots(), self.window_start, self._index.hashes, self._keys.frozen())
+
+
+def compile_kernels(key_columns: Sequence[str], schema: pa.Schema) -> None:
+    """Have what hashes and takes such keys ready, so that no record waits for the compiler."""
+    rows.compile_kernels()
+    keys = pa.schema([schema.field(name).with_nullable(True) for name in key_columns])
+    nothing = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in keys], schema=keys)
+    hash_keys(nothing, list(key_columns), CHECK_SEED)
 
 
 def with_window(key_hash: UInt64s, window_start: Int64s) -> UInt64s:

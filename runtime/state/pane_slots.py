@@ -14,7 +14,7 @@ from onceflow.runtime.state.columns import ArrowRows, GrowableColumn
 from onceflow.runtime.state.hashing import CHECK_SEED, hash_keys
 from onceflow.runtime.state.key_groups import key_groups_of
 from onceflow.runtime.state.key_index import Found, KeyIndex
-from onceflow.runtime.state.keyed_slots import with_window
+from onceflow.runtime.state.keyed_slots import compile_kernels, with_window
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,7 @@ class PaneSlots:
         self._key = GrowableColumn(np.int64)
         self._keys = KeyIndex(kernels)
         self._key_rows = ArrowRows(pa.schema([schema.field(name) for name in key_columns]))
+        compile_kernels(key_columns, schema)
 
     def __len__(self) -> int:
         """How many live slots there are."""

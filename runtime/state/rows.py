@@ -30,6 +30,12 @@ def take_rows(batch: pa.RecordBatch, slots: Indices, kernels: bool | None = None
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
+def compile_kernels() -> None:
+    """Have the kernels of this file ready, so that no record waits for the compiler."""
+    order_by_hash(np.zeros(1, np.uint64))
+    take_rows(pa.record_batch({"text": ["x"]}), np.zeros(1, np.int64))
+
+
 def _is_plain_text(column: pa.Array) -> bool:
     is_text = pa.types.is_string(column.type) or pa.types.is_binary(column.type)
     return is_text and not column.null_count and len(column) > 0

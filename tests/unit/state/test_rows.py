@@ -1,5 +1,8 @@
 """Rows by number: kernels and arrays give the same order and the same columns."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -25,6 +28,41 @@ def test_hashes_are_sorted_however_they_are_spread(rows, spread):
     order = order_by_hash(hashes, kernels=True)
     assert (order == order_by_hash(hashes, kernels=False)).all()
     assert (hashes == before).all()
+
+
+COMPILED = """
+import pyarrow as pa
+from onceflow.runtime.exchange.key_groups import Partitioner
+from onceflow.runtime.operators.aggregates import count
+from onceflow.runtime.operators.sliding import sliding
+from onceflow.runtime.operators.tumbling import tumbling
+from onceflow.runtime.operators.window import WindowAggregate
+from onceflow.runtime.testing.harness import OperatorHarness
+from onceflow.runtime.exchange import partition_kernels
+from onceflow.runtime.state import hash_kernels, index_kernels, row_kernels
+
+def variants():
+    modules = (partition_kernels, hash_kernels, index_kernels, row_kernels)
+    named = [(name, value) for module in modules for name, value in vars(module).items()]
+    return {name: len(value.signatures) for name, value in named if hasattr(value, "signatures")}
+
+schema = pa.schema([pa.field("k", pa.string(), nullable=False)])
+for window in (tumbling(10), sliding(10, 5)):
+    h = OperatorHarness(WindowAggregate("w", ("k",), window, {"n": count()}, schema).create, ["k"], 2)
+    made = variants()
+    h.push(pa.record_batch({"k": [f"k{i % 900}" for i in range(5_000)]}, schema=schema), [*range(5_000)])
+    h.advance(2_000)
+    h.finish()
+    assert variants() == made, (made, variants())
+assert made["hash_texts"] == made["copy_texts"] == made["find_or_add"] == made["order_by_owner"] == 1, made
+print("ready")
+"""
+
+
+def test_all_kernels_are_compiled_when_an_operator_is_made():
+    """Goal: no record waits for the compiler."""
+    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True)
+    assert done.stdout.strip() == "ready", done.stderr
 
 
 @pytest.mark.parametrize("arrow", [pa.string(), pa.binary(), pa.large_string(), pa.int64()])
