@@ -94,6 +94,19 @@ def wait_event(events: queue.SimpleQueue[dict[str, Any]], name: str, **fields: A
             return event
 
 
+def open_consumer(servers: str, topic: str) -> Consumer:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "recovery",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+    return consumer
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -125,15 +138,7 @@ def main() -> None:
                     events.put(json.loads(line))
 
         threading.Thread(target=read, daemon=True).start()
-        consumer = Consumer(
-            {
-                "bootstrap.servers": kafka.bootstrap_servers,
-                "group.id": "recovery",
-                "isolation.level": "read_committed",
-                "enable.auto.commit": False,
-            }
-        )
-        consumer.assign([TopicPartition(topics["output"], partition, 0) for partition in range(PARTITIONS)])
+        consumer = open_consumer(kafka.bootstrap_servers, topics["output"])
         pid = wait_event(events, "slots_started")["slots"][0]["pid"]
         wait_event(events, "progress", records_in=options.keys)
         feed.start()
