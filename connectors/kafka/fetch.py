@@ -12,12 +12,16 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from confluent_kafka import KafkaError, TopicPartition
 
 from onceflow.connectors.formats import Values
 from onceflow.connectors.kafka.reader_splits import RowSplits
 from onceflow.runtime.records import Int64s, Mask
+
+NO_TIME, CREATE_TIME, LOG_APPEND_TIME = 0, 1, 2
+"""librdkafka's numbers."""
 
 Header = dict[str, Any]
 """`key` (str) and `value` (bytes or None)."""
@@ -67,8 +71,9 @@ class Fetched:
     key: Values | None = None
     """There if wanted, as are the following."""
     timestamp_ms: Int64s | None = None
-    untimed: Mask | None = None
-    """Records that have no timestamp (written before Kafka 0.10); None: there is none without."""
+    time_kind: npt.NDArray[np.int8] | None = None
+    """Whose the timestamp is: NO_TIME (written before Kafka 0.10), CREATE_TIME or LOG_APPEND_TIME. There
+    whenever timestamp_ms is."""
     headers: Sequence[list[Header]] | None = None
     details: Callable[[int], Details] | None = None
     """By the record's position here. Only until the next fetch."""
@@ -91,7 +96,7 @@ class Fetched:
             notices=(),
             key=None if self.key is None else _take(self.key, listed),
             timestamp_ms=None if self.timestamp_ms is None else self.timestamp_ms[rows],
-            untimed=None if self.untimed is None else self.untimed[rows],
+            time_kind=None if self.time_kind is None else self.time_kind[rows],
             headers=None if self.headers is None else [self.headers[row] for row in listed],
             details=None if details is None else lambda row: details(listed[row]),
         )

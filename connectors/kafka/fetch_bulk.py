@@ -26,7 +26,7 @@ from onceflow.connectors.kafka.fetch_messages import columns_of
 from onceflow.connectors.kafka.librdkafka_library import CMessage, Library
 from onceflow.connectors.kafka.metadata import PartitionKey
 from onceflow.connectors.kafka.reader_splits import RowSplits, SplitTable
-from onceflow.runtime.records import Int64s, Mask
+from onceflow.runtime.records import Int64s
 
 _LOG = logging.getLogger(__name__)
 _EVENTS_MAX = 1_000
@@ -158,7 +158,7 @@ class BulkFetcher:
         records, runs, errors, value_bytes, key_bytes, null_values, null_keys = self._counts.tolist()
         self._held = records
         notices += [self._notice(i) for i in range(errors)]
-        times, untimed = self._times(records) if wanted.timestamp else (None, None)
+        times, kinds = self._times(records) if wanted.timestamp else (None, None)
         offset = np.empty(records, np.int64)
         kernels.read_offsets(self._messages, records, offset)
         fetched = Fetched(
@@ -168,7 +168,7 @@ class BulkFetcher:
             notices=notices,
             key=self._gather(CMessage.key.offset, records, key_bytes, null_keys) if wanted.key else None,
             timestamp_ms=times,
-            untimed=untimed,
+            time_kind=kinds,
             details=self._details if wanted.details else None,
         )
         if records:
@@ -188,11 +188,11 @@ class BulkFetcher:
         buffers = [pa.py_buffer(valid) if nulls else None, pa.py_buffer(starts), data]
         return pa.Array.from_buffers(pa.binary() if fits else pa.large_binary(), count, buffers, nulls)
 
-    def _times(self, count: int) -> tuple[Int64s, Mask | None]:
+    def _times(self, count: int) -> tuple[Int64s, npt.NDArray[np.int8]]:
         times = np.empty(count, np.int64)
-        untimed = np.empty(count, np.bool_)
-        kernels.read_timestamps(self._messages, count, self._timestamp, times, self._kind, untimed)
-        return times, untimed if untimed.any() else None
+        kinds = np.empty(count, np.int8)
+        kernels.read_timestamps(self._messages, count, self._timestamp, times, self._kind, kinds)
+        return times, kinds
 
     def _row_split(self, count: int, runs: Int64s) -> RowSplits:
         """A topic's address is looked up anew each time: another topic's may be the same later."""

@@ -111,12 +111,12 @@ def read_timestamps(
     function: int,
     times: Int64s,
     kind: npt.NDArray[np.int32],
-    untimed: npt.NDArray[np.bool_],
+    kinds: npt.NDArray[np.int8],
 ) -> None:
     """`function`: rd_kafka_message_timestamp. `kind` is one number of scratch space."""
     for i in range(count):
         times[i] = call_for_int64(function, messages[i], kind.ctypes.data)
-        untimed[i] = kind[0] == 0
+        kinds[i] = kind[0]
 
 
 @kernel

@@ -46,7 +46,7 @@ def columns_of(messages: list[Message], splits: SplitTable, wanted: Wanted) -> F
         messages, notices = _sort_out(messages, splits)
     count = len(messages)
     times: list[tuple[int, int]] = list(map(Message.timestamp, messages)) if wanted.timestamp else []
-    untimed = np.fromiter((kind == 0 for kind, _ in times), np.bool_, len(times))
+    kinds = np.fromiter((kind for kind, _ in times), np.int8, len(times))
     return Fetched(
         value=list(map(Message.value, messages)),
         row_split=_split_of(messages, splits),
@@ -54,7 +54,7 @@ def columns_of(messages: list[Message], splits: SplitTable, wanted: Wanted) -> F
         notices=notices,
         key=list(map(Message.key, messages)) if wanted.key else None,
         timestamp_ms=np.fromiter((ms for _, ms in times), np.int64, count) if wanted.timestamp else None,
-        untimed=untimed if untimed.any() else None,
+        time_kind=kinds if wanted.timestamp else None,
         headers=list(map(_headers, messages)) if wanted.headers else None,
         details=(lambda row: _details(messages[row])) if wanted.details else None,
     )

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from onceflow.connectors.formats import BadValue, Decoded, Decoder, Values
-from onceflow.connectors.kafka.fetch import Fetched, Wanted
+from onceflow.connectors.kafka.fetch import NO_TIME, Fetched, Wanted
 from onceflow.connectors.kafka.reader_splits import SplitTable
 from onceflow.connectors.kafka.splits import KafkaSplit
 from onceflow.runtime.contracts import DEAD_LETTER_SCHEMA
@@ -18,7 +18,7 @@ from onceflow.runtime.errors import BadRecordError
 from onceflow.runtime.records import Mask
 
 Tolerance = Literal["none", "all"]
-Metadata = Literal["headers", "timestamp", "topic", "partition", "offset"]
+Metadata = Literal["headers", "timestamp", "timestamp_kind", "topic", "partition", "offset"]
 """What Kafka knows of a record beside key and value."""
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -27,6 +27,7 @@ _SHOWN_BYTES = 100
 METADATA: dict[Metadata, tuple[pa.DataType, bool]] = {
     "headers": (HEADERS_TYPE, False),
     "timestamp": (pa.timestamp("ms", "UTC"), True),
+    "timestamp_kind": (pa.int8(), False),
     "topic": (pa.string(), False),
     "partition": (pa.int32(), False),
     "offset": (pa.int64(), False),
@@ -69,7 +70,7 @@ class RowBuilder:
         """What has to be fetched for these rows."""
         return Wanted(
             key=self._key is not None,
-            timestamp="timestamp" in self._metadata,
+            timestamp="timestamp" in self._metadata or "timestamp_kind" in self._metadata,
             headers="headers" in self._metadata,
             details=self._tolerance == "all",
         )
@@ -120,7 +121,10 @@ def _metadata_column(name: Metadata, fetched: Fetched, splits: SplitTable) -> pa
             return pa.array(fetched.headers, arrow)
         case "timestamp":
             assert fetched.timestamp_ms is not None, "wanted"
-            return pa.array(fetched.timestamp_ms, pa.int64(), mask=fetched.untimed).cast(arrow)
+            assert fetched.time_kind is not None, "there with the timestamp"
+            return pa.array(fetched.timestamp_ms, pa.int64(), mask=fetched.time_kind == NO_TIME).cast(arrow)
+        case "timestamp_kind":
+            return pa.array(fetched.time_kind, arrow)
         case "topic":
             topics = pa.array([split.topic for split in splits.splits], arrow)
             return topics.take(pa.array(fetched.row_split))

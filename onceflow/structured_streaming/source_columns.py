@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onceflow.connectors.formats import Avro, Format, Json, Raw
-from onceflow.connectors.kafka.rows import HEADERS_TYPE, METADATA, Metadata, RowBuilder, Tolerance
+from onceflow.connectors.kafka.rows import METADATA, Metadata, RowBuilder, Tolerance
 from onceflow.runtime.contracts import Fetch
 from onceflow.runtime.errors import BadRecordError, OptionError
 from onceflow.runtime.types import nearest
@@ -46,7 +46,9 @@ _CORRUPT = "_corrupt_record"
 _MODES = ("failfast", "permissive")
 _SHOWN_BYTES = 100
 # Names inside a reader that no column of a user's can have.
-_KEY, _VALUE, _HEADERS = "\0key", "\0value", "\0headers"
+_INSIDE = "\0"
+_KEY, _VALUE = "\0key", "\0value"
+_READ: Mapping[str, Metadata] = {"headers": "headers", "timestampType": "timestamp_kind"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +67,10 @@ class Columns:
         key = Raw(_KEY).decoder() if "key" in wanted else None
         decoded = self._decoded()
         value = self.value.decoder(frozenset(decoded))
-        metadata: list[Metadata] = ["headers"] if "headers" in wanted else []
+        metadata: list[Metadata] = [name for own, name in _READ.items() if own in wanted]
         fields = [pa.field(_KEY, pa.binary())] if key else []
         fields += list(value.schema)
-        fields += [pa.field(_HEADERS, HEADERS_TYPE, METADATA["headers"][1])] if metadata else []
+        fields += [pa.field(_INSIDE + name, *METADATA[name]) for name in metadata]
         tolerance: Tolerance = "none" if isinstance(self.value, Raw) else "all"
         return RowBuilder(pa.schema(fields), key, value, metadata, tolerance)
 
@@ -99,8 +101,8 @@ class Columns:
             "partition": lambda: pa.repeat(pa.scalar(where.partition, pa.int32()), count),
             "offset": lambda: pa.array(fetch.offset, pa.int64()),
             "timestamp": lambda: _timestamps(fetch.timestamp_ms),
-            "timestampType": lambda: pa.nulls(count, pa.int32()),
-            "headers": lambda: _headers(fetch.records.column(_HEADERS)),
+            "timestampType": lambda: _types(fetch.records.column(_INSIDE + "timestamp_kind")),
+            "headers": lambda: _headers(fetch.records.column(_INSIDE + "headers")),
         }
         arrays = []
         for field in self.schema:
@@ -116,7 +118,6 @@ class Columns:
     def _corrupt_rows(self, letters: pa.RecordBatch) -> pa.RecordBatch:
         """Nulls for what could not be decoded, the value itself in the column for it."""
         own: dict[str, Callable[[], pa.Array]] = {
-            "timestampType": lambda: pa.nulls(len(letters), pa.int32()),
             "timestamp": lambda: _timestamps(letters.column("timestamp").fill_null(-1).to_numpy()),
             "headers": lambda: _headers(letters.column("headers")),
         }
@@ -137,6 +138,11 @@ def _timestamps(timestamp_ms: Any) -> pa.Array:
     """Null for a record without a time, which is as old as Kafka 0.9."""
     times = np.asarray(timestamp_ms, np.int64)
     return pa.array(times * 1_000, pa.int64(), mask=times < 0).cast(_TIMESTAMP)
+
+
+def _types(kinds: pa.Array) -> pa.Array:
+    """Spark's numbers: -1 none, 0 CreateTime, 1 LogAppendTime."""
+    return pc.subtract(kinds.cast(pa.int32()), pa.scalar(1, pa.int32()))
 
 
 def _headers(headers: pa.Array) -> pa.Array:

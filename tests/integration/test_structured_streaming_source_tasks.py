@@ -99,9 +99,10 @@ def test_raw_columns_are_those_of_sparks_own_source(
     produce(broker, it.topic, None)
     first, second = it.read(0, 2)
     assert first["timestamp"].timestamp() == 1_700_000_000.123
-    del first["timestamp"], second["timestamp"], first["timestampType"], second["timestampType"]
+    del first["timestamp"], second["timestamp"]
     assert first == {
         "key": b"k1", "value": b"v1", "topic": it.topic, "partition": 0, "offset": 0,
+        "timestampType": 0,
         "headers": [{"key": "h", "value": b"x"}],
     }  # fmt: skip
     assert second["key"] is second["value"] is second["headers"] is None
@@ -185,3 +186,12 @@ def test_a_topic_made_anew_under_a_running_task_is_noticed(
     wait_until_made(broker, it.topic)
     with pytest.raises(DataLossError, match="deleted"):
         it.read(0, 1, topic_id=old)
+
+
+def test_the_brokers_own_time_is_told_from_the_producers(
+    broker: EmbeddedKafka, new_topic: MakeTopic, reader: Callable[..., Reader]
+) -> None:
+    topic = new_topic("appended", config={"message.timestamp.type": "LogAppendTime"})
+    it = reader(pa.schema([("timestampType", pa.int32())]), topic=topic)
+    produce(broker, topic, b"x")
+    assert it.read(0, 1) == [{"timestampType": 1}]

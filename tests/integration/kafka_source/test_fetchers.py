@@ -74,7 +74,8 @@ class Driven:
             if keys is not None:
                 found += (keys[row],)
             if fetched.timestamp_ms is not None:
-                found += (None if fetched.untimed is not None else int(fetched.timestamp_ms[row]),)
+                assert fetched.time_kind is not None
+                found += (int(fetched.time_kind[row]), int(fetched.timestamp_ms[row]))
             if fetched.details is not None:
                 found += tuple(fetched.details(row))
             self.rows[self.splits.ids[split[row]]].append(found)
@@ -232,7 +233,7 @@ def test_what_is_not_wanted_is_not_there(broker: Any, new_topic: Any, drive: Dri
         one.fetcher.assign(one.positions())
         both.append(one.until(lambda one=one: bool(one.rows)).rows)
     assert both[0] == both[1]
-    assert len(both[0][f"{topic}-0"][0]) == 2 + wanted.key + wanted.timestamp + 3 * wanted.details
+    assert len(both[0][f"{topic}-0"][0]) == 2 + wanted.key + 2 * wanted.timestamp + 3 * wanted.details
 
 
 @pytest.mark.parametrize("kind", ["messages", "bulk"])

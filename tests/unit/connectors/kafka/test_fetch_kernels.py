@@ -147,7 +147,7 @@ def test_a_record_without_a_timestamp_is_told_from_one_of_1970() -> None:
     function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)(timestamp)
     address = ctypes.cast(function, ctypes.c_void_p).value
     assert address is not None
-    times, untimed = np.empty(2, np.int64), np.empty(2, np.bool_)
-    kernels.read_timestamps(memory.addresses, 2, address, times, np.zeros(1, np.int32), untimed)
+    times, kinds = np.empty(2, np.int64), np.empty(2, np.int8)
+    kernels.read_timestamps(memory.addresses, 2, address, times, np.zeros(1, np.int32), kinds)
     assert times.tolist() == [-1, 0]
-    assert untimed.tolist() == [True, False]
+    assert kinds.tolist() == [0, 1]
