@@ -20,7 +20,7 @@ from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.partition import partition_of_key
 
 pyspark_sql = pytest.importorskip("pyspark.sql")
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 
 MakeTopic = Callable[..., str]
 
