@@ -47,6 +47,7 @@ def main(options: argparse.Namespace) -> None:
         .master(options.master)
         .config("spark.sql.shuffle.partitions", options.shuffle_partitions)
         .config("spark.ui.enabled", "false")
+        .config("spark.python.daemon.module", "onceflow.structured_streaming.daemon")
         .config("spark.log.level", "ERROR")
         .getOrCreate()
     )
