@@ -11,7 +11,7 @@ import pytest
 from onceflow.connectors.kafka.metadata import PartitionKey, Topic
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.errors import DataLossError, OptionError
-from onceflow.structured_streaming.source_offsets import Offsets
+from onceflow.structured_streaming.source_offsets import OffsetRange, Offsets
 from onceflow.structured_streaming.source_options import source_options
 from onceflow.structured_streaming.source_planning import Planner
 from onceflow.structured_streaming.source_stream import DISCOVERY_INTERVAL_MS, StreamPlanner
@@ -278,7 +278,8 @@ def test_a_checkpoint_of_sparks_own_source_goes_on_and_gets_topic_ids(cluster: F
 
 def test_a_batch_that_sparks_own_source_planned_is_read(cluster: FakeCluster) -> None:
     planned = Offsets.from_json({"t": {"0": 8, "1": 20}})
-    assert Query(cluster).tasks(Offsets.from_json({"t": {"0": 4, "1": 20}}), planned) == [("t", 0, 4, 8)]
+    start = Offsets.from_json({"t": {"0": 4, "1": 20}})
+    assert Query(cluster).stream.ranges(start, planned) == [OffsetRange("t", "id-1", 0, 4, 8)]
 
 
 def test_offsets_that_the_user_names_are_checked(cluster: FakeCluster) -> None:
