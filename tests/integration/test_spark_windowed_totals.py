@@ -52,8 +52,9 @@ class Example:
         """How many micro-batches Spark has written down: in `offsets` as begun, in `commits` as done."""
         return len([path for path in (self.folder / "checkpoint" / kind).glob("*") if path.name.isdecimal()])
 
-    def kill_in_a_batch(self, chance: random.Random) -> None:
-        """kill -9 of the driver and all its processes, some time after it has begun one batch more."""
+    def kill_in_a_batch(self, chance: random.Random) -> bool:
+        """kill -9 of the driver and all its processes, some time after it has begun one batch more. False
+        if it was quicker, and has done everything."""
         before = self.batches("offsets")
         process = self.start()
         deadline = time.monotonic() + BATCH_S
@@ -61,8 +62,12 @@ class Example:
             assert time.monotonic() < deadline, self.story()
             threading.Event().wait(0.02)
         threading.Event().wait(chance.uniform(0, 1.5))  # where in the batch is chance, and meant to be
+        if process.poll() is not None:
+            assert process.returncode == 0, self.story()
+            return False
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        return True
 
     def run_to_the_end(self) -> None:
         process = self.start()
@@ -81,12 +86,12 @@ def run_with_kills(
     load.close(load.load(RECORDS, START_MS, per_ms=5))
     arguments = ["--bootstrap-servers", servers, "--input", source, "--output", target]
     arguments += ["--checkpoint", str(tmp_path / "checkpoint"), "--staging", str(tmp_path / "staging")]
-    arguments += ["--max-offsets-per-trigger", str(RECORDS // (kills + 3)), "--available-now"]
+    arguments += ["--max-offsets-per-trigger", str(RECORDS // (4 * kills + 4)), "--available-now"]
     arguments += ["--window", f"{WINDOW_MS} milliseconds"]
     example = Example(arguments, tmp_path)
     chance = random.Random(seed)
-    for _ in range(kills):
-        example.kill_in_a_batch(chance)
+    killed = [example.kill_in_a_batch(chance) for _ in range(kills)]
+    assert killed[0]
     example.run_to_the_end()
     judged = judge(servers)
     verdict = judged.verdict(judged.expected(source, window_ms=WINDOW_MS), target)
