@@ -52,7 +52,7 @@ def main(options: argparse.Namespace) -> None:
         .getOrCreate()
     )
     onceflow.register(spark)
-    query = (
+    writer = (
         totals(read(spark, options), options)
         .writeStream.format("onceflow-kafka")
         .queryName("windowed-totals")
@@ -63,10 +63,9 @@ def main(options: argparse.Namespace) -> None:
         .option("key", "user")
         .option("staging", options.staging)
         .option("checkpointLocation", options.checkpoint)
-        .trigger(**{"availableNow": True} if options.available_now else {"processingTime": "0 seconds"})
-        .start()
     )
-    query.awaitTermination()
+    writer = writer.trigger(availableNow=True) if options.available_now else writer
+    writer.start().awaitTermination()
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

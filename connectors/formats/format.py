@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
@@ -51,7 +51,8 @@ def rows_without_columns(count: int) -> pa.RecordBatch:
 def as_list(values: Values) -> Sequence[bytes | None]:
     """For decoders that take one value at a time."""
     if isinstance(values, pa.Array):
-        listed: list[bytes | None] = values.to_pylist()
+        array: Any = values
+        listed: list[bytes | None] = array.to_pylist()
         return listed
     return values
 

@@ -84,10 +84,7 @@ class BulkJsonDecoder:
 
     def _with_odd(self, plain: pa.RecordBatch, odd: Int64s, values: Values) -> Decoded:
         """The plain rows, and what JsonDecoder says of the odd values, in their order."""
-        chosen: Any = (
-            values.take(pa.array(odd)) if isinstance(values, pa.Array) else [values[i] for i in odd.tolist()]
-        )
-        decoded = self._twin.decode(chosen)
+        decoded = self._twin.decode(_chosen(values, odd))
         bad = [BadValue(int(odd[row]), reason) for row, reason in decoded.bad]
         good = odd if decoded.rows is None else odd[decoded.rows]
         is_plain = np.ones(len(values), np.bool_)
@@ -107,6 +104,13 @@ class BulkJsonDecoder:
         if not arrays:
             return rows_without_columns(count)
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _chosen(values: Values, rows: Int64s) -> Values:
+    if isinstance(values, pa.Array):
+        array: Any = values
+        return array.take(pa.array(rows))
+    return [values[row] for row in rows.tolist()]
 
 
 def _splice(plain: pa.Array, odd: pa.Array, places: Int64s) -> pa.Array:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from onceflow.connectors.kafka.librdkafka_library import CMessage
 
-MESSAGE = np.dtype(CMessage)
+MESSAGE: np.dtype[Any] = np.dtype(CMessage)
 Messages = npt.NDArray[Any]
 """dtype MESSAGE."""
 

@@ -87,8 +87,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
         context = TaskContext.get()
+        assert context is not None, "Spark calls write in a task"
         query_id, batch_id = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
-        if query_id != self._query_id or batch_id is None:
+        if query_id is None or query_id != self._query_id or batch_id is None:
             raise Fatal(
                 f"checkpointLocation {self._checkpoint.url} is query {self._query_id}'s, but this is query "
                 f"{query_id}: give the query's own checkpoint folder, as a URL"
@@ -99,7 +100,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             stage(iterator, self._options, self._folder, inside, query_id, number, ledger_after(number))
         )
 
-    def commit(self, messages: list[Message | None], batchId: int) -> None:
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """In the driver, for all files of one attempt. It may raise though the batch is written: Spark
         runs the batch again, and the ledger knows."""
         staged = _staged(messages)
@@ -119,7 +120,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         except OnceflowError as e:
             _say(f"the staged files of batch {batchId} are left for the next batch to delete: {e}")
 
-    def abort(self, messages: list[Message | None], batchId: int) -> None:
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """A task has failed, or commit has raised. Of this attempt only the staged files can go: its rerun
         stages its own, if the ledger does not have it."""
         delete_files(_staged(messages), self._folder)
@@ -162,7 +163,7 @@ class BatchWriter(DataSourceArrowWriter):
             stage(iterator, self._options, self._folder, "rows", self._write_id, 0, ledger_after(0))
         )
 
-    def commit(self, messages: list[Message | None]) -> None:
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         staged = _staged(messages)
         files = files_of(staged, self._write_id, 0)
         if files:
@@ -177,7 +178,7 @@ class BatchWriter(DataSourceArrowWriter):
                 client.close()
         self._root.delete(self._inside)
 
-    def abort(self, messages: list[Message | None]) -> None:
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._root.delete(self._inside)
 
 
@@ -226,8 +227,8 @@ def _outputs(
     return [PartitionedOutput(restored(file, folder), partitions) for file in files]
 
 
-def _staged(messages: Sequence[Message | None]) -> list[Staged | None]:
-    return [None if message is None else message.staged for message in messages]
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged | None]:
+    return [message.staged if isinstance(message, Message) else None for message in messages]
 
 
 def _client(options: SinkOptions) -> LibrdkafkaClient:

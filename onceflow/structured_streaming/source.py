@@ -6,6 +6,8 @@ reads one range in a worker. Only what is pickled with the reader gets from one 
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import inspect
 import logging
 import uuid
@@ -28,13 +30,11 @@ from onceflow.structured_streaming.source_planning import Planner
 from onceflow.structured_streaming.source_stream import StreamPlanner
 from onceflow.structured_streaming.source_tasks import ReadPlan, read_range
 
-try:
-    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
-except ImportError:  # before PySpark 4.2: no limits, and AvailableNow is one batch
-    _HAS_LIMITS = False
-    SupportsTriggerAvailableNow = object
-else:
-    _HAS_LIMITS = True
+_limits: Any = None
+"""None before PySpark 4.2: no limits, and AvailableNow is one batch."""
+with contextlib.suppress(ImportError):
+    _limits = importlib.import_module("pyspark.sql.streaming.datasource")
+_SupportsTriggerAvailableNow: Any = _limits.SupportsTriggerAvailableNow if _limits else object
 
 _LOG = logging.getLogger(__name__)
 _METADATA_TIMEOUT_MS = 5_000
@@ -63,7 +63,7 @@ def batch_reader(schema: Any, options: Mapping[str, str]) -> Any:
 def stream_reader(schema: Any, options: Mapping[str, str]) -> Any:
     """For spark.readStream. Raises OptionError."""
     checked, columns = _checked(schema, options, "readStream")
-    if checked.offsets_max is not None and not _HAS_LIMITS:
+    if checked.offsets_max is not None and _limits is None:
         import pyspark
 
         raise OptionError(
@@ -137,7 +137,7 @@ class KafkaBatchReader(DataSourceReader):
         return _read(self._plan, partition)
 
 
-class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class KafkaStreamReader(DataSourceStreamReader, _SupportsTriggerAvailableNow):
     """See DataSourceStreamReader. All but `read` is called in the driver, by one thread."""
 
     def __init__(self, options: SourceOptions, columns: Columns) -> None:
@@ -156,12 +156,12 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start is None:
             return self._ask(lambda stream: stream.latest_of_all()).json()
         begin = Offsets.from_json(start)
-        offsets_max = limit.max_rows if _HAS_LIMITS and isinstance(limit, ReadMaxRows) else None
+        offsets_max = limit.max_rows if _limits and isinstance(limit, _limits.ReadMaxRows) else None
         return self._ask(lambda stream: stream.latest(begin, offsets_max)).json()
 
     def getDefaultReadLimit(self) -> Any:
         limit = self._options.offsets_max
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        return _limits.ReadAllAvailable() if limit is None else _limits.ReadMaxRows(limit)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         seen = None if self._stream is None else self._stream.seen

@@ -83,6 +83,7 @@ class Columns:
         if letters is None:
             return batch
         bad = self._corrupt_rows(letters)
+        assert fetch.offset is not None, "the reader was opened with_origin"
         offsets = np.concatenate([fetch.offset, letters.column("offset").to_numpy()])
         both = pa.Table.from_batches([batch, bad]).combine_chunks().take(np.argsort(offsets, kind="stable"))
         return both.to_batches()[0]

@@ -114,6 +114,11 @@ float_of_bits: Callable[[int], float] = _pure(_float_of_bits, types.int64, resul
 bits_of_float: Callable[[float], int] = _pure(_bits_of_float, types.float64)
 
 
+def _instruction(typed: Callable[..., Any]) -> Any:
+    """An intrinsic with side effects."""
+    return intrinsic(typed)
+
+
 def _copy_block(typing_context: Any, target: Any, source: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         to, from_ = arguments
@@ -136,7 +141,7 @@ def _store(bits: int) -> Any:
     return intrinsic(typed)
 
 
-copy_block = intrinsic(_copy_block)
+copy_block: Callable[[int, int], None] = _instruction(_copy_block)
 """copy_block(target, source): the 32 bytes, which must not overlap in part."""
 store_int64 = _store(64)
 """store_int64(address, value): 8 bytes in the machine's order, aligned or not."""

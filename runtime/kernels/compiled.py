@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import platformdirs
 
@@ -47,14 +47,13 @@ def kernel(function: Function) -> Function:
     """
     import numba
 
-    before = numba.config.CACHE_DIR
-    folder = _cache_folder(Path(function.__code__.co_filename).parent)
-    numba.config.CACHE_DIR = str(folder)  # read while decorating; the user's own setting stays
+    config: Any = vars(numba)["config"]  # made when it is imported: its names are in no stub
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(_cache_folder(Path(function.__code__.co_filename).parent))
     try:
-        compiled: Function = numba.njit(cache=True, nogil=True)(function)
+        return cast(Function, numba.njit(cache=True, nogil=True)(function))
     finally:
-        numba.config.CACHE_DIR = before
-    return compiled
+        config.CACHE_DIR = before  # read while decorating; the user's own setting stays
 
 
 @functools.cache

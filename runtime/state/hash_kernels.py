@@ -6,6 +6,7 @@ only its forms for up to 240 bytes are here; `hashing.py` leaves columns with lo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -56,9 +57,13 @@ def _swapped_bytes(typing_context: Any, value: Any) -> Any:
     return types.uint64(types.uint64), generate
 
 
-_multiply_and_fold = intrinsic(_folded_product)
+def _instruction(typed: Callable[..., Any]) -> Any:
+    return intrinsic(typed)
+
+
+_multiply_and_fold: Callable[[Any, Any], Any] = _instruction(_folded_product)
 """The two halves of the product of 128 bits, xor-ed."""
-_swap_bytes = intrinsic(_swapped_bytes)
+_swap_bytes: Callable[[Any], Any] = _instruction(_swapped_bytes)
 
 
 @kernel
