@@ -17,7 +17,6 @@ from onceflow.runtime.operators.operator import OperatorContext, OperatorState, 
 from onceflow.runtime.operators.sliding import Sliding
 from onceflow.runtime.operators.window_operator import (
     EMIT_ROWS_MAX,
-    LATE,
     FrozenValues,
     WindowResults,
     WindowValues,
@@ -86,14 +85,10 @@ class PaneOperator:
         if not len(records):
             return
         panes = self._window.pane_starts(records.event_time)
-        on_time = without_late(records, self._window.last_ends(panes) - 1, self._lateness)
-        if on_time is not None:
-            self._context.count_late(len(records) - int(np.count_nonzero(on_time)))
-            if self._late:
-                self._out.emit(records.filter(~on_time), LATE)
-            records, panes = records.filter(on_time), panes[on_time]
-            if not len(records):
-                return
+        last_ms, late_out = self._window.last_ends(panes) - 1, self._out if self._late else None
+        records, panes = without_late(records, panes, last_ms, self._lateness, self._context, late_out)
+        if not len(records):
+            return
         assert records.key_hash is not None
         slots = self._slots.find_or_add(records.batch, records.key_hash, panes)
         try:

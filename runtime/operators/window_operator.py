@@ -19,7 +19,7 @@ from onceflow.runtime.operators.lateness import Lateness
 from onceflow.runtime.operators.operator import OperatorContext, OperatorState, Output
 from onceflow.runtime.operators.sliding import Sliding
 from onceflow.runtime.operators.tumbling import Tumbling
-from onceflow.runtime.records import Indices, Int64s, Mask, Records
+from onceflow.runtime.records import Indices, Int64s, Records
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.keyed_slots import FrozenSlots, KeyedSlots
 from onceflow.runtime.state.lazy_tables import LazyTables
@@ -103,12 +103,8 @@ class WindowOperator:
         if not len(records):
             return
         starts = self._window.starts(records.event_time)
-        on_time = without_late(records, starts + (self._window.size_ms - 1), self._lateness)
-        if on_time is not None:
-            self._context.count_late(len(records) - int(np.count_nonzero(on_time)))
-            if self._late:
-                self._out.emit(records.filter(~on_time), LATE)
-            records, starts = records.filter(on_time), starts[on_time]
+        last_ms, late_out = starts + (self._window.size_ms - 1), self._out if self._late else None
+        records, starts = without_late(records, starts, last_ms, self._lateness, self._context, late_out)
         for step in range(self._window.windows_max):
             if step:
                 records, starts = self._in_the_window_before(records, starts)
@@ -204,13 +200,26 @@ class WindowOperator:
         return f"for {named} in the window [{start}, {start + self._window.size_ms})"
 
 
-def without_late(records: Records, last_ms: Int64s, lateness: Lateness) -> Mask | None:
-    """Which rows came before `last_ms`, the end of what they belong to, had fired; None: all."""
+def without_late(
+    records: Records,
+    starts: Int64s,
+    last_ms: Int64s,
+    lateness: Lateness,
+    context: OperatorContext,
+    late_out: Output | None,
+) -> tuple[Records, Int64s]:
+    """The rows, at least one, and their starts, without those that came after `last_ms`, the end of what
+    they belong to, had fired. The late ones are counted, and emitted with the tag LATE to `late_out`."""
     assert records.key_hash is not None
     if not lateness.has_floors and int(last_ms.min()) > lateness.watermark_ms:
-        return None
+        return records, starts
     on_time = np.asarray(last_ms > lateness.fired_ms(records.key_hash))
-    return None if on_time.all() else on_time
+    if on_time.all():
+        return records, starts
+    context.count_late(len(records) - int(np.count_nonzero(on_time)))
+    if late_out is not None:
+        late_out.emit(records.filter(~on_time), LATE)
+    return records.filter(on_time), starts[on_time]
 
 
 def window_as_json(window: Tumbling | Sliding) -> list[Json]:
