@@ -58,7 +58,7 @@ def main(options: argparse.Namespace) -> None:
         .queryName("windowed-totals")
         .option("bootstrap_servers", options.bootstrap_servers)
         .option("topic", options.output)
-        .option("uid", "windowed-totals")
+        .option("uid", f"windowed-totals-{options.output}")  # one for each query and its checkpoint
         .option("format", "json")
         .option("key", "user")
         .option("staging", options.staging)

@@ -27,7 +27,7 @@ def main() -> None:
         values.writeStream.format("onceflow-kafka")
         .option("bootstrap_servers", options.bootstrap_servers)
         .option("topic", options.output)
-        .option("uid", "values")
+        .option("uid", f"values-{options.output}")
         .option("staging", options.staging)
         .option("checkpointLocation", options.checkpoint)
         .start()
