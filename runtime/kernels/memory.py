@@ -64,9 +64,23 @@ def _call_for_int64(typing_context: Any, function: Any, first: Any, second: Any)
     return types.int64(types.int64, types.int64, types.int64), generate
 
 
+def _prefetch(typing_context: Any, address: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        bytes_, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        function_type = ir.FunctionType(ir.VoidType(), [bytes_, word, word, word])
+        hint = builder.module.declare_intrinsic("llvm.prefetch", (bytes_,), function_type)
+        to_read, stay, data = (ir.Constant(word, number) for number in (0, 3, 1))
+        builder.call(hint, [builder.inttoptr(arguments[0], bytes_), to_read, stay, data])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
 copy_bytes: Any = intrinsic(_copy_bytes)
 """copy_bytes(target, source, count): memcpy; the areas don't overlap."""
 call_with_pointer: Any = intrinsic(_call_with_pointer)
 """call_with_pointer(function, pointer): calls the C function `void f(void *)` at that address."""
 call_for_int64: Any = intrinsic(_call_for_int64)
 """call_for_int64(function, first, second): calls `int64_t f(void *, void *)` and gives its answer."""
+prefetch: Any = intrinsic(_prefetch)
+"""prefetch(address): the memory there is on its way into the cache. A hint: any address will do."""

@@ -1,7 +1,8 @@
 """The loops of KeyIndex, compiled. Needs numba: see kernels/compiled.py.
 
-A block of rows is looked at three times: where its places in the table are, which keys those hold, and
-only then row by row, so that the memory of all its rows is on its way at once.
+A place of the table and the identity of a key are two accesses to memory that no cache holds. So the
+places of a block of rows are asked for while the block before is worked on, and the identities of all its
+rows before the first of them is compared: what is waited for is the memory's throughput, not its latency.
 """
 
 from __future__ import annotations
@@ -11,46 +12,75 @@ from typing import Any
 import numpy as np
 
 from onceflow.runtime.kernels.compiled import kernel
+from onceflow.runtime.kernels.memory import prefetch
 
-_BLOCK_ROWS = 64
+_BLOCK_ROWS = 32
+_ONE = np.uint64(1)
+_NUMBER = np.uint64(0xFFFFFFFF)
+_TAG = np.uint64(0xFFFFFFFF00000000)
+
+
+@kernel
+def _ask_for_places(table: Any, hashes: Any, first: int) -> None:
+    """Of the block that begins with this row."""
+    mask, table_at = np.uint64(len(table) - 1), np.int64(table.ctypes.data)
+    for row in range(first, min(first + _BLOCK_ROWS, len(hashes))):
+        prefetch(table_at + 8 * np.int64(hashes[row] & mask))
+
+
+@kernel
+def _guess(table: Any, keys: Any, hashes: Any, first: int, end: int, slots: Any, places: Any) -> None:
+    """Of each row of a block the first slot that has its tag, or -1, and the place where the search ended;
+    the identities of these slots are asked for."""
+    mask, keys_at = np.uint64(len(table) - 1), np.int64(keys.ctypes.data)
+    for row in range(first, end):
+        place = hashes[row] & mask
+        entry = table[place]
+        while entry != 0 and ((entry ^ hashes[row]) & _TAG) != 0:
+            place = (place + _ONE) & mask
+            entry = table[place]
+        slot = np.int64(entry & _NUMBER) - 1
+        slots[row], places[row - first] = slot, place
+        prefetch(keys_at + 16 * slot)
+
+
+@kernel
+def _search(table: Any, keys: Any, key_hash: Any, check: Any, place: Any) -> tuple[Any, Any]:
+    """The slot of a key, looked for from this place on, or -1, and the place where the search ended."""
+    mask = np.uint64(len(table) - 1)
+    while True:
+        entry = table[place]
+        slot = np.int64(entry & _NUMBER) - 1
+        if slot < 0:
+            return slot, place
+        if ((entry ^ key_hash) & _TAG) == 0 and keys[slot, 0] == key_hash and keys[slot, 1] == check:
+            return slot, place
+        place = (place + _ONE) & mask
 
 
 @kernel
 def find_or_add(table: Any, keys: Any, size: int, hashes: Any, checks: Any, slots: Any, new_rows: Any) -> int:
     """Into `slots` the slot of each row; into `new_rows` the rows whose keys were added, whose number it
     returns. `keys` and `new_rows` have room for them all; the table has an empty place left."""
-    mask = np.uint64(len(table) - 1)
-    step = np.int64(mask)
-    places, there = np.empty(_BLOCK_ROWS, np.int64), np.empty(_BLOCK_ROWS, np.int64)
-    is_match = np.empty(_BLOCK_ROWS, np.bool_)
-    added = 0
-    for first in range(0, len(hashes), _BLOCK_ROWS):
-        rows = min(_BLOCK_ROWS, len(hashes) - first)
-        for i in range(rows):
-            places[i] = np.int64(hashes[first + i] & mask)
-            there[i] = table[places[i]]
-        for i in range(rows):
-            key = max(there[i], 0)
-            row = first + i
-            is_match[i] = (keys[key, 0] == hashes[row]) & (keys[key, 1] == checks[row]) & (there[i] >= 0)
-        for i in range(rows):
-            row = first + i
-            if is_match[i]:
-                slots[row] = there[i]
+    places = np.empty(_BLOCK_ROWS, np.uint64)
+    added, rows = 0, len(hashes)
+    _ask_for_places(table, hashes, 0)
+    for first in range(0, rows, _BLOCK_ROWS):
+        end = min(first + _BLOCK_ROWS, rows)
+        _ask_for_places(table, hashes, end)
+        _guess(table, keys, hashes, first, end, slots, places)
+        for row in range(first, end):
+            slot = slots[row]
+            if slot >= 0 and keys[slot, 0] == hashes[row] and keys[slot, 1] == checks[row]:
                 continue
-            place = np.int64(places[i])  # the block's own new keys may have come there since
-            while True:
-                slot = np.int64(table[place])
-                if slot < 0:
-                    slot = np.int64(size + added)
-                    table[place] = slot
-                    keys[slot, 0], keys[slot, 1] = hashes[row], checks[row]
-                    new_rows[added] = row
-                    added += 1
-                    break
-                if keys[slot, 0] == hashes[row] and keys[slot, 1] == checks[row]:
-                    break
-                place = (place + 1) & step
+            # Not found, another key with this tag, or a new key of this block: on from where it ended.
+            slot, place = _search(table, keys, hashes[row], checks[row], places[row - first])
+            if slot < 0:
+                slot = np.int64(size + added)
+                table[place] = (hashes[row] & _TAG) | np.uint64(slot + 1)
+                keys[slot, 0], keys[slot, 1] = hashes[row], checks[row]
+                new_rows[added] = row
+                added += 1
             slots[row] = slot
     return added
 
@@ -59,9 +89,11 @@ def find_or_add(table: Any, keys: Any, size: int, hashes: Any, checks: Any, slot
 def build(table: Any, keys: Any) -> None:
     """Put all keys into an empty table, each at the next free place."""
     mask = np.uint64(len(table) - 1)
-    step = np.int64(mask)
-    for slot in range(len(keys)):
-        place = np.int64(keys[slot, 0] & mask)
-        while table[place] >= 0:
-            place = (place + 1) & step
-        table[place] = slot
+    table_at, slots = np.int64(table.ctypes.data), len(keys)
+    for slot in range(slots):
+        ahead = min(slot + _BLOCK_ROWS, slots - 1)
+        prefetch(table_at + 8 * np.int64(keys[ahead, 0] & mask))
+        place = keys[slot, 0] & mask
+        while table[place] != 0:
+            place = (place + _ONE) & mask
+        table[place] = (keys[slot, 0] & _TAG) | np.uint64(slot + 1)

@@ -1,8 +1,10 @@
 """KeyIndex: from the 128-bit hash of a key to a dense slot, for a whole batch at a time.
 
-Open addressing with linear probing in one int32 table; the hashes themselves lie densely by slot. Two
-keys are the same if both their 64-bit hashes are: the first places them, the second, independent one
-tells apart keys that share the first. With a billion keys two share both once in 10^20 jobs.
+Open addressing with linear probing in one table of 64-bit entries: 0 where it is empty, else the high
+half of the first hash, as a tag, above the slot + 1. The hashes themselves lie densely by slot, and are
+looked at where the tag is the same. Two keys are the same if both their 64-bit hashes are: the first places
+them, the second, independent one tells apart keys that share the first. With a billion keys two share both
+once in 10^20 jobs.
 
 With kernels the loops are those of index_kernels.py; slots are numbered the same.
 """
@@ -18,6 +20,10 @@ from onceflow.runtime.records import Indices, Mask, UInt64s
 from onceflow.runtime.state.columns import GrowableColumn
 
 _EMPTY = -1
+"""The slot that an empty place holds."""
+_ONE = np.uint64(1)
+_NUMBER = np.uint64(0xFFFFFFFF)
+_TAG = np.uint64(0xFFFFFFFF00000000)
 _TABLE_MIN = 1 << 11
 _SLOTS_MAX = 1 << 30
 
@@ -43,7 +49,7 @@ class KeyIndex:
 
     def __init__(self, kernels: bool | None = None) -> None:
         """`kernels`: whether to use them; None: if they are enabled."""
-        self._table = np.full(_TABLE_MIN, _EMPTY, np.int32)
+        self._table = np.zeros(_TABLE_MIN, np.uint64)
         self._mask = np.uint64(_TABLE_MIN - 1)
         self._keys = GrowableColumn(np.dtype((np.uint64, 2)))
         """First and second hash by slot; side by side, since both are looked at together."""
@@ -127,12 +133,13 @@ class KeyIndex:
         while len(rows):
             # Every row here stands at an empty place. Of those at the same place the first one wins it;
             # the others look again: the same key finds it there, another goes on to the next place.
-            self._table[positions[::-1]] = -2 - rows[::-1].astype(np.int32)
-            won = self._table[positions] == -2 - rows.astype(np.int32)
+            marks = rows.view(np.uint64)
+            self._table[positions[::-1]] = marks[::-1]
+            won = self._table[positions] == marks
             winners = rows[won]
             taken = np.arange(self.size, self.size + len(winners))
             self._append(keys[winners])
-            self._table[positions[won]] = taken
+            self._table[positions[won]] = _entries(taken, hashes[winners])
             slots[winners] = taken
             added.append(winners)
             places.append(positions[won])
@@ -155,14 +162,14 @@ class KeyIndex:
         number[order] = np.arange(first_new, first_new + len(order))
         is_new = slots >= first_new
         slots[is_new] = number[slots[is_new] - first_new]
-        self._table[places] = number
+        self._table[places] = _entries(number, keys[new_rows, 0])
         in_order = new_rows[order]
         self._keys.values[first_new : self.size] = keys[in_order]
         return in_order
 
     def _probe(self, keys: UInt64s, positions: Indices) -> tuple[Indices, Indices, Indices]:
         """Look from these places on: the slots (or _EMPTY), the rows not found, the empty places they met."""
-        slots = self._table.take(positions).astype(np.int64)
+        slots = _slots(self._table.take(positions))
         open_rows = np.flatnonzero(~self._is_match(slots, keys))
         rows_missing: list[Indices] = []
         places: list[Indices] = []
@@ -173,7 +180,7 @@ class KeyIndex:
             places.append(at[is_empty])
             open_rows = open_rows[~is_empty]
             at = (at[~is_empty] + 1) & np.int64(self._mask)
-            found = self._table.take(at).astype(np.int64)
+            found = _slots(self._table.take(at))
             slots[open_rows] = found
             is_open = ~self._is_match(found, keys[open_rows])
             open_rows, at = open_rows[is_open], at[is_open]
@@ -198,15 +205,18 @@ class KeyIndex:
         self._is_live.grow(end)
 
     def _reserve(self, rows: int) -> None:
-        """Room for this many more keys with the table at most half full; grows it to be a quarter full."""
+        """Room for this many more keys with the table at most half full; grows it to the double."""
         needed = self.size + rows
         assert needed < _SLOTS_MAX, "too many keys in one subtask: raise the parallelism"
         if 2 * needed > len(self._table):
-            self._build(_power_of_two(4 * needed))
+            self._build(_power_of_two(2 * needed))
 
     def _build(self, length: int) -> None:
         """A table of this length with all slots in it, each at the next free place from its home on."""
-        self._table = np.full(length, _EMPTY, np.int32)
+        if length == len(self._table):
+            self._table.fill(0)  # memory that is here already costs less than memory that comes
+        else:
+            self._table = np.zeros(length, np.uint64)
         self._mask = np.uint64(length - 1)
         if self._with_kernels:
             from onceflow.runtime.state import index_kernels
@@ -216,10 +226,21 @@ class KeyIndex:
         slots = np.arange(self.size)
         places = (self.hashes & self._mask).view(np.int64)
         while len(slots):
-            free = self._table[places] == _EMPTY
-            self._table[places[free]] = slots[free]
-            lost = self._table[places] != slots
+            entries = _entries(slots, self.hashes[slots])
+            free = self._table[places] == 0
+            self._table[places[free]] = entries[free]
+            lost = self._table[places] != entries
             slots, places = slots[lost], (places[lost] + 1) & np.int64(self._mask)
+
+
+def _entries(slots: Indices, hashes: UInt64s) -> UInt64s:
+    """What the table holds for keys with these first hashes."""
+    return (hashes & _TAG) | (slots.view(np.uint64) + _ONE)
+
+
+def _slots(entries: UInt64s) -> Indices:
+    """The slots in entries; _EMPTY where there is none."""
+    return (entries & _NUMBER).view(np.int64) - 1
 
 
 def _power_of_two(at_least: int) -> int:
