@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, Self
 
-import numpy as np
 import pyarrow as pa
 
 from onceflow.runtime.records import Indices, Int64s
+from onceflow.runtime.state.cells import add_at
 from onceflow.runtime.state.columns import GrowableColumn
 from onceflow.runtime.state.values import Frozen, ObjectColumn, WordColumn, without_nulls
 
@@ -118,7 +118,7 @@ class Parts:
 
     def merge(self, slots: Indices, other: Self, other_slots: Indices) -> None:
         for name, column in self._columns.items():
-            np.add.at(column.values, slots, other._columns[name].values[other_slots])
+            add_at(column.values, slots, other._columns[name].values[other_slots])
 
     def freeze(self) -> Frozen:
         frozen = {name: column.used().copy() for name, column in self._columns.items()}

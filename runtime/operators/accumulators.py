@@ -11,6 +11,7 @@ from onceflow.runtime.operators.accumulator import Accumulator, OneColumn, Rows,
 from onceflow.runtime.operators.aggregates import Kind
 from onceflow.runtime.operators.sums import FloatMean, FloatSum, IntegerMean, IntegerSum
 from onceflow.runtime.records import Indices
+from onceflow.runtime.state.cells import add_at, count_at
 from onceflow.runtime.state.columns import GrowableColumn, is_word
 from onceflow.runtime.state.values import (
     Frozen,
@@ -51,10 +52,10 @@ class Count:
         self._count.grow(size)
 
     def update(self, rows: Rows) -> None:
-        np.add.at(self._count.values, rows.slots, 1)
+        count_at(self._count.values, rows.slots)
 
     def merge(self, slots: Indices, other: Self, other_slots: Indices) -> None:
-        np.add.at(self._count.values, slots, other._count.values[other_slots])
+        add_at(self._count.values, slots, other._count.values[other_slots])
 
     def results(self, slots: Indices) -> pa.Array:
         return pa.array(self._count.values[slots])

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from onceflow.runtime.operators.accumulator import OneColumn, Parts, Rows, SumOverflow
 from onceflow.runtime.records import Indices, Int64s
+from onceflow.runtime.state.cells import add_at, count_at
 from onceflow.runtime.state.columns import GrowableColumn
 from onceflow.runtime.state.values import WordColumn, words_of
 
@@ -39,7 +40,7 @@ class IntegerSum(OneColumn):
             self._add_in_halves(rows.slots, values)
             self._bound = _magnitude(self._sums.values)
         else:
-            np.add.at(self._sums.values, rows.slots, values.astype(np.int64, copy=False))
+            add_at(self._sums.values, rows.slots, values.astype(np.int64, copy=False))
             self._bound += added
         self._sums.mark(rows.slots)
 
@@ -71,7 +72,7 @@ class FloatSum(OneColumn):
         super().__init__(self._sums)
 
     def update(self, rows: Rows) -> None:
-        np.add.at(self._sums.values, rows.slots, words_of(rows.values).astype(np.float64, copy=False))
+        add_at(self._sums.values, rows.slots, words_of(rows.values).astype(np.float64, copy=False))
         self._sums.mark(rows.slots)
 
 
@@ -83,8 +84,8 @@ class FloatMean(Parts):
         super().__init__(sum=self._sum, count=self._count)
 
     def update(self, rows: Rows) -> None:
-        np.add.at(self._sum.values, rows.slots, words_of(rows.values).astype(np.float64, copy=False))
-        np.add.at(self._count.values, rows.slots, 1)
+        add_at(self._sum.values, rows.slots, words_of(rows.values).astype(np.float64, copy=False))
+        count_at(self._count.values, rows.slots)
 
     def results(self, slots: Indices) -> pa.Array:
         return _mean(self._sum.values[slots], self._count.values[slots])
@@ -99,9 +100,9 @@ class IntegerMean(Parts):
 
     def update(self, rows: Rows) -> None:
         high, low = _halves(words_of(rows.values))
-        np.add.at(self._high.values, rows.slots, high)
-        np.add.at(self._low.values, rows.slots, low)
-        np.add.at(self._count.values, rows.slots, 1)
+        add_at(self._high.values, rows.slots, high)
+        add_at(self._low.values, rows.slots, low)
+        count_at(self._count.values, rows.slots)
 
     def results(self, slots: Indices) -> pa.Array:
         total = self._high.values[slots] * float(1 << 32) + self._low.values[slots]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from onceflow.runtime.records import Indices, Int64s, UInt64s
-from onceflow.runtime.state import rows
+from onceflow.runtime.state import cells, rows
 from onceflow.runtime.state.columns import ArrowRows, GrowableColumn
 from onceflow.runtime.state.hashing import CHECK_SEED, hash_keys
 from onceflow.runtime.state.key_groups import key_groups_of
@@ -113,8 +113,9 @@ class KeyedSlots:
 
 
 def compile_kernels(key_columns: Sequence[str], schema: pa.Schema) -> None:
-    """Have what hashes and takes such keys ready, so that no record waits for the compiler."""
+    """Have the kernels for such keys and for their cells ready, so that no record waits for the compiler."""
     rows.compile_kernels()
+    cells.compile_kernels()
     keys = pa.schema([schema.field(name).with_nullable(True) for name in key_columns])
     nothing = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in keys], schema=keys)
     hash_keys(nothing, list(key_columns), CHECK_SEED)

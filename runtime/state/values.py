@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from onceflow.runtime.records import Indices, Mask
+from onceflow.runtime.state.cells import mark_at
 from onceflow.runtime.state.columns import GrowableColumn, bits_of, is_word, numpy_dtype
 
 Frozen = Callable[[Indices], pa.Array]
@@ -61,7 +62,7 @@ class WordColumn:
 
     def mark(self, slots: Indices) -> None:
         """These slots have a value now."""
-        self._is_set.values[slots] = True
+        mark_at(self._is_set.values, slots)
 
     def put(self, slots: Indices, values: pa.Array) -> None:
         valid, kept = without_nulls(values)

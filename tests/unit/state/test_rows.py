@@ -33,24 +33,26 @@ def test_hashes_are_sorted_however_they_are_spread(rows, spread):
 COMPILED = """
 import pyarrow as pa
 from onceflow.runtime.exchange.key_groups import Partitioner
-from onceflow.runtime.operators.aggregates import count
+from onceflow.runtime.operators.aggregates import count, mean, sum_
 from onceflow.runtime.operators.sliding import sliding
 from onceflow.runtime.operators.tumbling import tumbling
 from onceflow.runtime.operators.window import WindowAggregate
 from onceflow.runtime.testing.harness import OperatorHarness
 from onceflow.runtime.exchange import partition_kernels
-from onceflow.runtime.state import hash_kernels, index_kernels, row_kernels
+from onceflow.runtime.state import cell_kernels, hash_kernels, index_kernels, row_kernels
 
 def variants():
-    modules = (partition_kernels, hash_kernels, index_kernels, row_kernels)
+    modules = (partition_kernels, cell_kernels, hash_kernels, index_kernels, row_kernels)
     named = [(name, value) for module in modules for name, value in vars(module).items()]
     return {name: len(value.signatures) for name, value in named if hasattr(value, "signatures")}
 
-schema = pa.schema([pa.field("k", pa.string(), nullable=False)])
+schema = pa.schema([pa.field("k", pa.string(), nullable=False), pa.field("v", pa.int64())])
 for window in (tumbling(10), sliding(10, 5)):
-    h = OperatorHarness(WindowAggregate("w", ("k",), window, {"n": count()}, schema).create, ["k"], 2)
+    aggregates = {"n": count(), "v": sum_("v"), "m": mean("v")}
+    h = OperatorHarness(WindowAggregate("w", ("k",), window, aggregates, schema).create, ["k"], 2)
     made = variants()
-    h.push(pa.record_batch({"k": [f"k{i % 900}" for i in range(5_000)]}, schema=schema), [*range(5_000)])
+    columns = {"k": [f"k{i % 900}" for i in range(5_000)], "v": [*range(5_000)]}
+    h.push(pa.record_batch(columns, schema=schema), [*range(5_000)])
     h.advance(2_000)
     h.finish()
     assert variants() == made, (made, variants())
