@@ -75,6 +75,7 @@ class LibrdkafkaProducer:
         self._watch = CutsWatch()
         self._sent_until_us = 0
         self._broken: str | None = None
+        self._is_sending = False
         try:
             self._producer = Producer(options.producer(self._ours(), _DEFAULTS))
         except KafkaException as e:
@@ -103,6 +104,7 @@ class LibrdkafkaProducer:
     def begin(self) -> None:
         with self._lock:
             self._route.begin()
+            self._is_sending = True
             self._use(self._producer.begin_transaction, "begin a transaction", self._id)
 
     def produce(self, rows: pa.RecordBatch) -> None:
@@ -134,6 +136,7 @@ class LibrdkafkaProducer:
 
     def commit(self) -> None:
         with self._lock:
+            self._is_sending = False
             started = time.monotonic()
             self._use(
                 lambda: self._producer.commit_transaction(self._request_s),
@@ -157,6 +160,7 @@ class LibrdkafkaProducer:
 
     def abort(self) -> None:
         with self._lock:
+            self._is_sending = False
             try:
                 self._use(lambda: self._producer.abort_transaction(self._request_s), "abort", self._id)
             except OnceflowError as e:
@@ -302,8 +306,11 @@ class LibrdkafkaProducer:
         return True
 
     def _poll(self, timeout_s: float) -> None:
+        # A transaction may take longer than the serving thread sleeps. A report that it took past the
+        # route would be missing in the count, and all the records would be sent again.
+        poll = self._route.poll if self._is_sending else self._producer.poll
         try:
-            self._explained(lambda: self._producer.poll(timeout_s), "use the producer", self._id)
+            self._explained(lambda: poll(timeout_s), "use the producer", self._id)
         except OnceflowError as e:
             self._broken = str(e)
 

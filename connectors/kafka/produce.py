@@ -34,6 +34,10 @@ class Route(Protocol):
         true. Raises KafkaException for a record that librdkafka refuses."""
         ...
 
+    def poll(self, timeout_s: float) -> None:
+        """Serve callbacks and count what was delivered; waits up to timeout_s for the first of it."""
+        ...
+
     def is_flushed(self, timeout_s: float) -> bool:
         """Whether each record was acknowledged or has failed; waits for that."""
         ...

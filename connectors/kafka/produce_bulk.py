@@ -38,8 +38,8 @@ _MESSAGE_BYTES = ctypes.sizeof(CMessage)
 
 
 class BulkRoute:
-    """See Route in produce.py. Between `begin` and the last `is_flushed` nothing else may
-    poll the producer: a report that it took would count as a record that was not delivered."""
+    """See Route in produce.py. Between `begin` and the last `is_flushed` the producer may be polled by
+    `poll` only: a report that anything else took would count as a record that was not delivered."""
 
     def __init__(
         self,

@@ -36,6 +36,9 @@ class OneByOneRoute:
             except BufferError:
                 wait(lambda arguments=arguments: self._is_queued(arguments))  # type: ignore[misc]
 
+    def poll(self, timeout_s: float) -> None:
+        self._open.poll(timeout_s)
+
     def is_flushed(self, timeout_s: float) -> bool:
         return bool(self._open.flush(timeout_s) == 0)
 

@@ -148,6 +148,25 @@ def test_full_queue_keeps_order_and_loses_nothing(
         assert values == list(range(partition, 6_000, 2))
 
 
+def test_report_that_is_taken_while_the_caller_is_busy_counts(
+    broker: EmbeddedKafka, new_topic: Callable[..., str], open_producer: Open
+) -> None:
+    """The serving thread polls between two calls of the caller's, as often as a transaction is long."""
+    topic = new_topic(partitions=2)
+    producer = open_producer()
+    for sent in (1_000, 3_000):
+        producer.begin()
+        for rows in range(0, sent, 1_000):
+            producer.produce(numbered(topic, rows + 1_000, 2, first=rows))
+            deadline = time.monotonic() + 30
+            while len(producer._producer):  # what was not delivered, or whose report nobody has taken
+                assert time.monotonic() < deadline
+                producer._poll(0.01)
+        assert producer.flush() == sent
+        producer.send_ledger(LedgerEntry(1, ""))
+        producer.commit()
+
+
 def test_rows_in_any_order_keep_the_order_of_each_partition(
     broker: EmbeddedKafka, new_topic: Callable[..., str], open_producer: Open
 ) -> None:
