@@ -3,16 +3,21 @@
     python benchmarks/coordinator.py --slots 1000 --operators 10
 
 The driver is the real one: control server, coordinator, checkpoint log on disk. The slots are played by
-another process: each has its own connection, acks a state handle for every operator, reports progress
-once a heartbeat. Measured is the CPU of the driver's process: while only signs of life come in, then
-while checkpoints are made one after another.
+one thread of another process: each has its own connection, acks a state handle for every operator, and
+reports progress once a heartbeat. Measured is the CPU of the driver's process: in one job while only
+signs of life come in, in another while there is a checkpoint each second. That one keeps all its
+checkpoints; what it costs to delete the state files of one, nearly all of it the file system's, is
+measured apart, on empty files.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import multiprocessing
+import selectors
+import socket
 import statistics
 import tempfile
 import threading
@@ -22,15 +27,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-import psutil
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
-from onceflow.runtime.checkpoint.manifest import SlotSnapshot, StateHandle, TableFile
+from onceflow.runtime.checkpoint.local_store import LocalStore
+from onceflow.runtime.checkpoint.manifest import SlotSnapshot, StateHandle, TableFile, meta_as_json
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import Json
-from onceflow.runtime.control.client import ControlClient
+from onceflow.runtime.control.connection import Connection, ConnectionLostError
 from onceflow.runtime.control.heartbeat import heartbeat_ms
 from onceflow.runtime.control.messages import (
     Acked,
@@ -45,6 +49,7 @@ from onceflow.runtime.control.messages import (
     Trigger,
 )
 from onceflow.runtime.driver import JobDriver
+from onceflow.runtime.exchange.handshake import call
 from onceflow.runtime.graph import Chain, JobGraph, SinkNode
 from onceflow.runtime.job import run_options
 from onceflow.runtime.report import JobProgress
@@ -52,6 +57,9 @@ from onceflow.runtime.slot_process import SlotLaunch
 from onceflow.runtime.version import VERSION
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+TIMEOUT_S = 120.0
+WARM_UP = 3
+"""Checkpoints that are not measured."""
 COUNTERS = ("records_in", "records_out", "late_records", "dead_letters", "watermark_ms", "max_event_time_ms")
 
 
@@ -59,65 +67,69 @@ class PlayedSlot:
     """Says what a slot says, when a slot says it."""
 
     def __init__(self, launch: SlotLaunch, number: int, operators: int) -> None:
-        self._launch = launch
+        self._attempt = launch.attempt
         self._number = number
         self._operators = operators
-        self._control = ControlClient(launch.control_address, launch.secret, SystemClock())
+        self.is_over = False
+        opened = socket.create_connection(launch.control_address)
+        call(opened, launch.secret, {"role": "slot"})
+        self.connection = Connection[ToSlot](opened, ToSlot)  # type: ignore[arg-type]  # a union
         address = ("127.0.0.1", 1)
-        self._control.send(Hello(launch.attempt, number, number, "played", address, VERSION))
-        self._heard = threading.Event()
+        self.connection.send(Hello(launch.attempt, number, number, "played", address, VERSION))
 
-    def run(self) -> None:
-        """Until the driver ends it."""
-        assignment = self._control.wait_assignment(300.0)
-        assert isinstance(assignment, Assignment)
-        over = threading.Event()
-        self._control.listen(self._heard.set, over.set)
-        self._control.send(Running(self._launch.attempt))
-        pause_s = heartbeat_ms(assignment.parallelism) / 1000
-        progress_at = time.monotonic() + pause_s * (self._number % 97) / 97
-        while not over.is_set():
-            self._heard.wait(max(0.0, progress_at - time.monotonic()))
-            self._heard.clear()
-            while (command := self._control.poll()) is not None:
-                if isinstance(command, Shutdown):
-                    return
-                self._answer(command)
-            if time.monotonic() >= progress_at:
-                progress_at += pause_s
-                self._control.send(self._progress())
+    def read(self) -> None:
+        """Something has come in."""
+        try:
+            commands = self.connection.receive_ready()
+        except ConnectionLostError:
+            self.is_over = True
+            return
+        for command in commands:
+            self._answer(command)
 
     def _answer(self, command: ToSlot) -> None:
-        attempt = self._launch.attempt
-        if isinstance(command, Trigger):
-            snapshot = SlotSnapshot([self._state(command.checkpoint_id, i) for i in range(self._operators)])
-            self._control.send(Acked(attempt, command.checkpoint_id, snapshot))
-        elif isinstance(command, Commit):
-            self._control.send(Committed(attempt, command.checkpoint_id))
+        match command:
+            case Assignment():
+                self.connection.send(Running(self._attempt))
+            case Trigger(checkpoint_id=checkpoint_id):
+                states = [self._state(checkpoint_id, operator) for operator in range(self._operators)]
+                self.connection.send(Acked(self._attempt, checkpoint_id, SlotSnapshot(states)))
+            case Commit(checkpoint_id=checkpoint_id):
+                self.connection.send(Committed(self._attempt, checkpoint_id))
+            case Shutdown():
+                self.is_over = True
+            case _:
+                pass
 
     def _state(self, checkpoint_id: int, operator: int) -> StateHandle:
-        path = f"state/{checkpoint_id}/operator-{operator}-{self._number}.arrows"
-        table = TableFile("windows", path, 0, 123_456, "crc32:01234567", [4_321])
-        meta = {"watermarks": [[self._number, self._number + 1, 1_700_000_000_000]]}
+        path = f"state/attempt-000001/{checkpoint_id:010d}.operator-{operator}.{self._number}.arrows"
+        table = TableFile("windows", path, 0, 123_456, "crc32:01234567", (4_321,))
+        meta = meta_as_json({"watermarks": [[self._number, self._number + 1, 1_700_000_000_000]]})
         return StateHandle(
-            f"operator-{operator}", self._number, self._number, self._number + 1, [table], meta
+            f"operator-{operator}", self._number, self._number, self._number + 1, (table,), meta
         )
 
-    def _progress(self) -> Progress:
+    def say_progress(self) -> None:
         counters = dict.fromkeys(COUNTERS, 1_700_000_000_000)
         tasks = {f"operator-{i}": counters for i in range(self._operators)}
-        return Progress(self._launch.attempt, tasks, (), 1, 0.5, 500 << 20)
+        self.connection.send(Progress(self._attempt, tasks, (), 1, 0.5, 500 << 20))
 
 
 def play_slots(launch: SlotLaunch, slots: int, operators: int) -> None:
     """In a process of its own, so that its CPU is not the driver's."""
-    threading.stack_size(256 << 10)
+    selector = selectors.DefaultSelector()
     played = [PlayedSlot(launch, number, operators) for number in range(slots)]
-    threads = [threading.Thread(target=slot.run) for slot in played]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    for slot in played:
+        selector.register(slot.connection, selectors.EVENT_READ, slot)
+    pause_s = heartbeat_ms(slots) / 1000 / slots
+    turn, progress_at = 0, time.monotonic()
+    with contextlib.suppress(ConnectionLostError):
+        while not any(slot.is_over for slot in played):
+            for key, _ in selector.select(max(0.0, progress_at - time.monotonic())):
+                key.data.read()
+            if time.monotonic() >= progress_at:
+                played[turn].say_progress()
+                turn, progress_at = (turn + 1) % slots, progress_at + pause_s
 
 
 @dataclass(slots=True)
@@ -164,49 +176,82 @@ class Events:
         pass
 
 
+class PlayedJob:
+    """A job whose slots are played, from its start to its end."""
+
+    def __init__(self, options: argparse.Namespace, interval: str, folder: Path) -> None:
+        uids = [f"operator-{i}" for i in range(options.operators)]
+        chain = Chain(0, uids[0], {uid: SinkNode(uid, None) for uid in uids})  # type: ignore[arg-type]
+        graph = JobGraph("played", [chain], [], max_parallelism=max(options.slots, 1024))
+        run = run_options(
+            str(folder), parallelism=options.slots, checkpoint_interval=interval, retained=1_000
+        )
+        self._launcher = PlayedLauncher(options.slots, options.operators)
+        self._events = Events()
+        self._driver = JobDriver(graph, run, self._launcher, SystemClock(), self._events)
+        self._thread = threading.Thread(target=self._driver.run)
+
+    def __enter__(self) -> PlayedJob:
+        self._thread.start()
+        assert self._events.is_running.wait(TIMEOUT_S), "the played slots did not start"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._driver.request_cancel()
+        self._thread.join()
+        self._launcher.close()
+
+    def wait_checkpoints(self, count: int) -> None:
+        deadline = time.monotonic() + TIMEOUT_S
+        while len(self._events.checkpoints) < count:
+            assert time.monotonic() < deadline, f"{len(self._events.checkpoints)} checkpoints of {count}"
+            time.sleep(0.01)
+
+    def wall_ms(self) -> list[float]:
+        """From trigger to the last commit, of each checkpoint."""
+        return [float(fields["duration_ms"]) for fields in self._events.checkpoints]
+
+
+def cpu_s() -> float:
+    """Of this process, so far."""
+    return time.process_time()
+
+
+def deletion_cpu_s(folder: Path, files: int) -> float:
+    """Of the state files of one checkpoint."""
+    paths = [f"operator-{number}.arrows" for number in range(files)]
+    folder.mkdir()
+    for path in paths:
+        (folder / path).touch()
+    store = LocalStore(str(folder))
+    before_cpu = cpu_s()
+    store.delete(paths)
+    return cpu_s() - before_cpu
+
+
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, float]:
-    """One job: signs of life for a while, then checkpoints as fast as they go."""
-    uids = [f"operator-{i}" for i in range(options.operators)]
-    chain = Chain(0, uids[0], {uid: SinkNode(uid, None) for uid in uids})  # type: ignore[arg-type]
-    graph = JobGraph("played", [chain], [], max_parallelism=max(options.slots, 1024))
-    run = run_options(str(folder), parallelism=options.slots, checkpoint_interval=f"{options.interval_s} s")
-    launcher = PlayedLauncher(options.slots, options.operators)
-    events = Events()
-    driver = JobDriver(graph, run, launcher, SystemClock(), events)
-    thread = threading.Thread(target=driver.run)
-    thread.start()
-    assert events.is_running.wait(300), "the played slots did not start"
-    process = psutil.Process()
-
-    def cpu_s() -> float:
-        times = process.cpu_times()
-        return times.user + times.system
-
-    def wait_checkpoints(count: int) -> None:
-        while len(events.checkpoints) < count:
-            time.sleep(0.05)
-
-    wait_checkpoints(1)
-    start_cpu, start_s = cpu_s(), time.monotonic()
-    for _ in track(range(10), "signs of life", console=Console(stderr=True)):
-        time.sleep(options.interval_s / 12)
-    alive_share = (cpu_s() - start_cpu) / (time.monotonic() - start_s)
-    assert len(events.checkpoints) == 1, "a checkpoint fell into the quiet time: raise --interval-s"
-    costs = []
-    for number in range(2, 2 + options.checkpoints):
-        wait_checkpoints(number - 1)
+    """Two jobs: signs of life alone, then with a checkpoint each second."""
+    with PlayedJob(options, "1 h", folder / "quiet"):
+        time.sleep(heartbeat_ms(options.slots) / 1000)  # until every slot has been heard
         before_cpu, before_s = cpu_s(), time.monotonic()
-        wait_checkpoints(number)
-        took_s = time.monotonic() - before_s
-        costs.append(1000 * (cpu_s() - before_cpu - alive_share * took_s))
-    driver.request_cancel()
-    thread.join()
-    launcher.close()
-    wall = [float(fields["duration_ms"]) for fields in events.checkpoints[1:]]
+        time.sleep(options.quiet_s)
+        alive_share = (cpu_s() - before_cpu) / (time.monotonic() - before_s)
+    costs = []
+    with PlayedJob(options, "1 s", folder / "busy") as job:
+        job.wait_checkpoints(WARM_UP)
+        for number in range(WARM_UP, WARM_UP + options.checkpoints):
+            before_cpu, before_s = cpu_s(), time.monotonic()
+            job.wait_checkpoints(number + 1)
+            took_s = time.monotonic() - before_s
+            costs.append(1000 * (cpu_s() - before_cpu - alive_share * took_s))
+        wall = job.wall_ms()[WARM_UP:]
+    deletion_s = deletion_cpu_s(folder / "state", options.slots * options.operators)
     return {
         "slots": options.slots,
         "operators": options.operators,
         "checkpoint_cpu_ms": round(statistics.median(costs), 1),
+        "checkpoint_cpu_ms_max": round(max(costs), 1),
+        "deletion_cpu_ms": round(1000 * deletion_s, 1),
         "checkpoint_wall_ms": round(statistics.median(wall), 1),
         "alive_percent_of_a_core": round(100 * alive_share, 2),
     }
@@ -218,15 +263,14 @@ def main() -> None:
     )
     parser.add_argument("--slots", type=int, default=1_000)
     parser.add_argument("--operators", type=int, default=10)
-    parser.add_argument("--checkpoints", type=int, default=3)
-    parser.add_argument(
-        "--interval-s", type=int, default=15, help="of checkpoints; as long is the quiet time"
-    )
+    parser.add_argument("--checkpoints", type=int, default=15)
+    parser.add_argument("--quiet-s", type=float, default=20.0, help="how long signs of life are measured")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="onceflow-bench-") as folder:
         result = measure(options, Path(folder))
-    table = Table(*result)
-    table.add_row(*(f"{value:,}" for value in result.values()))
+    table = Table("measure", "value")
+    for measure_name, value in result.items():
+        table.add_row(measure_name.replace("_", " "), f"{value:,}")
     Console().print(table)
     name = f"coordinator-{datetime.now(UTC):%Y%m%d-%H%M%S}.json"
     (REPOSITORY / "benchmarks" / "results" / name).write_text(json.dumps(result, indent=1) + "\n")

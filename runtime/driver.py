@@ -97,7 +97,7 @@ class JobDriver:
     def run(self, control_host: str = "127.0.0.1") -> JobResult:
         """Until the job ends. `control_host`: an address of this machine that the slots can reach."""
         self._enumerators = Enumerators(self._graph, self._clock)
-        self._server = ControlServer(self._secret, control_host, self._on_message, self._on_lost)
+        self._server = ControlServer(self._secret, control_host, self._on_messages, self._on_lost)
         io = self._checkpoint_io()
         self._io = CheckpointIOThread(io, lambda event: self._inbox.put(lambda: self._handle(event)))
         try:
@@ -259,12 +259,17 @@ class JobDriver:
 
     # --- What comes in ------------------------------------------------------------------------------
 
-    def _on_message(self, peer: int, message: ToDriver) -> None:
-        """On the control server's threads."""
-        self._inbox.put(lambda: self._take_message(peer, message))
+    def _on_messages(self, messages: Sequence[tuple[int, ToDriver]]) -> None:
+        """On the control server's thread. One turn for all: a turn for each would hand the interpreter's
+        lock to and fro for each."""
+        self._inbox.put(lambda: self._take_messages(messages))
 
     def _on_lost(self, peer: int) -> None:
         self._inbox.put(lambda: self._handle_all(self._slots.on_lost(peer) if self._slots else []))
+
+    def _take_messages(self, messages: Sequence[tuple[int, ToDriver]]) -> None:
+        for peer, message in messages:
+            self._take_message(peer, message)
 
     def _take_message(self, peer: int, message: ToDriver) -> None:
         match message:

@@ -3,13 +3,15 @@
 Both are JSON: the manifest is an entry of the checkpoint log (`log.py`), a slot's part travels on the
 control channel. Decoding is strict: an unknown version, a missing or mistyped field is an error that
 names the file.
+
+A slot's part of a large job comes as thousands of handles that the driver only passes on. So they are
+structs without the collector's bookkeeping, and what the driver does not look at (`meta`) stays JSON.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import msgspec
 
@@ -17,10 +19,15 @@ from onceflow.runtime.contracts import Committable, Json, SplitProgress
 from onceflow.runtime.errors import CorruptCheckpointError
 
 MANIFEST_VERSION = 1
+_NO_META = msgspec.Raw(b"{}")
 
 
-@dataclass(frozen=True, slots=True)
-class TableFile:
+def meta_as_json(meta: Mapping[str, Json]) -> msgspec.Raw:
+    """For `StateHandle.meta_json`."""
+    return msgspec.Raw(msgspec.json.encode(meta))
+
+
+class TableFile(msgspec.Struct, frozen=True, gc=False):
     """A table of an operator's state: an Arrow IPC stream inside a state file.
 
     `rows_per_key_group` has one count for each key group of the handle, in order; the rows are sorted by
@@ -32,19 +39,24 @@ class TableFile:
     offset: int
     size: int
     checksum: str
-    rows_per_key_group: Sequence[int]
+    rows_per_key_group: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StateHandle:
+class StateHandle(msgspec.Struct, frozen=True, gc=False):
     """Where the state of one operator subtask is. Key groups [key_groups_start, key_groups_end)."""
 
     uid: str
     subtask: int
     key_groups_start: int
     key_groups_end: int
-    tables: Sequence[TableFile] = ()
-    meta: Mapping[str, Json] = field(default_factory=dict)
+    tables: tuple[TableFile, ...] = ()
+    meta_json: msgspec.Raw = msgspec.field(name="meta", default=_NO_META)
+    """An object: what the operator remembers beside its tables."""
+
+    @property
+    def meta(self) -> Mapping[str, Json]:
+        """Raises msgspec.ValidationError if it is no object."""
+        return msgspec.json.decode(self.meta_json, type=dict[str, Json])
 
     @property
     def key_groups(self) -> range:
@@ -55,12 +67,11 @@ class StateHandle:
         return sum(table.size for table in self.tables)
 
 
-@dataclass(frozen=True, slots=True)
-class SlotSnapshot:
+class SlotSnapshot(msgspec.Struct, frozen=True):
     """What one slot acks: everything that its subtasks have to remember at the barrier."""
 
     states: Sequence[StateHandle] = ()
-    splits: Mapping[str, Sequence[SplitProgress]] = field(default_factory=dict)
+    splits: Mapping[str, Sequence[SplitProgress]] = {}
     """By the source's uid."""
     committables: Sequence[Committable] = ()
     alignment_ms: int = 0
@@ -107,19 +118,6 @@ def _paths(states: Sequence[StateHandle], committables: Sequence[Committable]) -
     paths = {table.path for handle in states for table in handle.tables}
     paths.update(path for committable in committables for path in committable.paths)
     return paths
-
-
-T = TypeVar("T")
-
-
-def to_json(value: object) -> Json:
-    """One of these records as dicts and lists, for a message that has other fields too."""
-    return msgspec.to_builtins(value)
-
-
-def from_json(value: Json, kind: type[T]) -> T:
-    """The inverse of `to_json`. Raises msgspec.ValidationError naming the field."""
-    return msgspec.convert(value, kind)
 
 
 def check_version(version: int, path: str) -> None:

@@ -100,5 +100,5 @@ class PendingCheckpoint:
             splits=splits,
             committables=committables,
             is_last=self.is_last,
-            total_bytes=sum(handle.size for handle in states),
+            total_bytes=sum(table.size for handle in states for table in handle.tables),
         )

@@ -36,14 +36,15 @@ class Retention:
         assert retained >= 1
         self._store = store
         self._retained = retained
-        self._kept: list[tuple[int, CheckpointManifest, frozenset[str]]] = []
+        self._kept: list[tuple[int, int, frozenset[str]]] = []
+        """Position in the log, checkpoint id, files."""
         for position, manifest in kept:
             self.add(position, manifest)
 
     def add(self, position: int, manifest: CheckpointManifest) -> None:
         """A checkpoint was completed."""
-        assert not self._kept or manifest.checkpoint_id > self._kept[-1][1].checkpoint_id
-        self._kept.append((position, manifest, frozenset(manifest.paths())))
+        assert not self._kept or manifest.checkpoint_id > self._kept[-1][1]
+        self._kept.append((position, manifest.checkpoint_id, frozenset(manifest.paths())))
 
     def subsume(self, checkpoint_id: int) -> None:
         """This checkpoint is committed: drop what is beyond the retained number and older than it.
@@ -51,7 +52,7 @@ class Retention:
         Manifests go first, oldest first, then the files: a crash in between leaves files that nobody
         names, and never a manifest without its files or a gap between kept entries.
         """
-        droppable = [kept for kept in self._kept if kept[1].checkpoint_id < checkpoint_id]
+        droppable = [kept for kept in self._kept if kept[1] < checkpoint_id]
         dropped = droppable[: max(0, len(self._kept) - self._retained)]
         if not dropped:
             return

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import numpy as np
 import pyarrow as pa
 
-from onceflow.runtime.checkpoint.manifest import StateHandle, TableFile
+from onceflow.runtime.checkpoint.manifest import StateHandle, TableFile, meta_as_json
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.errors import CorruptCheckpointError
 from onceflow.runtime.state.operator_state import OperatorState
@@ -54,9 +54,8 @@ class StateFiles:
             with self._store.create_file(path) as file:
                 for name, table in state.tables.items():
                     tables.append(_write_table(file, path, name, table, state.key_groups))
-        return StateHandle(
-            uid, subtask, state.key_groups.start, state.key_groups.stop, tables, dict(state.meta)
-        )
+        groups = state.key_groups
+        return StateHandle(uid, subtask, groups.start, groups.stop, tuple(tables), meta_as_json(state.meta))
 
     def read(self, handle: StateHandle, key_groups: range) -> OperatorState:
         """What the handle's state holds for these key groups.
@@ -115,7 +114,7 @@ def _write_table(file: BinaryIO, path: str, name: str, table: pa.Table, key_grou
     content = sink.getvalue()
     offset = file.tell()
     file.write(content)
-    return TableFile(name, path, offset, len(content), checksum(content), counts.tolist())
+    return TableFile(name, path, offset, len(content), checksum(content), tuple(counts.tolist()))
 
 
 def checksum(content: bytes | pa.Buffer) -> str:

@@ -1,8 +1,8 @@
 """ControlServer: the driver's end of the control connections.
 
 Slots and operators of the job (the `onceflow status | stop | cancel` commands) connect here. One thread
-reads from all of them, so that a thousand slots cost no thousand threads; what it reads goes to
-`on_message`, which must be quick (the driver puts it into its queue).
+reads from all of them, so that a thousand slots cost no thousand threads; what it finds there at one look
+goes to `on_messages` at once, which must be quick (the driver puts it into its queue).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import queue
 import selectors
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -31,11 +31,11 @@ class ControlServer:
         self,
         secret: bytes,
         host: str,
-        on_message: Callable[[int, ToDriver], None],
+        on_messages: Callable[[Sequence[tuple[int, ToDriver]]], None],
         on_lost: Callable[[int], None],
     ) -> None:
         self._secret = secret
-        self._on_message = on_message
+        self._on_messages = on_messages
         self._on_lost = on_lost
         self._numbers = itertools.count(1)
         self._peers: dict[int, Connection[ToDriver]] = {}
@@ -108,12 +108,21 @@ class ControlServer:
     def _read_forever(self) -> None:
         is_open = True
         while is_open:
+            heard: list[tuple[int, ToDriver]] = []
+            lost: list[int] = []
             for key, _ in self._selector.select():
                 if key.fileobj is self._wake_receiver:
                     self._wake_receiver.recv(4096)
                     is_open = self._take_greeted() and is_open
-                else:
-                    self._read(key.data)
+                    continue
+                try:
+                    heard += [(key.data, message) for message in self._peers[key.data].receive_ready()]
+                except (ConnectionLostError, msgspec.ValidationError, msgspec.DecodeError):
+                    lost.append(key.data)
+            if heard:
+                self._on_messages(heard)
+            for peer in lost:
+                self._lose(peer)
         for peer in list(self._peers):
             self._lose(peer)
         self._selector.close()
@@ -133,13 +142,6 @@ class ControlServer:
             self._peers[peer] = connection
             self._selector.register(connection, selectors.EVENT_READ, peer)
         return is_open
-
-    def _read(self, peer: int) -> None:
-        try:
-            for message in self._peers[peer].receive_ready():
-                self._on_message(peer, message)
-        except (ConnectionLostError, msgspec.ValidationError, msgspec.DecodeError):
-            self._lose(peer)
 
     def _lose(self, peer: int) -> None:
         connection = self._peers.pop(peer)

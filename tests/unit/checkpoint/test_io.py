@@ -53,8 +53,8 @@ def write_checkpoint(
     path = f"state/attempt-{attempt:06d}/{checkpoint_id:010d}.op.0.arrows"
     with store.create_file(path) as file:
         file.write(b"0123456789")
-    table = TableFile("t", path, 0, 10, "crc32:0", [0] * 8)
-    handles = [StateHandle("op", 0, 0, 8, [table])]
+    table = TableFile("t", path, 0, 10, "crc32:0", (0,) * 8)
+    handles = [StateHandle("op", 0, 0, 8, (table,))]
     return io.execute(
         ev.Persist(
             replace(base, attempt=attempt, checkpoint_id=checkpoint_id, states=handles, total_bytes=10)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -30,13 +30,15 @@ class Heard:
         self.messages: queue.Queue[tuple[int, ToDriver]] = queue.Queue()
         self.lost: queue.Queue[int] = queue.Queue()
 
+    def hear(self, messages: Sequence[tuple[int, ToDriver]]) -> None:
+        for message in messages:
+            self.messages.put(message)
+
 
 @contextmanager
 def serving() -> Iterator[tuple[ControlServer, Heard]]:
     heard = Heard()
-    server = ControlServer(
-        SECRET, "127.0.0.1", lambda peer, m: heard.messages.put((peer, m)), lambda peer: heard.lost.put(peer)
-    )
+    server = ControlServer(SECRET, "127.0.0.1", heard.hear, heard.lost.put)
     try:
         yield server, heard
     finally:
