@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError, OptionError
+from onceflow.runtime.record_making import RecordMaker
 
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|h|d)\s*")
 _UNIT_MS = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -204,6 +205,7 @@ class RecordReader:
         else:
             self._columns = [(name, None) for name in record_type._fields]  # type: ignore[attr-defined]
         self._new = record_type
+        self._make = RecordMaker(record_type, self.columns)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -213,9 +215,7 @@ class RecordReader:
     def read(self, batch: pa.RecordBatch) -> list[Any]:
         if not self._columns:
             return [self._new() for _ in range(batch.num_rows)]
-        return list(
-            map(self._new, *(_values(batch.column(name), convert) for name, convert in self._columns))
-        )
+        return self._make([_values(batch.column(name), convert) for name, convert in self._columns])
 
 
 def values_from_array(array: pa.Array, python_type: Any) -> list[Any]:
