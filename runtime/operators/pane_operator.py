@@ -124,29 +124,18 @@ class PaneOperator:
     def _fire_until(self, time_ms: int, end: int) -> None:
         """Fire the windows from the one that ends at `end` to those that the watermark has reached, and
         let go of the panes that no later window has."""
-        slots, panes = self._live_by_pane()
+        panes = self._slots.panes()
         for first, last, window_end in self._due(panes, time_ms, end):
-            self._fire(slots[first:last], window_end)
-        is_done = self._window.last_ends(panes) - 1 <= time_ms
-        done = int(np.count_nonzero(is_done))  # panes end in their order
-        self._slots.remove(slots[:done])
+            self._fire(self._slots.slots_of(panes[first:last]), window_end)
+        done = int(np.count_nonzero(self._window.last_ends(panes) - 1 <= time_ms))  # they end in their order
+        for pane in panes[:done].tolist():
+            self._slots.remove(pane)
         self._earliest_pane = int(panes[done]) if done < len(panes) else None
         if self._slots.is_sparse:
             self._values.keep(self._slots.compact())
 
-    def _live_by_pane(self) -> tuple[Indices, Int64s]:
-        """The live slots by pane, within it in their order, and the start of each one's pane."""
-        slots = self._slots.live_slots()
-        panes = self._slots.pane_start[slots]
-        assert self._earliest_pane is not None
-        number = (panes - self._earliest_pane) // self._window.pane_step_ms
-        if int(number.max()) < 1 << 16:
-            number = number.astype(np.uint16)  # which NumPy sorts by radix
-        order = np.argsort(number, kind="stable")
-        return slots[order], panes[order]
-
     def _due(self, panes: Int64s, time_ms: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """(first, last, end) of each window that is due and not empty: where its panes are, and its end."""
+        """(first, last, end) of each window that is due and not empty: which panes it has, and its end."""
         while end - 1 <= time_ms:
             first, last = np.searchsorted(panes, [end - self._window.size_ms, end])
             if first < last:

@@ -7,7 +7,6 @@ Streamed Aggregation", 2006).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,11 +31,6 @@ class Sliding:
     def windows_max(self) -> int:
         """How many windows a row can be in."""
         return -(-self.size_ms // self.slide_ms)
-
-    @property
-    def pane_step_ms(self) -> int:
-        """Panes begin at multiples of it after the offset, though not at every one."""
-        return math.gcd(self.size_ms, self.slide_ms)
 
     def starts(self, event_time: Int64s) -> Int64s:
         """The start of the last window that each row belongs to. Raises Fatal for a time whose windows

@@ -50,6 +50,8 @@ class PaneSlots:
         self._key = GrowableColumn(np.int64)
         self._keys = KeyIndex(kernels)
         self._key_rows = ArrowRows(pa.schema([schema.field(name) for name in key_columns]))
+        self._slots_by_pane: dict[int, list[Indices]] = {}
+        """Of each pane its live slots, in their order, in pieces."""
         compile_kernels(key_columns, schema)
 
     def __len__(self) -> int:
@@ -92,12 +94,18 @@ class PaneSlots:
             self._add(found, batch, key_hash, checks, pane_start)
         return found.slots
 
-    def live_slots(self) -> Indices:
-        return self._slots.live_slots()
+    def panes(self) -> Int64s:
+        """The starts of the panes there are, earliest first."""
+        return np.array(sorted(self._slots_by_pane), np.int64)
 
-    def remove(self, slots: Indices) -> None:
-        """Forget these slots, each live and given once."""
-        self._slots.remove(slots)
+    def slots_of(self, panes: Int64s) -> Indices:
+        """The slots of these panes, pane by pane, within one in their order."""
+        return np.concatenate([self._slots_of(pane) for pane in panes.tolist()])
+
+    def remove(self, pane: int) -> None:
+        """Forget this pane and its slots."""
+        self._slots.remove(self._slots_of(pane))
+        del self._slots_by_pane[pane]
 
     @property
     def is_sparse(self) -> bool:
@@ -110,6 +118,10 @@ class PaneSlots:
         kept = self._slots.compact()
         self._pane_start.keep(kept)
         self._key.keep(kept)
+        moved = np.zeros(int(kept[-1]) + 1 if len(kept) else 0, np.int64)
+        moved[kept] = np.arange(len(kept))
+        for pane in self._slots_by_pane:
+            self._slots_by_pane[pane] = [moved[self._slots_of(pane)]]
         is_used = np.zeros(self.key_count, np.bool_)
         is_used[self.key] = True
         if 2 * int(np.count_nonzero(is_used)) <= self.key_count:
@@ -124,7 +136,7 @@ class PaneSlots:
     def freeze(self) -> FrozenPanes:
         """Short: columns only grow or are replaced, so views of them stay true."""
         return FrozenPanes(
-            self.live_slots(), self.pane_start, self.key, self._keys.hashes, self._key_rows.frozen()
+            self._slots.live_slots(), self.pane_start, self.key, self._keys.hashes, self._key_rows.frozen()
         )
 
     def _add(
@@ -137,3 +149,23 @@ class PaneSlots:
         for column, values in ((self._pane_start, pane_start[new]), (self._key, keys.slots)):
             column.grow(self.size)
             column.values[found.first_new_slot : self.size] = values
+        self._note(pane_start[new], found.first_new_slot)
+
+    def _note(self, pane_start: Int64s, first_new_slot: int) -> None:
+        """New slots, from this one on, are in these panes."""
+        number = pane_start - pane_start.min()
+        if int(number.max()) < 1 << 16:
+            number = number.astype(np.uint16)  # which NumPy sorts by radix
+        order = np.argsort(number, kind="stable")
+        starts = pane_start[order]
+        cuts = np.flatnonzero(np.diff(starts)) + 1
+        for pane, slots in zip(
+            starts[[0, *cuts.tolist()]].tolist(), np.split(order + first_new_slot, cuts), strict=True
+        ):
+            self._slots_by_pane.setdefault(pane, []).append(slots)
+
+    def _slots_of(self, pane: int) -> Indices:
+        pieces = self._slots_by_pane[pane]
+        if len(pieces) > 1:
+            pieces[:] = [np.concatenate(pieces)]
+        return pieces[0]
