@@ -21,13 +21,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import polars as pl
-from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from benchmarks.avro_purchases import AvroPurchases
 from benchmarks.jobs.avro_totals import SCHEMAS, TOTAL
 from benchmarks.main_job import Measurement, judge
 from benchmarks.sampler import CpuSampler
 from benchmarks.workload import Purchases, load
+from onceflow.cli.audit_topics import TopicReader
 from onceflow.connectors.formats import Avro, Json
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 
@@ -76,26 +76,16 @@ def rows(kafka: EmbeddedKafka, kind: str, topic: str) -> pl.DataFrame:
 
 
 def values(servers: str, topic: str) -> list[bytes | None]:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": "judge",
-            "enable.partition.eof": True,
-            "enable.auto.commit": False,
-        }
-    )
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
-    found: list[bytes | None] = []
-    left = PARTITIONS
-    while left:
-        for message in consumer.consume(10_000, 0.2):
-            error = message.error()
-            if error is None:
-                found.append(message.value())
-            elif error.code() == KafkaError._PARTITION_EOF:
-                left -= 1
-    consumer.close()
-    return found
+    """As a read_committed consumer gets them."""
+    reader = TopicReader(servers, {})
+    try:
+        return [value for chunk in reader.chunks(topic, lambda done, total: None) for value in chunk.values]
+    finally:
+        reader.close()
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def main() -> None:
@@ -115,6 +105,7 @@ def main() -> None:
                 "avro": AvroPurchases(options.records, PARTITIONS),
             }
             for kind, purchases in inputs.items():
+                say(f"{purchases.total:,} purchases as {kind} are loaded")
                 kafka.create_topic(f"purchases-{kind}", PARTITIONS)
                 load(kafka.bootstrap_servers, f"purchases-{kind}", purchases, lambda done: None)
             right: pl.DataFrame | None = None

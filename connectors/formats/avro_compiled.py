@@ -82,7 +82,7 @@ class FlatWalk:
         count = len(lanes.at)
         numbers = np.zeros((self._slots, count), np.int64)
         valid = np.ones((self._validities, count), np.bool_)
-        kernels.walk(data, lanes.at, lanes.end, self._program, numbers, valid, lanes.is_sure)
+        kernels.walk(data.ctypes.data, lanes.at, lanes.end, self._program, numbers, valid, lanes.is_sure)
         return numbers, valid
 
     def _array(
@@ -108,7 +108,7 @@ def compile_loops() -> None:
     """To be called before records come: the compiler, or loading what it made, takes a moment."""
     nothing, matrix = np.empty(0, np.int64), np.empty((0, 0), np.int64)
     sure = np.empty(0, np.bool_)
-    kernels.walk(np.empty(0, np.uint8), nothing, nothing, matrix, matrix, matrix.astype(np.bool_), sure)
+    kernels.walk(0, nothing, nothing, matrix, matrix, matrix.astype(np.bool_), sure)
     kernels.gather(0, nothing, np.zeros(1, np.int64), 0)
 
 

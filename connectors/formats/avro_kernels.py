@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from onceflow.runtime.kernels.blocks import trailing_zeros
 from onceflow.runtime.kernels.compiled import kernel
 from onceflow.runtime.kernels.memory import copy_bytes, load_int64, load_uint8
 
@@ -15,16 +16,19 @@ INTEGER, FIXED, FLOAT, DOUBLE, BOOLEAN, TEXT = 0, 1, 2, 3, 4, 5
 STEP_WIDTH = 7
 
 _DOUBT = -1
+_CONTINUED = -0x7F7F7F7F7F7F7F80
+"""The highest bit of each byte of a word: another byte follows."""
+_SEVEN_BITS = 0x7F7F7F7F7F7F7F7F
 
 
 @kernel
-def _varint(data: Any, at: int, end: int) -> tuple[Any, int]:
-    """The number there and the position after it, or -1 for it."""
+def _long_varint(at: int, end: int) -> tuple[Any, int]:
+    """The number there, byte by byte, and the position after it, or -1 for it."""
     value = np.int64(0)
     shift = 0
     limit = min(at + 10, end)
     while at < limit:
-        byte = np.int64(data[at])
+        byte = load_uint8(at)
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
@@ -34,26 +38,44 @@ def _varint(data: Any, at: int, end: int) -> tuple[Any, int]:
 
 
 @kernel
-def _little_endian(data: Any, at: int, size: int) -> Any:
+def _varint(at: int, end: int) -> tuple[Any, int]:
+    """The number there and the position after it, or -1 for it. Up to eight bytes are taken as one word,
+    without a loop, whose end the processor would guess wrong; reads so many behind the end."""
+    word = load_int64(at)
+    stops = ~word & _CONTINUED
+    if not stops:
+        return _long_varint(at, end)
+    after = at + (trailing_zeros(stops) >> 3) + 1
+    if after > end:
+        return np.int64(0), _DOUBT
+    word &= (stops ^ (stops - 1)) & _SEVEN_BITS  # the bytes up to the one that ends it
+    word = (word & 0x007F007F007F007F) | (word & 0x7F007F007F007F00) >> 1
+    word = (word & 0x00003FFF00003FFF) | (word & 0x3FFF00003FFF0000) >> 2
+    word = (word & 0x000000000FFFFFFF) | (word & 0x0FFFFFFF00000000) >> 4
+    return (word >> 1) ^ -(word & 1), after
+
+
+@kernel
+def _little_endian(at: int, size: int) -> Any:
     value = np.int64(0)
     for i in range(size):
-        value |= np.int64(data[at + i]) << (8 * i)
+        value |= load_uint8(at + i) << (8 * i)
     return value
 
 
 @kernel
-def _branch(data: Any, here: int, stop: int) -> tuple[Any, int]:
+def _branch(here: int, stop: int) -> tuple[Any, int]:
     """The branch of a union with null and the position after it, or -1 for it."""
-    branch, here = _varint(data, here, stop)
+    branch, here = _varint(here, stop)
     if branch < 0 or branch > 1:
         return np.int64(0), _DOUBT
     return branch, here
 
 
 @kernel
-def _number(data: Any, here: int, stop: int, program: Any, step: int, numbers: Any, row: int) -> Any:
+def _number(here: int, stop: int, program: Any, step: int, numbers: Any, row: int) -> Any:
     """Reads an integer; the position after it, or -1."""
-    value, here = _varint(data, here, stop)
+    value, here = _varint(here, stop)
     if here < 0 or value < program[step, 2] or value > program[step, 3]:
         return _DOUBT
     if program[step, 1] >= 0:
@@ -62,43 +84,62 @@ def _number(data: Any, here: int, stop: int, program: Any, step: int, numbers: A
 
 
 @kernel
-def _bytes(data: Any, here: int, stop: int, program: Any, step: int, numbers: Any, row: int) -> Any:
-    """Reads what takes some bytes; the position after it, or -1."""
-    kind = program[step, 0]
-    slot = program[step, 1]
-    size = program[step, 6]
-    if kind == TEXT:
-        size, here = _varint(data, here, stop)
-    if here < 0 or size < 0 or size > stop - here or (kind == BOOLEAN and data[here] > 1):
+def _text(data: int, here: int, stop: int, slot: int, numbers: Any, row: int) -> Any:
+    """Reads a length and as many bytes; the position after them, or -1."""
+    byte = load_uint8(here)
+    if byte < 0x80 and here < stop:  # nearly always
+        size = (byte >> 1) ^ -(byte & 1)
+        here += 1
+    else:
+        size, here = _varint(here, stop)
+    if here < 0 or size < 0 or size > stop - here:
         return _DOUBT
     if slot >= 0:
-        if kind in (TEXT, FIXED):
-            numbers[slot, row] = here
-            numbers[slot + 1, row] = size
-        else:
-            numbers[slot, row] = _little_endian(data, here, size)
+        numbers[slot, row] = here - data
+        numbers[slot + 1, row] = size
     return here + size
 
 
 @kernel
-def walk(data: Any, at: Any, end: Any, program: Any, numbers: Any, valid: Any, is_sure: Any) -> None:
-    """Reads datums from `at` to `end` of data: into numbers[slot, row] integers and the bits of floats, or
-    where a text begins and, in the next slot, how long it is; into valid[slot, row] whether it is there.
-    A datum with a surprise leaves numbers that may be used all the same, and is_sure[row] False."""
+def _bytes(data: int, here: int, stop: int, program: Any, step: int, numbers: Any, row: int) -> Any:
+    """Reads what takes a number of bytes that the schema says; the position after it, or -1."""
+    kind = program[step, 0]
+    slot = program[step, 1]
+    size = program[step, 6]
+    if size > stop - here or (kind == BOOLEAN and load_uint8(here) > 1):
+        return _DOUBT
+    if slot >= 0:
+        if kind == FIXED:
+            numbers[slot, row] = here - data
+            numbers[slot + 1, row] = size
+        else:
+            numbers[slot, row] = _little_endian(here, size)
+    return here + size
+
+
+@kernel
+def walk(data: int, at: Any, end: Any, program: Any, numbers: Any, valid: Any, is_sure: Any) -> None:
+    """Reads datums from `at` to `end` of the memory at `data`, which is readable for eight bytes more: into
+    numbers[slot, row] integers and the bits of floats, or where a text begins and, in the next slot, how
+    long it is; into valid[slot, row] whether it is there. A datum with a surprise leaves numbers that may
+    be used all the same, and is_sure[row] False."""
     for row in range(len(at)):
-        here = at[row]
-        stop = end[row]
+        here = data + at[row]
+        stop = data + end[row]
         for step in range(program.shape[0]):
             if program[step, 4] >= 0:
-                branch, here = _branch(data, here, stop)
+                branch, here = _branch(here, stop)
                 if here >= 0 and branch == program[step, 4]:
                     if program[step, 5] >= 0:
                         valid[program[step, 5], row] = False
                         continue
                     here = _DOUBT
             if here >= 0:
-                if program[step, 0] == INTEGER:
-                    here = _number(data, here, stop, program, step, numbers, row)
+                kind = program[step, 0]
+                if kind == INTEGER:
+                    here = _number(here, stop, program, step, numbers, row)
+                elif kind == TEXT:
+                    here = _text(data, here, stop, program[step, 1], numbers, row)
                 else:
                     here = _bytes(data, here, stop, program, step, numbers, row)
             if here < 0:
