@@ -2,6 +2,7 @@
 
     python benchmarks/keyed_state.py --keys 1000 100000 1000000
     python benchmarks/keyed_state.py --keys 100000 --slide "1 s"
+    python benchmarks/keyed_state.py --present --rows 20000000 --barrier-rows 200000
     ONCEFLOW_KERNELS=off python benchmarks/keyed_state.py
 
 The stream of the main job without Kafka and JSON: batches of 10,000 rows, disorder up to 2 s, 10 s windows
@@ -10,6 +11,11 @@ comes about once per window and with 1,000 ten times. Rates are per CPU-second o
 all of the operator's work on rows (new keys, growth), `all` has firing and compaction too, and the barriers.
 A barrier is taken every `--barrier-rows`; its table is made by another thread, as in a slot. The times of
 single calls are CPU times of this thread. Prints one JSON object per number of keys.
+
+With `--present` nothing fires and no key is new: all keys come once before the clock starts, in one window,
+and then keys drawn at random. `update` is then one update of a count and one of a sum per row, for batches
+that bring their hash along (from the exchange); `hash_and_update` hashes the keys' texts as well. The pause
+at a barrier is also given as wall time, which other work on the machine is part of.
 """
 
 from __future__ import annotations
@@ -21,9 +27,11 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from onceflow.runtime.clock import ManualClock
@@ -38,6 +46,7 @@ from onceflow.runtime.testing.harness import Collected, stored
 
 BATCH_ROWS = 10_000
 DISORDER_MS = 2_000
+PRESENT_BATCHES = 150
 MAX_PARALLELISM = 128
 SCHEMA = pa.schema([("user", pa.string()), ("amount", pa.int64()), ("ts", pa.int64())])
 
@@ -155,6 +164,56 @@ def measure(options: argparse.Namespace, keys: int) -> dict[str, Any]:
     return sizes | {name: round(value, 2) for name, value in shown.items()}
 
 
+def measure_present(options: argparse.Namespace, keys: int) -> dict[str, Any]:
+    """All keys are there, in one window that stays open."""
+    timer, aggregate = Timer(), window(options.slide)
+    operator, _ = opened(aggregate)
+    rng = np.random.default_rng(512)
+    users, start = np.array([f"u{i:07d}" for i in range(keys)]), 1_700_000_000_000
+
+    def records(rows: npt.NDArray[np.int64]) -> Records:
+        ts = start + rng.integers(0, 10_000, len(rows))
+        columns = [pa.array(users[rows]), pa.array(rng.integers(0, 100_000, len(rows))), pa.array(ts)]
+        return Records(pa.RecordBatch.from_arrays(columns, schema=SCHEMA), ts)
+
+    order = rng.permutation(keys)
+    for first in range(0, keys, BATCH_ROWS):
+        loaded = records(order[first : first + BATCH_ROWS])
+        operator.on_records(replace(loaded, key_hash=hash_keys(loaded.batch, ["user"])))
+    # Enough different batches that none is in a cache when it comes again.
+    ready = [records(rng.integers(0, keys, BATCH_ROWS)) for _ in range(PRESENT_BATCHES)]
+    writer, built, walls_s, entries = ThreadPoolExecutor(1), Future[int](), list[float](), 0
+    built.set_result(0)
+    for number in range(1, options.rows // BATCH_ROWS + 1):
+        batch = ready[number % PRESENT_BATCHES]
+        with timer.step("hash"):
+            key_hash = hash_keys(batch.batch, ["user"])
+        with timer.step("update"):
+            operator.on_records(replace(batch, key_hash=key_hash))
+        if number * BATCH_ROWS % options.barrier_rows == 0:
+            entries = built.result()
+            started = time.perf_counter()
+            with timer.step("barrier"):
+                state = operator.snapshot()
+            walls_s.append(time.perf_counter() - started)
+            assert state is not None
+            built = writer.submit(tables, state)
+    entries = built.result()
+    shown = {
+        "update_m_per_s": options.rows / timer.total_s("update") / 1e6,
+        "hash_and_update_m_per_s": options.rows / timer.total_s("hash", "update") / 1e6,
+        "barrier_p50_ms": timer.quantile_ms("barrier", 0.5),
+        "barrier_p99_ms": timer.quantile_ms("barrier", 0.99),
+        "barrier_longest_ms": timer.quantile_ms("barrier", 1),
+        "barrier_wall_p50_ms": float(np.quantile(walls_s, 0.5)) * 1e3,
+        "barrier_wall_p99_ms": float(np.quantile(walls_s, 0.99)) * 1e3,
+        "barrier_wall_longest_ms": max(walls_s) * 1e3,
+    }
+    sizes = {"keys": keys, "rows": options.rows, "slide": options.slide, "present": True}
+    sizes |= {"entries": entries, "barriers": len(walls_s)}
+    return sizes | {name: round(value, 2) for name, value in shown.items()}
+
+
 def counts(out: Collected) -> int:
     """The rows counted by what was emitted, which is let go of."""
     total = sum(int(r.batch.column("n").to_numpy().sum()) for _, r in out.emitted)
@@ -169,9 +228,11 @@ def main() -> None:
     parser.add_argument("--rows-per-ms", type=int, default=100)
     parser.add_argument("--barrier-rows", type=int, default=500_000)
     parser.add_argument("--slide", help="sliding windows: how far apart")
+    parser.add_argument("--present", action="store_true", help="all keys are there before the clock starts")
     options = parser.parse_args()
     for keys in options.keys:
-        print(json.dumps(measure(options, keys)), flush=True)
+        measured = measure_present(options, keys) if options.present else measure(options, keys)
+        print(json.dumps(measured), flush=True)
 
 
 if __name__ == "__main__":

@@ -121,9 +121,9 @@ class Parts:
             add_at(column.values, slots, other._columns[name].values[other_slots])
 
     def freeze(self) -> Frozen:
-        frozen = {name: column.used().copy() for name, column in self._columns.items()}
+        frozen = {name: column.frozen() for name, column in self._columns.items()}
         return lambda slots: pa.StructArray.from_arrays(
-            [pa.array(c[slots]) for c in frozen.values()], [*frozen]
+            [pa.array(c.take(slots)) for c in frozen.values()], [*frozen]
         )
 
     def load(self, slots: Indices, state: pa.Array) -> None:

@@ -64,8 +64,8 @@ class Count:
         self._count.keep(slots)
 
     def freeze(self) -> Frozen:
-        counts = self._count.used().copy()
-        return lambda slots: pa.array(counts[slots])
+        counts = self._count.frozen()
+        return lambda slots: pa.array(counts.take(slots))
 
     def load(self, slots: Indices, state: pa.Array) -> None:
         self._count.values[slots] = state.to_numpy()
@@ -145,9 +145,9 @@ class Outermost:
         self._value.keep(slots)
 
     def freeze(self) -> Frozen:
-        time, value = self._time.used().copy(), self._value.freeze()
+        time, value = self._time.frozen(), self._value.freeze()
         return lambda slots: pa.StructArray.from_arrays(
-            [pa.array(time[slots]), value(slots)], ["event_time", "value"]
+            [pa.array(time.take(slots)), value(slots)], ["event_time", "value"]
         )
 
     def load(self, slots: Indices, state: pa.Array) -> None:

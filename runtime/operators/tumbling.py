@@ -26,7 +26,10 @@ class Tumbling:
 
     def starts(self, event_time: Int64s) -> Int64s:
         """The start of each row's window. Raises Fatal for a time whose window would not fit 64 bits."""
-        check_event_time(event_time, self.size_ms, self.size_ms + self.offset_ms)
+        lowest, highest = check_event_time(event_time, self.size_ms, self.size_ms + self.offset_ms)
+        first = (lowest - self.offset_ms) // self.size_ms
+        if first == (highest - self.offset_ms) // self.size_ms:  # as a rule: a window is longer than a batch
+            return np.full(len(event_time), first * self.size_ms + self.offset_ms, np.int64)
         if not self.offset_ms:
             return np.asarray(np.floor_divide(event_time, self.size_ms) * self.size_ms)
         shifted = np.floor_divide(event_time - self.offset_ms, self.size_ms)
@@ -53,10 +56,11 @@ def size_and_offset_ms(size: str | int, offset: str | int) -> tuple[int, int]:
     return size_ms, offset_ms
 
 
-def check_event_time(event_time: Int64s, size_ms: int, margin_ms: int) -> None:
-    """Raises Fatal for a time so close to the end of the 64-bit range that a window would not fit: that
-    is a wrong unit, not a time."""
+def check_event_time(event_time: Int64s, size_ms: int, margin_ms: int) -> tuple[int, int]:
+    """The lowest and the highest time. Raises Fatal for a time so close to the end of the 64-bit range that
+    a window would not fit: that is a wrong unit, not a time."""
     lowest, highest = int(event_time.min()), int(event_time.max())
     if lowest < WATERMARK_MIN_MS + margin_ms or highest > WATERMARK_MAX_MS - margin_ms:
         wrong = lowest if lowest < WATERMARK_MIN_MS + margin_ms else highest
         raise Fatal(f"event time {wrong} has no window of {size_ms} ms: is it in ms since the epoch?")
+    return lowest, highest

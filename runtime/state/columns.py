@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,19 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
     return batches[0]
 
 
+class FrozenColumn:
+    """The places of a column as they were. Any thread; the memory is the column's again once it is gone."""
+
+    __slots__ = ("__weakref__", "_values")
+
+    def __init__(self, values: npt.NDArray[Any]) -> None:
+        self._values = values
+
+    def take(self, slots: Indices) -> npt.NDArray[Any]:
+        """A copy of these places: views would outlive this object, and change."""
+        return self._values.take(slots)
+
+
 class GrowableColumn:
     """A numpy array that grows by doubling; new places hold `fill`."""
 
@@ -75,6 +89,9 @@ class GrowableColumn:
         self._size = 0
         self.values = self._allocate(_GROW_MIN)
         """All places, also those not in use yet; replaced when the column grows."""
+        self._spare: npt.NDArray[Any] | None = None
+        self._frozen: weakref.ref[FrozenColumn] | None = None
+        """What lies in `_spare`, as long as somebody needs it."""
 
     def __len__(self) -> int:
         return self._size
@@ -106,6 +123,18 @@ class GrowableColumn:
         kept[: len(slots)] = self.values[slots]
         self.values = kept
         self._size = len(slots)
+
+    def frozen(self) -> FrozenColumn:
+        """A copy of the places in use. Short: it goes where the copy before lay, if nobody needs that any
+        more, since new memory costs several times what copying does."""
+        is_needed = self._frozen is not None and self._frozen() is not None
+        if self._spare is None or len(self._spare) != len(self.values) or is_needed:
+            self._spare = np.empty(self.values.shape, self.values.dtype)
+        copy = self._spare[: self._size]
+        np.copyto(copy, self.used())
+        frozen = FrozenColumn(copy)
+        self._frozen = weakref.ref(frozen)
+        return frozen
 
     def _allocate(self, capacity: int) -> npt.NDArray[Any]:
         """Zeros are free until they are touched; any other fill has to be written."""

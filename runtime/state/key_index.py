@@ -55,6 +55,8 @@ class KeyIndex:
         """First and second hash by slot; side by side, since both are looked at together."""
         self._is_live = GrowableColumn(np.bool_, fill=True)
         self._removed = 0
+        self._numbers = np.zeros(0, np.int64)
+        """0, 1, 2, ... for `live_slots`."""
         self._with_kernels = kernels_enabled() if kernels is None else kernels
         if self._with_kernels:
             self.find_or_add(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
@@ -80,9 +82,12 @@ class KeyIndex:
         return self._keys.used()[:, 1]
 
     def live_slots(self) -> Indices:
-        """The slots of the keys there are, lowest first."""
+        """The slots of the keys there are, lowest first. Not to be changed: it may be a view that others
+        have too, so that a barrier does not wait for memory."""
         if not self._removed:
-            return np.arange(self.size)
+            if self.size > len(self._numbers):
+                self._numbers = np.arange(len(self._keys.values))
+            return self._numbers[: self.size]
         return np.flatnonzero(self._is_live.used())
 
     def find_or_add(self, hashes: UInt64s, checks: UInt64s) -> Found:

@@ -78,8 +78,8 @@ class WordColumn:
         self._is_set.keep(slots)
 
     def freeze(self) -> Frozen:
-        values, is_set, arrow = self._column.used().copy(), self._is_set.used().copy(), self._arrow
-        return lambda slots: array_of_words(values[slots], arrow, ~is_set[slots])
+        values, is_set, arrow = self._column.frozen(), self._is_set.frozen(), self._arrow
+        return lambda slots: array_of_words(values.take(slots), arrow, ~is_set.take(slots))
 
 
 class ObjectColumn:
