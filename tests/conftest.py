@@ -1,4 +1,4 @@
-"""Fixtures shared by all tests: real brokers, fresh topics, and a guard over the import names."""
+"""Fixtures for all tests: real brokers, fresh topics, a Spark session, and a guard over import names."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 
+import onceflow
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.embedded_jars import MAVEN_CENTRAL, PINNED_VERSION, JarCache
 
@@ -64,6 +66,28 @@ def new_topic(broker: EmbeddedKafka) -> MakeTopic:
         return broker.create_topic(f"{prefix}-{uuid.uuid4().hex[:12]}", partitions, config)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One session for all tests of a process that know `onceflow-kafka` in it; starting a JVM takes long."""
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master("local[2]").appName("tests")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        "spark.python.daemon.module": "onceflow.structured_streaming.daemon",
+        "spark.log.level": "OFF",
+    }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    onceflow.register(session)
+    yield session
+    session.stop()
 
 
 def _brokers(

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey, TopicDescription
-from onceflow.runtime.errors import Fenced, Indeterminate, Retryable
+from onceflow.runtime.errors import Fenced, Indeterminate, OnceflowError, Retryable
 
 
 class Chooser(Protocol):
@@ -35,6 +35,21 @@ class NoFaults:
 
     def choose(self, n: int, what: str = "") -> int:
         return 0
+
+
+class Impatience:
+    """Patience for a simulation: no pauses, few tries."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+
+    def wait(self, error: OnceflowError) -> None:
+        self._failures += 1
+        if self._failures > 8:
+            raise Retryable(f"gave up: {error}")
+
+    def reset(self) -> None:
+        self._failures = 0
 
 
 Row = dict[str, Any]

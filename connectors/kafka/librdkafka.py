@@ -200,4 +200,6 @@ class LibrdkafkaClient:
         return self._admin_client
 
     def _on_error(self, error: KafkaError) -> None:
-        self._reason = error.str()
+        # That all brokers are down follows each refusal, and would hide why.
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._reason:
+            self._reason = error.str()

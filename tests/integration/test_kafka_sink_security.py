@@ -213,3 +213,48 @@ def test_wrong_password_and_wrong_ca_are_said(
     assert "wrong-0815" not in str(raised.value)
     with pytest.raises(Fatal, match=r"ssl\.ca\.location"):
         write_once(secure, topic, {k: v for k, v in settings(certificate).items() if k != "ssl.ca.location"})
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_missing_acls_are_named_through_spark_before_anything_is_written(
+    secure: EmbeddedKafka,
+    certificate: Path,
+    topic: str,
+    grant: Callable[..., None],
+    spark: Any,
+    tmp_path: Path,
+) -> None:
+    connection = {f"kafka.{name}": value for name, value in settings(certificate).items()}
+    (tmp_path / "input").mkdir()
+    (tmp_path / "input" / "rows.json").write_text('{"n": 1}\n')
+
+    def run(**options: str) -> None:
+        rows = spark.readStream.schema("n long").json(str(tmp_path / "input"))
+        given = {
+            "bootstrap_servers": secure.address("SECURE"),
+            "topic": topic,
+            "uid": topic,
+            "format": "json",
+        }
+        given |= {"transactional_id_prefix": "secure", "delivery_timeout": "25 s"}
+        given |= {"checkpointLocation": str(tmp_path / "checkpoint"), **connection, **options}
+        query = rows.writeStream.format("onceflow-kafka").options(**given).trigger(availableNow=True).start()
+        query.awaitTermination(200)
+
+    said = {
+        "WRITE on TransactionalId": r"lacks WRITE.* on TransactionalId secure\.out-",
+        "READ on Group": r"lacks READ on Group secure\.out-",
+        "READ on ledger": r"lacks .*Topic onceflow-ledger",
+        "WRITE on output": r"lacks .*Topic out-",
+    }
+    for missing, sentence in said.items():
+        grant([acl for name, acl in allowed(topic).items() if name != missing])
+        with pytest.raises(Exception, match=sentence) as raised:
+            run()
+        assert PASSWORD not in str(raised.value)
+    with pytest.raises(Exception, match=r"sasl\.password") as raised:
+        run(**{"kafka.sasl.password": "wrong-0815"})
+    assert "wrong-0815" not in str(raised.value)
+    grant(list(allowed(topic).values()))
+    run()

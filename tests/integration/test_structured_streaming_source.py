@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,31 +12,11 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-import onceflow
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 
-pyspark_sql = pytest.importorskip("pyspark.sql")
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 MakeTopic = Callable[..., str]
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = pyspark_sql.SparkSession.builder.master("local[2]").appName("source")
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-        "spark.log.level": "ERROR",
-    }
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    onceflow.register(session)
-    yield session
-    session.stop()
 
 
 class Reading:

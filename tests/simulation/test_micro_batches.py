@@ -20,6 +20,7 @@ from onceflow.connectors.kafka.fake import (
     FakeClient,
     FakeKafka,
     FakeNetwork,
+    Impatience,
     NoFaults,
     ProcessCrash,
     Row,
@@ -30,7 +31,6 @@ from onceflow.runtime.errors import (
     Fatal,
     Fenced,
     Indeterminate,
-    OnceflowError,
     Retryable,
     UsageError,
 )
@@ -49,21 +49,6 @@ RUNS_MAX = 14
 ROWS = 2
 
 Commit = Callable[[KafkaClient, LedgerKey, str, int, Sequence[Output], SentMarks, Patience], None]
-
-
-class Impatience:
-    """Patience without pauses, for few tries."""
-
-    def __init__(self) -> None:
-        self._failures = 0
-
-    def wait(self, error: OnceflowError) -> None:
-        self._failures += 1
-        if self._failures > 8:
-            raise Retryable(f"gave up: {error}")
-
-    def reset(self) -> None:
-        self._failures = 0
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,14 @@ import pyarrow as pa
 import pytest
 
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, LedgerEntry, LedgerKey, TopicDescription
-from onceflow.connectors.kafka.fake import FakeClient, FakeKafka, FakeNetwork, NoFaults, ProcessCrash
+from onceflow.connectors.kafka.fake import (
+    FakeClient,
+    FakeKafka,
+    FakeNetwork,
+    Impatience,
+    NoFaults,
+    ProcessCrash,
+)
 from onceflow.connectors.kafka.staged import StagedSettings, StagedWriter
 from onceflow.connectors.kafka.transactions import OwnerTransactions
 from onceflow.runtime.clock import ManualClock
@@ -49,21 +56,6 @@ class Files:
 
     def open(self, path: str) -> BinaryIO:
         return io.BytesIO(self.content[path])
-
-
-class Impatience:
-    """Patience for a simulation: no pauses, few tries."""
-
-    def __init__(self) -> None:
-        self._failures = 0
-
-    def wait(self, error: OnceflowError) -> None:
-        self._failures += 1
-        if self._failures > 8:
-            raise Retryable(f"gave up: {error}")
-
-    def reset(self) -> None:
-        self._failures = 0
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,48 @@
+"""`onceflow-kafka` through Spark Connect: the same program, with a session that is elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from onceflow.connectors.kafka.embedded import EmbeddedKafka
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
+
+PROGRAM = Path(__file__).with_name("spark_connect_program.py")
+
+
+def test_streams_batches_and_refusals_pass_through_spark_connect(
+    broker: EmbeddedKafka, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    source, target = new_topic("in", partitions=2), new_topic("out")
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for number in range(100):
+        producer.produce(source, json.dumps({"user": f"u{number % 7}", "amount": number}).encode())
+    producer.flush()
+    arguments = [broker.bootstrap_servers, source, target, str(tmp_path), uuid.uuid4().hex]
+    # A process of its own: a classic session and one of Spark Connect can't be in the same.
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), *arguments],
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4_000:]
+    said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert said[:3] == [
+        {"session": "pyspark.sql.connect.session"},
+        {"amounts": list(range(100))},
+        {"amounts": [*range(100), 1_000]},
+    ]
+    assert "did you mean 'topic'" in said[3]["refused"]
