@@ -162,7 +162,8 @@ class _RowEncoder:
     def encode(self, records: Records, partitions: int, unkeyed: int) -> pa.RecordBatch:
         batch = records.batch
         count = batch.num_rows
-        keys = pa.nulls(count, pa.large_binary())
+        same = self._same.columns(count)
+        keys = same["key"]
         if self._key is not None:
             keys = self._key.encode(batch.select(self._key_columns)).cast(pa.large_binary())
         partition = self._partition(batch, keys, partitions, unkeyed)
@@ -175,7 +176,6 @@ class _RowEncoder:
             keys, values = keys.take(moved), values.take(moved)
             headers = headers if headers is None else headers.take(moved)
             timestamps = timestamps if timestamps is None else timestamps.take(moved)
-        same = self._same.columns(count)
         return pa.RecordBatch.from_arrays(
             [
                 same["topic"],
@@ -245,8 +245,8 @@ class _SameForAll:
 
     def _make(self, count: int) -> pa.RecordBatch:
         topics = pa.repeat(pa.scalar(self._topic), count)
-        columns = [topics, pa.nulls(count, HEADERS_TYPE), pa.nulls(count, pa.int64())]
-        return pa.RecordBatch.from_arrays(columns, ["topic", "headers", "timestamp"])
+        nulls = [pa.nulls(count, PRODUCE_SCHEMA.field(name).type) for name in ("key", "headers", "timestamp")]
+        return pa.RecordBatch.from_arrays([topics, *nulls], ["topic", "key", "headers", "timestamp"])
 
 
 def _require(schema: pa.Schema, column: str, option: str) -> None:

@@ -149,10 +149,14 @@ def _point(messages: Messages, pointer: str, length: str, values: pa.LargeBinary
     """A null is a null pointer; an empty value is a pointer to no bytes."""
     validity, offset_buffer, data = values.buffers()
     count = len(values)
-    offsets = np.frombuffer(offset_buffer, np.int64, count + 1, offset=8 * values.offset)
+    if values.null_count == count:  # as the keys of a topic without keys are
+        messages[pointer] = messages[length] = 0
+        return
+    # Unsigned as the fields are: then NumPy needs no copy to convert them.
+    offsets = np.frombuffer(offset_buffer, np.uint64, count + 1, offset=8 * values.offset)
     base = data.address if data is not None and data.size else offset_buffer.address
-    np.add(offsets[:-1], base, out=messages[pointer], casting="unsafe")
-    np.subtract(offsets[1:], offsets[:-1], out=messages[length], casting="unsafe")
+    np.add(offsets[:-1], np.uint64(base), out=messages[pointer])
+    np.subtract(offsets[1:], offsets[:-1], out=messages[length])
     if validity is not None and values.null_count:
         is_null = values.is_null().to_numpy(zero_copy_only=False)
         messages[pointer][is_null] = 0
