@@ -13,6 +13,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", required=True)
     options = parser.parse_args()
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.python.daemon.module", "onceflow.structured_streaming.daemon")
     spark = builder.config("spark.log.level", "ERROR").getOrCreate()
     onceflow.register(spark)
     values = (

@@ -53,6 +53,7 @@ from onceflow.structured_streaming.whole_writes import (
     sweep_abandoned,
     write_folder,
 )
+from onceflow.structured_streaming.worker_garbage import spare_imports
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
@@ -71,6 +72,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, schema: Any, options: Mapping[str, str]) -> None:
         """In the driver: what can be known to be wrong is raised here, before any task runs. The broker
         is asked when this checkpoint writes there for the first time."""
+        spare_imports()
         self._options = sink_options(options, "writeStream")
         RowEncoder(self._options, to_arrow_schema(schema))
         assert self._options.uid is not None
@@ -86,6 +88,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         put_sign(self._folder)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+        spare_imports()
         context = TaskContext.get()
         assert context is not None, "Spark calls write in a task"
         query_id, batch_id = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)

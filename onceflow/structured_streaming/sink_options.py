@@ -7,14 +7,17 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from onceflow.connectors.formats import Avro, Format, Json, for_topic
 from onceflow.connectors.kafka.client import LedgerKey
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.staged import LEDGER_TOPIC
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.types import duration_ms, nearest
 from onceflow.structured_streaming.options import WRITE, parse_options
+
+if TYPE_CHECKING:
+    from onceflow.connectors.formats import Format
 
 FORMATS = ("json", "avro")
 _UID = re.compile(r"[A-Za-z0-9._-]{1,100}")
@@ -119,6 +122,9 @@ def _format(ours: Mapping[str, str]) -> Format | None:
             raise OptionError(f'option {option!r} needs .option("format", "avro")')
     if name is None:
         return None
+    # Only for who needs it: it imports polars and more, half a second in each process that plans or commits.
+    from onceflow.connectors.formats import Avro, Json, for_topic
+
     if name.lower() == "json":
         return Json()
     if name.lower() == "avro":

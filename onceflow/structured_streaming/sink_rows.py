@@ -8,7 +8,6 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onceflow.connectors.formats import EncodeError
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.types import nearest
@@ -63,10 +62,16 @@ class RowEncoder:
         topics = batch.column("topic")
         if topics.null_count:
             row = pc.index(topics.is_null(), True).as_py()
-            raise EncodeError(
+            raise _no_record(
                 f"column 'topic' is null in row {row} of a batch: fill it, or give option topic for all rows"
             )
         return topics.cast(pa.string())
+
+
+def _no_record(why: str) -> Exception:
+    from onceflow.connectors.formats import EncodeError  # as in sink_options: costly, and rarely needed
+
+    return EncodeError(why)
 
 
 def _unchosen(count: int) -> pa.Array:
@@ -94,7 +99,7 @@ def _headers(array: pa.Array) -> pa.Array:
     headers = array.cast(HEADERS)
     names = headers.flatten().field("key")
     if names.null_count:
-        raise EncodeError("column 'headers' holds a header without a key: Kafka has no such header")
+        raise _no_record("column 'headers' holds a header without a key: Kafka has no such header")
     return headers
 
 

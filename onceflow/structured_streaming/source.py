@@ -29,6 +29,7 @@ from onceflow.structured_streaming.source_options import Door, SourceOptions, so
 from onceflow.structured_streaming.source_planning import Planner
 from onceflow.structured_streaming.source_stream import StreamPlanner
 from onceflow.structured_streaming.source_tasks import ReadPlan, read_range
+from onceflow.structured_streaming.worker_garbage import spare_imports
 
 _limits: Any = None
 """None before PySpark 4.2: no limits, and AvailableNow is one batch."""
@@ -93,6 +94,7 @@ class _Range(InputPartition):
 
 
 def _read(plan: ReadPlan, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    spare_imports()
     if isinstance(partition.value, OffsetRange):  # Spark makes a task of None where there is nothing to read
         yield from read_range(plan, partition.value)
 
