@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import psutil
@@ -30,10 +31,11 @@ ONCEFLOW = str(Path(sys.executable).with_name("onceflow"))
 JOB = Path(__file__).with_name("jobs") / "pass_through.py"
 PARTITIONS = 4
 TICK_S = 0.005
-STARTED_TIMEOUT_S = 120.0
+STEPS = ("duration_ms", "write_ms", "commit_ms")
+"""Of a checkpoint: all of it; of the slots' part from the snapshot until it is durable; the commit."""
 
 
-def produce(servers: str, rate: int, seconds: float) -> None:
+def produce(servers: str, rate: float, seconds: float, topic: str = "input") -> None:
     """A process of its own: `rate` records of 100 bytes a second, sent as they come (no linger)."""
     producer = Producer(
         {"bootstrap.servers": servers, "linger.ms": 0, "queue.buffering.max.messages": 1_000_000}
@@ -43,7 +45,7 @@ def produce(servers: str, rate: int, seconds: float) -> None:
     while (passed := time.monotonic() - began) < seconds:
         for number in range(sent, int(passed * rate)):
             value = b"%019d%81s" % (time.time_ns(), b"")
-            producer.produce("input", value, partition=number % PARTITIONS)
+            producer.produce(topic, value, partition=number % PARTITIONS)
             sent = number + 1
         producer.poll(0)
         time.sleep(TICK_S)
@@ -98,6 +100,13 @@ def cpu_of(root: psutil.Process) -> dict[str, float]:
     return found
 
 
+def read_checkpoints(lines: IO[str], checkpoints: list[dict[str, float]]) -> None:
+    """Until the job ends: what its events say of where the time of a checkpoint goes."""
+    for line in lines:
+        if line.startswith("{") and (event := json.loads(line))["event"] == "checkpoint_completed":
+            checkpoints.append({part: event[part] for part in STEPS})
+
+
 def measure(options: argparse.Namespace, kafka: EmbeddedKafka, rate: int, folder: Path) -> dict[str, object]:
     output = kafka.create_topic(f"output-{time.time_ns()}", PARTITIONS)
     command = [
@@ -113,8 +122,8 @@ def measure(options: argparse.Namespace, kafka: EmbeddedKafka, rate: int, folder
         (line for line in job.stdout if '"job_running"' in line or '"checkpoint_completed"' in line), ""
     )
     assert ready, "the job did not start"
-    drain = threading.Thread(target=job.stdout.read, daemon=True)
-    drain.start()
+    checkpoints: list[dict[str, float]] = []
+    threading.Thread(target=read_checkpoints, args=(job.stdout, checkpoints), daemon=True).start()
     seconds = options.warm_up + options.seconds
     began_ns = time.time_ns()
     load = multiprocessing.get_context("spawn").Process(
@@ -123,8 +132,10 @@ def measure(options: argparse.Namespace, kafka: EmbeddedKafka, rate: int, folder
     load.start()
     time.sleep(options.warm_up)
     before, before_s = cpu_of(psutil.Process(job.pid)), time.monotonic()
+    checkpoints.clear()
     time.sleep(options.seconds)
     after, took_s = cpu_of(psutil.Process(job.pid)), time.monotonic() - before_s
+    made = list(checkpoints)
     load.join()
     time.sleep(1.0)
     arrivals.close()
@@ -142,6 +153,12 @@ def measure(options: argparse.Namespace, kafka: EmbeddedKafka, rate: int, folder
         "records": int(kept.sum()),
         **{f"p{q}_ms": round(float(np.percentile(latency_ms, q)), 1) for q in (50, 90, 99)},
         "max_ms": round(float(latency_ms.max()), 1),
+        "checkpoints": len(made),
+        **{
+            f"{part}_p{q}": round(float(np.percentile([c[part] for c in made], q)))
+            for part in STEPS
+            for q in (50, 99)
+        },
         "cpu_cores": {part: round((after[part] - before.get(part, 0.0)) / took_s, 3) for part in after},
     }
 
