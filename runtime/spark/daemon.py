@@ -2,7 +2,8 @@
 
 Spark starts one such daemon per executor (`spark.python.daemon.module`) and forks a worker from it for
 each slot. A slot that replaces a killed one then starts in a fraction of the second or more that the
-imports take. Nothing here starts a thread: threads do not survive a fork.
+imports take. Spark's own part of a worker is among them: it comes from an archive of sources, so that each
+fork would compile it anew. Nothing here starts a thread: threads do not survive a fork.
 """
 
 import importlib
@@ -20,6 +21,7 @@ PRELOADED = (
     "polars_hash",
     "pyarrow",
     "pyarrow.compute",
+    "pyspark.worker",
     "onceflow.connectors.kafka",
     "onceflow.runtime.job",
     "onceflow.runtime.spark.executor",
