@@ -40,6 +40,8 @@ def main(source: str, shape: str, servers: str, topic: str, passes: str, limit: 
     builder = builder.config("spark.driver.extraJavaOptions", "-XX:+UseParallelGC")
     if source == "spark":
         builder = builder.config("spark.jars", jars)
+    else:
+        builder = builder.config("spark.python.daemon.module", "onceflow.structured_streaming.daemon")
     spark = builder.getOrCreate()
     if source == "onceflow":
         import onceflow

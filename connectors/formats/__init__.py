@@ -1,6 +1,8 @@
 """Bytes to columns and back: `Avro`, `Json`, `Raw`, `Text`. `format.py` says what a format is."""
 
-from onceflow.connectors.formats.avro import Avro
+import importlib
+from typing import TYPE_CHECKING
+
 from onceflow.connectors.formats.format import (
     BadValue,
     Decoded,
@@ -12,8 +14,22 @@ from onceflow.connectors.formats.format import (
     Values,
     for_topic,
 )
-from onceflow.connectors.formats.json import Json
 from onceflow.connectors.formats.raw import Raw, Text
+
+if TYPE_CHECKING:
+    from onceflow.connectors.formats.avro import Avro
+    from onceflow.connectors.formats.json import Json
+else:
+
+    def __getattr__(name: str) -> object:
+        """Avro and Json are loaded when they are asked for: Spark plans and commits in processes that need
+        neither, and they take half a second of CPU with what they import (polars, tenacity)."""
+        if name not in ("Avro", "Json"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = getattr(importlib.import_module(f"{__name__}.{name.lower()}"), name)
+        globals()[name] = found
+        return found
+
 
 __all__ = [
     "Avro",

@@ -21,6 +21,8 @@ PRELOADED = (
     "pyspark.worker",
     "pyspark.sql.pandas.types",
     "pyarrow.compute",
+    "onceflow.connectors.formats.avro",
+    "onceflow.connectors.formats.json",
     "onceflow.structured_streaming.data_source",
     "onceflow.structured_streaming.sink",
     "onceflow.structured_streaming.source",

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onceflow.connectors.formats import Avro, Format, Json, Raw
+from onceflow.connectors.formats import Format, Raw
 from onceflow.connectors.kafka.rows import METADATA, Metadata, RowBuilder, Tolerance
 from onceflow.runtime.contracts import Fetch
 from onceflow.runtime.errors import BadRecordError, OptionError
 from onceflow.runtime.types import nearest
 from onceflow.structured_streaming.source_offsets import OffsetRange
+
+if TYPE_CHECKING:
+    from onceflow.connectors.formats import Avro
 
 _TIMESTAMP = pa.timestamp("us", "UTC")
 KAFKA_COLUMNS: Mapping[str, pa.DataType] = {
@@ -207,6 +210,8 @@ def make_columns(schema: pa.Schema, given: Mapping[str, str]) -> Columns:
 
 def _format(name: str, schema: pa.Schema, given: Mapping[str, str]) -> Format:
     if name.lower() == "json":
+        from onceflow.connectors.formats import Json
+
         return Json(schema)
     if name.lower() != "avro":
         raise OptionError(
@@ -228,6 +233,8 @@ def avro_format(given: Mapping[str, str], schema: pa.Schema | None) -> Avro:
             'format="avro" needs .option("schema_registry", "http://host:8081"), or for values without its '
             'header .option("avro_schema", the JSON of the schema they were written with)'
         )
+    from onceflow.connectors.formats import Avro
+
     of = schema if written is None else written
     return Avro(of, registry=registry, framing="none" if registry is None else "confluent")
 
