@@ -1,12 +1,12 @@
 """KeyIndex: from the 128-bit hash of a key to a dense slot, for a whole batch at a time.
 
-Open addressing with linear probing in one table of 64-bit entries: 0 where it is empty, else the high
-half of the first hash, as a tag, above the slot + 1. The hashes themselves lie densely by slot, and are
-looked at where the tag is the same. Two keys are the same if both their 64-bit hashes are: the first places
-them, the second, independent one tells apart keys that share the first. With a billion keys two share both
-once in 10^20 jobs.
+Open addressing with linear probing in one table of 64-bit entries: the slot + 1, or 0 where it is empty.
+The hashes themselves lie densely by slot. Two keys are the same if both their 64-bit hashes are: the first
+places them, the second, independent one tells apart keys that share the first. With a billion keys two
+share both once in 10^20 jobs.
 
-With kernels the loops are those of index_kernels.py; slots are numbered the same.
+With kernels the loops are those of index_kernels.py, and an entry has the high half of the first hash above
+the slot, as a tag: only where it is the same are the hashes looked at. Slots are numbered the same.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from onceflow.runtime.state.columns import GrowableColumn
 _EMPTY = -1
 """The slot that an empty place holds."""
 _ONE = np.uint64(1)
-_NUMBER = np.uint64(0xFFFFFFFF)
-_TAG = np.uint64(0xFFFFFFFF00000000)
 _TABLE_MIN = 1 << 11
 _SLOTS_MAX = 1 << 30
 
@@ -144,7 +142,7 @@ class KeyIndex:
             winners = rows[won]
             taken = np.arange(self.size, self.size + len(winners))
             self._append(keys[winners])
-            self._table[positions[won]] = _entries(taken, hashes[winners])
+            self._table[positions[won]] = _entries(taken)
             slots[winners] = taken
             added.append(winners)
             places.append(positions[won])
@@ -167,7 +165,7 @@ class KeyIndex:
         number[order] = np.arange(first_new, first_new + len(order))
         is_new = slots >= first_new
         slots[is_new] = number[slots[is_new] - first_new]
-        self._table[places] = _entries(number, keys[new_rows, 0])
+        self._table[places] = _entries(number)
         in_order = new_rows[order]
         self._keys.values[first_new : self.size] = keys[in_order]
         return in_order
@@ -231,21 +229,21 @@ class KeyIndex:
         slots = np.arange(self.size)
         places = (self.hashes & self._mask).view(np.int64)
         while len(slots):
-            entries = _entries(slots, self.hashes[slots])
+            entries = _entries(slots)
             free = self._table[places] == 0
             self._table[places[free]] = entries[free]
             lost = self._table[places] != entries
             slots, places = slots[lost], (places[lost] + 1) & np.int64(self._mask)
 
 
-def _entries(slots: Indices, hashes: UInt64s) -> UInt64s:
-    """What the table holds for keys with these first hashes."""
-    return (hashes & _TAG) | (slots.view(np.uint64) + _ONE)
+def _entries(slots: Indices) -> UInt64s:
+    """What the table holds for these slots, without kernels."""
+    return slots.view(np.uint64) + _ONE
 
 
 def _slots(entries: UInt64s) -> Indices:
     """The slots in entries; _EMPTY where there is none."""
-    return (entries & _NUMBER).view(np.int64) - 1
+    return entries.view(np.int64) - 1
 
 
 def _power_of_two(at_least: int) -> int:

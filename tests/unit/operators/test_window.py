@@ -225,6 +225,18 @@ def test_late_rows_are_counted_without_a_late_output():
 # --- Time ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("offset_ms", [0, 3, 9])
+@pytest.mark.parametrize("spread_ms", [0, 1, 9, 25])
+def test_a_window_is_the_one_that_contains_the_time(offset_ms, spread_ms):
+    """Goal: batches that lie in one window, which are not looked at row by row, and others."""
+    window = Tumbling(10, offset_ms)
+    for earliest in range(-25, 25):
+        times = np.arange(earliest, earliest + spread_ms + 1)
+        starts = window.starts(times)
+        assert ((starts <= times) & (times < starts + 10)).all()
+        assert ((starts - offset_ms) % 10 == 0).all()
+
+
 def test_negative_times_and_offsets():
     h = harness(config(window=tumbling("10 s", offset=-3_000)))
     push(h, (-3_001, "a"), (-3_000, "a"), (6_999, "a"), (7_000, "a"), (-13_000, "a"))

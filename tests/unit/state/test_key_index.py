@@ -84,6 +84,16 @@ def test_compaction_renumbers_in_order_and_shrinks_the_table(index):
     assert index.size == 100
 
 
+def test_keys_that_come_and_go_leave_no_place_behind(index):
+    """Goal: a table that stays as large as it is, over many windows."""
+    for first in range(0, 100_000, 500):
+        keys = splitmix64(np.arange(first, first + 500, dtype=np.uint64))
+        index.remove(index.find_or_add(keys, keys).slots)
+        index.compact()
+        assert not index._table.any()
+    assert len(index._table) < 4_096
+
+
 @pytest.mark.parametrize(
     "columns",
     [
