@@ -1,7 +1,8 @@
 """Spark Structured Streaming with onceflow's source and sink instead of its own: exactly once.
 
 The same operators, cores, memory and collector as the peer `spark`, and the backlog in one batch as there;
-on the installed PySpark, since no package is needed. Its output waits until the batch is complete.
+on the installed PySpark, since no package is needed. Python workers come from our daemon, as the page on
+Structured Streaming recommends. Its output waits until the batch is complete.
 """
 
 from __future__ import annotations
