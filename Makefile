@@ -1,6 +1,8 @@
 # One door to everything. `make` prints the targets. Works with make 3.81 and any POSIX shell.
 
 PY := .venv/bin/python
+# Some shells set it. Then each of the hundreds of processes of the tests compiles onceflow anew.
+unexport PYTHONDONTWRITEBYTECODE
 # Two at a time: most tests wait for a broker, a JVM or a process. A file stays on one worker, with its broker.
 PYTEST := $(PY) -m pytest -q -n 2 --dist loadfile
 
