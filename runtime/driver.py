@@ -261,7 +261,7 @@ class JobDriver:
 
     def _on_messages(self, messages: Sequence[tuple[int, ToDriver]]) -> None:
         """On the control server's thread. One turn for all: a turn for each would hand the interpreter's
-        lock to and fro for each."""
+        lock over for each."""
         self._inbox.put(lambda: self._take_messages(messages))
 
     def _on_lost(self, peer: int) -> None:
