@@ -8,6 +8,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,30 @@ from onceflow.connectors.kafka.embedded import EmbeddedKafka
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 
 PROGRAM = Path(__file__).with_name("spark_connect_program.py")
+NEEDED = ["pyspark[connect]==" + metadata.version("pyspark"), "pandas<3"]
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What Spark Connect needs besides, in a folder of its own: pyarrow imports pandas where it is there,
+    and the other tests and the benchmarks are to run as they do for those who have none."""
+    folder = tmp_path_factory.mktemp("connect")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
+    resolved = [*pip, "install", "--dry-run", "--report", str(folder / "report.json"), *NEEDED]
+    subprocess.run(resolved, check=True, timeout=300)
+    report = json.loads((folder / "report.json").read_text())
+    missing = [f"{each['metadata']['name']}=={each['metadata']['version']}" for each in report["install"]]
+    if missing:
+        subprocess.run(
+            [*pip, "install", "--no-deps", "--target", str(folder / "site"), *missing],
+            check=True,
+            timeout=300,
+        )
+    return folder / "site"
 
 
 def test_streams_batches_and_refusals_pass_through_spark_connect(
-    broker: EmbeddedKafka, new_topic: Callable[..., str], tmp_path: Path
+    packages: Path, broker: EmbeddedKafka, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     source, target = new_topic("in", partitions=2), new_topic("out")
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
@@ -30,9 +51,10 @@ def test_streams_batches_and_refusals_pass_through_spark_connect(
     producer.flush()
     arguments = [broker.bootstrap_servers, source, target, str(tmp_path), uuid.uuid4().hex]
     # A process of its own: a classic session and one of Spark Connect can't be in the same.
+    local = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(packages)}
     done = subprocess.run(
         [sys.executable, str(PROGRAM), *arguments],
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        env={**os.environ, **local},
         capture_output=True,
         text=True,
         timeout=500,
