@@ -35,7 +35,7 @@ STEPS = ("duration_ms", "write_ms", "commit_ms")
 """Of a checkpoint: all of it; of the slots' part from the snapshot until it is durable; the commit."""
 
 
-def produce(servers: str, rate: float, seconds: float, topic: str = "input") -> None:
+def produce(servers: str, rate: float, seconds: float, topic: str) -> None:
     """A process of its own: `rate` records of 100 bytes a second, sent as they come (no linger)."""
     producer = Producer(
         {"bootstrap.servers": servers, "linger.ms": 0, "queue.buffering.max.messages": 1_000_000}
@@ -108,12 +108,14 @@ def read_checkpoints(lines: IO[str], checkpoints: list[dict[str, float]]) -> Non
 
 
 def measure(options: argparse.Namespace, kafka: EmbeddedKafka, rate: int, folder: Path) -> dict[str, object]:
+    # An input of its own: the records of another rate would be read, and be as old as they are.
+    source = kafka.create_topic(f"input-{time.time_ns()}", PARTITIONS)
     output = kafka.create_topic(f"output-{time.time_ns()}", PARTITIONS)
     command = [
         ONCEFLOW, "run", str(JOB), "--master", options.master, "--parallelism", "1",
         "--checkpoint-dir", str(folder / output), "--checkpoint-interval", options.checkpoint_interval,
         "--guarantee", options.guarantee, "--json",
-        "--", "--bootstrap-servers", kafka.bootstrap_servers, "--input", "input", "--output", output,
+        "--", "--bootstrap-servers", kafka.bootstrap_servers, "--input", source, "--output", output,
     ]  # fmt: skip
     arrivals = Arrivals(kafka.bootstrap_servers, output)
     job = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -127,7 +129,7 @@ def measure(options: argparse.Namespace, kafka: EmbeddedKafka, rate: int, folder
     seconds = options.warm_up + options.seconds
     began_ns = time.time_ns()
     load = multiprocessing.get_context("spawn").Process(
-        target=produce, args=(kafka.bootstrap_servers, rate, seconds)
+        target=produce, args=(kafka.bootstrap_servers, rate, seconds, source)
     )
     load.start()
     time.sleep(options.warm_up)
@@ -175,7 +177,6 @@ def main() -> None:
     parser.add_argument("--checkpoint-interval", default="100 ms")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="onceflow-bench-") as name, EmbeddedKafka(Path(name)) as kafka:
-        kafka.create_topic("input", PARTITIONS)
         for rate in options.rate or [20, 10_000]:
             print(json.dumps(measure(options, kafka, rate, Path(name))), flush=True)
 
