@@ -14,11 +14,10 @@ from typing import Any
 import pyarrow as pa
 
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, TopicDescription
-from onceflow.connectors.kafka.fake import FakeClient, FakeKafka, FakeNetwork
+from onceflow.connectors.kafka.fake import FakeClient, FakeKafka, FakeNetwork, Impatience
 from onceflow.connectors.kafka.staged import StagedSettings, StagedWriter
 from onceflow.connectors.kafka.transactions import OwnerTransactions
 from onceflow.runtime.contracts import SinkContext
-from onceflow.runtime.errors import OnceflowError, Retryable
 from onceflow.runtime.graph import JobGraph
 from onceflow.runtime.records import Records
 from onceflow.runtime.testing.choices import SeededChoices
@@ -26,21 +25,6 @@ from onceflow.runtime.testing.sim_broker import SimBroker, SimSink, to_rows
 from onceflow.runtime.testing.sim_job import SimSource, sim_graph
 from onceflow.runtime.testing.simulation import draw_options
 from onceflow.runtime.testing.world import World
-
-
-class Impatience:
-    """No pauses, few tries."""
-
-    def __init__(self) -> None:
-        self._failures = 0
-
-    def wait(self, error: OnceflowError) -> None:
-        self._failures += 1
-        if self._failures > 8:
-            raise Retryable(f"gave up: {error}")
-
-    def reset(self) -> None:
-        self._failures = 0
 
 
 class WatchedNetwork(FakeNetwork):
