@@ -198,6 +198,7 @@ def measure_present(options: argparse.Namespace, keys: int) -> dict[str, Any]:
             walls_s.append(time.perf_counter() - started)
             assert state is not None
             built = writer.submit(tables, state)
+            del state  # as in a slot: what was written is let go of
     entries = built.result()
     shown = {
         "update_m_per_s": options.rows / timer.total_s("update") / 1e6,

@@ -16,6 +16,8 @@ _MERGE_MAX_BYTES = 256 << 20
 _MERGE_PIECES = 16
 _TOP_LEVEL = 1 << 30
 _GROW_MIN = 1024
+_TOUCH_AHEAD = 4096
+_PAGE_BYTES = 4096
 
 
 def null_mask(array: pa.Array) -> Mask | None:
@@ -80,8 +82,36 @@ class FrozenColumn:
         return self._values.take(slots)
 
 
+class _Copy:
+    """Memory for the places of a column as they were at a barrier, used again and again."""
+
+    def __init__(self, memory: npt.NDArray[Any]) -> None:
+        self._memory = memory
+        self._frozen: weakref.ref[FrozenColumn] | None = None
+        """What lies here, as long as somebody needs it."""
+
+    @property
+    def is_free(self) -> bool:
+        return self._frozen is None or self._frozen() is None
+
+    def of(self, values: npt.NDArray[Any]) -> FrozenColumn:
+        copy = self._memory[: len(values)]
+        np.copyto(copy, values)
+        frozen = FrozenColumn(copy)
+        self._frozen = weakref.ref(frozen)
+        return frozen
+
+    def touch(self, first: int, until: int) -> None:
+        """Have the pages of these places mapped. They must not be in use."""
+        self._memory[first : until : max(1, _PAGE_BYTES // self._memory.strides[0])] = 0
+
+
 class GrowableColumn:
-    """A numpy array that grows by doubling; new places hold `fill`."""
+    """A numpy array that grows by doubling; new places hold `fill`.
+
+    The memory of the next copy for a barrier grows with it: touching new memory costs several times what
+    copying does, and a barrier would have to do it all at once.
+    """
 
     def __init__(self, dtype: npt.DTypeLike, fill: Any = 0) -> None:
         self._dtype = np.dtype(dtype)
@@ -89,9 +119,10 @@ class GrowableColumn:
         self._size = 0
         self.values = self._allocate(_GROW_MIN)
         """All places, also those not in use yet; replaced when the column grows."""
-        self._spare: npt.NDArray[Any] | None = None
-        self._frozen: weakref.ref[FrozenColumn] | None = None
-        """What lies in `_spare`, as long as somebody needs it."""
+        self._copies: list[_Copy] = []
+        """The first is touched as far as `_touched`. The second is for a barrier that comes while
+        somebody still reads the first."""
+        self._touched = 0
 
     def __len__(self) -> int:
         return self._size
@@ -102,7 +133,10 @@ class GrowableColumn:
             grown = self._allocate(max(size, 2 * len(self.values)))
             grown[: self._size] = self.values[: self._size]
             self.values = grown
+            self._copies.clear()
         self._size = max(size, self._size)
+        if self._size > self._touched or not self._copies:
+            self._touch()
 
     def reserve(self, places: int) -> None:
         """Have at least this many places, without any more being in use."""
@@ -121,20 +155,26 @@ class GrowableColumn:
             capacity //= 2  # little by little: the next window is likely to need what this one did
         kept = self._allocate(capacity)
         kept[: len(slots)] = self.values[slots]
+        if capacity < len(self.values):
+            self._copies.clear()
         self.values = kept
         self._size = len(slots)
 
     def frozen(self) -> FrozenColumn:
-        """A copy of the places in use. Short: it goes where the copy before lay, if nobody needs that any
-        more, since new memory costs several times what copying does."""
-        is_needed = self._frozen is not None and self._frozen() is not None
-        if self._spare is None or len(self._spare) != len(self.values) or is_needed:
-            self._spare = np.empty(self.values.shape, self.values.dtype)
-        copy = self._spare[: self._size]
-        np.copyto(copy, self.used())
-        frozen = FrozenColumn(copy)
-        self._frozen = weakref.ref(frozen)
-        return frozen
+        """A copy of the places in use. Short: it goes where a copy before lay that nobody needs any more."""
+        copy = next((copy for copy in self._copies if copy.is_free), None)
+        if copy is None:
+            copy = _Copy(np.empty(self.values.shape, self.values.dtype))
+            self._copies[1:] = [copy]
+        return copy.of(self.used())
+
+    def _touch(self) -> None:
+        """The pages of the next copy, a piece ahead of the column's own."""
+        if not self._copies:
+            self._copies, self._touched = [_Copy(np.empty(self.values.shape, self.values.dtype))], 0
+        until = min(len(self.values), self._size + _TOUCH_AHEAD)
+        self._copies[0].touch(self._touched, until)
+        self._touched = until
 
     def _allocate(self, capacity: int) -> npt.NDArray[Any]:
         """Zeros are free until they are touched; any other fill has to be written."""

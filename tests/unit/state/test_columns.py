@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from onceflow.runtime.state.columns import GrowableColumn
+from onceflow.runtime.state.columns import GrowableColumn, _Copy
 
 ALL = np.arange(5_000)
 
@@ -44,14 +44,42 @@ def test_values_that_were_taken_stay_when_the_memory_is_used_again():
     assert (taken == 1).all()
 
 
-def test_the_memory_of_a_copy_that_nobody_needs_is_used_again():
+def test_the_memory_of_copies_that_nobody_needs_is_used_again():
     """Goal: a barrier at a million keys copies, and does not wait for new memory."""
     column = filled(1)
+    memory = column._copies[0]._memory
     column.frozen()
-    spare = column._spare
-    column.frozen()
-    assert column._spare is spare
     held = column.frozen()
-    column.frozen()
-    assert column._spare is not spare
-    assert (held.take(ALL) == 1).all()
+    assert held._values.base is memory
+    other = column.frozen()._values.base
+    assert other is not memory
+    assert column.frozen()._values.base is other
+    del held
+    assert column.frozen()._values.base is memory
+
+
+def test_the_memory_of_the_next_copy_is_there_before_the_barrier():
+    column = GrowableColumn(np.int64)
+    column.reserve(200_000)
+    pages = np.full(len(column.values), 7)
+    column._copies = [_Copy(pages)]
+    column._touched = 0
+    for size in (10, 6_000, 6_001):
+        column.grow(size)
+    pages_of_six_thousand = [(pages[first : first + 512] == 0).any() for first in range(0, 6_000, 512)]
+    assert all(pages_of_six_thousand)
+    assert np.count_nonzero(pages == 7) > 0.99 * len(pages)
+
+
+def test_growing_touches_nothing_of_what_was_frozen():
+    column = GrowableColumn(np.int64, fill=9)
+    held = []
+    for size in range(100, 60_000, 1_700):
+        column.grow(size)
+        column.values[:size] = size
+        held.append((size, column.frozen()))
+        if size % 3 == 0:
+            held.pop(0)
+        column.keep(np.arange(size))
+    for size, frozen in held:
+        assert (frozen.take(np.arange(size)) == size).all()
