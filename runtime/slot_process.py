@@ -167,7 +167,7 @@ class _SlotRun:
         try:
             wait_ms, collected_ms = 0.0, self._clock.monotonic_ms()
             while slot.shutdown_reason is None:
-                wait_ms = 0.0 if slot.step() else min(wait_ms + 0.5, IDLE_WAIT_MS_MAX)
+                wait_ms = 0.0 if slot.step() else min(2 * wait_ms + 1.0, IDLE_WAIT_MS_MAX)
                 self._network.pump(wait_ms)
                 now_ms = self._clock.monotonic_ms()
                 if now_ms - collected_ms > COLLECT_EVERY_MS:

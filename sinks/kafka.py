@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 
 from onceflow.connectors.formats import Encoder, Format, Json, Raw, Text, for_topic
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
+from onceflow.connectors.kafka.constant_columns import SameForAll
+from onceflow.connectors.kafka.gathering import Gathering
 from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
 from onceflow.connectors.kafka.librdkafka_producer import ProducerSettings
 from onceflow.connectors.kafka.options import KafkaOptions, Setting
@@ -19,7 +21,7 @@ from onceflow.connectors.kafka.partition import Partitions, partition_of_key
 from onceflow.connectors.kafka.staged import LEDGER_TOPIC, StagedSettings, StagedWriter
 from onceflow.runtime.contracts import Committable, PreCommit, SinkContext
 from onceflow.runtime.errors import Fatal, GraphError, OptionError, UsageError
-from onceflow.runtime.records import Records
+from onceflow.runtime.records import Int64s, Records
 from onceflow.runtime.types import duration_ms, nearest
 
 HEADERS_TYPE = PRODUCE_SCHEMA.field("headers").type
@@ -96,12 +98,13 @@ class KafkaSink:
 
 
 class KafkaSinkWriter:
-    """SinkWriter: encodes rows and hands them to a StagedWriter."""
+    """SinkWriter: gathers rows, encodes them and hands them to a StagedWriter."""
 
     def __init__(self, sink: KafkaSink, context: SinkContext, staged: StagedWriter) -> None:
         self._sink = sink
         self._staged = staged
         self._rows: _RowEncoder | None = None
+        self._gathering = Gathering()
         self._next_partition = context.subtask
         self._uid = context.uid
         if sink.timestamp == "event-time":
@@ -116,16 +119,28 @@ class KafkaSinkWriter:
         return self._staged.has_room
 
     def write(self, records: Records) -> None:
+        """A row that can't be written may be refused here or at the barrier."""
         if not len(records):
             return
+        if not self._gathering.fits(records):
+            self._encode()
+        self._gathering.add(records)
+        if self._gathering.is_enough:
+            self._encode()
+
+    def _encode(self) -> None:
+        records, came_in = self._gathering.take()
         if self._rows is None:
             self._rows = _RowEncoder(self._sink, records.batch.schema)
         partitions = self._staged.topics[self._sink.topic].partitions
-        rows = self._rows.encode(records, partitions, self._next_partition % partitions)
-        self._next_partition += 1
+        unkeyed = (self._next_partition + came_in) % partitions
+        rows = self._rows.encode(records, partitions, unkeyed)
+        self._next_partition += int(came_in[-1]) + 1
         self._staged.write_rows(rows)
 
     def pre_commit(self, checkpoint_id: int) -> PreCommit:
+        if self._gathering:
+            self._encode()
         return self._staged.pre_commit(checkpoint_id)
 
     def commit(self, checkpoint_id: int) -> None:
@@ -140,7 +155,7 @@ class _RowEncoder:
 
     def __init__(self, sink: KafkaSink, schema: pa.Schema) -> None:
         self._sink = sink
-        self._same = _SameForAll(sink.topic)
+        self._same = SameForAll(sink.topic)
         self._value = for_topic(sink.value, sink.topic, "value").encoder(schema)
         self._key_columns = (
             [] if sink.key is None else [sink.key] if isinstance(sink.key, str) else list(sink.key)
@@ -159,7 +174,7 @@ class _RowEncoder:
                     f'{schema.field(sink.partitioner).type}; or leave it at "murmur2"'
                 )
 
-    def encode(self, records: Records, partitions: int, unkeyed: int) -> pa.RecordBatch:
+    def encode(self, records: Records, partitions: int, unkeyed: Int64s | int) -> pa.RecordBatch:
         batch = records.batch
         count = batch.num_rows
         same = self._same.columns(count)
@@ -205,7 +220,9 @@ class _RowEncoder:
             "text or binary column"
         )
 
-    def _partition(self, batch: pa.RecordBatch, keys: pa.Array, partitions: int, unkeyed: int) -> Partitions:
+    def _partition(
+        self, batch: pa.RecordBatch, keys: pa.Array, partitions: int, unkeyed: Int64s | int
+    ) -> Partitions:
         if self._sink.partitioner != "murmur2":
             return _named_partition(batch.column(self._sink.partitioner), partitions, self._sink)
         partition = np.full(batch.num_rows, unkeyed, dtype=np.int32)
@@ -229,24 +246,6 @@ class _RowEncoder:
                 f"event time {int(records.event_time.min())} is before 1970: Kafka has no such timestamp"
             )
         return pa.array(records.event_time)
-
-
-class _SameForAll:
-    """Columns that are the same in every row, made once for the largest batch so far."""
-
-    def __init__(self, topic: str) -> None:
-        self._topic = topic
-        self._columns = self._make(0)
-
-    def columns(self, count: int) -> pa.RecordBatch:
-        if count > self._columns.num_rows:
-            self._columns = self._make(count)
-        return self._columns.slice(0, count)
-
-    def _make(self, count: int) -> pa.RecordBatch:
-        topics = pa.repeat(pa.scalar(self._topic), count)
-        nulls = [pa.nulls(count, PRODUCE_SCHEMA.field(name).type) for name in ("key", "headers", "timestamp")]
-        return pa.RecordBatch.from_arrays([topics, *nulls], ["topic", "key", "headers", "timestamp"])
 
 
 def _require(schema: pa.Schema, column: str, option: str) -> None:

@@ -102,8 +102,9 @@ class HeldOutput:
         assert self._checkpoint_id is None, "nothing is added after the barrier"
         self._batches.append(rows)
         self._rows += rows.num_rows
-        self._memory_bytes += rows.nbytes
-        self.bytes += rows.nbytes
+        added = rows.nbytes
+        self._memory_bytes += added
+        self.bytes += added
         if self._memory_bytes > self._memory_bytes_max:
             self._spill()
 

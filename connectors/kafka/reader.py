@@ -18,6 +18,7 @@ from onceflow.connectors.kafka.connection import ReaderConnection
 from onceflow.connectors.kafka.failures import denied
 from onceflow.connectors.kafka.fetch import Fetched, Notice
 from onceflow.connectors.kafka.fetch_choice import open_fetcher
+from onceflow.connectors.kafka.pace import Pace
 from onceflow.connectors.kafka.reader_options import ReaderOptions
 from onceflow.connectors.kafka.reader_splits import SplitTable
 from onceflow.connectors.kafka.rows import RowBuilder
@@ -60,6 +61,7 @@ class KafkaReader:
         self._failure: OnceflowError | None = None  # for the next poll: what came before it goes first
         self._finished: list[int] = []  # not told yet
         self._told_at_end: frozenset[str] = frozenset()
+        self._pace = Pace(context.clock)
 
     # --- Splits ---
 
@@ -104,9 +106,13 @@ class KafkaReader:
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
+        if timeout_ms == 0 and self._pace.is_gathering:
+            return None
         self._watch.check()
         self._read_again()
         fetched = self._fetcher.fetch(0 if self._finished else timeout_ms)
+        if fetched.notices or len(fetched):
+            self._pace.took(len(fetched))
         self._reread.update(fetched.lost)
         ends = self._ends(fetched) if fetched.notices else {}
         fetch = self._take(fetched) if len(fetched) else None

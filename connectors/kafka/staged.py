@@ -224,6 +224,8 @@ class StagedWriter:
 
     def _refuse_too_large(self, rows: pa.RecordBatch) -> None:
         limit = min((t.max_message_bytes or (1 << 62) for t in self._topics.values()), default=1 << 62)
+        if rows.nbytes + _RECORD_OVERHEAD_BYTES <= limit:
+            return  # all of them together are small enough for one
         longest = sum(pc.max(pc.binary_length(rows[name])).as_py() or 0 for name in ("key", "value"))
         has_headers = rows["headers"].null_count < rows.num_rows
         if not has_headers and longest + _RECORD_OVERHEAD_BYTES <= limit:

@@ -355,8 +355,9 @@ def test_too_large_a_record_is_named_before_the_checkpoint(
     job = make_job(broker.bootstrap_servers, topic, value=Raw("value"))
     writer = job.start()
     columns = {"user": ["small", "huge"], "value": [b"x" * 9_800, b"x" * 10_001]}
+    writer.write(Records(pa.RecordBatch.from_pydict(columns)))
     with pytest.raises(Fatal, match=r"key b'huge', 10005 bytes, the topic takes 10000"):
-        writer.write(Records(pa.RecordBatch.from_pydict(columns)))
+        writer.pre_commit(1)
 
 
 def test_a_topic_with_small_records_takes_a_large_batch(
