@@ -7,12 +7,12 @@ never meet, and what nobody references can be told by name (`retention.py`).
 from __future__ import annotations
 
 import itertools
-import zlib
 from typing import BinaryIO
 from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
+from isal import isal_zlib  # zlib's numbers, at four times its speed
 
 from onceflow.runtime.checkpoint.manifest import StateHandle, TableFile, meta_as_json
 from onceflow.runtime.checkpoint.store import CheckpointStore
@@ -119,7 +119,7 @@ def _write_table(file: BinaryIO, path: str, name: str, table: pa.Table, key_grou
 
 def checksum(content: bytes | pa.Buffer) -> str:
     """Finds what a disk or a person did to a file; no protection against an attacker."""
-    return f"crc32:{zlib.crc32(content):08x}"
+    return f"crc32:{isal_zlib.crc32(content):08x}"
 
 
 class AttemptStagedFiles:
