@@ -90,7 +90,7 @@ def read(answer: Connection, servers: str, kind: str, options: Mapping[str, Any]
     if kind == "bulk":
         fetcher = open_fetcher(consumer, settings, splits, wanted, most)
         if isinstance(fetcher, MessageFetcher):
-            raise SystemExit("there is no bulk fetcher here: install onceflow[fast]")
+            raise SystemExit("there is no bulk fetcher here: librdkafka can't be called directly")
     gc.collect()
     gc.freeze()
     gc.disable()  # as a slot does while it steps

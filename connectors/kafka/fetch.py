@@ -1,8 +1,8 @@
 """Fetcher: how a reader gets at what librdkafka has fetched, in columns.
 
 There are two. `fetch_messages.py` takes confluent_kafka's Message objects; it works everywhere.
-`fetch_bulk.py` copies librdkafka's own buffers into Arrow with kernels, several times faster; it needs
-them, and a librdkafka that can be called directly. Both answer the same.
+`fetch_bulk.py` copies librdkafka's own buffers into Arrow, several times faster; it needs a librdkafka
+that can be called directly, and is faster still with kernels. Both answer the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""BulkFetcher: copies librdkafka's messages into Arrow with kernels, without an object for each.
+"""BulkFetcher: copies librdkafka's messages into Arrow, without an object for each.
 
 confluent_kafka's callbacks must only run inside that package's own calls: run from anywhere else, they
 end the process. So the assigned partitions' queues, which hold records, errors and ends and never a
@@ -16,12 +16,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from onceflow.connectors.kafka import fetch_kernels as kernels
 from onceflow.connectors.kafka.fetch import Details, Fetched, Header, Notice, Wanted
+from onceflow.connectors.kafka.fetch_batch import MessageBatch
 from onceflow.connectors.kafka.fetch_messages import columns_of
 from onceflow.connectors.kafka.librdkafka_library import CMessage, Library
 from onceflow.connectors.kafka.metadata import PartitionKey
@@ -32,7 +30,6 @@ _LOG = logging.getLogger(__name__)
 _EVENTS_MAX = 1_000
 _FORWARD_EVERY_S = 0.05
 _BYTES_MAX = 16 << 20
-_BINARY_BYTES_MAX = np.iinfo(np.int32).max
 
 
 class BulkFetcher:
@@ -45,32 +42,23 @@ class BulkFetcher:
         consumer: Consumer,
         splits: SplitTable,
         wanted: Wanted,
-        records_max: int,
-        binary_bytes_max: int = _BINARY_BYTES_MAX,
+        messages: MessageBatch,
     ) -> None:
-        """`handle`: the consumer's, see Library.handle. More bytes of values than binary_bytes_max make
-        a large_binary column."""
+        """`handle`: the consumer's, see Library.handle. A fetch brings as many records as `messages` has
+        room for."""
         self._library = library
         self._handle = handle
         self._consumer = consumer
         self._splits = splits
         self._wanted = wanted
-        self._records_max = records_max
-        self._binary_bytes_max = binary_bytes_max
+        self._messages = messages
+        self._records_max = len(messages.addresses)
         self._queue: int | None = library.rd_kafka_queue_new(handle)
         self._partitions: dict[PartitionKey, int] = {}
         self._forward_at_s = 0.0
         self._lost: set[int] = set()
-        self._limit = records_max
-        self._messages = np.zeros(records_max, np.int64)
-        self._runs = np.zeros((records_max, 3), np.int64)
-        self._failed = np.zeros((records_max, 2), np.int64)
-        self._counts = np.zeros(kernels.COUNTS, np.int64)
-        self._kind = np.zeros(1, np.int32)
+        self._limit = self._records_max
         self._held = 0
-        self._destroy = library.address_of("rd_kafka_message_destroy")
-        self._timestamp = library.address_of("rd_kafka_message_timestamp")
-        self._compile()
 
     # --- Partitions ---
 
@@ -146,53 +134,33 @@ class BulkFetcher:
 
     def _consume(self, timeout_ms: int, first: int, most: int) -> int:
         """Takes messages to position `first` of `_messages`; how many."""
-        address = self._messages.ctypes.data + 8 * first
+        address = self._messages.addresses.ctypes.data + 8 * first
         count: int = self._library.rd_kafka_consume_batch_queue(self._queue, timeout_ms, address, most)
         if count < 0:
             raise KafkaException(KafkaError(self._library.rd_kafka_last_error()))
         return count
 
     def _columns(self, count: int, notices: list[Notice]) -> Fetched:
-        wanted = self._wanted
-        kernels.survey(self._messages, count, self._runs, self._failed, self._counts)
-        records, runs, errors, value_bytes, key_bytes, null_values, null_keys = self._counts.tolist()
+        wanted, messages = self._wanted, self._messages
+        records, runs, failed, size = messages.survey(count)
         self._held = records
-        notices += [self._notice(i) for i in range(errors)]
-        times, kinds = self._times(records) if wanted.timestamp else (None, None)
-        offset = np.empty(records, np.int64)
-        kernels.read_offsets(self._messages, records, offset)
+        notices += [self._notice(address, after) for address, after in failed.tolist()]
+        times, kinds = messages.timestamps() if wanted.timestamp else (None, None)
         fetched = Fetched(
-            value=self._gather(CMessage.payload.offset, records, value_bytes, null_values),
-            row_split=self._row_split(records, self._runs[:runs]),
-            offset=offset,
+            value=messages.gather(CMessage.payload.offset),
+            row_split=self._row_split(records, runs),
+            offset=messages.offsets(),
             notices=notices,
-            key=self._gather(CMessage.key.offset, records, key_bytes, null_keys) if wanted.key else None,
+            key=messages.gather(CMessage.key.offset) if wanted.key else None,
             timestamp_ms=times,
             time_kind=kinds,
             details=self._details if wanted.details else None,
         )
         if records:
-            average = max(1, (value_bytes + key_bytes) // records)
-            self._limit = max(1, min(self._records_max, _BYTES_MAX // average))
+            self._limit = max(1, min(self._records_max, _BYTES_MAX // max(1, size // records)))
         if not wanted.details:
             self._release()
         return fetched
-
-    def _gather(self, field: int, count: int, size: int, nulls: int) -> pa.Array:
-        """One field of each record, as an array of its own memory."""
-        fits = size <= self._binary_bytes_max
-        data = pa.allocate_buffer(size)
-        starts: npt.NDArray[Any] = np.empty(count + 1, np.int32 if fits else np.int64)
-        valid = np.zeros((count + 7) // 8 if nulls else 0, np.uint8)
-        kernels.gather(self._messages, count, field, starts, valid, data.address)
-        buffers = [pa.py_buffer(valid) if nulls else None, pa.py_buffer(starts), data]
-        return pa.Array.from_buffers(pa.binary() if fits else pa.large_binary(), count, buffers, nulls)
-
-    def _times(self, count: int) -> tuple[Int64s, npt.NDArray[np.int8]]:
-        times = np.empty(count, np.int64)
-        kinds = np.empty(count, np.int8)
-        kernels.read_timestamps(self._messages, count, self._timestamp, times, self._kind, kinds)
-        return times, kinds
 
     def _row_split(self, count: int, runs: Int64s) -> RowSplits:
         """A topic's address is looked up anew each time: another topic's may be the same later."""
@@ -212,8 +180,7 @@ class BulkFetcher:
 
     # --- Single messages ---
 
-    def _notice(self, index: int) -> Notice:
-        address, after = self._failed[index].tolist()
+    def _notice(self, address: int, after: int) -> Notice:
         message = CMessage.from_address(address)
         text = (
             ctypes.string_at(message.payload, message.len).decode(errors="replace") if message.len else None
@@ -225,7 +192,7 @@ class BulkFetcher:
 
     def _details(self, row: int) -> Details:
         assert row < self._held, "details of the last fetch only"
-        address = int(self._messages[row])
+        address = int(self._messages.addresses[row])
         message = CMessage.from_address(address)
         kind = ctypes.c_int(0)
         time_ms = self._library.rd_kafka_message_timestamp(address, ctypes.byref(kind))
@@ -250,11 +217,5 @@ class BulkFetcher:
         return found
 
     def _release(self) -> None:
-        kernels.destroy(self._messages, self._held, self._destroy)
+        self._messages.release()
         self._held = 0
-
-    def _compile(self) -> None:
-        """No record waits for the compiler."""
-        self._columns(0, [])
-        self._times(0)
-        kernels.gather(self._messages, 0, 0, np.empty(1, np.int64), np.empty(0, np.uint8), 0)

@@ -10,6 +10,9 @@ from typing import Any
 from confluent_kafka import Consumer
 
 from onceflow.connectors.kafka.fetch import Fetcher, Wanted
+from onceflow.connectors.kafka.fetch_arrays import ArrayBatch
+from onceflow.connectors.kafka.fetch_batch import MessageBatch
+from onceflow.connectors.kafka.fetch_bulk import BulkFetcher
 from onceflow.connectors.kafka.fetch_messages import MessageFetcher
 from onceflow.connectors.kafka.librdkafka_library import Library, UnsupportedLibraryError, load_library
 from onceflow.connectors.kafka.reader_splits import SplitTable
@@ -22,22 +25,29 @@ _CLIENT_ID = "rdkafka"  # librdkafka's default
 def open_fetcher(
     consumer: Consumer, settings: Mapping[str, Any], splits: SplitTable, wanted: Wanted, records_max: int
 ) -> Fetcher:
-    """The bulk one if kernels are on and it can do what is wanted: it brings no headers.
+    """The bulk one, with kernels if they are on, where it can do what is wanted: it brings no headers.
 
     `settings`: those the consumer was made with. Where librdkafka can't be called directly the log says
     why, once.
     """
-    if kernels_enabled() and not wanted.headers:
+    if not wanted.headers:
         try:
             library = _library()
             handle = library.handle(consumer, str(settings.get("client.id", _CLIENT_ID)))
         except UnsupportedLibraryError as reason:
             _log_once(str(reason))
         else:
-            from onceflow.connectors.kafka.fetch_bulk import BulkFetcher  # needs numba
-
-            return BulkFetcher(library, handle, consumer, splits, wanted, records_max)
+            messages = _batch(library, records_max)
+            return BulkFetcher(library, handle, consumer, splits, wanted, messages)
     return MessageFetcher(consumer, splits, wanted, records_max)
+
+
+def _batch(library: Library, records_max: int) -> MessageBatch:
+    if not kernels_enabled():
+        return ArrayBatch(library, records_max)
+    from onceflow.connectors.kafka.fetch_compiled import CompiledBatch  # needs numba
+
+    return CompiledBatch(library, records_max)
 
 
 @functools.cache

@@ -16,12 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
+import numpy as np
+import numpy.typing as npt
 from confluent_kafka import Consumer, Producer
 
 _KINDS = {0: "producer", 1: "consumer"}
 """rd_kafka_type_t."""
 _NAME_BYTES = 128
 _POINTER_BYTES = 8
+_LISTS_KNOWN_OF = (0x0210,)
+"""The versions (2.16) whose rd_kafka_messages_t is known to be as `_message_list` makes it."""
 
 
 class UnsupportedLibraryError(Exception):
@@ -61,6 +65,10 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
         [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t],
     ),
     "rd_kafka_message_destroy": (None, [ctypes.c_void_p]),
+    "rd_kafka_mem_malloc": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t]),
+    "rd_kafka_messages_count": (ctypes.c_size_t, [ctypes.c_void_p]),
+    "rd_kafka_messages_get": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t]),
+    "rd_kafka_messages_destroy": (None, [ctypes.c_void_p]),
     "rd_kafka_message_timestamp": (ctypes.c_int64, [ctypes.c_void_p, ctypes.c_void_p]),
     "rd_kafka_message_headers": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p]),
     "rd_kafka_header_get_all": (
@@ -120,6 +128,34 @@ class Library:
         address = ctypes.cast(getattr(self, function), ctypes.c_void_p).value
         assert address is not None
         return address
+
+    def destroys_in_bulk(self) -> bool:
+        """Whether `destroy_messages` may be used: only with a version that it was tried with, and only if
+        librdkafka reads such a list as it was written."""
+        if self.rd_kafka_version() >> 16 not in _LISTS_KNOWN_OF:
+            return False
+        marks = [_POINTER_BYTES * number for number in (3, 1, 2)]
+        found = self._message_list((ctypes.c_int64 * len(marks))(*marks), len(marks))
+        count, get = self.rd_kafka_messages_count, self.rd_kafka_messages_get
+        is_read = count(found) == len(marks) and [get(found, i) for i in range(len(marks))] == marks
+        if is_read:
+            ctypes.c_size_t.from_address(found).value = 0  # or it would destroy what is no message
+            self.rd_kafka_messages_destroy(found)
+        return is_read
+
+    def destroy_messages(self, addresses: npt.NDArray[np.int64]) -> None:
+        """rd_kafka_message_destroy of each, in one call."""
+        if len(addresses):
+            assert addresses.flags.c_contiguous, "a copy of its memory is a list of addresses"
+            self.rd_kafka_messages_destroy(self._message_list(addresses.ctypes.data, len(addresses)))
+
+    def _message_list(self, addresses: Any, count: int) -> int:
+        """A rd_kafka_messages_t: how many, then their addresses. librdkafka makes them for its share
+        consumers; whoever destroys one destroys its messages too."""
+        found: int = self.rd_kafka_mem_malloc(None, _POINTER_BYTES * (1 + count))
+        ctypes.c_size_t.from_address(found).value = count
+        ctypes.memmove(found + _POINTER_BYTES, addresses, _POINTER_BYTES * count)
+        return found
 
     def handle(self, client: Consumer | Producer, client_id: str) -> int:
         """The rd_kafka_t of a consumer or producer that was made with this client.id.

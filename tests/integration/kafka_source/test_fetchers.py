@@ -1,4 +1,4 @@
-"""Both fetchers answer the same, whatever is on the topics; the bulk one outlives what may happen to it.
+"""All fetchers answer the same, whatever is on the topics; the bulk ones outlive what may happen to them.
 
 They are driven without a reader here. A bulk fetcher that is wrong ends the process, so a test that
 comes to its end has shown something.
@@ -23,8 +23,12 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from onceflow.connectors.kafka.fetch import Fetched, Fetcher, Wanted
+from onceflow.connectors.kafka.fetch_arrays import ArrayBatch
+from onceflow.connectors.kafka.fetch_batch import MessageBatch
+from onceflow.connectors.kafka.fetch_bulk import BulkFetcher
 from onceflow.connectors.kafka.fetch_messages import MessageFetcher
 from onceflow.connectors.kafka.librdkafka_library import (
+    Library,
     UnsupportedLibraryError,
     _loaded_libraries,
     load_library,
@@ -33,10 +37,10 @@ from onceflow.connectors.kafka.reader_splits import SplitTable
 from onceflow.connectors.kafka.splits import KafkaSplit
 from onceflow.runtime.kernels.compiled import kernels_enabled
 
-pytestmark = [
-    pytest.mark.kafka,
-    pytest.mark.skipif(not kernels_enabled(), reason="there is only one fetcher without numba"),
-]
+pytestmark = pytest.mark.kafka
+
+COMPILED = pytest.param("compiled", marks=pytest.mark.skipif(not kernels_enabled(), reason="needs numba"))
+BULK = ["arrays", COMPILED]
 
 DEADLINE_S = 60.0
 ALL = Wanted(key=True, timestamp=True, details=True)
@@ -110,9 +114,17 @@ class Driven:
 Drive = Callable[..., Driven]
 
 
+def batch(kind: str, library: Library, records_max: int, **options: Any) -> MessageBatch:
+    if kind == "arrays":
+        return ArrayBatch(library, records_max, **options)
+    from onceflow.connectors.kafka.fetch_compiled import CompiledBatch
+
+    return CompiledBatch(library, records_max, **options)
+
+
 @pytest.fixture
 def drive(broker: Any) -> Iterator[Drive]:
-    """`drive("bulk", [("topic", 0)])`: a fetcher, nothing assigned yet."""
+    """`drive("arrays", [("topic", 0)])`: a fetcher, nothing assigned yet."""
     driven: list[Driven] = []
 
     def make(
@@ -139,17 +151,16 @@ def drive(broker: Any) -> Iterator[Drive]:
         splits = SplitTable()
         splits.add([KafkaSplit(topic, "", partition, 0) for topic, partition in places])
         fetcher: Fetcher
-        if kind == "bulk":
-            from onceflow.connectors.kafka.fetch_bulk import BulkFetcher
-
+        if kind == "messages":
+            fetcher = MessageFetcher(consumer, splits, wanted, records_max)
+        else:
             try:
                 library = load_library()
             except UnsupportedLibraryError as reason:
                 pytest.skip(str(reason))
+            messages = batch(kind, library, records_max, **options)
             handle = library.handle(consumer, "rdkafka")
-            fetcher = BulkFetcher(library, handle, consumer, splits, wanted, records_max, **options)
-        else:
-            fetcher = MessageFetcher(consumer, splits, wanted, records_max)
+            fetcher = BulkFetcher(library, handle, consumer, splits, wanted, messages)
         driven.append(Driven(consumer, fetcher, splits))
         return driven[-1]
 
@@ -197,7 +208,7 @@ def hostile(servers: str, topics: list[str], seed: int) -> None:
                 producer.abort_transaction(30)
 
 
-def test_both_fetchers_bring_the_same_of_hostile_topics(broker: Any, new_topic: Any, drive: Drive) -> None:
+def test_all_fetchers_bring_the_same_of_hostile_topics(broker: Any, new_topic: Any, drive: Drive) -> None:
     large = {"max.message.bytes": "4000000"}
     topics = [
         new_topic("hostile", 3, large),
@@ -206,12 +217,11 @@ def test_both_fetchers_bring_the_same_of_hostile_topics(broker: Any, new_topic: 
     hostile(broker.bootstrap_servers, topics, seed=7)
     places = list(itertools.product(topics, range(3)))
     found = {}
-    for kind, records_max, options in (
-        ("messages", 1_000, {}),
-        ("bulk", 1_000, {}),
-        ("bulk", 7, {}),
-        ("bulk", 1_000, {"binary_bytes_max": 5_000}),
-    ):
+    ways: list[tuple[str, int, dict[str, int]]] = [("messages", 1_000, {})]
+    kinds = ["arrays", "compiled"] if kernels_enabled() else ["arrays"]
+    for kind in kinds:
+        ways += [(kind, 1_000, {}), (kind, 7, {}), (kind, 1_000, {"binary_bytes_max": 5_000})]
+    for kind, records_max, options in ways:
         one = drive(kind, places, records_max=records_max, **options)
         one.fetcher.assign(one.positions())
         one.to_the_end()
@@ -223,18 +233,22 @@ def test_both_fetchers_bring_the_same_of_hostile_topics(broker: Any, new_topic: 
     for one in found.values():
         assert one.rows == expected.rows
         assert one.ends == expected.ends
-    assert found["bulk", 1_000, False].types == {pa.binary()}
-    assert pa.large_binary() in found["bulk", 1_000, True].types
+    for kind in kinds:
+        assert found[kind, 1_000, False].types == {pa.binary()}
+        assert pa.large_binary() in found[kind, 1_000, True].types
 
 
+@pytest.mark.parametrize("bulk", BULK)
 @pytest.mark.parametrize("wanted", [Wanted(), Wanted(key=True), Wanted(timestamp=True), Wanted(details=True)])
-def test_what_is_not_wanted_is_not_there(broker: Any, new_topic: Any, drive: Drive, wanted: Wanted) -> None:
+def test_what_is_not_wanted_is_not_there(
+    broker: Any, new_topic: Any, drive: Drive, wanted: Wanted, bulk: str
+) -> None:
     topic = new_topic("wanted")
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     producer.produce(topic, b"v", b"k", headers=[("h", b"1")])
     producer.flush(30)
     both = []
-    for kind in ("messages", "bulk"):
+    for kind in ("messages", bulk):
         one = drive(kind, [(topic, 0)], wanted)
         one.fetcher.assign(one.positions())
         both.append(one.until(lambda one=one: bool(one.rows)).rows)
@@ -242,7 +256,7 @@ def test_what_is_not_wanted_is_not_there(broker: Any, new_topic: Any, drive: Dri
     assert len(both[0][f"{topic}-0"][0]) == 2 + wanted.key + 2 * wanted.timestamp + 3 * wanted.details
 
 
-@pytest.mark.parametrize("kind", ["messages", "bulk"])
+@pytest.mark.parametrize("kind", ["messages", *BULK])
 def test_an_offset_that_is_not_there_is_an_error_of_its_split(
     new_topic: Any, drive: Drive, kind: str
 ) -> None:
@@ -259,7 +273,7 @@ def test_an_offset_that_is_not_there_is_an_error_of_its_split(
     assert "ut of range" in error.error.str()
 
 
-# --- What may happen to the bulk one ---------------------------------------------------------------
+# --- What may happen to the bulk ones --------------------------------------------------------------
 
 
 def produce(servers: str, topic: str, count: int, partitions: int) -> None:
@@ -269,13 +283,14 @@ def produce(servers: str, topic: str, count: int, partitions: int) -> None:
     assert producer.flush(60) == 0
 
 
+@pytest.mark.parametrize("bulk", BULK)
 def test_a_partition_assigned_anew_right_after_it_was_let_go_is_read_on(
-    broker: Any, new_topic: Any, drive: Drive
+    broker: Any, new_topic: Any, drive: Drive, bulk: str
 ) -> None:
     """librdkafka ends the first reading later than it says, and what was forwarded with it."""
     topic = new_topic("again", 3)
     produce(broker.bootstrap_servers, topic, 3_000, 3)
-    one = drive("bulk", [(topic, partition) for partition in range(3)], Wanted(), 50)
+    one = drive(bulk, [(topic, partition) for partition in range(3)], Wanted(), 50)
     chosen = random.Random(3)
     one.fetcher.assign(one.positions())
     for _ in range(60):
@@ -312,11 +327,13 @@ def test_records_that_come_another_way_are_said_to_be_lost_and_read_again(
 ) -> None:
     topic = new_topic("stray", 2)
     produce(broker.bootstrap_servers, topic, 2_000, 2)
-    one = drive("bulk", [(topic, 0), (topic, 1)], Wanted())
+    one = drive("arrays", [(topic, 0), (topic, 1)], Wanted())
     positions = one.positions()
     one.consumer.incremental_assign(positions[:1])  # not through the fetcher: onto the consumer's queue
     deadline = time.monotonic() + DEADLINE_S
-    while waiting_for_the_consumer(one) < 1_000:  # no fetch before: it would drop them, as of no split of its own
+    while (
+        waiting_for_the_consumer(one) < 1_000
+    ):  # no fetch before: it would drop them, as of no split of its own
         assert time.monotonic() < deadline
     one.fetcher.assign(positions[1:])
     with pytest.raises(KafkaException, match="already"):
@@ -337,8 +354,9 @@ def test_records_that_come_another_way_are_said_to_be_lost_and_read_again(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("bulk", BULK)
 def test_callbacks_run_in_our_thread_and_nowhere_else_while_brokers_die(
-    module_broker: Callable[..., Any], drive: Drive, caplog: pytest.LogCaptureFixture
+    module_broker: Callable[..., Any], drive: Drive, caplog: pytest.LogCaptureFixture, bulk: str
 ) -> None:
     """Errors, statistics every millisecond and a log of everything, under load, through two deaths."""
     mortal = module_broker()
@@ -357,7 +375,7 @@ def test_callbacks_run_in_our_thread_and_nowhere_else_while_brokers_die(
     logger = logging.getLogger("stress")
     logger.addFilter(lambda record: note("log")(record) or False)
     one = drive(
-        "bulk", [(topic, partition) for partition in range(4)], Wanted(), 500, mortal.bootstrap_servers,
+        bulk, [(topic, partition) for partition in range(4)], Wanted(), 500, mortal.bootstrap_servers,
         {
             "statistics.interval.ms": 1, "stats_cb": note("stats"), "error_cb": note("error"),
             "logger": logger, "debug": "broker,fetch,queue", "log_level": 7,
@@ -387,7 +405,7 @@ def test_what_a_callback_raises_comes_out_of_fetch(drive: Drive) -> None:
         for refusal in refusals:
             raise refusal
 
-    one = drive("bulk", [("nowhere", 0)], servers="127.0.0.1:1", settings={"error_cb": refuse})
+    one = drive("arrays", [("nowhere", 0)], servers="127.0.0.1:1", settings={"error_cb": refuse})
     one.fetcher.assign(one.positions())
     with pytest.raises(RefusedError, match="mine"):
         one.until(lambda: False)

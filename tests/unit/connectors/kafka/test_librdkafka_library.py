@@ -16,7 +16,6 @@ from onceflow.connectors.kafka.fetch_choice import open_fetcher
 from onceflow.connectors.kafka.fetch_messages import MessageFetcher
 from onceflow.connectors.kafka.librdkafka_library import Library, UnsupportedLibraryError, load_library
 from onceflow.connectors.kafka.reader_splits import SplitTable
-from onceflow.runtime.kernels.compiled import kernels_enabled
 
 SETTINGS = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
 
@@ -79,8 +78,6 @@ def test_what_is_no_handle_of_this_consumer_is_refused_without_a_crash() -> None
 def test_where_the_library_is_no_help_records_are_fetched_one_by_one_and_the_log_says_why(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    if not kernels_enabled():
-        pytest.skip("needs numba")
     consumer = Consumer(SETTINGS)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):

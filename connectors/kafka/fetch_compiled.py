@@ -1,0 +1,74 @@
+"""CompiledBatch: a MessageBatch read by kernels. Import only if kernels are enabled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from onceflow.connectors.kafka import fetch_kernels as kernels
+from onceflow.connectors.kafka.fetch_batch import BINARY_BYTES_MAX, Survey
+from onceflow.connectors.kafka.librdkafka_library import CMessage, Library
+from onceflow.runtime.records import Int64s
+
+
+class CompiledBatch:
+    """See MessageBatch."""
+
+    def __init__(self, library: Library, records_max: int, binary_bytes_max: int = BINARY_BYTES_MAX) -> None:
+        self.addresses = np.zeros(records_max, np.int64)
+        self._binary_bytes_max = binary_bytes_max
+        self._runs = np.zeros((records_max, 3), np.int64)
+        self._failed = np.zeros((records_max, 2), np.int64)
+        self._counts = np.zeros(kernels.COUNTS, np.int64)
+        self._kind = np.zeros(1, np.int32)
+        self._records = 0
+        self._sizes = {CMessage.payload.offset: (0, 0), CMessage.key.offset: (0, 0)}
+        self._destroy = library.address_of("rd_kafka_message_destroy")
+        self._timestamp = library.address_of("rd_kafka_message_timestamp")
+        self._compile()
+
+    def survey(self, count: int) -> Survey:
+        kernels.survey(self.addresses, count, self._runs, self._failed, self._counts)
+        records, runs, errors, value_bytes, key_bytes, null_values, null_keys = self._counts.tolist()
+        self._records = records
+        self._sizes[CMessage.payload.offset] = (value_bytes, null_values)
+        self._sizes[CMessage.key.offset] = (key_bytes, null_keys)
+        return Survey(records, self._runs[:runs], self._failed[:errors], value_bytes + key_bytes)
+
+    def gather(self, field: int) -> pa.Array:
+        size, nulls = self._sizes[field]
+        count = self._records
+        fits = size <= self._binary_bytes_max
+        data = pa.allocate_buffer(size)
+        starts: npt.NDArray[Any] = np.empty(count + 1, np.int32 if fits else np.int64)
+        valid = np.zeros((count + 7) // 8 if nulls else 0, np.uint8)
+        kernels.gather(self.addresses, count, field, starts, valid, data.address)
+        buffers = [pa.py_buffer(valid) if nulls else None, pa.py_buffer(starts), data]
+        return pa.Array.from_buffers(pa.binary() if fits else pa.large_binary(), count, buffers, nulls)
+
+    def offsets(self) -> Int64s:
+        offsets = np.empty(self._records, np.int64)
+        kernels.read_offsets(self.addresses, self._records, offsets)
+        return offsets
+
+    def timestamps(self) -> tuple[Int64s, npt.NDArray[np.int8]]:
+        times = np.empty(self._records, np.int64)
+        kinds = np.empty(self._records, np.int8)
+        kernels.read_timestamps(self.addresses, self._records, self._timestamp, times, self._kind, kinds)
+        return times, kinds
+
+    def release(self) -> None:
+        kernels.destroy(self.addresses, self._records, self._destroy)
+        self._records = 0
+
+    def _compile(self) -> None:
+        """No record waits for the compiler."""
+        self.survey(0)
+        self.offsets()
+        self.timestamps()
+        self.gather(CMessage.payload.offset)
+        kernels.gather(self.addresses, 0, 0, np.empty(1, np.int64), np.empty(0, np.uint8), 0)
+        self.release()
