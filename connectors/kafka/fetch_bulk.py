@@ -30,6 +30,7 @@ _LOG = logging.getLogger(__name__)
 _EVENTS_MAX = 1_000
 _FORWARD_EVERY_S = 0.05
 _BYTES_MAX = 16 << 20
+_END = KafkaError(KafkaError._PARTITION_EOF)  # by far the most frequent one, so made once
 
 
 class BulkFetcher:
@@ -59,6 +60,7 @@ class BulkFetcher:
         self._lost: set[int] = set()
         self._limit = self._records_max
         self._held = 0
+        self._nothing = self._columns(0, [])  # an idle slot fetches it 200 times a second
 
     # --- Partitions ---
 
@@ -113,6 +115,8 @@ class BulkFetcher:
             count = self._consume(timeout_ms, 0, 1)  # it would wait for all that are asked for
             if count:
                 count += self._consume(0, 1, self._limit - 1)
+        if not count and not notices and not self._lost:
+            return self._nothing
         fetched = self._columns(count, notices)
         if not self._lost:
             return fetched
@@ -182,11 +186,12 @@ class BulkFetcher:
 
     def _notice(self, address: int, after: int) -> Notice:
         message = CMessage.from_address(address)
-        text = (
-            ctypes.string_at(message.payload, message.len).decode(errors="replace") if message.len else None
-        )
+        error = _END
+        if message.err != KafkaError._PARTITION_EOF:
+            text = ctypes.string_at(message.payload, message.len).decode(errors="replace")
+            error = KafkaError(message.err, text if message.len else None)
         split = self._splits.find(self._topic(message.rkt), message.partition)
-        notice = Notice(KafkaError(message.err, text), split, message.offset, after)
+        notice = Notice(error, split, message.offset, after)
         self._library.rd_kafka_message_destroy(address)
         return notice
 
