@@ -1,8 +1,9 @@
 """JSON values to columns.
 
-Each value is decoded by itself into a struct that is made for the columns asked for, then the columns
-are built. That is as fast as the bulk decoders of JSON lines, and has none of their traps: no value can
-merge with its neighbour, vanish because it is blank, or come out null because it overflows.
+Each value is decoded into a struct that is made for the columns asked for, then the columns are built.
+That is as fast as the bulk decoders of JSON lines, and has none of their traps: no value can merge with
+its neighbour, vanish because it is blank, or come out null because it overflows. Where `json_lines.py` is
+certain of it, many values are decoded in one call.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ import numpy as np
 import pyarrow as pa
 
 from onceflow.connectors.formats.format import BadValue, Decoded, Values, as_list, rows_without_columns
+from onceflow.connectors.formats.json_lines import LINES_MIN, as_lines
 from onceflow.runtime.errors import OptionError
 
 OnNull = Literal["error", "skip", "nulls"]
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
+_WORDS = (pa.int64(), pa.int32(), pa.int16(), pa.int8(), pa.float64())
+"""Types whose columns NumPy makes of Python's numbers, in half of the time that Arrow takes."""
 _KEPT = (bytes, dt.datetime, dt.date)
 _UNREADABLE_NAME = re.compile(r'[\x00-\x1f"\\]')
 # What one value can raise: malformed or of the wrong type; not UTF-8; nested too deeply.
@@ -47,11 +51,17 @@ def has_plain_types(schema: pa.Schema) -> bool:
 class JsonDecoder:
     """See Decoder. `record_type` is where the schema came from, for default values."""
 
-    def __init__(self, schema: pa.Schema, record_type: type | None, on_null: OnNull) -> None:
+    def __init__(
+        self, schema: pa.Schema, record_type: type | None, on_null: OnNull, lines_min: int = LINES_MIN
+    ) -> None:
+        """Fewer values than `lines_min` are decoded one by one."""
         self._schema = schema
         struct = _struct("Record", schema, record_type)
-        self._decode = msgspec.json.Decoder(struct, strict=True).decode
-        self._columns = [_column(i, field.type) for i, field in enumerate(schema)]
+        decoder = msgspec.json.Decoder(struct, strict=True)
+        self._decode, self._decode_lines = decoder.decode, decoder.decode_lines
+        self._lines_min = lines_min
+        defaults = {} if record_type is None else _defaults(record_type)
+        self._columns = [_column(i, field, field.name in defaults) for i, field in enumerate(schema)]
         self._on_null = on_null
         self._null = None if on_null != "nulls" else struct(**{f"f{i}": None for i in range(len(schema))})
 
@@ -61,12 +71,20 @@ class JsonDecoder:
 
     def decode(self, values: Values) -> Decoded:
         """All at once; one by one only if one of them is bad."""
-        values = as_list(values)
-        decode = self._decode
         try:
-            return Decoded(self._batch([decode(v) for v in values]), None)  # type: ignore[arg-type]
+            return Decoded(self._batch(self._records(values)), None)
         except (*_BAD, *_UNFIT, TypeError):
-            return self._decode_one_by_one(values)
+            return self._decode_one_by_one(as_list(values))
+
+    def _records(self, values: Values) -> list[Any]:
+        if isinstance(values, pa.Array) and len(values) >= self._lines_min:
+            lines = as_lines(values)
+            if lines is not None:
+                records = self._decode_lines(lines)
+                if len(records) == len(values):
+                    return records
+        decode = self._decode
+        return [decode(v) for v in as_list(values)]  # type: ignore[arg-type]
 
     def _decode_one_by_one(self, values: Sequence[bytes | None]) -> Decoded:
         good: list[Any] = []
@@ -129,13 +147,17 @@ def _reason(error: Exception, value: bytes) -> str:
     return str(error)
 
 
-def _column(index: int, arrow: pa.DataType) -> Callable[[list[Any]], pa.Array]:
+def _column(index: int, field: pa.Field, has_default: bool) -> Callable[[list[Any]], pa.Array]:
     """Builds one column from decoded structs. Generated source: `[r.f0 for r in records]` is a third
     faster than the same with attrgetter."""
+    arrow = field.type
     values = eval(f"lambda records: [r.f{index} for r in records]")  # only our own number goes in
-    if not pa.types.is_nested(arrow):
-        return lambda records: pa.array(values(records), arrow)
-    return lambda records: pa.array(msgspec.to_builtins(values(records), builtin_types=_KEPT), arrow)
+    if pa.types.is_nested(arrow):
+        return lambda records: pa.array(msgspec.to_builtins(values(records), builtin_types=_KEPT), arrow)
+    if arrow in _WORDS and not field.nullable and not has_default:  # msgspec has checked the type and range
+        dtype = arrow.to_pandas_dtype()
+        return lambda records: pa.array(np.fromiter(values(records), dtype, len(records)), arrow)
+    return lambda records: pa.array(values(records), arrow)
 
 
 # --- The struct that a value is decoded into ------------------------------------------------------
