@@ -23,6 +23,9 @@ _EMPTY = -1
 """The slot that an empty place holds."""
 _ONE = np.uint64(1)
 _TABLE_MIN = 1 << 11
+_PLACES_PER_SLOT, _PLACES_PER_SLOT_BY_ARRAYS = 2, 4
+"""At least. Without kernels each step to the next place costs a look at whole arrays, however few rows
+still take it, so there are more free places."""
 _SLOTS_MAX = 1 << 30
 
 
@@ -208,11 +211,12 @@ class KeyIndex:
         self._is_live.grow(end)
 
     def _reserve(self, rows: int) -> None:
-        """Room for this many more keys with the table at most half full; grows it to the double."""
+        """Room for this many more keys; grows the table to the double."""
         needed = self.size + rows
         assert needed < _SLOTS_MAX, "too many keys in one subtask: raise the parallelism"
-        if 2 * needed > len(self._table):
-            self._build(_power_of_two(2 * needed))
+        places = needed * (_PLACES_PER_SLOT if self._with_kernels else _PLACES_PER_SLOT_BY_ARRAYS)
+        if places > len(self._table):
+            self._build(_power_of_two(places))
 
     def _build(self, length: int) -> None:
         """A table of this length with all slots in it, each at the next free place from its home on."""
