@@ -23,6 +23,9 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("onceflow")
 
+# For the JVMs of all Sparks here: none lives long enough for what optimising its code would give back.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 StartBroker = Callable[..., EmbeddedKafka]
 MakeTopic = Callable[..., str]
 

@@ -86,7 +86,7 @@ def run_with_kills(
     load.close(load.load(RECORDS, START_MS, per_ms=5))
     arguments = ["--bootstrap-servers", servers, "--input", source, "--output", target]
     arguments += ["--checkpoint", str(tmp_path / "checkpoint"), "--staging", str(tmp_path / "staging")]
-    arguments += ["--max-offsets-per-trigger", str(RECORDS // (4 * kills + 4)), "--available-now"]
+    arguments += ["--max-offsets-per-trigger", str(RECORDS // (2 * kills + 3)), "--available-now"]
     arguments += ["--window", f"{WINDOW_MS} milliseconds"]
     example = Example(arguments, tmp_path)
     chance = random.Random(seed)
