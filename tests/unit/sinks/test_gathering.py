@@ -64,13 +64,13 @@ def test_what_was_gathered_is_part_of_the_next_checkpoint_and_of_no_other() -> N
 
 def test_rows_without_a_key_go_batch_by_batch_to_one_partition_after_the_other() -> None:
     writing = Writing()
-    for batch in ((b"1", b"2"), (b"3",), (b"4",), (b"5", b"6")):
+    for batch in ((b"1", b"2"), (b"3",), (b"4",), (b"5", b"6"), (b"7",)):
         writing.writer.write(rows(*batch))
     writing.checkpoint(1)
-    writing.writer.write(rows(b"7"))
+    writing.writer.write(rows(b"8"))
     writing.checkpoint(2)
     of_partition = {p: [value for q, value in writing.visible if q == p] for p in range(3)}
-    assert of_partition == {0: [b"1", b"2", b"5", b"6"], 1: [b"3", b"7"], 2: [b"4"]}
+    assert of_partition == {0: [b"1", b"2", b"5", b"6"], 1: [b"3", b"7"], 2: [b"4", b"8"]}
 
 
 def test_batches_with_other_columns_are_not_put_into_one() -> None:
