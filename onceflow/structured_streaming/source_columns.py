@@ -6,6 +6,7 @@ and in the second case, on request, any of Kafka's own under a name of the user'
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -101,8 +102,8 @@ class Columns:
         own: dict[str, Callable[[], pa.Array]] = {
             "key": lambda: fetch.records.column(_KEY),
             "value": lambda: fetch.records.column(_VALUE),
-            "topic": lambda: pa.repeat(where.topic, count),
-            "partition": lambda: pa.repeat(pa.scalar(where.partition, pa.int32()), count),
+            "topic": lambda: _constant(where.topic, count, pa.string()),
+            "partition": lambda: _constant(where.partition, count, pa.int32()),
             "offset": lambda: pa.array(fetch.offset, pa.int64()),
             "timestamp": lambda: _timestamps(fetch.timestamp_ms),
             "timestampType": lambda: _types(fetch.records.column(_INSIDE + "timestamp_kind")),
@@ -138,15 +139,27 @@ class Columns:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
+def _constant(value: str | int, count: int, arrow: pa.DataType) -> pa.Array:
+    """The same value in every row. A range has many batches: they share one array."""
+    return _longest(value, 1 << max(0, count - 1).bit_length(), arrow).slice(0, count)
+
+
+@functools.lru_cache(maxsize=4)
+def _longest(value: str | int, count: int, arrow: pa.DataType) -> pa.Array:
+    return pa.repeat(pa.scalar(value, arrow), count)
+
+
 def _timestamps(timestamp_ms: Any) -> pa.Array:
     """Null for a record without a time, which is as old as Kafka 0.9."""
     times = np.asarray(timestamp_ms, np.int64)
-    return pa.array(times * 1_000, pa.int64(), mask=times < 0).cast(_TIMESTAMP)
+    if (times < 0).any():
+        return pa.array(times * 1_000, pa.int64(), mask=times < 0).cast(_TIMESTAMP)
+    return pa.Array.from_buffers(_TIMESTAMP, len(times), [None, pa.py_buffer(times * 1_000)], 0)
 
 
 def _types(kinds: pa.Array) -> pa.Array:
     """Spark's numbers: -1 none, 0 CreateTime, 1 LogAppendTime."""
-    return pc.subtract(kinds.cast(pa.int32()), pa.scalar(1, pa.int32()))
+    return pa.array(kinds.to_numpy().astype(np.int32) - 1, pa.int32())
 
 
 def _headers(headers: pa.Array) -> pa.Array:

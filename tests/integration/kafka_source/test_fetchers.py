@@ -372,7 +372,7 @@ def test_callbacks_run_in_our_thread_and_nowhere_else_while_brokers_die(
 
         return called
 
-    logger = logging.getLogger("stress")
+    logger = logging.getLogger(f"stress-{bulk}")
     logger.addFilter(lambda record: note("log")(record) or False)
     one = drive(
         bulk, [(topic, partition) for partition in range(4)], Wanted(), 500, mortal.bootstrap_servers,
