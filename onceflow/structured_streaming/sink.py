@@ -39,6 +39,7 @@ from onceflow.structured_streaming.staged_files import (
     Staged,
     batch_folder,
     delete_files,
+    end_staging,
     files_of,
     put_sign,
     restored,
@@ -154,9 +155,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._ledger = self._options.ledger(self._options.uid or f"write-{self._write_id}")
         root = Folder.at(self._options.staging) if self._options.staging else default_staging()
         sweep_abandoned(root)
-        self._root = root
-        self._inside = write_folder(self._write_id)
-        self._folder = root.child(self._inside)
+        self._folder = root.child(write_folder(self._write_id))
         ledger, write_id = self._ledger, self._write_id
         _check_broker(self._options, ledger, write_id, lambda entry: check_unwritten(entry, ledger, write_id))
         put_sign(self._folder)
@@ -179,10 +178,10 @@ class BatchWriter(DataSourceArrowWriter):
                 raise Fatal(_damaged(e)) from e
             finally:
                 client.close()
-        self._root.delete(self._inside)
+        end_staging(self._folder)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._root.delete(self._inside)
+        end_staging(self._folder)
 
 
 def stream_writer(schema: Any, options: Mapping[str, str], overwrite: bool) -> StreamWriter:

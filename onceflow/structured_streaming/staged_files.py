@@ -49,6 +49,13 @@ def check_sign(folder: Folder) -> None:
         )
 
 
+def end_staging(folder: Folder) -> None:
+    """The driver, when a write is over: delete the folder, its sign first, by which a task that still runs
+    sees that it has to delete what it has made."""
+    folder.delete(_SIGN)
+    folder.delete_all()
+
+
 def batch_folder(batch_id: int) -> str:
     """The name of a batch's folder, in its query's."""
     return f"{_BATCH}{batch_id}"
@@ -74,9 +81,28 @@ def stage(
 ) -> Staged:
     """Encode the rows of a task into one file of `folder`/`inside`; `value` is the ledger's with them.
 
-    Holds one batch at a time. A file that is left by an exception is swept later.
+    Holds one batch at a time. A file that is left by an exception is swept later. Raises Fatal, with
+    nothing left, if the write is given up meanwhile: Spark tells the driver that another task has failed
+    while this one still runs.
     """
     check_sign(folder)
+    try:
+        return _stage(batches, options, folder, inside, query_id, batch_id, value)
+    finally:
+        if folder.read(_SIGN) is None:  # deleted with the folder, which this task has made again
+            folder.delete_all()
+            raise Fatal(f"the write to {folder.url} was given up, since another of its tasks has failed")
+
+
+def _stage(
+    batches: Iterable[pa.RecordBatch],
+    options: SinkOptions,
+    folder: Folder,
+    inside: str,
+    query_id: str,
+    batch_id: int,
+    value: int,
+) -> Staged:
     held = HeldOutput(_Named(folder, inside), MEMORY_BYTES_MAX)
     encoder: RowEncoder | None = None
     topics: set[str] = set()

@@ -6,6 +6,7 @@ fsspec names (s3fs, gcsfs, adlfs).
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -97,14 +98,15 @@ class Folder:
     def delete(self, name: str) -> None:
         """A file, or a folder with all in it; one that is not there is no error."""
 
-        def call() -> None:
-            fs = self._fs
-            try:
-                fs.rm(self._path(name), recursive=True)
-            except FileNotFoundError:
-                return
+        self._try(f"delete {name}", lambda: self._remove(self._path(name)))
 
-        self._try(f"delete {name}", call)
+    def delete_all(self) -> None:
+        """The folder itself; one that is not there is no error."""
+        self._try("delete it", lambda: self._remove(self._path()))
+
+    def _remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.rm(path, recursive=True)
 
     def _path(self, name: str = "") -> str:
         fs_path = url_to_fs(self.url)[1]

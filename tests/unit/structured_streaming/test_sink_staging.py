@@ -22,6 +22,7 @@ from onceflow.structured_streaming.staged_files import (
     batch_folder,
     check_sign,
     delete_files,
+    end_staging,
     files_of,
     put_sign,
     restored,
@@ -105,6 +106,21 @@ def test_a_folder_that_is_not_the_drivers_is_said_before_anything_is_staged(fold
     put_sign(folder)
     put_sign(folder)
     check_sign(folder)
+
+
+def test_a_task_that_runs_on_after_the_write_was_given_up_leaves_nothing(folder: Folder) -> None:
+    def rows_with_an_end(and_more: int) -> Iterator[pa.RecordBatch]:
+        end_staging(folder)
+        yield from rows(batches=and_more)
+        if and_more > 2:
+            raise EOFError("Spark has hung up")
+
+    for and_more in (0, 2, 3):
+        put_sign(folder)
+        with pytest.raises(Fatal, match=r"was given up, since another of its tasks has failed"):
+            stage(rows_with_an_end(and_more), options(), folder, "rows", "q", 0, 1)
+        assert folder.names() == []
+    end_staging(folder)
 
 
 def test_missing_and_foreign_messages_are_refused(folder: Folder) -> None:
