@@ -183,7 +183,11 @@ def measure(options: argparse.Namespace, kafka: EmbeddedKafka, rate: int, folder
     first_ns = sent.min() + int(options.warm_up * 1e9) if len(sent) else began_ns
     kept = sent >= first_ns
     seen_records = int(kept.sum()) * every
-    assert seen_records > 0.8 * rate * options.seconds, f"{seen_records} of {rate * options.seconds}"
+    if seen_records <= 0.8 * rate * options.seconds:
+        raise SystemExit(
+            f"{seen_records:,} of {rate * options.seconds:,.0f} records were visible in time: the job, or the "
+            "broker and the producer beside it, don't keep up with this rate, so there is no latency to tell"
+        )
     latency_ms = (seen - sent)[kept] / 1e6
     return {
         "rate": rate,

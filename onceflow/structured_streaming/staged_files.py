@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -86,43 +87,37 @@ def stage(
     while this one still runs.
     """
     check_sign(folder)
+    with _leaving_nothing_if_given_up(folder):
+        held = HeldOutput(_Named(folder, inside), MEMORY_BYTES_MAX)
+        encoder: RowEncoder | None = None
+        topics: set[str] = set()
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            encoder = encoder or RowEncoder(options, batch.schema)
+            rows = encoder.encode(batch)
+            if options.topic is None:
+                topics.update(rows["topic"].unique().to_pylist())
+            held.add(rows)
+        if not held.rows:
+            return Staged(query_id, batch_id, None, frozenset())
+        held.freeze(value)
+        return Staged(
+            query_id,
+            batch_id,
+            held.stage(),
+            frozenset(topics or {options.topic} - {None}),  # type: ignore[arg-type]
+        )
+
+
+@contextlib.contextmanager
+def _leaving_nothing_if_given_up(folder: Folder) -> Iterator[None]:
     try:
-        return _stage(batches, options, folder, inside, query_id, batch_id, value)
+        yield
     finally:
         if folder.read(_SIGN) is None:  # deleted with the folder, which this task has made again
             folder.delete_all()
             raise Fatal(f"the write to {folder.url} was given up, since another of its tasks has failed")
-
-
-def _stage(
-    batches: Iterable[pa.RecordBatch],
-    options: SinkOptions,
-    folder: Folder,
-    inside: str,
-    query_id: str,
-    batch_id: int,
-    value: int,
-) -> Staged:
-    held = HeldOutput(_Named(folder, inside), MEMORY_BYTES_MAX)
-    encoder: RowEncoder | None = None
-    topics: set[str] = set()
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        encoder = encoder or RowEncoder(options, batch.schema)
-        rows = encoder.encode(batch)
-        if options.topic is None:
-            topics.update(rows["topic"].unique().to_pylist())
-        held.add(rows)
-    if not held.rows:
-        return Staged(query_id, batch_id, None, frozenset())
-    held.freeze(value)
-    return Staged(
-        query_id,
-        batch_id,
-        held.stage(),
-        frozenset(topics or {options.topic} - {None}),  # type: ignore[arg-type]
-    )
 
 
 def files_of(messages: Sequence[Staged | None], query_id: str, batch_id: int) -> list[StagedOutput]:

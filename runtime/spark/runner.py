@@ -66,13 +66,14 @@ class SparkLauncher:
         for module in modules:
             cloudpickle.register_pickle_by_value(module)
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        is_local = master.startswith("local")
         self._settings = {
             "spark.python.daemon.module": "onceflow.runtime.spark.daemon",
-            **(DEFAULT_SETTINGS if master.startswith("local") else {}),
+            **(DEFAULT_SETTINGS if is_local else {}),
             **settings,
             **OWN_SETTINGS,
         }
-        self._java_options = LOCAL_JAVA_OPTIONS if master.startswith("local") else ()
+        self._java_options = LOCAL_JAVA_OPTIONS if is_local else ()
         self._master = master
         self._job = job
         self._attempt = 0

@@ -87,6 +87,8 @@ class _Copy:
 
     def __init__(self, memory: npt.NDArray[Any]) -> None:
         self._memory = memory
+        self._touched = 0
+        """So many places, all that were ever used among them, lie in memory that is there."""
         self._frozen: weakref.ref[FrozenColumn] | None = None
         """What lies here, as long as somebody needs it."""
 
@@ -97,13 +99,17 @@ class _Copy:
     def of(self, values: npt.NDArray[Any]) -> FrozenColumn:
         copy = self._memory[: len(values)]
         np.copyto(copy, values)
+        self._touched = max(self._touched, len(values))
         frozen = FrozenColumn(copy)
         self._frozen = weakref.ref(frozen)
         return frozen
 
-    def touch(self, first: int, until: int) -> None:
-        """Have the pages of these places mapped. They must not be in use."""
-        self._memory[first : until : max(1, _PAGE_BYTES // self._memory.strides[0])] = 0
+    def touch(self, places: int) -> None:
+        """Have memory for so many, and a piece ahead. Writes to none that was ever used."""
+        if places > self._touched:
+            until = min(len(self._memory), places + _TOUCH_AHEAD)
+            self._memory[self._touched : until : max(1, _PAGE_BYTES // self._memory.strides[0])] = 0
+            self._touched = until
 
 
 class GrowableColumn:
@@ -120,9 +126,7 @@ class GrowableColumn:
         self.values = self._allocate(_GROW_MIN)
         """All places, also those not in use yet; replaced when the column grows."""
         self._copies: list[_Copy] = []
-        """The first is touched as far as `_touched`. The second is for a barrier that comes while
-        somebody still reads the first."""
-        self._touched = 0
+        """The second is for a barrier that comes while somebody still reads the first."""
 
     def __len__(self) -> int:
         return self._size
@@ -135,8 +139,9 @@ class GrowableColumn:
             self.values = grown
             self._copies.clear()
         self._size = max(size, self._size)
-        if self._size > self._touched or not self._copies:
-            self._touch()
+        if not self._copies:
+            self._copies.append(self._new_copy())
+        self._copies[0].touch(self._size)
 
     def reserve(self, places: int) -> None:
         """Have at least this many places, without any more being in use."""
@@ -164,17 +169,12 @@ class GrowableColumn:
         """A copy of the places in use. Short: it goes where a copy before lay that nobody needs any more."""
         copy = next((copy for copy in self._copies if copy.is_free), None)
         if copy is None:
-            copy = _Copy(np.empty(self.values.shape, self.values.dtype))
+            copy = self._new_copy()
             self._copies[1:] = [copy]
         return copy.of(self.used())
 
-    def _touch(self) -> None:
-        """The pages of the next copy, a piece ahead of the column's own."""
-        if not self._copies:
-            self._copies, self._touched = [_Copy(np.empty(self.values.shape, self.values.dtype))], 0
-        until = min(len(self.values), self._size + _TOUCH_AHEAD)
-        self._copies[0].touch(self._touched, until)
-        self._touched = until
+    def _new_copy(self) -> _Copy:
+        return _Copy(np.empty(self.values.shape, self.values.dtype))
 
     def _allocate(self, capacity: int) -> npt.NDArray[Any]:
         """Zeros are free until they are touched; any other fill has to be written."""

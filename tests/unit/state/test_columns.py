@@ -63,7 +63,6 @@ def test_the_memory_of_the_next_copy_is_there_before_the_barrier():
     column.reserve(200_000)
     pages = np.full(len(column.values), 7)
     column._copies = [_Copy(pages)]
-    column._touched = 0
     for size in (10, 6_000, 6_001):
         column.grow(size)
     pages_of_six_thousand = [(pages[first : first + 512] == 0).any() for first in range(0, 6_000, 512)]
@@ -83,3 +82,13 @@ def test_growing_touches_nothing_of_what_was_frozen():
         column.keep(np.arange(size))
     for size, frozen in held:
         assert (frozen.take(np.arange(size)) == size).all()
+
+
+def test_growing_after_the_column_shrank_touches_nothing_of_what_was_frozen_in_between():
+    column = filled(1)
+    column.grow(200_000)
+    column.keep(np.arange(10_000))
+    column.values[:10_000] = 2
+    frozen = column.frozen()
+    column.grow(20_000)
+    assert (frozen.take(np.arange(10_000)) == 2).all()
