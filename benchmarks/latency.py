@@ -186,7 +186,7 @@ def measure(options: argparse.Namespace, kafka: EmbeddedKafka, rate: int, folder
     if seen_records <= 0.8 * rate * options.seconds:
         raise SystemExit(
             f"{seen_records:,} of {rate * options.seconds:,.0f} records were visible in time: the job, or "
-            "the broker and the producer beside it, don't keep up with this rate, so there is no latency to tell"
+            "the broker and the producer beside it, don't keep up with this rate"
         )
     latency_ms = (seen - sent)[kept] / 1e6
     return {
