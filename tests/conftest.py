@@ -6,7 +6,7 @@ import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ import pytest
 import onceflow
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.embedded_jars import MAVEN_CENTRAL, PINNED_VERSION, JarCache
+from onceflow.runtime.java import JavaError, find_java
+from onceflow.runtime.spark.class_archive import as_setting, local_java_options
 
 # What takes long on a machine that does other things too is no finding.
 hypothesis.settings.register_profile(
@@ -24,7 +26,8 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("onceflow")
 
 # For the JVMs of all Sparks here: none lives long enough for what optimising its code would give back.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+with suppress(JavaError):  # then the tests that need one say so
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", as_setting(local_java_options(find_java())))
 
 StartBroker = Callable[..., EmbeddedKafka]
 MakeTopic = Callable[..., str]

@@ -23,6 +23,7 @@ from pyspark import InheritableThread, SparkConf, SparkContext, cloudpickle
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.java import find_java
 from onceflow.runtime.slot_process import SlotLaunch
+from onceflow.runtime.spark.class_archive import as_setting, local_java_options
 from onceflow.runtime.spark.executor import SlotFunction
 
 OWN_SETTINGS: Mapping[str, str] = {
@@ -43,10 +44,6 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
 }
 """For local masters; a user's value goes first."""
 
-LOCAL_JAVA_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""For local masters, where the JVM schedules one stage and no record goes through it: starting it takes
-half of the CPU without the compiler and the collector that are made for long work."""
-
 
 class SparkLauncher:
     """Owns the SparkContext. Making it starts the JVM (2-3 s)."""
@@ -62,7 +59,7 @@ class SparkLauncher:
                     f"--conf {name}={value} can't be set: onceflow restarts attempts itself and needs "
                     f"{OWN_SETTINGS[name]}"
                 )
-        find_java()  # here, since what is raised below, on a thread, counts as a failure to try again
+        java = find_java()  # here: what is raised below, on a thread, counts as a failure to try again
         for module in modules:
             cloudpickle.register_pickle_by_value(module)
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -73,7 +70,7 @@ class SparkLauncher:
             **settings,
             **OWN_SETTINGS,
         }
-        self._java_options = LOCAL_JAVA_OPTIONS if is_local else ()
+        self._java_options = local_java_options(java) if is_local else ()
         self._master = master
         self._job = job
         self._attempt = 0
@@ -85,8 +82,8 @@ class SparkLauncher:
     def _start(self) -> SparkContext:
         with as_file(files("onceflow.runtime.spark") / "log4j2.properties") as logging_file:
             conf = SparkConf(loadDefaults=True).setMaster(self._master).setAppName(self._job)
-            java = ["-Dlog4j2.configurationFile=" + str(logging_file), *self._java_options]
-            conf.set("spark.driver.extraJavaOptions", " ".join(java))
+            java_options = [f"-Dlog4j2.configurationFile={logging_file}", *self._java_options]
+            conf.set("spark.driver.extraJavaOptions", as_setting(java_options))
             for name, value in self._settings.items():
                 conf.set(name, value)
             context = SparkContext(conf=conf)
