@@ -26,6 +26,9 @@ NO_TIME, CREATE_TIME, LOG_APPEND_TIME = 0, 1, 2
 Header = dict[str, Any]
 """`key` (str) and `value` (bytes or None)."""
 
+HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+"""Of a column of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -74,7 +77,8 @@ class Fetched:
     time_kind: npt.NDArray[np.int8] | None = None
     """Whose the timestamp is: NO_TIME (written before Kafka 0.10), CREATE_TIME or LOG_APPEND_TIME. There
     whenever timestamp_ms is."""
-    headers: Sequence[list[Header]] | None = None
+    headers: pa.Array | None = None
+    """Of HEADERS_TYPE; a record without has an empty list."""
     details: Callable[[int], Details] | None = None
     """By the record's position here. Only until the next fetch."""
 
@@ -97,16 +101,17 @@ class Fetched:
             key=None if self.key is None else _take(self.key, listed),
             timestamp_ms=None if self.timestamp_ms is None else self.timestamp_ms[rows],
             time_kind=None if self.time_kind is None else self.time_kind[rows],
-            headers=None if self.headers is None else [self.headers[row] for row in listed],
+            headers=None if self.headers is None else _rows(self.headers, listed),
             details=None if details is None else lambda row: details(listed[row]),
         )
 
 
 def _take(values: Values, rows: list[int]) -> Values:
-    if isinstance(values, pa.Array):
-        array: Any = values
-        return array.take(pa.array(rows, pa.int64()))
-    return [values[row] for row in rows]
+    return _rows(values, rows) if isinstance(values, pa.Array) else [values[row] for row in rows]
+
+
+def _rows(array: Any, rows: list[int]) -> pa.Array:
+    return array.take(pa.array(rows, pa.int64()))
 
 
 class Fetcher(Protocol):

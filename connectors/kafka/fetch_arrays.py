@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import collections
 import ctypes
+import itertools
 from types import SimpleNamespace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from onceflow.connectors.kafka.fetch_batch import BINARY_BYTES_MAX, Survey
+from onceflow.connectors.kafka.fetch_batch import BINARY_BYTES_MAX, Survey, headers_of
 from onceflow.connectors.kafka.librdkafka_library import CMessage, Library
 from onceflow.runtime.records import Int64s
 
@@ -99,6 +100,31 @@ class ArrayBatch:
         )
         return times, kinds.astype(np.int8)
 
+    def headers(self) -> pa.Array:
+        """The first header of every record that has one, then the second, and so on."""
+        lists = np.zeros(self._records, np.int64)
+        find, get = self._library.rd_kafka_message_headers, self._library.rd_kafka_header_get_all
+        answers = map(find, self.addresses[: self._records].tolist(), _places(lists))
+        rows = np.flatnonzero(np.fromiter(answers, np.int32, self._records) == 0)
+        found_rows, found_places = [rows[:0]], [np.zeros((0, 3), np.int64)]
+        for number in itertools.count():
+            if not len(rows):
+                break
+            places = np.zeros((len(rows), 3), np.int64)  # name, value, how long that is
+            codes = map(get, lists[rows].tolist(), itertools.repeat(number), *map(_places, places.T))
+            is_there = np.fromiter(codes, np.int32, len(rows)) == 0
+            rows, places = rows[is_there], places[is_there]
+            found_rows.append(rows)
+            found_places.append(places)
+        row = np.concatenate(found_rows)
+        names, values, sizes = np.concatenate(found_places)[np.argsort(row, kind="stable")].T.tolist()
+        contents = (ctypes.string_at(v, size) if v else None for v, size in zip(values, sizes, strict=True))
+        return headers_of(
+            np.append(0, np.cumsum(np.bincount(row, minlength=self._records))).astype(np.int32),
+            pa.array(list(map(ctypes.string_at, names)), pa.binary()),
+            pa.array(list(contents), pa.binary()),
+        )
+
     def release(self) -> None:
         addresses, self._records = self.addresses[: self._records], 0
         self._words = self._first = np.zeros(0, np.int64)
@@ -153,3 +179,9 @@ def _copied_run(starts: Int64s, ends: Int64s, width: type[np.int32 | np.int64]) 
     arrow = pa.binary() if width == np.int32 else pa.large_binary()
     entries = pa.Array.from_buffers(arrow, 2 * count - 1, [None, pa.py_buffer(bounds), memory])
     return entries.take(pa.array(np.arange(0, 2 * count, 2)))
+
+
+def _places(words: Int64s) -> range:
+    """The addresses of its entries."""
+    first, step = words.ctypes.data, words.strides[0] or _WORD
+    return range(first, first + step * len(words), step)

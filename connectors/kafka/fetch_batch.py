@@ -5,12 +5,13 @@ There are two: `fetch_compiled.py` with kernels, `fetch_arrays.py` without. Both
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from onceflow.connectors.kafka.fetch import HEADERS_TYPE
 from onceflow.runtime.records import Int64s
 
 BINARY_BYTES_MAX = int(np.iinfo(np.int32).max)
@@ -52,6 +53,22 @@ class MessageBatch(Protocol):
         """In ms, and whose each is."""
         ...
 
+    def headers(self) -> pa.Array:
+        """The records' headers, of HEADERS_TYPE: an empty list for a record without, no nulls."""
+        ...
+
     def release(self) -> None:
         """Gives the records back to librdkafka; as often as you like."""
         ...
+
+
+def headers_of(starts: npt.NDArray[np.int32], names: pa.Array, values: pa.Array) -> pa.Array:
+    """Of HEADERS_TYPE. `starts`: where each record's begin, one more than records; `names` and `values` are
+    binary, those of all records' headers in their order. Bytes in a name that are no UTF-8 are replaced."""
+    binary: Any = names
+    try:
+        texts = binary.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = pa.array([name.decode(errors="replace") for name in binary.to_pylist()], pa.string())
+    pairs = pa.StructArray.from_arrays([texts, values], fields=list(HEADERS_TYPE.value_type))
+    return pa.ListArray.from_arrays(pa.array(starts), pairs, type=HEADERS_TYPE)

@@ -150,6 +150,8 @@ class BulkFetcher:
         self._held = records
         notices += [self._notice(address, after) for address, after in failed.tolist()]
         times, kinds = messages.timestamps() if wanted.timestamp else (None, None)
+        headers = messages.headers() if wanted.headers else None
+        size += headers.nbytes if headers is not None else 0
         fetched = Fetched(
             value=messages.gather(CMessage.payload.offset),
             row_split=self._row_split(records, runs),
@@ -158,6 +160,7 @@ class BulkFetcher:
             key=messages.gather(CMessage.key.offset) if wanted.key else None,
             timestamp_ms=times,
             time_kind=kinds,
+            headers=headers,
             details=self._details if wanted.details else None,
         )
         if records:
@@ -205,21 +208,8 @@ class BulkFetcher:
         return Details(key, time_ms if kind.value else None, self._headers(address))
 
     def _headers(self, address: int) -> list[Header]:
-        headers, name, value, size = (
-            ctypes.c_void_p(),
-            ctypes.c_char_p(),
-            ctypes.c_void_p(),
-            ctypes.c_size_t(),
-        )
-        if self._library.rd_kafka_message_headers(address, ctypes.byref(headers)) != 0:
-            return []  # there are none
-        found: list[Header] = []
-        parts = (ctypes.byref(part) for part in (name, value, size))
-        places = tuple(parts)
-        while self._library.rd_kafka_header_get_all(headers, len(found), *places) == 0:
-            content = ctypes.string_at(value.value, size.value) if value.value else None
-            found.append({"key": (name.value or b"").decode(errors="replace"), "value": content})
-        return found
+        found = self._library.headers(address)
+        return [{"key": name.decode(errors="replace"), "value": value} for name, value in found]
 
     def _release(self) -> None:
         self._messages.release()

@@ -25,21 +25,18 @@ _CLIENT_ID = "rdkafka"  # librdkafka's default
 def open_fetcher(
     consumer: Consumer, settings: Mapping[str, Any], splits: SplitTable, wanted: Wanted, records_max: int
 ) -> Fetcher:
-    """The bulk one, with kernels if they are on, where it can do what is wanted: it brings no headers.
+    """The bulk one, with kernels if they are on.
 
     `settings`: those the consumer was made with. Where librdkafka can't be called directly the log says
     why, once.
     """
-    if not wanted.headers:
-        try:
-            library = _library()
-            handle = library.handle(consumer, str(settings.get("client.id", _CLIENT_ID)))
-        except UnsupportedLibraryError as reason:
-            _log_once(str(reason))
-        else:
-            messages = _batch(library, records_max)
-            return BulkFetcher(library, handle, consumer, splits, wanted, messages)
-    return MessageFetcher(consumer, splits, wanted, records_max)
+    try:
+        library = _library()
+        handle = library.handle(consumer, str(settings.get("client.id", _CLIENT_ID)))
+    except UnsupportedLibraryError as reason:
+        _log_once(str(reason))
+        return MessageFetcher(consumer, splits, wanted, records_max)
+    return BulkFetcher(library, handle, consumer, splits, wanted, _batch(library, records_max))
 
 
 def _batch(library: Library, records_max: int) -> MessageBatch:

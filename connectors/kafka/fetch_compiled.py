@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from onceflow.connectors.kafka import fetch_kernels as kernels
-from onceflow.connectors.kafka.fetch_batch import BINARY_BYTES_MAX, Survey
+from onceflow.connectors.kafka.fetch_batch import BINARY_BYTES_MAX, Survey, headers_of
 from onceflow.connectors.kafka.librdkafka_library import CMessage, Library
 from onceflow.runtime.records import Int64s
 
@@ -28,6 +28,10 @@ class CompiledBatch:
         self._sizes = {CMessage.payload.offset: (0, 0), CMessage.key.offset: (0, 0)}
         self._destroy = library.address_of("rd_kafka_message_destroy")
         self._timestamp = library.address_of("rd_kafka_message_timestamp")
+        self._header_calls = np.zeros(kernels.HEADER_CALLS, np.int64)
+        self._header_calls[0] = library.address_of("rd_kafka_message_headers")
+        self._header_calls[1] = library.address_of("rd_kafka_header_get_all")
+        self._header_counts = np.zeros(kernels.HEADER_COUNTS, np.int64)
         self._compile()
 
     def survey(self, count: int) -> Survey:
@@ -60,6 +64,24 @@ class CompiledBatch:
         kernels.read_timestamps(self.addresses, self._records, self._timestamp, times, self._kind, kinds)
         return times, kinds
 
+    def headers(self) -> pa.Array:
+        starts = np.empty(self._records + 1, np.int32)
+        of = (self.addresses, self._header_calls, starts)
+        kernels.survey_headers(*of, self._header_counts)
+        found, name_bytes, value_bytes, nulls = self._header_counts.tolist()
+        if max(name_bytes, value_bytes) > BINARY_BYTES_MAX:
+            raise OverflowError(f"headers of {self._records} records have {name_bytes + value_bytes} bytes")
+        names, values = pa.allocate_buffer(name_bytes), pa.allocate_buffer(value_bytes)
+        name_starts, value_starts = np.empty(found + 1, np.int32), np.empty(found + 1, np.int32)
+        valid = np.zeros((found + 7) // 8 if nulls else 0, np.uint8)
+        kernels.gather_headers(*of, name_starts, names.address, value_starts, values.address, valid)
+        bitmap = pa.py_buffer(valid) if nulls else None
+        return headers_of(
+            starts,
+            pa.Array.from_buffers(pa.binary(), found, [None, pa.py_buffer(name_starts), names], 0),
+            pa.Array.from_buffers(pa.binary(), found, [bitmap, pa.py_buffer(value_starts), values], nulls),
+        )
+
     def release(self) -> None:
         kernels.destroy(self.addresses, self._records, self._destroy)
         self._records = 0
@@ -69,6 +91,7 @@ class CompiledBatch:
         self.survey(0)
         self.offsets()
         self.timestamps()
+        self.headers()
         self.gather(CMessage.payload.offset)
         kernels.gather(self.addresses, 0, 0, np.empty(1, np.int64), np.empty(0, np.uint8), 0)
         self.release()

@@ -10,11 +10,14 @@ import numpy.typing as npt
 
 from onceflow.runtime.kernels.compiled import kernel
 from onceflow.runtime.kernels.memory import (
+    call_for_int32,
     call_for_int64,
+    call_with_five,
     call_with_pointer,
     copy_bytes,
     load_int32,
     load_int64,
+    load_uint8,
 )
 from onceflow.runtime.records import Int64s
 
@@ -22,6 +25,13 @@ _TOPIC, _PARTITION, _VALUE, _VALUE_BYTES, _KEY, _KEY_BYTES, _OFFSET = 8, 16, 24,
 
 COUNTS = 7
 """How many numbers `survey` gives: records, runs, errors, bytes of values and keys, null values and keys."""
+
+HEADER_COUNTS = 4
+"""How many numbers `survey_headers` gives: headers, bytes of names and values, null values."""
+
+HEADER_CALLS = 6
+"""How many numbers the functions that read headers need: two addresses; and places for the pointers that
+librdkafka gives: a record's headers, a name, a value and how long that is."""
 
 
 @kernel
@@ -124,3 +134,88 @@ def destroy(messages: Int64s, count: int, function: int) -> None:
     """`function`: rd_kafka_message_destroy."""
     for i in range(count):
         call_with_pointer(function, messages[i])
+
+
+@kernel
+def survey_headers(messages: Int64s, calls: Int64s, starts: npt.NDArray[np.int32], counts: Int64s) -> None:
+    """`starts`, one longer than there are records, gets where the headers of each begin, in the order of
+    all headers.
+
+    `calls` (HEADER_CALLS): the addresses of rd_kafka_message_headers and rd_kafka_header_get_all, then
+    scratch space.
+    """
+    find = calls[0]
+    get = calls[1]
+    place = calls.ctypes.data + 16
+    headers = 0
+    name_bytes = 0
+    value_bytes = 0
+    nulls = 0
+    for i in range(len(starts) - 1):
+        starts[i] = headers
+        if call_for_int32(find, messages[i], place) != 0:
+            continue  # it has none
+        each = 0
+        while call_with_five(get, calls[2], each, place + 8, place + 16, place + 24) == 0:
+            name_bytes += text_bytes(calls[3])
+            if calls[4] == 0:
+                nulls += 1
+            else:
+                value_bytes += calls[5]
+            each += 1
+        headers += each
+    starts[len(starts) - 1] = headers
+    counts[0] = headers
+    counts[1] = name_bytes
+    counts[2] = value_bytes
+    counts[3] = nulls
+
+
+@kernel
+def gather_headers(
+    messages: Int64s,
+    calls: Int64s,
+    starts: npt.NDArray[np.int32],
+    name_starts: npt.NDArray[np.int32],
+    names: int,
+    value_starts: npt.NDArray[np.int32],
+    values: int,
+    valid: npt.NDArray[np.uint8],
+) -> None:
+    """Copies names and values of all headers to the addresses `names` and `values`; `calls` and `starts` as
+    survey_headers had and gave them, the rest as in gather."""
+    find = calls[0]
+    get = calls[1]
+    place = calls.ctypes.data + 16
+    header = 0
+    name_at = 0
+    value_at = 0
+    name_starts[0] = 0
+    value_starts[0] = 0
+    for i in range(len(starts) - 1):
+        if starts[i] == starts[i + 1]:
+            continue  # to look again takes as long: librdkafka keeps only what it has found
+        call_for_int32(find, messages[i], place)
+        each = 0
+        while call_with_five(get, calls[2], each, place + 8, place + 16, place + 24) == 0:
+            length = text_bytes(calls[3])
+            copy_bytes(names + name_at, calls[3], length)
+            name_at += length
+            if calls[4] != 0:
+                copy_bytes(values + value_at, calls[4], calls[5])
+                value_at += calls[5]
+                if len(valid) > 0:
+                    valid[header >> 3] |= np.uint8(1 << (header & 7))
+            each += 1
+            header += 1
+            name_starts[header] = name_at
+            value_starts[header] = value_at
+
+
+@kernel
+def text_bytes(address: int) -> int:
+    """Up to its zero."""
+    length = 0
+    while load_uint8(address + length) != 0:
+        length += 1
+    return length

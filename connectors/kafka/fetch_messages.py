@@ -7,9 +7,10 @@ from types import NoneType
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from onceflow.connectors.kafka.fetch import Details, Fetched, Header, Notice, Wanted
+from onceflow.connectors.kafka.fetch import HEADERS_TYPE, Details, Fetched, Header, Notice, Wanted
 from onceflow.connectors.kafka.reader_splits import RowSplits, SplitTable
 
 
@@ -55,7 +56,7 @@ def columns_of(messages: list[Message], splits: SplitTable, wanted: Wanted) -> F
         key=list(map(Message.key, messages)) if wanted.key else None,
         timestamp_ms=np.fromiter((ms for _, ms in times), np.int64, count) if wanted.timestamp else None,
         time_kind=kinds if wanted.timestamp else None,
-        headers=list(map(_headers, messages)) if wanted.headers else None,
+        headers=pa.array(list(map(_headers, messages)), HEADERS_TYPE) if wanted.headers else None,
         details=(lambda row: _details(messages[row])) if wanted.details else None,
     )
 

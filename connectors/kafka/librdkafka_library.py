@@ -129,6 +129,23 @@ class Library:
         assert address is not None
         return address
 
+    def headers(self, address: int) -> list[tuple[bytes, bytes | None]]:
+        """Names and values of a message's headers."""
+        headers, name, value, size = (
+            ctypes.c_void_p(),
+            ctypes.c_char_p(),
+            ctypes.c_void_p(),
+            ctypes.c_size_t(),
+        )
+        if self.rd_kafka_message_headers(address, ctypes.byref(headers)) != 0:
+            return []  # there are none
+        found: list[tuple[bytes, bytes | None]] = []
+        places = tuple(map(ctypes.byref, (name, value, size)))
+        while self.rd_kafka_header_get_all(headers, len(found), *places) == 0:
+            content = ctypes.string_at(value.value, size.value) if value.value else None
+            found.append((name.value or b"", content))
+        return found
+
     def destroys_in_bulk(self) -> bool:
         """Whether `destroy_messages` may be used: only with a version that it was tried with, and only if
         librdkafka reads such a list as it was written."""

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from onceflow.connectors.formats import BadValue, Decoded, Decoder, Values
-from onceflow.connectors.kafka.fetch import NO_TIME, Fetched, Wanted
+from onceflow.connectors.kafka.fetch import HEADERS_TYPE, NO_TIME, Fetched, Wanted
 from onceflow.connectors.kafka.reader_splits import SplitTable
 from onceflow.connectors.kafka.splits import KafkaSplit
 from onceflow.runtime.contracts import DEAD_LETTER_SCHEMA
@@ -21,7 +21,6 @@ Tolerance = Literal["none", "all"]
 Metadata = Literal["headers", "timestamp", "timestamp_kind", "topic", "partition", "offset"]
 """What Kafka knows of a record beside key and value."""
 
-HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _SHOWN_BYTES = 100
 
 METADATA: dict[Metadata, tuple[pa.DataType, bool]] = {
@@ -118,7 +117,7 @@ def _metadata_column(name: Metadata, fetched: Fetched, splits: SplitTable) -> pa
     match name:
         case "headers":
             assert fetched.headers is not None, "wanted"
-            return pa.array(fetched.headers, arrow)
+            return fetched.headers
         case "timestamp":
             assert fetched.timestamp_ms is not None, "wanted"
             assert fetched.time_kind is not None, "there with the timestamp"

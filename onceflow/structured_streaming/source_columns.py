@@ -164,8 +164,8 @@ def _types(kinds: pa.Array) -> pa.Array:
 
 def _headers(headers: pa.Array) -> pa.Array:
     """Null where there are none, as Spark's source has it."""
-    nothing = pa.scalar(None, headers.type)
-    return pc.if_else(pc.equal(pc.list_value_length(headers), 0), nothing, headers)
+    has_none = pc.equal(pc.list_value_length(headers), 0)
+    return pa.ListArray.from_arrays(headers.offsets, headers.values, type=headers.type, mask=has_none)
 
 
 def _as_text_or_bytes(values: pa.Array, arrow: pa.DataType) -> pa.Array:

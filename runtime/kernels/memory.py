@@ -54,14 +54,27 @@ def _call_with_pointer(typing_context: Any, function: Any, pointer: Any) -> Any:
     return types.void(types.int64, types.int64), generate
 
 
-def _call_for_int64(typing_context: Any, function: Any, first: Any, second: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        void_pointer = ir.IntType(8).as_pointer()
-        function_type = ir.FunctionType(ir.IntType(64), [void_pointer, void_pointer])
-        target = builder.inttoptr(arguments[0], function_type.as_pointer())
-        return builder.call(target, [builder.inttoptr(a, void_pointer) for a in arguments[1:]])
+def _generate_call(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    """Of a function whose arguments are pointers, or integers as wide as one."""
+    void_pointer = ir.IntType(8).as_pointer()
+    result = ir.IntType(signature.return_type.bitwidth)
+    function_type = ir.FunctionType(result, [void_pointer] * (len(arguments) - 1))
+    target = builder.inttoptr(arguments[0], function_type.as_pointer())
+    return builder.call(target, [builder.inttoptr(a, void_pointer) for a in arguments[1:]])
 
-    return types.int64(types.int64, types.int64, types.int64), generate
+
+def _call_for_int64(typing_context: Any, function: Any, first: Any, second: Any) -> Any:
+    return types.int64(*[types.int64] * 3), _generate_call
+
+
+def _call_for_int32(typing_context: Any, function: Any, first: Any, second: Any) -> Any:
+    return types.int32(*[types.int64] * 3), _generate_call
+
+
+def _call_with_five(
+    typing_context: Any, function: Any, first: Any, second: Any, third: Any, fourth: Any, fifth: Any
+) -> Any:
+    return types.int32(*[types.int64] * 6), _generate_call
 
 
 def _prefetch(typing_context: Any, address: Any) -> Any:
@@ -82,5 +95,10 @@ call_with_pointer: Any = intrinsic(_call_with_pointer)
 """call_with_pointer(function, pointer): calls the C function `void f(void *)` at that address."""
 call_for_int64: Any = intrinsic(_call_for_int64)
 """call_for_int64(function, first, second): calls `int64_t f(void *, void *)` and gives its answer."""
+call_for_int32: Any = intrinsic(_call_for_int32)
+"""call_for_int32(function, first, second): calls `int32_t f(void *, void *)` and gives its answer."""
+call_with_five: Any = intrinsic(_call_with_five)
+"""call_with_five(function, a, b, c, d, e): calls `int32_t f(a, b, c, d, e)`, each a pointer or a size_t, and
+gives its answer."""
 prefetch: Any = intrinsic(_prefetch)
 """prefetch(address): the memory there is on its way into the cache. A hint: any address will do."""

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from onceflow.connectors.kafka.fetch import Fetched, Fetcher, Wanted
+from onceflow.connectors.kafka.fetch import HEADERS_TYPE, Fetched, Fetcher, Wanted
 from onceflow.connectors.kafka.fetch_arrays import ArrayBatch
 from onceflow.connectors.kafka.fetch_batch import MessageBatch
 from onceflow.connectors.kafka.fetch_bulk import BulkFetcher
@@ -43,7 +43,7 @@ COMPILED = pytest.param("compiled", marks=pytest.mark.skipif(not kernels_enabled
 BULK = ["arrays", COMPILED]
 
 DEADLINE_S = 60.0
-ALL = Wanted(key=True, timestamp=True, details=True)
+ALL = Wanted(key=True, timestamp=True, headers=True, details=True)
 Row = tuple[Any, ...]
 
 
@@ -76,6 +76,10 @@ class Driven:
             values = values.to_pylist()
         keys: Any = fetched.key
         keys = keys.to_pylist() if isinstance(keys, pa.Array) else keys
+        if fetched.headers is not None:
+            fetched.headers.validate(full=True)
+            assert fetched.headers.type == HEADERS_TYPE
+            assert len(fetched.headers) == len(fetched)
         split = fetched.row_split.tolist()
         offset = fetched.offset.tolist()
         assert len(values) == len(split) == len(offset) == len(fetched)
@@ -86,6 +90,8 @@ class Driven:
             if fetched.timestamp_ms is not None:
                 assert fetched.time_kind is not None
                 found += (int(fetched.time_kind[row]), int(fetched.timestamp_ms[row]))
+            if fetched.headers is not None:
+                found += (fetched.headers[row].as_py(),)
             if fetched.details is not None:
                 found += tuple(fetched.details(row))
             self.rows[self.splits.ids[split[row]]].append(found)
@@ -190,7 +196,11 @@ def hostile(servers: str, topics: list[str], seed: int) -> None:
                 size = chosen.choice([0, 0, 1, 10, 100, 1_000])
                 value = chosen.choice([None, b"", chosen.randbytes(size), b"x" * size])
                 headers = [
-                    (f"h{i % 2}", chosen.choice([None, b"", b"1"])) for i in range(chosen.randrange(4))
+                    (
+                        chosen.choice(["h", "", "Zürich"]),
+                        chosen.choice([None, b"", b"1", chosen.randbytes(9)]),
+                    )
+                    for _ in range(chosen.randrange(4))
                 ]
                 producer.produce(
                     chosen.choice(topics),
@@ -239,7 +249,10 @@ def test_all_fetchers_bring_the_same_of_hostile_topics(broker: Any, new_topic: A
 
 
 @pytest.mark.parametrize("bulk", BULK)
-@pytest.mark.parametrize("wanted", [Wanted(), Wanted(key=True), Wanted(timestamp=True), Wanted(details=True)])
+@pytest.mark.parametrize(
+    "wanted",
+    [Wanted(), Wanted(key=True), Wanted(timestamp=True), Wanted(headers=True), Wanted(details=True)],
+)
 def test_what_is_not_wanted_is_not_there(
     broker: Any, new_topic: Any, drive: Drive, wanted: Wanted, bulk: str
 ) -> None:
@@ -253,7 +266,9 @@ def test_what_is_not_wanted_is_not_there(
         one.fetcher.assign(one.positions())
         both.append(one.until(lambda one=one: bool(one.rows)).rows)
     assert both[0] == both[1]
-    assert len(both[0][f"{topic}-0"][0]) == 2 + wanted.key + 2 * wanted.timestamp + 3 * wanted.details
+    assert len(both[0][f"{topic}-0"][0]) == (
+        2 + wanted.key + 2 * wanted.timestamp + wanted.headers + 3 * wanted.details
+    )
 
 
 @pytest.mark.parametrize("kind", ["messages", *BULK])

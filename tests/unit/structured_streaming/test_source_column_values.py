@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onceflow.connectors.kafka.rows import HEADERS_TYPE
+from onceflow.connectors.kafka.fetch import HEADERS_TYPE
 from onceflow.runtime.contracts import Fetch
 from onceflow.structured_streaming.source_columns import make_columns, raw_schema
 from onceflow.structured_streaming.source_offsets import OffsetRange

@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onceflow.connectors.kafka.fetch import HEADERS_TYPE
 from onceflow.connectors.kafka.fetch_arrays import ArrayBatch
+from onceflow.connectors.kafka.fetch_batch import headers_of
 from onceflow.connectors.kafka.librdkafka_library import CMessage, UnsupportedLibraryError, load_library
 
 VALUE, KEY = CMessage.payload.offset, CMessage.key.offset
@@ -183,3 +185,12 @@ def test_this_version_of_librdkafka_takes_messages_back_in_one_call() -> None:
         pytest.skip(str(reason))
     assert library.destroys_in_bulk()
     library.destroy_messages(np.zeros(0, np.int64))
+
+
+def test_bytes_in_a_headers_name_that_are_no_text_are_replaced() -> None:
+    starts = np.array([0, 0, 2], np.int32)
+    names, values = pa.array([b"\xffx", b"ok"], pa.binary()), pa.array([None, b"1"], pa.binary())
+    headers = headers_of(starts, names, values)
+    headers.validate(full=True)
+    assert headers.type == HEADERS_TYPE
+    assert headers.to_pylist() == [[], [{"key": "\ufffdx", "value": None}, {"key": "ok", "value": b"1"}]]
