@@ -26,6 +26,8 @@ from typing import Any
 import pyarrow as pa
 
 from onceflow.connectors.formats.format import Decoder, Encoder
+from onceflow.connectors.formats.json_arrays import ArrayRows
+from onceflow.connectors.formats.json_bulk import BulkJsonDecoder
 from onceflow.connectors.formats.json_decoder import JsonDecoder, OnNull, has_plain_types
 from onceflow.connectors.formats.json_encoder import JsonEncoder
 from onceflow.runtime.errors import OptionError
@@ -89,10 +91,12 @@ class Json:
 
 
 def _decoder(schema: pa.Schema, record_type: type | None, on_null: OnNull) -> Decoder:
-    """The one for all values at once, where kernels are on and know the columns' types."""
+    """The one for all values at once, where the columns' types are plain."""
     twin = JsonDecoder(schema, record_type, on_null)
-    if kernels_enabled() and has_plain_types(schema):
-        from onceflow.connectors.formats.json_bulk import BulkJsonDecoder  # imports numba
+    if not has_plain_types(schema):
+        return twin
+    if kernels_enabled():
+        from onceflow.connectors.formats.json_kernel_rows import KernelRows  # imports numba
 
-        return BulkJsonDecoder(twin, record_type)
-    return twin
+        return BulkJsonDecoder(twin, KernelRows(schema, record_type))
+    return BulkJsonDecoder(twin, ArrayRows(twin, record_type))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from onceflow.connectors.formats import json_value_kernels as kernels
-from onceflow.connectors.formats.json_decoder import JsonDecoder
+from onceflow.connectors.formats.json_decoder import JsonDecoder, has_factory
 from onceflow.runtime.kernels.blocks import BLOCK
 
 _SCRATCH_KEPT_BYTES = 64 << 20
@@ -84,7 +83,7 @@ class KernelColumns:
     def _describe_absent(self, words: Any, field: pa.Field, record_type: type | None) -> None:
         """JsonDecoder is asked what becomes of a record without the field."""
         words[kernels.ABSENT] = kernels.IS_ODD
-        if _has_factory(record_type, field.name):
+        if has_factory(record_type, field.name):
             return
         value = JsonDecoder(pa.schema([field]), record_type, "error").decode([b"{}"]).batch.column(0)
         if not len(value) or (value.null_count and not field.nullable):
@@ -100,12 +99,6 @@ class KernelColumns:
         """Of a copy of these bytes, with a block to read behind them."""
         self._bytes_of.append(np.frombuffer(content + bytes(BLOCK), np.uint8).copy())
         return int(self._bytes_of[-1].ctypes.data)
-
-
-def _has_factory(record_type: type | None, name: str) -> bool:
-    """Whether each record gets a default of its own, from a function of the user's."""
-    fields = dataclasses.fields(record_type) if dataclasses.is_dataclass(record_type) else ()
-    return any(f.name == name and f.default_factory is not dataclasses.MISSING for f in fields)
 
 
 def _kind(arrow: pa.DataType) -> int:

@@ -203,6 +203,12 @@ def _defaults(record_type: type) -> Mapping[str, Any]:
     return defaults
 
 
+def has_factory(record_type: type | None, name: str) -> bool:
+    """Whether each record gets a default of its own, from a function of the user's."""
+    fields = dataclasses.fields(record_type) if dataclasses.is_dataclass(record_type) else ()
+    return any(f.name == name and f.default_factory is not dataclasses.MISSING for f in fields)
+
+
 def _default(value: Any) -> Any:
     return msgspec.field(default_factory=lambda: value)
 

@@ -1,0 +1,162 @@
+"""Without kernels values of one shape are decoded by arrays, and the others one by one.
+
+That both ways agree on hostile values is in test_json_bulk.py.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+import pytest
+
+from onceflow.connectors.formats import Decoded
+from onceflow.connectors.formats.format import Values, as_list
+from onceflow.connectors.formats.json_arrays import ArrayRows
+from onceflow.connectors.formats.json_bulk import BulkJsonDecoder
+from onceflow.connectors.formats.json_decoder import JsonDecoder
+
+SCHEMA = pa.schema(
+    [pa.field("user", pa.string(), nullable=False), pa.field("amount", pa.int64(), nullable=False)]
+)
+COUNT = 2_000
+"""The fewest values that are decoded by arrays."""
+
+
+class Twin:
+    """A JsonDecoder that remembers what it was asked."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._decoder = JsonDecoder(schema, None, "error")
+        self.schema = schema
+        self.asked: list[bytes | None] = []
+
+    def decode(self, values: Values) -> Decoded:
+        self.asked += as_list(values)
+        return self._decoder.decode(values)
+
+
+class Both:
+    """The decoder of a job without kernels, and the one it must agree with."""
+
+    def __init__(self, schema: pa.Schema = SCHEMA) -> None:
+        self._slow = JsonDecoder(schema, None, "error")
+        self._twin = Twin(schema)
+        self._quick = BulkJsonDecoder(self._twin, ArrayRows(self._slow, None))
+
+    def slowly(self, values: Sequence[bytes | None]) -> list[bytes | None]:
+        """What was decoded one by one; asserts that they agree."""
+        self._twin.asked.clear()
+        ours, theirs = self._quick.decode(pa.array(values, pa.binary())), self._slow.decode(values)
+        ours.batch.validate(full=True)
+        assert ours.batch == theirs.batch
+        assert list(ours.bad) == list(theirs.bad)
+        return list(self._twin.asked)
+
+
+def texts(make: Callable[[int], object], count: int = COUNT, **how: object) -> list[bytes]:
+    how = {"separators": (",", ":"), "ensure_ascii": False} | how
+    return [json.dumps(make(i), **how).encode() for i in range(count)]  # type: ignore[arg-type]
+
+
+def purchase(i: int) -> dict[str, object]:
+    return {
+        "user": f"u{i % 977}",
+        "type": "purchase",
+        "amount": i * i,
+        "ts": 1_700_000_000_000 + i,
+        "ok": i > 7,
+    }
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        purchase,
+        lambda i: {
+            "user": "é" * (i % 9),
+            "amount": -i,
+            "place": {"lat": i / 8, "lon": -0.5, "tags": ["a", "b"]},
+        },
+        lambda i: {"amount": 5, "user": "always the same", "none": None, "empty": ""},
+        lambda i: {"amount": i % 10, "user": "", "long": "x" * (i % 300), "price": 1.25 * i},
+        lambda i: {"user": "u" * 100, "other": "o" * 1_000, "amount": 7, "list": [i, i, "a"], "object": {}},
+    ],
+)
+def test_values_of_one_shape_need_no_slow_decoder(make: Callable[[int], object]) -> None:
+    both = Both()
+    assert both.slowly(texts(make)) == []
+    assert both.slowly(texts(make, 3_000)) == []
+    assert Both().slowly(texts(make, separators=(", ", ": "))) == []
+
+
+def test_one_bad_record_in_ten_thousand_is_the_only_one_that_is_decoded_slowly() -> None:
+    good = texts(purchase, 10_000)
+    both = Both()
+    for bad in (
+        good[7_777][:-1],
+        good[5].replace(b"u5", b"u\\n"),
+        good[9].replace(b":true", b":True"),
+        b"",
+        b"{}",
+    ):
+        values = list(good)
+        values[7_777] = bad
+        assert both.slowly(values) == [bad]
+
+
+def test_a_text_ends_at_its_first_quote_though_the_others_are_longer() -> None:
+    both = Both(pa.schema([pa.field("k", pa.string()), pa.field("n", pa.int64())]))
+    usual = [b'{"k":"%08d","n":1}' % i for i in range(COUNT)]
+    assert both.slowly(usual) == []
+    for hidden in (b'{"k":"a","b":"","n":1}', b'{"k":"a","b":x","n":1}'):
+        values = [*usual, hidden, *usual]
+        assert both.slowly(values) == [hidden]
+        many = [*usual, *[hidden] * 70, *usual]
+        assert both.slowly(many) == [hidden] * 70
+
+
+def test_what_was_the_same_in_all_values_may_change_later() -> None:
+    both = Both()
+    for user, amount, more in (("u", 1, True), ("v", 2, True), ("long", 300, False), ("", -4, False)):
+        values = texts(lambda i: {"user": user, "amount": amount, "more": more, "at": amount})  # noqa: B023
+        assert both.slowly(values) == []
+
+
+def test_values_of_another_shape_from_now_on_need_no_slow_decoder_either() -> None:
+    both = Both()
+    assert both.slowly(texts(purchase)) == []
+    assert both.slowly(texts(lambda i: {"at": i, "amount": i, "user": f"u{i}"})) == []
+    assert both.slowly(texts(purchase)) == []
+
+
+def test_where_values_look_unlike_each_other_the_slow_decoder_does_all_for_a_while() -> None:
+    chance = random.Random(1)
+    mixed = texts(lambda i: dict(chance.sample(list(purchase(i).items()), 5)))
+    both = Both()
+    assert len(both.slowly(mixed)) > COUNT // 2
+    assert both.slowly(texts(purchase)) == texts(purchase)
+
+
+def test_many_fields_that_nobody_wants_and_that_vary_are_left_to_the_slow_decoder() -> None:
+    values = texts(lambda i: purchase(i) | {f"more{j}": i * j for j in range(20)})
+    assert Both().slowly(values) == values
+
+
+def test_a_few_values_are_left_to_the_slow_decoder() -> None:
+    assert Both().slowly(texts(purchase, COUNT - 1)) == texts(purchase, COUNT - 1)
+
+
+def test_a_column_that_no_value_has_is_null_or_its_default() -> None:
+    schema = pa.schema([*SCHEMA, pa.field("note", pa.string()), pa.field("price", pa.float64())])
+    assert Both(schema).slowly(texts(purchase)) == []
+
+
+def test_decoding_does_not_change_what_was_decoded_before() -> None:
+    decoder = BulkJsonDecoder(Twin(SCHEMA), ArrayRows(JsonDecoder(SCHEMA, None, "error"), None))
+    first = decoder.decode(pa.array(texts(purchase), pa.binary())).batch
+    seen = first.to_pylist()
+    decoder.decode(pa.array([b'{"user":"XXXXXXXXXXXX","amount":0}'] * COUNT, pa.binary()))
+    assert first.to_pylist() == seen
