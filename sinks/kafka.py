@@ -92,9 +92,9 @@ class KafkaSink:
             delivery_timeout_ms=duration_ms(self.delivery_timeout, "delivery_timeout"),
         )
         producers = ProducerSettings(duration_ms(self.transaction_timeout, "transaction_timeout"))
-        return KafkaSinkWriter(
-            self, context, StagedWriter(context, LibrdkafkaClient(options, producers), settings)
-        )
+        staged = StagedWriter(context, LibrdkafkaClient(options, producers), settings)
+        staged.start_sending_ahead()
+        return KafkaSinkWriter(self, context, staged)
 
 
 class KafkaSinkWriter:

@@ -8,6 +8,7 @@ have librdkafka send the request twice while the first copy is under way for as 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -101,6 +102,15 @@ class FakeKafka:
             if entry.checkpoint_id >= 0:  # dropped without a word, as the real one does
                 self.ledgers[ledger] = entry
         self._transactions[transactional_id] = _Transaction(epoch=epoch)
+
+    def abort(self, transactional_id: str, epoch: int) -> None:
+        """Nothing of what is open was ever there."""
+        self._current(transactional_id, epoch)
+        self._transactions[transactional_id] = _Transaction(epoch=epoch)
+
+    def open_rows(self, transactional_id: str) -> Sequence[Row]:
+        """What is in its transaction and not visible."""
+        return self._transactions[transactional_id].rows
 
     def forget_ledger(self, ledger: LedgerKey) -> None:
         """As if it had expired."""
@@ -216,22 +226,20 @@ class FakeProducer:
         self._network = network
         self._ledger = ledger
         self._epoch = epoch
-        self._rows: list[Row] = []
+        self._rows = 0
         self._cuts_at_init = network.cuts
 
     def begin(self) -> None:
-        self._rows = []
+        self._rows = 0
 
     def produce(self, rows: pa.RecordBatch) -> None:
-        self._rows += rows.to_pylist()
+        # At the broker at once: the real one may have them at any time from here on.
+        sent, broker, transactional_id = rows.to_pylist(), self._network.broker, self._ledger.transactional_id
+        self._network.call("produce", lambda: broker.produce(transactional_id, self._epoch, sent))
+        self._rows += len(sent)
 
     def flush(self) -> int:
-        if self._rows:
-            rows, broker = list(self._rows), self._network.broker
-            self._network.call(
-                "produce", lambda: broker.produce(self._ledger.transactional_id, self._epoch, rows)
-            )
-        return len(self._rows)
+        return self._rows
 
     def send_ledger(self, entry: LedgerEntry) -> None:
         ledger, epoch, broker = self._ledger, self._epoch, self._network.broker
@@ -245,6 +253,9 @@ class FakeProducer:
         cuts = self._network.cuts - self._cuts_at_init
         return f"{cuts} connections broke" if cuts else None
 
-    def abort(self) -> None: ...
+    def abort(self) -> None:
+        with contextlib.suppress(OnceflowError):
+            transactional_id, epoch, broker = self._ledger.transactional_id, self._epoch, self._network.broker
+            self._network.call("abort", lambda: broker.abort(transactional_id, epoch))
 
     def discard(self) -> None: ...

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO
 
@@ -77,7 +78,9 @@ class HeldOutput:
     def __init__(self, files: StagedFiles, memory_bytes_max: int) -> None:
         self._files = files
         self._memory_bytes_max = memory_bytes_max
-        self._batches: list[pa.RecordBatch] = []
+        self._in_memory: tuple[int, list[pa.RecordBatch]] = (0, [])
+        """The number of the first batch that was not spilled, and all from there on."""
+        self._count = 0
         self._memory_bytes = 0
         self._rows = 0
         self.bytes = 0
@@ -100,7 +103,8 @@ class HeldOutput:
     def add(self, rows: pa.RecordBatch) -> None:
         """The task's thread, before freeze."""
         assert self._checkpoint_id is None, "nothing is added after the barrier"
-        self._batches.append(rows)
+        self._in_memory[1].append(rows)
+        self._count += 1
         self._rows += rows.num_rows
         added = rows.nbytes
         self._memory_bytes += added
@@ -122,15 +126,16 @@ class HeldOutput:
             if self._lost is not None:
                 raise Retryable(f"a spilled file could not be finished: {self._lost}")
             if self._staged is None:
-                in_memory, was_spilled = self._batches, self._file is not None
+                in_memory, was_spilled = self._in_memory, self._file is not None
                 is_small = not was_spilled and self._memory_bytes <= _KEPT_IN_MEMORY_BYTES
                 try:
                     self._staged = self._write_file()
                 except BaseException as error:
-                    self._batches, self._file = in_memory, None  # never go on in a file cut short
+                    self._in_memory, self._file = in_memory, None  # never go on in a file cut short
                     self._lost = error if was_spilled else None
                     raise
-                self._batches = in_memory if is_small else []
+                if is_small:
+                    self._in_memory = in_memory
             return self._staged
 
     def _write_file(self) -> StagedOutput:
@@ -142,14 +147,29 @@ class HeldOutput:
     def batches(self) -> Iterator[pa.RecordBatch]:
         staged = self._staged
         assert staged is not None, "only durable output is sent"
-        return iter(self._batches) if self._batches else RestoredOutput(staged, self._files).batches()
+        first, kept = self._in_memory
+        return iter(kept) if not first else RestoredOutput(staged, self._files).batches()
+
+    @property
+    def batch_count(self) -> int:
+        return self._count
+
+    def batches_from(self, start: int) -> Iterator[pa.RecordBatch]:
+        """See ahead.AheadOutput. The file, like the memory, has the batches as they were added."""
+        return iter(()) if start == self._count else itertools.islice(self.batches(), start, None)
+
+    def in_memory_from(self, start: int) -> Sequence[pa.RecordBatch]:
+        """See ahead.AheadOutput; another thread than the task's may call it. Empty if some of what is
+        asked for was spilled."""
+        first, kept = self._in_memory
+        return kept[start - first :] if start >= first else []
 
     def _spill(self) -> None:
         if self._file is None:
             self._file = _ChecksummedFile(*self._files.create("output.arrows"))
-        for rows in self._batches:
+        for rows in self._in_memory[1]:
             self._file.write(rows)
-        self._batches = []
+        self._in_memory = (self._count, [])
         self._memory_bytes = 0
 
 

@@ -109,6 +109,7 @@ class LibrdkafkaProducer:
 
     def produce(self, rows: pa.RecordBatch) -> None:
         with self._lock:
+            self._poll(0)  # a message is kept until its report is taken
             try:
                 self._route.send(rows, self._wait_progress)
             except KafkaException as e:

@@ -1,5 +1,6 @@
 """StagedWriter: a SinkWriter of Kafka records. Output waits, durable, in the checkpoint; its commit is
-one transaction. `transactions.py` decides, `held.py` holds the rows, this file joins them."""
+one transaction. `transactions.py` decides, `held.py` holds the rows, `ahead.py` sends them before they
+have to be there, this file joins them."""
 
 from __future__ import annotations
 
@@ -7,25 +8,30 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from onceflow.connectors.kafka.ahead import AheadThread, Output
 from onceflow.connectors.kafka.client import KafkaClient, LedgerKey, TopicDescription
-from onceflow.connectors.kafka.held import HeldOutput, RestoredOutput, StagedOutput
-from onceflow.connectors.kafka.transactions import Claimant, Output, OwnerTransactions, Patience
+from onceflow.connectors.kafka.held import HeldOutput, RestoredOutput
+from onceflow.connectors.kafka.promise import Promise
+from onceflow.connectors.kafka.record_size import refuse_too_large
+from onceflow.connectors.kafka.transactions import Claimant, OwnerTransactions, Patience
 from onceflow.connectors.kafka.waiting import WaitForBroker
 from onceflow.runtime.contracts import Committable, SinkContext
-from onceflow.runtime.errors import CorruptCheckpointError, Fatal, Retryable, UsageError
+from onceflow.runtime.errors import Retryable, UsageError
 from onceflow.runtime.records import Records
 
 T = TypeVar("T")
 
 LEDGER_TOPIC = "onceflow-ledger"
-_RECORD_OVERHEAD_BYTES = 100  # batch header and varints, at most
+_NO_LIMIT = 1 << 62
 _REFRESH_MS = 300_000
 _CLOSE_S = 1.0
+_AHEAD_INTERVAL_MS_MAX = 5_000
+"""Between two barriers that are further apart nothing is sent ahead: an open transaction holds back all
+readers of its partitions, and it times out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,9 @@ class StagedWriter:
         self._open = self._new_output()
         self._held: list[HeldOutput] = []
         self._is_committing = False
+        self._barrier_ms: float | None = None
+        self._is_interval_short = False
+        self._sender: AheadThread | None = None
         self._last_written_ms = context.clock.monotonic_ms()
         self._keep_alive_ms = 0.0
         self._topics = self._describe_topics()
@@ -99,8 +108,10 @@ class StagedWriter:
     def write_rows(self, rows: pa.RecordBatch) -> None:
         """Rows in PRODUCE_SCHEMA. Raises Fatal naming a record that the broker would refuse."""
         if rows.num_rows:
-            self._refuse_too_large(rows)
+            limits = (topic.max_message_bytes or _NO_LIMIT for topic in self._topics.values())
+            refuse_too_large(rows, min(limits, default=_NO_LIMIT))
             self._open.add(rows)
+            self._wake_sender()
 
     @property
     def has_room(self) -> bool:
@@ -108,23 +119,54 @@ class StagedWriter:
         is_waiting = self._is_committing or not self._recovered.is_set()
         return not is_waiting or self._open.bytes < self._settings.waiting_bytes_max
 
+    def start_sending_ahead(self) -> None:
+        """From now on a thread of its own calls `send_ahead` when there are rows. Until `close`."""
+        self._sender = AheadThread(self.send_ahead)
+
+    def send_ahead(self) -> bool:
+        """Send a part of the rows that are not committed, in the order in which they were written, without
+        waiting for their checkpoint. False: nothing was sent, and nothing can be until rows are written,
+        a barrier passes or a commit is done. Any thread; raises nothing: `commit` sends what is missing.
+        """
+        if not self._is_interval_short or not self._recovered.is_set() or self._recovery_error is not None:
+            return False
+        with contextlib.suppress(Retryable), self._exclusively():
+            with self._lock:
+                # Rows after a barrier wait until those before it are committed: one transaction is all
+                # that a producer can have, and what is in it can't be taken out.
+                outputs = self._held or [self._open]
+            return self._own.send_ahead(outputs)
+        return False
+
     def pre_commit(self, checkpoint_id: int) -> _PreCommit:
-        frozen, self._open = self._open, self._new_output()
-        frozen.freeze(checkpoint_id)
+        now_ms, before_ms = self._context.clock.monotonic_ms(), self._barrier_ms
+        self._is_interval_short = before_ms is not None and now_ms - before_ms <= _AHEAD_INTERVAL_MS_MAX
+        self._barrier_ms = now_ms
         with self._lock:
+            frozen, self._open = self._open, self._new_output()
+            frozen.freeze(checkpoint_id)
             if frozen.rows:
                 self._held.append(frozen)
             # Output that no ledger read has confirmed is part of every checkpoint until one has.
-            return _PreCommit(self._committable, checkpoint_id, list(self._held))
+            held = list(self._held)
+        self._wake_sender()
+        return _PreCommit(self._committable, checkpoint_id, held)
 
     def commit(self, checkpoint_id: int) -> None:
-        with self._exclusively():
-            self._commit(checkpoint_id)
+        self._is_committing = True
+        try:
+            with self._exclusively():
+                self._commit(checkpoint_id)
+        finally:
+            self._is_committing = False
+        self._wake_sender()
 
     def close(self) -> None:
         """Does not wait for a commit that waits for the broker: that one lets go when it notices."""
         self._closed.set()
         self._recovered.set()
+        if self._sender is not None:
+            self._sender.close()
         if self._in_use.acquire(timeout=_CLOSE_S):
             self._let_go()
             self._in_use.release()
@@ -140,6 +182,10 @@ class StagedWriter:
                 if self._closed.is_set():
                     self._let_go()
 
+    def _wake_sender(self) -> None:
+        if self._sender is not None:
+            self._sender.wake()
+
     def _let_go(self) -> None:
         self._own.close()
         self._client.close()
@@ -149,11 +195,7 @@ class StagedWriter:
             outputs: list[Output] = [o for o in self._held if o.checkpoint_id <= checkpoint_id]
         now_ms = self._context.clock.monotonic_ms()
         if outputs or now_ms - self._last_written_ms > self._keep_alive_ms:
-            self._is_committing = True
-            try:
-                self._own.commit(checkpoint_id, outputs)
-            finally:
-                self._is_committing = False
+            self._own.commit(checkpoint_id, outputs)
             self._last_written_ms = now_ms
             with self._lock:
                 self._held = [o for o in self._held if o.checkpoint_id > checkpoint_id]
@@ -167,13 +209,14 @@ class StagedWriter:
         self._keep_alive_ms = self._try(self._client.offsets_retention_ms) / 8
         own_key = self._ledger_key(str(self._context.subtask))
         for committable in committables:
-            ledger, last_seen, outputs = self._promise(committable)
-            if ledger == own_key:
-                self._own = self._transactions(own_key, last_seen)
+            promise = Promise.of(committable)
+            outputs = [RestoredOutput(output, self._context.files) for output in promise.outputs]
+            if promise.ledger == own_key:
+                self._own = self._transactions(own_key, promise.last_seen)
                 self._own.claim(self._context.restored_checkpoint_id)
                 self._own.commit(committable.checkpoint_id, outputs) if outputs else None
             elif outputs:
-                other = self._transactions(ledger, last_seen)
+                other = self._transactions(promise.ledger, promise.last_seen)
                 try:
                     other.commit(committable.checkpoint_id, outputs)
                 finally:
@@ -181,38 +224,14 @@ class StagedWriter:
         if self._own.last_seen is None:
             self._own.claim(self._context.restored_checkpoint_id)
 
-    def _promise(self, committable: Committable) -> tuple[LedgerKey, int, Sequence[Output]]:
-        payload: Any = committable.payload
-        try:
-            staged = [StagedOutput.from_json(output) for output in payload["outputs"]]
-            ledger = LedgerKey(payload["transactional_id"], payload["ledger_topic"])
-            last_seen = int(payload["ledger"])
-        except (KeyError, TypeError, ValueError) as e:
-            raise CorruptCheckpointError(
-                f"checkpoint {committable.checkpoint_id} holds no readable output of sink "
-                f"{committable.uid!r}, "
-                f"owner {committable.owner}: {e!r}; start from an older checkpoint"
-            ) from e
-        return ledger, last_seen, [RestoredOutput(output, self._context.files) for output in staged]
-
     def _committable(self, checkpoint_id: int, held: Sequence[HeldOutput]) -> Committable:
         # A checkpoint that completed before the last one's promises are kept would forget them.
         self._wait_recovered()
         staged = [output.stage() for output in held]
-        ledger = self._ledger_key(str(self._context.subtask))
-        return Committable(
-            self._context.uid,
-            str(self._context.subtask),
-            checkpoint_id,
-            {
-                "version": 1,
-                "transactional_id": ledger.transactional_id,
-                "ledger_topic": ledger.topic,
-                "ledger": self._own.last_seen,
-                "outputs": [output.to_json() for output in staged],
-            },
-            [output.path for output in staged],
-        )
+        owner = str(self._context.subtask)
+        promise = Promise(self._ledger_key(owner), self._own.last_seen, staged)
+        paths = [output.path for output in staged]
+        return Committable(self._context.uid, owner, checkpoint_id, promise.to_json(), paths)
 
     def _wait_recovered(self) -> None:
         if not self._recovered.wait(self._settings.delivery_timeout_ms / 1000 + 60):
@@ -221,31 +240,6 @@ class StagedWriter:
             raise Retryable(f"sink {self._context.uid!r} could not recover: {self._recovery_error}")
         if self._closed.is_set():
             raise Retryable(f"sink {self._context.uid!r} is closed")
-
-    def _refuse_too_large(self, rows: pa.RecordBatch) -> None:
-        limit = min((t.max_message_bytes or (1 << 62) for t in self._topics.values()), default=1 << 62)
-        if rows.nbytes + _RECORD_OVERHEAD_BYTES <= limit:
-            return  # all of them together are small enough for one
-        longest = sum(pc.max(pc.binary_length(rows[name])).as_py() or 0 for name in ("key", "value"))
-        has_headers = rows["headers"].null_count < rows.num_rows
-        if not has_headers and longest + _RECORD_OVERHEAD_BYTES <= limit:
-            return
-        sizes = pc.add(
-            pc.fill_null(pc.binary_length(rows["key"]), 0), pc.fill_null(pc.binary_length(rows["value"]), 0)
-        )
-        if has_headers:
-            flat = rows["headers"].nbytes  # no record has more
-            sizes = pc.add(sizes, flat) if (pc.max(sizes).as_py() or 0) + flat > limit else sizes
-        largest = pc.max(sizes).as_py()
-        if largest + _RECORD_OVERHEAD_BYTES > limit:
-            row = rows.slice(pc.index(sizes, largest).as_py(), 1).to_pylist()[0]
-            raise Fatal(
-                f"a record for topic {row['topic']!r} is too large: key {(row['key'] or b'')[:100]!r}, "
-                f"{largest} bytes, the "
-                f"topic takes {limit} (max.message.bytes, less {_RECORD_OVERHEAD_BYTES} of overhead): "
-                "raise it on the topic, "
-                "or make the records smaller"
-            )
 
     def _describe_topics(self) -> dict[str, TopicDescription]:
         found = dict(self._try(lambda: self._client.describe_topics(self._settings.topics)))

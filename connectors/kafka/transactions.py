@@ -4,8 +4,12 @@ The output waits, durable, in the checkpoint. A ledger, an offset written by the
 up to which checkpoint it is committed. Everything rests on one order: first fence every earlier
 producer and every late request of our own (init), only then read the ledger, and believe it.
 
+Records may go into the open transaction before their checkpoint is durable (`send_ahead`): they are as
+invisible there as if they had not been sent, until the one commit that comes after it.
+
 | crash                          | recovery                                                     |
 | ------------------------------ | ------------------------------------------------------------ |
+| ahead of the checkpoint        | init aborts it; nothing of it counts                         |
 | before, or inside, the write   | init aborts it; the ledger is lower: write                   |
 | commit sent, reply lost        | init waits it out or fences it; the ledger decides           |
 | commit sent twice, one is late | `doubt` makes us initialise anew before the next transaction |
@@ -18,27 +22,15 @@ No I/O but through KafkaClient, no clock but through Patience: the fake broker r
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import pyarrow as pa
-
+from onceflow.connectors.kafka.ahead import AheadOutput, Output, SentAhead
 from onceflow.connectors.kafka.client import KafkaClient, LedgerEntry, LedgerKey, TransactionalProducer
 from onceflow.runtime.errors import DataLossError, Fatal, Fenced, Indeterminate, OnceflowError, Retryable
 
 _FENCED_IN_A_ROW_MAX = 5
-
-
-class Output(Protocol):
-    """What one owner wrote between two barriers; durable once its checkpoint is."""
-
-    @property
-    def checkpoint_id(self) -> int: ...
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Its rows (PRODUCE_SCHEMA), as often as asked. Raises CorruptCheckpointError before the first."""
-        ...
 
 
 class Patience(Protocol):
@@ -73,7 +65,8 @@ class Claimant:
 
 
 class OwnerTransactions:
-    """The transactions of one owner (a transactional id and its ledger) in one attempt. One thread."""
+    """The transactions of one owner (a transactional id and its ledger) in one attempt. One thread at a
+    time."""
 
     def __init__(
         self,
@@ -90,6 +83,8 @@ class OwnerTransactions:
         self._patience = patience
         self._last_seen = last_seen
         self._producer: TransactionalProducer | None = None
+        self._ahead: SentAhead | None = None
+        """What is in the open transaction; None: there is none."""
 
     @property
     def last_seen(self) -> int | None:
@@ -117,12 +112,40 @@ class OwnerTransactions:
 
         self._until_done(attempt)
 
+    def send_ahead(self, outputs: Sequence[AheadOutput]) -> bool:
+        """Put into the open transaction what of these outputs is in memory and not in it yet, or begin
+        one. Their checkpoint need not be durable: only the commit that is for them makes them visible.
+
+        False: nothing was sent. Nothing need be: the commit sends what is missing, and if something is
+        wrong with the broker it is the one to wait, to tell and to fail.
+        """
+        sent = self._ahead or SentAhead()
+        batches = sent.next_of(outputs)
+        producer = self._producer
+        if not batches or producer is None:
+            return False
+        try:
+            if self._ahead is None:
+                if self._doubt(producer) is not None:  # its late commit would make visible what we send
+                    return False
+                producer.begin()
+                self._ahead = sent
+            for output, batch in batches:
+                producer.produce(batch)
+                sent.add(output, batch)
+        except OnceflowError:
+            self._drop()
+            return False
+        return True
+
     def commit(self, checkpoint_id: int, outputs: Sequence[Output]) -> None:
         """Make the outputs visible, those of aborted checkpoints before it included; returns when the
         ledger has answered that they are. `outputs`: all that no ledger read has confirmed yet."""
         assert all(output.checkpoint_id <= checkpoint_id for output in outputs), "not durable yet"
 
         def attempt() -> None:
+            if self._ahead is not None and not self._ahead.is_part_of(outputs):
+                self._drop()  # it holds rows of a later checkpoint, which can't be taken out again
             committed = self._committed_before()
             if committed < checkpoint_id:
                 self._transact(checkpoint_id, [o for o in outputs if o.checkpoint_id > committed])
@@ -130,7 +153,10 @@ class OwnerTransactions:
         self._until_done(attempt)
 
     def close(self) -> None:
-        """What is not committed stays invisible; does not wait for the broker."""
+        """What is not committed stays invisible. A transaction that was begun ahead is aborted, since
+        readers would wait for it until it times out; that is all the waiting for the broker there is."""
+        if self._producer is not None and self._ahead is not None:
+            self._producer.abort()
         self._drop()
 
     def _committed_before(self) -> int:
@@ -158,11 +184,14 @@ class OwnerTransactions:
         producer = self._producer
         assert producer is not None
         # 3. A crash from here to the commit: the broker aborts, nothing was visible.
-        producer.begin()
+        sent, self._ahead = self._ahead, None
+        if sent is None:
+            producer.begin()
+            sent = SentAhead()
         try:
-            rows = 0
+            rows = sent.rows
             for output in outputs:
-                for batch in output.batches():
+                for batch in sent.rest_of(output):
                     producer.produce(batch)
                     rows += batch.num_rows
             delivered = producer.flush()
@@ -228,7 +257,7 @@ class OwnerTransactions:
     def _drop(self) -> None:
         if self._producer is not None:
             self._producer.discard()
-            self._producer = None
+        self._producer = self._ahead = None
 
     def _lost_ledger(self, entry: LedgerEntry | None) -> str:
         found = (

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onceflow.connectors.kafka.ahead import Output
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
 from onceflow.connectors.kafka.partition import Partitions, partition_of_key
-from onceflow.connectors.kafka.transactions import Output
 from onceflow.runtime.errors import Fatal, UsageError
 
 _PARTITION = PRODUCE_SCHEMA.get_field_index("partition")

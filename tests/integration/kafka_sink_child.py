@@ -53,7 +53,8 @@ class Files:
 
 
 class KillingClient:
-    """Counts a method's calls over the client and all its producers; the process dies at the nth."""
+    """Counts a method's calls over the client and all its producers; the process dies at the nth. From the
+    second checkpoint of an attempt on, rows are sent ahead: before the manifest."""
 
     def __init__(self, client: KafkaClient, kill: dict[str, Any]) -> None:
         self._client: Any = CrashAt(client, crash=kill_self, **kill)
@@ -136,7 +137,10 @@ def main(config: dict[str, Any]) -> None:
         clock=SystemClock(),
         on_wait=lambda reason: print("wait", reason, flush=True),
     )
-    writer = open_writer(config, context, kill)
+    staged = open_staged(config, context, kill)
+    writer = KafkaSinkWriter(
+        KafkaSink(config["bootstrap_servers"], config["topic"], key="user"), context, staged
+    )
     if kill and kill["method"] in ("persist",):
         checkpoints = CrashAt(checkpoints, crash=kill_self, **kill)
     restored = latest["committable"]
@@ -150,6 +154,7 @@ def main(config: dict[str, Any]) -> None:
         writer.write(Records(pa.RecordBatch.from_pydict({"user": users, "n": numbers})))
         row += config["rows"]
         pre_commit: Any = writer.pre_commit(checkpoint_id)
+        staged.send_ahead()  # here and not on a thread, so that a window is always the same
         if kill and kill["method"] == "stage" and checkpoint_id == latest["checkpoint_id"] + kill["nth"]:
             pre_commit = CrashAt(pre_commit, "stage", after=kill["after"], crash=kill_self)
         checkpoints.persist(checkpoint_id, row, pre_commit.stage())
@@ -159,7 +164,7 @@ def main(config: dict[str, Any]) -> None:
     writer.close()
 
 
-def open_writer(config: dict[str, Any], context: SinkContext, kill: dict[str, Any] | None) -> KafkaSinkWriter:
+def open_staged(config: dict[str, Any], context: SinkContext, kill: dict[str, Any] | None) -> StagedWriter:
     servers, topic = config["bootstrap_servers"], config["topic"]
     client: Any = LibrdkafkaClient(
         KafkaOptions(servers), ProducerSettings(int(config.get("transaction_timeout", 60_000)))
@@ -167,9 +172,7 @@ def open_writer(config: dict[str, Any], context: SinkContext, kill: dict[str, An
     if kill:
         client = KillingClient(client, kill)
     settings = StagedSettings([topic], delivery_timeout_ms=int(config.get("delivery_timeout", 60_000)))
-    return KafkaSinkWriter(
-        KafkaSink(servers, topic, key="user"), context, StagedWriter(context, client, settings)
-    )
+    return StagedWriter(context, client, settings)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 
+from onceflow.connectors.kafka.ahead import Output
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, KafkaClient, LedgerEntry, LedgerKey
 from onceflow.connectors.kafka.fake import (
     Chooser,
@@ -25,7 +26,7 @@ from onceflow.connectors.kafka.fake import (
     ProcessCrash,
     Row,
 )
-from onceflow.connectors.kafka.transactions import Claimant, Output, OwnerTransactions, Patience
+from onceflow.connectors.kafka.transactions import Claimant, OwnerTransactions, Patience
 from onceflow.runtime.errors import (
     DataLossError,
     Fatal,

@@ -17,6 +17,7 @@ from typing import BinaryIO
 import pyarrow as pa
 import pytest
 
+from onceflow.connectors.kafka.ahead import AheadOutput, Output
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, LedgerEntry, LedgerKey, TopicDescription
 from onceflow.connectors.kafka.fake import (
     FakeClient,
@@ -77,6 +78,9 @@ class World:
     zombies: int = 0
     aborts: int = 1
     parallelisms: Sequence[int] = (1,)
+    ahead: int = 0
+    """Rows are sent ahead of their barrier (1), of their manifest (2), both (3), or where it is chosen (4).
+    From 2 on, rows behind a barrier are there before its commit."""
     broker: FakeKafka = field(default_factory=lambda: FakeKafka({"out": TopicDescription(1)}))
     files: Files = field(default_factory=Files)
     manifests: list[Manifest] = field(default_factory=lambda: [Manifest(0, 0)])
@@ -123,13 +127,18 @@ class World:
     def _run_checkpoints(
         self, attempt: int, writers: Sequence[StagedWriter], restored: Manifest, network: FakeNetwork
     ) -> None:
-        row, checkpoint_id = restored.next_row, restored.checkpoint_id
+        row = written = restored.next_row
+        checkpoint_id = restored.checkpoint_id
         while row < self.rows_total:
             checkpoint_id += 1
-            for writer in writers:
-                writer.write_rows(one_row(row))
-                row += 1
+            if written == row:
+                written = self._write(writers, row)
+            row = written
             committables = [writer.pre_commit(checkpoint_id).stage() for writer in writers]
+            if self.ahead >= 2:
+                written = self._write(writers, row)
+            for writer in writers:
+                self._send_ahead(writer, 2)
             if self.attempt != attempt:
                 return  # the conditional create fails: a newer attempt owns the job
             if self.aborts and row < self.rows_total and self.choices.choose(2, "the checkpoint is aborted"):
@@ -142,6 +151,17 @@ class World:
             for writer in writers:
                 writer.commit(checkpoint_id)
             self.check(is_complete=False)
+
+    def _write(self, writers: Sequence[StagedWriter], row: int) -> int:
+        """A row to each, from this one on; the next one's number."""
+        for number, writer in enumerate(writers, row):
+            writer.write_rows(one_row(number))
+            self._send_ahead(writer, 1)
+        return row + len(writers)
+
+    def _send_ahead(self, writer: StagedWriter, when: int) -> None:
+        if self.ahead & when or (self.ahead == 4 and self.choices.choose(2, "send ahead")):
+            writer.send_ahead()
 
     def _open(
         self, attempt: int, subtask: int, parallelism: int, restored: Manifest, network: FakeNetwork
@@ -226,12 +246,41 @@ class _CommitsWithoutInit(OwnerTransactions):
         return self._read()
 
 
+class _SendsAheadInDoubt(OwnerTransactions):
+    """The late commit of the transaction before makes visible what no checkpoint has."""
+
+    def send_ahead(self, outputs: Sequence[AheadOutput]) -> bool:
+        self._doubt = lambda producer: None  # type: ignore[method-assign]
+        try:
+            return super().send_ahead(outputs)
+        finally:
+            del self._doubt
+
+
+class _ForgetsWhatItSentAhead(OwnerTransactions):
+    def _transact(self, checkpoint_id: int, outputs: Sequence[Output]) -> None:
+        if self._ahead is not None:
+            self._ahead._batches.clear()
+        super()._transact(checkpoint_id, outputs)
+
+
 def with_transactions(transactions: type[OwnerTransactions]) -> type[StagedWriter]:
     class Writer(StagedWriter):
         def _transactions(self, ledger: LedgerKey, last_seen: int | None) -> OwnerTransactions:
             return transactions(self._client, ledger, self._claimant, self._patience, last_seen)
 
     return Writer
+
+
+class _SendsRowsBehindTheBarrierAhead(StagedWriter):
+    """What a transaction has can't be taken out of it: it comes with the commit of the rows before."""
+
+    def send_ahead(self) -> bool:
+        outputs = [*self._held, self._open]
+        ahead = self._own.send_ahead(outputs)
+        if self._own._ahead is not None:
+            self._own._ahead.is_part_of = lambda outputs: True  # type: ignore[method-assign]
+        return ahead
 
 
 class _DoesNotCommitAgain(StagedWriter):
@@ -263,16 +312,27 @@ MUTANTS: dict[str, type[StagedWriter]] = {
     "init without reading again": with_transactions(_InitsWithoutReadingAgain),
     "negative ledger": with_transactions(_WritesNegativeLedger),
     "no fencing": with_transactions(_CommitsWithoutInit),
+    "sent ahead in doubt": with_transactions(_SendsAheadInDoubt),
+    "sent ahead and again": with_transactions(_ForgetsWhatItSentAhead),
     "no re-commit after recovery": _DoesNotCommitAgain,
     "output of an aborted checkpoint forgotten": _ForgetsAbortedCheckpoints,
+    "rows behind the barrier sent ahead": _SendsRowsBehindTheBarrierAhead,
     "new owner's id after a rescale": _CommitsUnderItsOwnName,
 }
+
+
+SHAPES: Sequence[dict[str, object]] = (
+    {"ahead": 3},
+    {},
+    {"zombies": 1, "crashes": 0},
+    {"parallelisms": (2, 1, 2), "aborts": 0, "ahead": 1},
+)
 
 
 def explore(writer_type: type[StagedWriter], deviations: int) -> int:
     """Every run with so many deviations from the fair course, in worlds of three shapes."""
     runs = 0
-    for shape in ({}, {"zombies": 1, "crashes": 0}, {"parallelisms": (2, 1, 2), "aborts": 0}):
+    for shape in SHAPES:
         search = ExhaustiveChoices(deviations_max=deviations)
         for choices in search:
             World(choices, writer_type, **shape).run()  # type: ignore[arg-type]
@@ -309,6 +369,7 @@ def test_seeded_runs_with_many_faults_are_exact() -> None:
             faults=seed % 4,
             zombies=seed % 2,
             parallelisms=[(1,), (2, 1), (1, 3), (3, 2)][seed % 4],
+            ahead=seed % 5,
         )
         try:
             world.run()

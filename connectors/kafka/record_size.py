@@ -1,0 +1,37 @@
+"""Records that the broker would refuse are refused before they are part of a checkpoint."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from onceflow.runtime.errors import Fatal
+
+_RECORD_OVERHEAD_BYTES = 100  # batch header and varints, at most
+
+
+def refuse_too_large(rows: pa.RecordBatch, limit: int) -> None:
+    """Fatal naming the largest of the rows (PRODUCE_SCHEMA) if it is above `limit`, the topic's
+    max.message.bytes."""
+    if rows.nbytes + _RECORD_OVERHEAD_BYTES <= limit:
+        return  # all of them together are small enough for one
+    longest = sum(pc.max(pc.binary_length(rows[name])).as_py() or 0 for name in ("key", "value"))
+    has_headers = rows["headers"].null_count < rows.num_rows
+    if not has_headers and longest + _RECORD_OVERHEAD_BYTES <= limit:
+        return
+    sizes = pc.add(
+        pc.fill_null(pc.binary_length(rows["key"]), 0), pc.fill_null(pc.binary_length(rows["value"]), 0)
+    )
+    if has_headers:
+        flat = rows["headers"].nbytes  # no record has more
+        sizes = pc.add(sizes, flat) if (pc.max(sizes).as_py() or 0) + flat > limit else sizes
+    largest = pc.max(sizes).as_py()
+    if largest + _RECORD_OVERHEAD_BYTES > limit:
+        row = rows.slice(pc.index(sizes, largest).as_py(), 1).to_pylist()[0]
+        raise Fatal(
+            f"a record for topic {row['topic']!r} is too large: key {(row['key'] or b'')[:100]!r}, "
+            f"{largest} bytes, the "
+            f"topic takes {limit} (max.message.bytes, less {_RECORD_OVERHEAD_BYTES} of overhead): "
+            "raise it on the topic, "
+            "or make the records smaller"
+        )
