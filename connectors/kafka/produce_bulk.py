@@ -80,8 +80,10 @@ class BulkRoute:
             self._send_run(run, address, messages["err"], wait)
 
     def is_flushed(self, timeout_s: float) -> bool:
+        if not self._library.rd_kafka_outq_len(self._handle):
+            return True  # all reports were taken: polling would wait for the next statistics
         self.poll(timeout_s)
-        return bool(self._library.rd_kafka_outq_len(self._handle) == 0)
+        return not self._library.rd_kafka_outq_len(self._handle)
 
     def poll(self, timeout_s: float) -> None:
         """Take what is there; wait for the first of it."""
