@@ -20,7 +20,7 @@ from onceflow.connectors.kafka.transactions import OwnerTransactions
 from onceflow.runtime.contracts import SinkContext
 from onceflow.runtime.graph import JobGraph
 from onceflow.runtime.records import Records
-from onceflow.runtime.testing.choices import SeededChoices
+from onceflow.runtime.testing.choices import Choices, SeededChoices
 from onceflow.runtime.testing.sim_broker import SimBroker, SimSink, to_rows
 from onceflow.runtime.testing.sim_job import SimSource, sim_graph
 from onceflow.runtime.testing.simulation import draw_options
@@ -68,6 +68,8 @@ class KafkaOfTheWorld:
         transactions = self.transactions
 
         class Writer(RowWriter):
+            chooser = self.world.choices
+
             def _transactions(self, ledger: Any, last_seen: int | None) -> OwnerTransactions:
                 return transactions(self._client, ledger, self._claimant, self._patience, last_seen)
 
@@ -75,12 +77,24 @@ class KafkaOfTheWorld:
 
 
 class RowWriter(StagedWriter):
+    chooser: Choices
+
     def write(self, records: Records) -> None:
         rows = [
             {"topic": "out", "partition": 0, "value": json.dumps(row).encode()}
             for row in to_rows(records.batch)
         ]
         self.write_rows(pa.RecordBatch.from_pylist(rows, PRODUCE_SCHEMA))
+        self._perhaps_ahead()
+
+    def pre_commit(self, checkpoint_id: int) -> Any:
+        pre_commit = super().pre_commit(checkpoint_id)
+        self._perhaps_ahead()
+        return pre_commit
+
+    def _perhaps_ahead(self) -> None:
+        if self.chooser.choose(2, "send ahead"):
+            self.send_ahead()
 
 
 def world_of(seed: int, transactions: type[OwnerTransactions] = OwnerTransactions) -> World:
