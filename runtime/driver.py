@@ -217,7 +217,8 @@ class JobDriver:
         }
 
         silence_ms = silence_ms_max(self._parallelism, self._options.slot_timeout_ms)
-        group = SlotGroup(attempt, self._parallelism, restored, self._server.send, silence_ms)
+        server = self._server
+        group = SlotGroup(attempt, self._parallelism, restored, server.send, server.broadcast, silence_ms)
         self._slots = group
         launch = SlotLaunch(
             attempt=attempt,

@@ -6,7 +6,7 @@ coordinator's events. Peers of other attempts are sent away.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from onceflow.runtime.checkpoint import events as ev
@@ -71,6 +71,7 @@ class SlotGroup:
         parallelism: int,
         assign: Assign,
         send: Callable[[int, Message], bool],
+        send_all: Callable[[Iterable[int], Message], None],
         timeout_ms: float,
     ) -> None:
         """`assign(slot, data addresses of all)` is asked once all slots are there."""
@@ -78,6 +79,7 @@ class SlotGroup:
         self._parallelism = parallelism
         self._assign = assign
         self._send = send
+        self._send_all = send_all
         self._timeout_ms = timeout_ms
         self._arrived: dict[int, SlotPeer] = {}
         self._slots: list[SlotPeer] = []
@@ -144,8 +146,7 @@ class SlotGroup:
 
     def broadcast(self, message: Message) -> None:
         """To every slot; one that is gone is noticed by its connection."""
-        for slot in self._slots:
-            self._send(slot.peer, message)
+        self._send_all((slot.peer for slot in self._slots), message)
 
     def send(self, slot: int, message: Message) -> None:
         self._send(self._slots[slot].peer, message)
@@ -153,8 +154,7 @@ class SlotGroup:
     def end(self, reason: str) -> None:
         """The attempt is over: tell every slot that arrived, hear none any more."""
         self.is_over = True
-        for peer in self._arrived:
-            self._send(peer, Shutdown(reason=reason))
+        self._send_all(self._arrived, Shutdown(reason=reason))
 
     def _on_hello(self, peer: int, hello: Hello, now_ms: float) -> list[ev.Event]:
         if self.is_over or hello.attempt != self.attempt or self._slots:

@@ -13,15 +13,21 @@ import queue
 import selectors
 import socket
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from onceflow.runtime.control.connection import Connection, ConnectionLostError
+from onceflow.runtime.control.connection import Connection, ConnectionLostError, encoded
 from onceflow.runtime.control.messages import ToDriver
 from onceflow.runtime.exchange.handshake import HandshakeError, answer
 
 HANDSHAKE_TIMEOUT_S = 10.0
+MANY_PEERS = 100
+"""From here on, what comes in is gathered before it is read."""
+GATHER_S = 10e-6
+"""For how long, for each peer."""
+GATHER_S_MAX = 0.02
 
 
 class ControlServer:
@@ -55,11 +61,20 @@ class ControlServer:
 
     def send(self, peer: int, message: msgspec.Struct) -> bool:
         """False if the peer is gone; then `on_lost` tells, or has told."""
+        return self._send(peer, encoded(message))
+
+    def broadcast(self, peers: Iterable[int], message: msgspec.Struct) -> None:
+        """To each of them; of those that are gone `on_lost` tells, or has told."""
+        for_all = encoded(message)
+        for peer in peers:
+            self._send(peer, for_all)
+
+    def _send(self, peer: int, message: bytes) -> bool:
         connection = self._peers.get(peer)
         if connection is None:
             return False
         try:
-            connection.send(message)
+            connection.send_encoded(message)
         except ConnectionLostError:
             return False
         return True
@@ -123,6 +138,10 @@ class ControlServer:
                 self._on_messages(heard)
             for peer in lost:
                 self._lose(peer)
+            if len(self._peers) >= MANY_PEERS:
+                # Answers to a broadcast come in one by one while it still goes out. Reading each as it
+                # comes, this thread and the one that sends would take the interpreter from each other.
+                time.sleep(min(GATHER_S * len(self._peers), GATHER_S_MAX))
         for peer in list(self._peers):
             self._lose(peer)
         self._selector.close()

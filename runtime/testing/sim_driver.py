@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from onceflow.runtime.checkpoint import events as ev
 from onceflow.runtime.checkpoint.coordinator import Coordinator
@@ -69,6 +69,10 @@ class SimDriver:
         if answer is not None:
             self.answers.append(answer)
 
+    def read_answer(self) -> None:
+        """The oldest answer."""
+        self.handle(self.answers.popleft())
+
     def read_mail(self, peer: int) -> None:
         """The oldest message of this sender."""
         mail = self.mail[peer].popleft()
@@ -103,13 +107,17 @@ class SimDriver:
 
     def _launch(self, attempt: int, manifest: CheckpointManifest) -> None:
         restored = assignments(attempt, manifest, self.parallelism)
-        self.group = SlotGroup(attempt, self.parallelism, restored, self._tell, timeout_ms=1e12)
+        self.group = SlotGroup(attempt, self.parallelism, restored, self._tell, self._tell_all, 1e12)
         for number, peer in enumerate(self._start_slots(self, attempt)):
             address = ("simulated", peer)
             hello = Hello(
                 attempt=attempt, spark_partition=number, pid=peer, host="", data_address=address, version=""
             )
             self.post(peer, hello)
+
+    def _tell_all(self, peers: Iterable[int], message: Message) -> None:
+        for peer in peers:
+            self._tell(peer, message)
 
     def _now_ms(self) -> int:
         return round(self._clock.monotonic_ms())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -33,7 +33,7 @@ class Driver:
 
     def __init__(self, parallelism: int = 2, timeout_ms: float = 30_000) -> None:
         self.sent: list[tuple[int, Message]] = []
-        self.group = SlotGroup(ATTEMPT, parallelism, self._assign, self._send, timeout_ms)
+        self.group = SlotGroup(ATTEMPT, parallelism, self._assign, self._send, self._send_all, timeout_ms)
 
     def _assign(self, slot: int, peers: Sequence[tuple[str, int]]) -> Assignment:
         return Assignment(
@@ -51,6 +51,9 @@ class Driver:
     def _send(self, peer: int, message: Message) -> bool:
         self.sent.append((peer, message))
         return True
+
+    def _send_all(self, peers: Iterable[int], message: Message) -> None:
+        self.sent += [(peer, message) for peer in peers]
 
     def hear(self, peer: int, message: Any, now_ms: float = 0.0) -> list[ev.Event]:
         return self.group.on_message(peer, message, now_ms)

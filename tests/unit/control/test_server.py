@@ -13,9 +13,10 @@ import pytest
 
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.control.client import ControlClient
+from onceflow.runtime.control.connection import Connection, encoded
 from onceflow.runtime.control.heartbeat import heartbeat_ms, silence_ms_max
-from onceflow.runtime.control.messages import Failed, Running, Shutdown, ToDriver, Trigger
-from onceflow.runtime.control.server import ControlServer
+from onceflow.runtime.control.messages import Failed, Running, Shutdown, ToDriver, ToSlot, Trigger
+from onceflow.runtime.control.server import MANY_PEERS, ControlServer
 from onceflow.runtime.errors import Retryable
 from onceflow.runtime.exchange.handshake import call
 
@@ -49,14 +50,15 @@ def slot(server: ControlServer) -> ControlClient:
     return ControlClient(server.address, SECRET, SystemClock())
 
 
-def test_messages_of_many_peers_arrive_each_under_its_own_number() -> None:
+@pytest.mark.parametrize("peers", [50, MANY_PEERS + 1])
+def test_messages_of_many_peers_arrive_each_under_its_own_number(peers: int) -> None:
     with serving() as (server, heard):
-        clients = [slot(server) for _ in range(50)]
+        clients = [slot(server) for _ in range(peers)]
         for attempt, client in enumerate(clients):
             client.send(Running(attempt))
         arrived = [heard.messages.get(timeout=DEADLINE_S) for _ in clients]
-        assert len({peer for peer, _ in arrived}) == 50
-        assert sorted(m.attempt for _, m in arrived if isinstance(m, Running)) == list(range(50))
+        assert len({peer for peer, _ in arrived}) == peers
+        assert sorted(m.attempt for _, m in arrived if isinstance(m, Running)) == list(range(peers))
         for client in clients:
             client.close()
         assert {heard.lost.get(timeout=DEADLINE_S) for _ in clients} == {peer for peer, _ in arrived}
@@ -92,6 +94,27 @@ def test_what_the_driver_sends_reaches_the_peer_and_a_hung_up_peer_is_told_of_as
         ended.get(timeout=DEADLINE_S)
         assert heard.lost.get(timeout=DEADLINE_S) == peer
         assert not server.send(peer, Shutdown("late"))
+
+
+def test_a_broadcast_reaches_each_peer_that_is_named_and_still_there() -> None:
+    with serving() as (server, heard):
+        connections = [socket.create_connection(server.address) for _ in range(4)]
+        peers = []
+        for connection in connections:
+            call(connection, SECRET, {"role": "slot"})
+            connection.sendall(encoded(Running(1)))
+            peers.append(heard.messages.get(timeout=DEADLINE_S)[0])
+        first, second, left_out, gone = (Connection[ToSlot](each, ToSlot) for each in connections)  # type: ignore[arg-type]
+        for each in (first, second, left_out):
+            each.set_timeout(DEADLINE_S)
+        gone.close()
+        assert heard.lost.get(timeout=DEADLINE_S) == peers[3]
+        server.broadcast([peers[3], peers[0], peers[1]], Trigger(7, False))
+        server.send(peers[2], Trigger(8, False))
+        assert [each.receive() for each in (first, second)] == [Trigger(7, False)] * 2
+        assert left_out.receive() == Trigger(8, False)
+        for each in (first, second, left_out):
+            each.close()
 
 
 def test_a_stranger_is_turned_away_and_disturbs_nobody() -> None:
