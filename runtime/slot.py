@@ -18,7 +18,7 @@ The order of a checkpoint in a slot, and what a crash leaves in each gap:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from onceflow.runtime.background import Background
@@ -200,7 +200,7 @@ class Slot:
         heads = [] if tasks is None else zip(tasks.heads, tasks.tasks, strict=True)
         return Progress(
             attempt=self._assignment.attempt,
-            tasks={head: asdict(task.counters) for head, task in heads},
+            tasks={head: task.counters.as_dict() for head, task in heads},
             waiting=waiting,
             first_record_ms=self._first_record_ms,
         )

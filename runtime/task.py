@@ -16,7 +16,7 @@ The order at a barrier is what makes results exact (Carbone 2015; docs/exactly-o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Protocol
 
 from onceflow.runtime.clock import Clock
@@ -63,6 +63,13 @@ class TaskCounters:
     dead_letters: int = 0
     watermark_ms: int = WATERMARK_MIN_MS
     max_event_time_ms: int = WATERMARK_MIN_MS
+
+    def as_dict(self) -> dict[str, int]:
+        """By name, as they are now. (`dataclasses.asdict` copies each number deeply: ten times the time.)"""
+        return {name: getattr(self, name) for name in _COUNTERS}
+
+
+_COUNTERS = tuple(field.name for field in fields(TaskCounters))
 
 
 class Task(Protocol):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from onceflow.runtime.kernels.compiled import kernels_enabled
@@ -30,8 +33,7 @@ class Partitioner:
         self._columns = columns
         self._max_parallelism = max_parallelism
         self._parallelism = parallelism
-        owners = [subtask_of_key_group(max_parallelism, parallelism, g) for g in range(max_parallelism)]
-        self._owner = np.array(owners, np.uint16 if parallelism > 256 else np.uint8)  # 8 bits sort fastest
+        self._owner = _owners(max_parallelism, parallelism)
         self._with_kernels = kernels_enabled() if kernels is None else kernels
         if self._with_kernels and parallelism > 1:
             self._by_owner(np.zeros(0, np.uint64))  # ready before the first record
@@ -85,3 +87,10 @@ class Partitioner:
             None if records.key_hash is None else records.key_hash.take(order),
             None if records.origin is None else records.origin.take(order),
         )
+
+
+@functools.cache
+def _owners(max_parallelism: int, parallelism: int) -> npt.NDArray[Any]:
+    """The subtask of each key group; shared, and never written to."""
+    owners = [subtask_of_key_group(max_parallelism, parallelism, g) for g in range(max_parallelism)]
+    return np.array(owners, np.uint16 if parallelism > 256 else np.uint8)  # 8 bits sort fastest

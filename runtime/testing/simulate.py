@@ -6,6 +6,7 @@ python -m onceflow.runtime.testing.simulate --seeds 10000    many; a failure pri
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -16,13 +17,15 @@ import typer
 from onceflow.runtime.testing.simulation import SimulationReport, run_seeds, seeded_world
 
 CHUNK = 250
+_GARBAGE_OBJECTS = 50_000
 
 
 def run_parallel(seeds: range, processes: int) -> SimulationReport:
     """The same as `run_seeds`, on several processes."""
     chunks = [range(first, min(first + CHUNK, seeds.stop)) for first in range(seeds.start, seeds.stop, CHUNK)]
     total = SimulationReport()
-    with ProcessPoolExecutor(processes) as pool:
+    # Worlds are cyclic and small: looking for them less often saves a twentieth of the time.
+    with ProcessPoolExecutor(processes, initializer=gc.set_threshold, initargs=(_GARBAGE_OBJECTS,)) as pool:
         for report in pool.map(run_seeds, chunks):
             total.add(report)
             if total.failed_seed is not None:

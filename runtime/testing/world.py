@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from onceflow.runtime.checkpoint import events as ev
 from onceflow.runtime.checkpoint.coordinator import JobPhase
@@ -76,13 +76,13 @@ class WorldOptions:
     max_parallelism: int = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
-    """Something that can happen next."""
+class Move(NamedTuple):
+    """Something that can happen next: `do(*given)`. Several are found for each that is made."""
 
     what: str
     who: object
-    do: Callable[[], None]
+    do: Callable[..., None]
+    given: tuple[object, ...] = ()
 
 
 class World:
@@ -176,7 +176,7 @@ class World:
             driver = self._drivers[-1]
             if driver.coordinator.wake_at_ms == float("inf"):
                 raise Violation(f"stuck: {driver!r}, {list(self._slots.values())}")
-            return Move("time limit", driver, lambda: self._tick(driver))
+            return Move("time limit", driver, self._tick, (driver,))
         return moves[self.choices.choose(len(moves), "move")]
 
     def _move(self, move: Move) -> None:
@@ -186,7 +186,7 @@ class World:
         self._actor = move.who if isinstance(move.who, SimSlot | SimDriver) else None
         try:
             self._point("between moves")
-            move.do()
+            move.do(*move.given)
         except SimCrash:
             pass
         except (OnceflowError, OSError) as error:
@@ -207,7 +207,7 @@ class World:
         for wiring in self._wirings:
             for channel in wiring.channels.values():
                 if channel.in_flight:
-                    moves.append(Move("deliver", channel.receiver, lambda c=channel: self._deliver(c)))  # type: ignore[misc]
+                    moves.append(Move("deliver", channel.receiver, self._deliver, (channel,)))
         if self.broker.late:
             moves.append(Move("late EndTxn", self.broker.late[0], self.broker.land_late))
         self._add_time_moves(self._drivers[-1], moves)
@@ -215,26 +215,26 @@ class World:
 
     def _add_time_moves(self, driver: SimDriver, moves: list[Move]) -> None:
         if driver.coordinator.is_waiting_for_time:
-            moves.append(Move("tick", driver, lambda: self._tick(driver)))
+            moves.append(Move("tick", driver, self._tick, (driver,)))
         elif self._early_timeouts and driver.coordinator.phase is JobPhase.RUNNING:
-            moves.append(Move("early timeout", driver, lambda: self._early_timeout(driver)))
+            moves.append(Move("early timeout", driver, self._early_timeout, (driver,)))
 
     def _add_driver_moves(self, driver: SimDriver, moves: list[Move]) -> None:
         if driver.io_effects:
             moves.append(Move("store", driver, driver.run_io))
         if driver.answers:
-            moves.append(Move("answer", driver, lambda: driver.handle(driver.answers.popleft())))
+            moves.append(Move("answer", driver, driver.read_answer))
         for peer in driver.mail:
-            moves.append(Move("mail", driver, lambda p=peer: driver.read_mail(p)))  # type: ignore[misc]
+            moves.append(Move("mail", driver, driver.read_mail, (peer,)))
 
     def _add_slot_moves(self, slot: SimSlot, moves: list[Move]) -> None:
         background = slot.background
         if slot.can_step:
-            moves.append(Move("step", slot, lambda: self._step(slot)))
+            moves.append(Move("step", slot, self._step, (slot,)))
         for index in range(len(background.writes)):
-            moves.append(Move("write", slot, lambda i=index: self._job(slot, background.writes, i)))  # type: ignore[misc]
+            moves.append(Move("write", slot, self._job, (slot, background.writes, index)))
         if background.commits:
-            moves.append(Move("commit", slot, lambda: self._job(slot, background.commits, 0)))
+            moves.append(Move("commit", slot, self._job, (slot, background.commits, 0)))
 
     # --- Moves --------------------------------------------------------------------------------------
 
