@@ -29,6 +29,37 @@ hypothesis.settings.load_profile("onceflow")
 with suppress(JavaError):  # then the tests that need one say so
     os.environ.setdefault("SPARK_SUBMIT_OPTS", as_setting(local_java_options(find_java())))
 
+LONG_FILES = (
+    "integration/test_structured_streaming_sink_kills.py",
+    "simulation/test_simulation.py",
+    "integration/test_operating.py",
+    "integration/test_spark_windowed_totals.py",
+    "integration/test_kills.py",
+    "integration/test_failures.py",
+    "integration/test_rescale.py",
+    "integration/test_structured_streaming_sink.py",
+    "integration/test_spark_connect.py",
+    "integration/test_structured_streaming_source.py",
+    "simulation/test_transactions.py",
+    "integration/",
+    "simulation/",
+    "properties/",
+)
+"""Files, then folders, that take longest; in this order. What is not named takes seconds."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files are begun first: one that began last would leave the other workers with nothing to
+    do. A file stays on one worker (--dist loadfile); within a file the order is pytest-randomly's."""
+
+    def place(item: pytest.Item) -> int:
+        name = item.path.relative_to(Path(__file__).parent).as_posix()
+        return next((n for n, start in enumerate(LONG_FILES) if name.startswith(start)), len(LONG_FILES))
+
+    items.sort(key=place)
+
+
 StartBroker = Callable[..., EmbeddedKafka]
 MakeTopic = Callable[..., str]
 
