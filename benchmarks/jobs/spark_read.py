@@ -1,7 +1,7 @@
-"""Reads a topic again and again with one of two Kafka sources of Spark, into nothing. Run by
+"""Reads topics again and again with one of two Kafka sources of Spark, into nothing. Run by
 benchmarks/spark_source.py in an environment of the source's own.
 
-Says on standard output when a pass begins and ends: `begin NUMBER`, `end NUMBER ROWS`.
+Says on standard output when a pass begins and ends: `begin NUMBER TOPIC TIME`, `end NUMBER TOPIC TIME ROWS`.
 """
 
 import sys
@@ -21,6 +21,8 @@ def records(spark: Any, source: str, shape: str, servers: str, topic: str, limit
     reader = reader.option("startingOffsets", "earliest")
     if limit != "0":
         reader = reader.option("maxOffsetsPerTrigger", limit)
+    if shape == "headers":
+        reader = reader.option("includeHeaders", "true")
     if source == "spark":
         reader = reader.option("kafka.max.poll.records", "10000")
         reader = reader.option("kafka.fetch.max.bytes", "8388608")
@@ -34,7 +36,7 @@ def records(spark: Any, source: str, shape: str, servers: str, topic: str, limit
     return reader.schema("value BINARY").load() if shape == "value" else reader.load()
 
 
-def main(source: str, shape: str, servers: str, topic: str, passes: str, limit: str, jars: str) -> None:
+def session(source: str, jars: str, settings: tuple[str, ...]) -> Any:
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.memory", "4g").config("spark.log.level", "ERROR")
     builder = builder.config("spark.driver.extraJavaOptions", "-XX:+UseParallelGC")
@@ -42,20 +44,30 @@ def main(source: str, shape: str, servers: str, topic: str, passes: str, limit: 
         builder = builder.config("spark.jars", jars)
     else:
         builder = builder.config("spark.python.daemon.module", "onceflow.structured_streaming.daemon")
-    spark = builder.getOrCreate()
+    for setting in settings:
+        builder = builder.config(*setting.split("=", 1))
+    return builder.getOrCreate()
+
+
+def main(
+    source: str, shape: str, servers: str, topics: str, passes: str, limit: str, jars: str, *settings: str
+) -> None:
+    spark = session(source, jars, settings)
     if source == "onceflow":
         import onceflow
 
         onceflow.register(spark)
-    frame = records(spark, source, shape, servers, topic, limit)
+    names = topics.split(",")
+    frames = [records(spark, source, shape, servers, topic, limit) for topic in names]
     for number in range(int(passes)):
+        which = number % len(names)
         with tempfile.TemporaryDirectory() as folder:
-            print("begin", number, time.time(), flush=True)
-            writer = frame.writeStream.format("noop").option("checkpointLocation", folder)
+            print("begin", number, names[which], time.time(), flush=True)
+            writer = frames[which].writeStream.format("noop").option("checkpointLocation", folder)
             query = writer.trigger(availableNow=True).start()
             query.awaitTermination()
             rows = sum(progress["numInputRows"] for progress in query.recentProgress)
-            print("end", number, time.time(), rows, flush=True)
+            print("end", number, names[which], time.time(), rows, flush=True)
     spark.stop()
 
 
