@@ -18,6 +18,8 @@ _MINUS, _POINT, _ZERO = 0x2D, 0x2E, 0x30
 _DIGITS_MAX = 18
 """Of an integer: so many always fit into 64 bits."""
 _WORDS = pa.array(["true", "false", "null"])
+_DECIMAL_MAX = 40
+"""Of another number, with its point: what is longer may be more than a float holds."""
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
@@ -107,7 +109,7 @@ def _odd_numbers(pieces: pa.Array, is_integer: bool) -> Mask | None:
         has_point[with_point] = True
         odd[with_point[1:][with_point[1:] == with_point[:-1]]] = True
     digits = ends - firsts
-    odd |= (digits > _DIGITS_MAX) & ~has_point
+    odd |= digits > np.where(has_point, _DECIMAL_MAX, _DIGITS_MAX)
     # Nothing behind the sign; a zero before other digits; and the zero with a sign, which floats have.
     seconds = np.minimum(firsts + 1, ends - 1)
     is_zero = content.take(np.minimum(firsts, ends - 1)) == _ZERO

@@ -68,7 +68,7 @@ def shape_of(value: bytes, columns: Mapping[bytes, int]) -> Shape | None:
             end = token.end() - quote
             texts.append(value[begin : token.start() + quote])
             content = value[token.start() + quote : end]
-            scalars.append(Scalar(_KINDS[kind], column if depth == 1 else NO_COLUMN, content))
+            scalars.append(Scalar(_KINDS[kind], column, content))
             begin = end
         depth += (kind == "open") - (kind == "close")
     return Shape((*texts, value[begin:]), tuple(scalars))

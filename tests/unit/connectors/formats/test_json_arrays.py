@@ -92,19 +92,31 @@ def test_values_of_one_shape_need_no_slow_decoder(make: Callable[[int], object])
     assert Both().slowly(texts(make, separators=(", ", ": "))) == []
 
 
-def test_one_bad_record_in_ten_thousand_is_the_only_one_that_is_decoded_slowly() -> None:
-    good = texts(purchase, 10_000)
+def test_one_odd_record_in_ten_thousand_is_the_only_one_that_is_decoded_slowly() -> None:
+    good = texts(lambda i: purchase(i) | {"note": f"n{i % 1_000}"}, 10_000)
     both = Both()
-    for bad in (
-        good[7_777][:-1],
-        good[5].replace(b"u5", b"u\\n"),
-        good[9].replace(b":true", b":True"),
-        b"",
-        b"{}",
+    one = good[7_777]
+    assert both.slowly(good) == []
+    for odd in (
+        *(
+            one[:-1],
+            one[1:],
+            one[:40],
+            one + b" ",
+            one + b"x",
+            one + b"}",
+            one + b"{}",
+            one + one,
+            b"\n" + one,
+        ),
+        *(b"", b"{}", b"{", b'"', None, b"\xff", b"x" * 500),
+        *(one.replace(b"n777", text) for text in (b"n\x01", b"n\\n", b'n"', b"n\n", b"\x00", b"n\\u0041")),
+        *(one.replace(b'"u', text) for text in (b'"\x1f', b'"\\t', b'"u"', b'"\xff')),
+        *(one.replace(b":true", text) for text in (b":True", b":nul", b":1", b": true", b":true ")),
     ):
-        values = list(good)
-        values[7_777] = bad
-        assert both.slowly(values) == [bad]
+        values: list[bytes | None] = [*good]
+        values[7_777] = odd
+        assert both.slowly(values) == [odd]
 
 
 def test_a_text_ends_at_its_first_quote_though_the_others_are_longer() -> None:
@@ -147,6 +159,11 @@ def test_many_fields_that_nobody_wants_and_that_vary_are_left_to_the_slow_decode
 
 def test_a_few_values_are_left_to_the_slow_decoder() -> None:
     assert Both().slowly(texts(purchase, COUNT - 1)) == texts(purchase, COUNT - 1)
+
+
+def test_a_name_that_comes_twice_is_left_to_the_slow_decoder() -> None:
+    values = [b'{"user":"u%d","amount":%d,"user":"v"}' % (i, i) for i in range(COUNT)]
+    assert Both().slowly(values) == values
 
 
 def test_a_column_that_no_value_has_is_null_or_its_default() -> None:
