@@ -161,6 +161,24 @@ def test_a_few_values_are_left_to_the_slow_decoder() -> None:
     assert Both().slowly(texts(purchase, COUNT - 1)) == texts(purchase, COUNT - 1)
 
 
+def test_a_value_that_is_not_there_has_no_row_whatever_lies_where_it_would_be() -> None:
+    values = texts(purchase)
+    _, offsets, data = pa.array(values, pa.binary()).buffers()
+    valid = pa.array([i != 5 for i in range(COUNT)]).buffers()[1]
+    array = pa.Array.from_buffers(pa.binary(), COUNT, [valid, offsets, data])
+    twin = JsonDecoder(SCHEMA, None, "skip")
+    decoded = BulkJsonDecoder(twin, ArrayRows(twin, None)).decode(array)
+    assert decoded.rows is not None
+    assert decoded.rows.tolist() == [i for i in range(COUNT) if i != 5]
+    assert decoded.batch == twin.decode(values[:5] + values[6:]).batch
+
+
+@pytest.mark.parametrize("arrow", [pa.string(), pa.int64(), pa.float64(), pa.bool_()])
+def test_a_column_in_which_all_is_null_is_left_to_the_slow_decoder(arrow: pa.DataType) -> None:
+    values = texts(lambda i: purchase(i) | {"note": None})
+    assert Both(pa.schema([*SCHEMA, pa.field("note", arrow)])).slowly(values) == values
+
+
 def test_a_name_that_comes_twice_is_left_to_the_slow_decoder() -> None:
     values = [b'{"user":"u%d","amount":%d,"user":"v"}' % (i, i) for i in range(COUNT)]
     assert Both().slowly(values) == values
