@@ -349,3 +349,14 @@ def test_make_prints_its_targets() -> None:
     assert phony is not None
     assert printed == set(phony[1].split())
     assert {"setup", "demo", "test", "check", "fast", "sim", "mutants", "bench", "docs", "wheel"} <= printed
+
+
+def test_the_long_files_that_tests_begin_with_exist() -> None:
+    """A file that was renamed would begin with the small ones, and end last, alone."""
+    named = [
+        ast.literal_eval(node.value)
+        for node in tree(ROOT / "tests" / "conftest.py").body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "LONG_FILES"
+    ]
+    assert len(named) == 1
+    assert [name for name in named[0] if not (ROOT / "tests" / name).exists()] == []
