@@ -19,8 +19,7 @@ _DIGITS_MAX = 18
 """Of an integer: so many always fit into 64 bits."""
 _WORDS = pa.array(["true", "false", "null"])
 _DECIMAL_MAX = 40
-"""Of another number, with its point: what is longer may be more than a float holds."""
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
+"""Of another number, with its point: what is longer may be more than 32 bits of a float hold."""
 
 
 def kind_of(arrow: pa.DataType) -> int:
@@ -121,12 +120,9 @@ def _odd_numbers(pieces: pa.Array, is_integer: bool) -> Mask | None:
 
 def _beyond(wide: pa.Array, arrow: pa.DataType) -> Mask | None:
     """Numbers that the column's type can't hold."""
-    if arrow in (pa.int64(), pa.float64()):
+    if arrow == pa.int64() or not pa.types.is_integer(arrow):
         return None
     numbers: Any = wide.to_numpy()
-    if arrow == pa.float32():
-        odd = np.abs(numbers) > _FLOAT32_MAX
-    else:
-        held = np.iinfo(arrow.to_pandas_dtype())
-        odd = (numbers < held.min) | (numbers > min(held.max, np.iinfo(np.int64).max))
+    held = np.iinfo(arrow.to_pandas_dtype())
+    odd = (numbers < held.min) | (numbers > min(held.max, np.iinfo(np.int64).max))
     return odd if odd.any() else None
