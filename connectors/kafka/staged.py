@@ -29,9 +29,6 @@ LEDGER_TOPIC = "onceflow-ledger"
 _NO_LIMIT = 1 << 62
 _REFRESH_MS = 300_000
 _CLOSE_S = 1.0
-_AHEAD_INTERVAL_MS_MAX = 5_000
-"""Between two barriers that are further apart nothing is sent ahead: an open transaction holds back all
-readers of its partitions, and it times out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +46,9 @@ class StagedSettings:
     waiting_bytes_max: int = 1 << 30
     """Output above this waits for the commit of the checkpoint before: a broker that is away for long
     must not fill the disk."""
+    ahead_interval_ms_max: int = 5_000
+    """Between two barriers that are further apart nothing is sent ahead: an open transaction holds back
+    all readers of its partitions, and it times out."""
 
 
 class StagedWriter:
@@ -140,7 +140,8 @@ class StagedWriter:
 
     def pre_commit(self, checkpoint_id: int) -> _PreCommit:
         now_ms, before_ms = self._context.clock.monotonic_ms(), self._barrier_ms
-        self._is_interval_short = before_ms is not None and now_ms - before_ms <= _AHEAD_INTERVAL_MS_MAX
+        interval_ms_max = self._settings.ahead_interval_ms_max
+        self._is_interval_short = before_ms is not None and now_ms - before_ms <= interval_ms_max
         self._barrier_ms = now_ms
         with self._lock:
             frozen, self._open = self._open, self._new_output()

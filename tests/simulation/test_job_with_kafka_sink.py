@@ -73,7 +73,8 @@ class KafkaOfTheWorld:
             def _transactions(self, ledger: Any, last_seen: int | None) -> OwnerTransactions:
                 return transactions(self._client, ledger, self._claimant, self._patience, last_seen)
 
-        return Writer(context, FakeClient(network), StagedSettings(["out"]), Impatience())
+        settings = StagedSettings(["out"], ahead_interval_ms_max=1 << 60)  # simulated intervals are long
+        return Writer(context, FakeClient(network), settings, Impatience())
 
 
 class RowWriter(StagedWriter):
