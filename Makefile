@@ -24,6 +24,7 @@ demo: setup  ## the main job on a real Kafka, killed three times, audited
 
 test: setup  ## the whole suite: unit, property, conformance, simulation, real Kafka, real Spark
 	@sh scripts/check-java.sh
+	@.venv/bin/onceflow prepare  # dozens of local Sparks start below
 	$(PYTEST) -m "not soak" $(ARGS)
 
 check: setup  ## ruff, formatting, spelling, mypy, pyright, layers

@@ -27,4 +27,8 @@ def prepare() -> None:
     kernels.read_offsets(messages, none, np.zeros(0, np.int64))
     times, kinds = np.zeros(0, np.int64), np.zeros(0, np.int8)
     kernels.read_timestamps(messages, none, none, times, np.zeros(1, np.int32), kinds)
+    starts, valid = np.zeros(1, np.int32), np.zeros(0, np.uint8)
+    calls = np.zeros(kernels.HEADER_CALLS, np.int64)
+    kernels.survey_headers(messages, calls, starts, np.zeros(kernels.HEADER_COUNTS, np.int64))
+    kernels.gather_headers(messages, calls, starts, starts, none, starts, none, valid)
     kernels.destroy(messages, none, none)

@@ -25,7 +25,7 @@ def prepare() -> None:
             typer.echo("Spark's classes are ready already")
             return
         started_s = time.monotonic()
-        typer.echo("making Spark's classes ready (a minute or so)")
+        typer.echo("making Spark's classes ready (half a minute or so)")
         megabytes = make_archive(java).stat().st_size / 1e6
         typer.echo(
             f"Spark's classes are ready after {time.monotonic() - started_s:.1f} s, {megabytes:.0f} MB"

@@ -103,7 +103,7 @@ def spark_home() -> Path | None:
 
 
 def make_archive(java: Java) -> Path:
-    """Start a Spark, let it load what jobs and queries need, and keep its classes: a minute or so on two
+    """Start a Spark, let it load what a job needs, and keep its classes: half a minute or so on two
     cores. The file is there whole or not at all; any number of processes may call this at once.
 
     Archives for earlier contents of the same Spark and Java are deleted; a JVM that has one mapped keeps
