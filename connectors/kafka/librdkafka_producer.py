@@ -33,6 +33,8 @@ _NO_PROGRESS_S = 20.0
 _INIT_S = 20.0
 _SLICE_S = 1.0
 _FLUSH_POLL_S = 1.0
+_ABORT_S = 2.0
+"""Nothing rests on an abort: the next producer's init does it, or the transaction's timeout."""
 _GRACE_S = 3.0
 """How much longer than its own timeout a call of librdkafka may take before it counts as stuck."""
 _SETTLING = (
@@ -162,8 +164,10 @@ class LibrdkafkaProducer:
     def abort(self) -> None:
         with self._lock:
             self._is_sending = False
+            if self._is_away:
+                return
             try:
-                self._use(lambda: self._producer.abort_transaction(self._request_s), "abort", self._id)
+                self._use(lambda: self._producer.abort_transaction(_ABORT_S), "abort", self._id)
             except OnceflowError as e:
                 LOG.info("%s", e)
 
