@@ -33,7 +33,7 @@ def run(folder: Path, java_options: Sequence[str]) -> None:
         SparkConf(loadDefaults=True)
         .setMaster("local[2]")
         .setAppName("class-workload")
-        .setAll(SETTINGS.items())
+        .setAll(list(SETTINGS.items()))
     )
     conf.set("spark.driver.extraJavaOptions", as_setting(java_options))
     conf.set("spark.local.dir", str(folder))
