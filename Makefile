@@ -60,6 +60,7 @@ bench: setup  ## side by side with the peers: PEERS=flink,spark RUNS=3 RECORDS=4
 
 profile: setup  ## where the main job's time goes
 	@sh scripts/check-java.sh
+	@$(PY) -m pip install --quiet --group bench
 	@$(PY) benchmarks/main_job.py --profile $(ARGS)
 
 docs: setup  ## run every snippet of the documentation

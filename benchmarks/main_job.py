@@ -118,7 +118,8 @@ def judge(broker: str, topic: str, output: str) -> None:
 
 def start_profiler(pid: int, target: str) -> subprocess.Popen[bytes]:
     """py-spy, native frames included: a flame graph of one slot."""
-    command = ["py-spy", "record", "--native", "--rate", "200", "--output", target, "--pid", str(pid)]
+    py_spy = str(Path(sys.executable).with_name("py-spy"))
+    command = [py_spy, "record", "--native", "--rate", "200", "--output", target, "--pid", str(pid)]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
