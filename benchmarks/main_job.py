@@ -82,13 +82,17 @@ def run_once(
     profiler: subprocess.Popen[bytes] | None = None
     events = []
     assert job.stdout is not None
-    for line in job.stdout:
-        if line.startswith("{"):
-            events.append(json.loads(line))
-            if events[-1]["event"] == "slots_started" and options.profile:
-                profiler = start_profiler(events[-1]["slots"][0]["pid"], options.profile)
-    if job.wait(RUN_TIMEOUT_S) != 0:
-        raise SystemExit(f"the job failed: {events[-1] if events else 'no events'}")
+    try:
+        for line in job.stdout:
+            if line.startswith("{"):
+                events.append(json.loads(line))
+                if events[-1]["event"] == "slots_started" and options.profile:
+                    profiler = start_profiler(events[-1]["slots"][0]["pid"], options.profile)
+        if job.wait(RUN_TIMEOUT_S) != 0:
+            raise SystemExit(f"the job failed: {events[-1] if events else 'no events'}")
+    except BaseException:
+        job.terminate()  # or it would wait for the broker that goes now
+        raise
     sampler.close()
     if profiler is not None:
         profiler.wait(30)
@@ -117,9 +121,10 @@ def judge(broker: str, topic: str, output: str) -> None:
 
 
 def start_profiler(pid: int, target: str) -> subprocess.Popen[bytes]:
-    """py-spy, native frames included: a flame graph of one slot."""
+    """py-spy, native frames included: a flame graph of one slot. The slot stands still while a sample is
+    taken, so there are not more of them."""
     py_spy = str(Path(sys.executable).with_name("py-spy"))
-    command = [py_spy, "record", "--native", "--rate", "200", "--output", target, "--pid", str(pid)]
+    command = [py_spy, "record", "--native", "--rate", "25", "--output", target, "--pid", str(pid)]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
