@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from onceflow.runtime.errors import UsageError
+from onceflow.structured_streaming.python_path import startup_sent_along
 
 
 def register(spark: Any) -> None:
@@ -20,4 +21,9 @@ def register(spark: Any) -> None:
         raise UsageError(
             f"onceflow.register needs a SparkSession of PySpark 4, but got a {type(spark).__name__}"
         )
-    registration.register(OnceflowKafka)
+    environment = getattr(getattr(spark, "sparkContext", None), "environment", None)
+    if environment is None:  # Spark Connect: the server starts the processes, in an environment of its own
+        registration.register(OnceflowKafka)
+        return
+    with startup_sent_along(environment):
+        registration.register(OnceflowKafka)

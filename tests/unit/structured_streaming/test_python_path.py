@@ -1,0 +1,89 @@
+"""From where the processes that Spark starts for us take Spark's own modules."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from onceflow.structured_streaming.python_path import STARTUP, startup_sent_along, without_archives
+
+
+def installed_pyspark(folder: Path) -> Path:
+    package = folder / "site-packages" / "pyspark"
+    for inside in ("python/lib", "jars"):
+        (package / inside).mkdir(parents=True)
+    (package / "worker.py").touch()
+    return package
+
+
+def test_archives_give_way_to_the_package_they_lie_in(tmp_path: Path) -> None:
+    package = installed_pyspark(tmp_path)
+    archives = [str(package / "python/lib/pyspark.zip"), str(package / "jars/spark-core.jar")]
+    packages = str(package.parent)
+    assert without_archives([*archives, "/lib/python3", packages]) == ["/lib/python3", packages]
+
+
+def test_the_package_goes_behind_the_standard_library_where_it_is_not_in_the_path(tmp_path: Path) -> None:
+    package = installed_pyspark(tmp_path)
+    archive = str(package / "python/lib/pyspark.zip")
+    assert without_archives([archive, "/lib/python3"]) == ["/lib/python3", str(package.parent)]
+
+
+def test_archives_without_a_package_stay() -> None:
+    path = ["/opt/spark/python/lib/pyspark.zip", "/job/dependencies.zip", "/lib/python3"]
+    assert without_archives(path) == path
+
+
+def started(program: str, *path: str) -> tuple[list[str], str]:
+    """What a process with this PYTHONPATH says, in lines, and what it complains of."""
+    own = str(Path(STARTUP).parents[2])
+    said = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([*path, own])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return said.stdout.splitlines(), said.stderr
+
+
+def test_a_process_takes_spark_from_the_package_before_it_imports_anything(tmp_path: Path) -> None:
+    import pyspark
+
+    archive = str(Path(pyspark.__file__).parent / "python/lib/pyspark.zip")
+    program = "import os, sys; print(os.environ['PYTHONPATH'], *sys.path, sep='\\n')"
+    (inherited, *path), complaints = started(program, archive, STARTUP, str(tmp_path))
+    assert not complaints
+    assert archive not in path
+    assert str(Path(pyspark.__file__).parents[1]) in path
+    assert str(tmp_path) in path
+    assert STARTUP not in path
+    assert inherited.split(os.pathsep)[:2] == [archive, str(tmp_path)]
+
+
+def test_the_sitecustomize_of_the_installation_is_not_lost(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('here')")
+    program = "import sitecustomize; print(sitecustomize.__file__)"
+    said, complaints = started(program, STARTUP, str(tmp_path))
+    assert not complaints
+    assert said == ["here", str(tmp_path / "sitecustomize.py")]
+
+
+def test_a_sitecustomize_that_fails_fails_as_it_did(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import nowhere_to_be_found")
+    _, complaints = started("", STARTUP, str(tmp_path))
+    assert "nowhere_to_be_found" in complaints
+    assert "KeyError" not in complaints
+
+
+def test_the_environment_is_another_one_only_while_the_source_is_registered() -> None:
+    bare: dict[str, str] = {}
+    with startup_sent_along(bare):
+        assert bare == {"PYTHONPATH": STARTUP}
+    assert bare == {}
+    own = {"PYTHONPATH": "/jobs"}
+    with startup_sent_along(own):
+        assert own == {"PYTHONPATH": os.pathsep.join([STARTUP, "/jobs"])}
+    assert own == {"PYTHONPATH": "/jobs"}
