@@ -23,6 +23,7 @@ PRELOADED = (
     "onceflow.structured_streaming.data_source",
     "onceflow.structured_streaming.sink",
     "onceflow.structured_streaming.source",
+    "onceflow.structured_streaming.source_tasks",
 )
 
 

@@ -23,12 +23,12 @@ from tenacity import Retrying, before_sleep_log, retry_if_exception_type, stop_a
 from onceflow.connectors.kafka.metadata import ClusterMetadata
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.errors import OptionError, Retryable
+from onceflow.structured_streaming.read_plan import ReadPlan
 from onceflow.structured_streaming.source_columns import Columns, avro_format, make_columns, raw_schema
 from onceflow.structured_streaming.source_offsets import OffsetRange, Offsets, split_ranges
 from onceflow.structured_streaming.source_options import Door, SourceOptions, source_options
 from onceflow.structured_streaming.source_planning import Planner
 from onceflow.structured_streaming.source_stream import StreamPlanner
-from onceflow.structured_streaming.source_tasks import ReadPlan, read_range
 from onceflow.structured_streaming.worker_garbage import spare_imports
 
 _limits: Any = None
@@ -94,6 +94,9 @@ class _Range(InputPartition):
 
 
 def _read(plan: ReadPlan, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    # Here, since Spark starts a process for each query that plans and never reads.
+    from onceflow.structured_streaming.source_tasks import read_range
+
     spare_imports()
     if isinstance(partition.value, OffsetRange):  # Spark makes a task of None where there is nothing to read
         yield from read_range(plan, partition.value)

@@ -1,4 +1,4 @@
-"""Which columns a source has, and how the batches that Spark gets are built from what a reader fetched.
+"""Which columns a source has: what the user asked for, checked at the door. source_rows.py fills them.
 
 Three kinds of columns: Kafka's own, named as Spark's Kafka source names them; those of a decoded value;
 and in the second case, on request, any of Kafka's own under a name of the user's choice.
@@ -6,21 +6,15 @@ and in the second case, on request, any of Kafka's own under a name of the user'
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from onceflow.connectors.formats import Format, Raw
-from onceflow.connectors.kafka.rows import METADATA, Metadata, RowBuilder, Tolerance
-from onceflow.runtime.contracts import Fetch
-from onceflow.runtime.errors import BadRecordError, OptionError
+from onceflow.runtime.errors import OptionError
 from onceflow.runtime.types import nearest
-from onceflow.structured_streaming.source_offsets import OffsetRange
 
 if TYPE_CHECKING:
     from onceflow.connectors.formats import Avro
@@ -46,13 +40,10 @@ _COLUMN_OPTIONS = {
     "timestamp_column": "timestamp",
     "headers_column": "headers",
 }
-_CORRUPT = "_corrupt_record"
+CORRUPT = "_corrupt_record"
 _MODES = ("failfast", "permissive")
-_SHOWN_BYTES = 100
-# Names inside a reader that no column of a user's can have.
-_INSIDE = "\0"
-_KEY, _VALUE = "\0key", "\0value"
-_READ: Mapping[str, Metadata] = {"headers": "headers", "timestampType": "timestamp_kind"}
+VALUE = "\0value"
+"""The bytes of a value inside a reader: no column of a user's can have this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,128 +55,6 @@ class Columns:
     kafka: Mapping[str, str]
     corrupt: str | None
     value: Format
-
-    def row_builder(self) -> RowBuilder:
-        """For one reader. Bad records come out as dead letters, for `build` to decide on."""
-        wanted = set(self.kafka.values())
-        key = Raw(_KEY).decoder() if "key" in wanted else None
-        decoded = self._decoded()
-        value = self.value.decoder(frozenset(decoded))
-        metadata: list[Metadata] = [name for own, name in _READ.items() if own in wanted]
-        fields = [pa.field(_KEY, pa.binary())] if key else []
-        fields += list(value.schema)
-        fields += [pa.field(_INSIDE + name, *METADATA[name]) for name in metadata]
-        tolerance: Tolerance = "none" if isinstance(self.value, Raw) else "all"
-        return RowBuilder(pa.schema(fields), key, value, metadata, tolerance)
-
-    def build(self, fetch: Fetch, where: OffsetRange) -> pa.RecordBatch:
-        """The rows of a fetch as Spark gets them. Raises BadRecordError, naming the first bad record."""
-        letters = fetch.dead_letters
-        if letters is not None and self.corrupt is None:
-            raise _bad_record(letters.slice(0, 1).to_pylist()[0])
-        batch = self._rows(fetch, where)
-        if letters is None:
-            return batch
-        bad = self._corrupt_rows(letters)
-        assert fetch.offset is not None, "the reader was opened with_origin"
-        offsets = np.concatenate([fetch.offset, letters.column("offset").to_numpy()])
-        both = pa.Table.from_batches([batch, bad]).combine_chunks().take(np.argsort(offsets, kind="stable"))
-        return both.to_batches()[0]
-
-    def _decoded(self) -> list[str]:
-        if isinstance(self.value, Raw):
-            return [_VALUE] if "value" in self.kafka.values() else []
-        return [name for name in self.schema.names if name not in self.kafka and name != self.corrupt]
-
-    def _rows(self, fetch: Fetch, where: OffsetRange) -> pa.RecordBatch:
-        count = len(fetch.row_split)
-        own: dict[str, Callable[[], pa.Array]] = {
-            "key": lambda: fetch.records.column(_KEY),
-            "value": lambda: fetch.records.column(_VALUE),
-            "topic": lambda: _constant(where.topic, count, pa.string()),
-            "partition": lambda: _constant(where.partition, count, pa.int32()),
-            "offset": lambda: pa.array(fetch.offset, pa.int64()),
-            "timestamp": lambda: _timestamps(fetch.timestamp_ms),
-            "timestampType": lambda: _types(fetch.records.column(_INSIDE + "timestamp_kind")),
-            "headers": lambda: _headers(fetch.records.column(_INSIDE + "headers")),
-        }
-        arrays = []
-        for field in self.schema:
-            if field.name in self.kafka:
-                array = own[self.kafka[field.name]]()
-            elif field.name == self.corrupt:
-                array = pa.nulls(count, field.type)
-            else:
-                array = fetch.records.column(field.name)
-            arrays.append(array if array.type == field.type else array.cast(field.type))
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-
-    def _corrupt_rows(self, letters: pa.RecordBatch) -> pa.RecordBatch:
-        """Nulls for what could not be decoded, the value itself in the column for it."""
-        own: dict[str, Callable[[], pa.Array]] = {
-            "timestamp": lambda: _timestamps(letters.column("timestamp").fill_null(-1).to_numpy()),
-            "headers": lambda: _headers(letters.column("headers")),
-        }
-        arrays = []
-        for field in self.schema:
-            name = self.kafka.get(field.name)
-            if name is not None:
-                array = own[name]() if name in own else letters.column(name)
-            elif field.name == self.corrupt:
-                array = _as_text_or_bytes(letters.column("value"), field.type)
-            else:
-                array = pa.nulls(len(letters), field.type)
-            arrays.append(array if array.type == field.type else array.cast(field.type))
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-
-
-def _constant(value: str | int, count: int, arrow: pa.DataType) -> pa.Array:
-    """The same value in every row. A range has many batches: they share one array."""
-    return _longest(value, 1 << max(0, count - 1).bit_length(), arrow).slice(0, count)
-
-
-@functools.lru_cache(maxsize=4)
-def _longest(value: str | int, count: int, arrow: pa.DataType) -> pa.Array:
-    return pa.repeat(pa.scalar(value, arrow), count)
-
-
-def _timestamps(timestamp_ms: Any) -> pa.Array:
-    """Null for a record without a time, which is as old as Kafka 0.9."""
-    times = np.asarray(timestamp_ms, np.int64)
-    if (times < 0).any():
-        return pa.array(times * 1_000, pa.int64(), mask=times < 0).cast(_TIMESTAMP)
-    return pa.Array.from_buffers(_TIMESTAMP, len(times), [None, pa.py_buffer(times * 1_000)], 0)
-
-
-def _types(kinds: pa.Array) -> pa.Array:
-    """Spark's numbers: -1 none, 0 CreateTime, 1 LogAppendTime."""
-    return pa.array(kinds.to_numpy().astype(np.int32) - 1, pa.int32())
-
-
-def _headers(headers: pa.Array) -> pa.Array:
-    """Null where there are none, as Spark's source has it."""
-    has_none = pc.equal(pc.list_value_length(headers), 0)
-    return pa.ListArray.from_arrays(headers.offsets, headers.values, type=headers.type, mask=has_none)
-
-
-def _as_text_or_bytes(values: pa.Array, arrow: pa.DataType) -> pa.Array:
-    if pa.types.is_binary(arrow):
-        return values
-    texts = [None if value is None else value.decode(errors="replace") for value in values.to_pylist()]
-    return pa.array(texts, arrow)
-
-
-def _bad_record(letter: Mapping[str, Any]) -> BadRecordError:
-    value = letter["value"]
-    shown = "" if value is None else f"; the value begins with {value[:_SHOWN_BYTES]!r}"
-    return BadRecordError(
-        f"the value of the record in {letter['topic']}-{letter['partition']} at offset {letter['offset']} "
-        f"can't be decoded: {letter['reason']}{shown}. To go on with such records in a column of their own, "
-        f'add {_CORRUPT} BINARY to the schema and .option("mode", "permissive")'
-    )
-
-
-# --- What the user asked for ----------------------------------------------------------------------
 
 
 def raw_schema(includes_headers: bool) -> pa.Schema:
@@ -201,7 +70,7 @@ def make_columns(schema: pa.Schema, given: Mapping[str, str]) -> Columns:
         _refuse_without_format(given)
         for field in schema:
             _check_own(field, field.name, "without option format the columns are Kafka's own")
-        return Columns(schema, {name: name for name in schema.names}, None, Raw(_VALUE))
+        return Columns(schema, {name: name for name in schema.names}, None, Raw(VALUE))
     kafka: dict[str, str] = {}
     for option, own in _COLUMN_OPTIONS.items():
         if option in given:
@@ -284,7 +153,7 @@ def _corrupt(schema: pa.Schema, given: Mapping[str, str]) -> str | None:
         if named:
             raise OptionError('columnNameOfCorruptRecord is of no use unless mode="permissive"')
         return None
-    name = given.get("columnNameOfCorruptRecord", _CORRUPT)
+    name = given.get("columnNameOfCorruptRecord", CORRUPT)
     if name not in schema.names or schema.field(name).type not in (pa.string(), pa.binary()):
         raise OptionError(
             f'mode="permissive" needs a column {name!r} of type BINARY or STRING in the schema, for values '

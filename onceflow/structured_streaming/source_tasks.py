@@ -22,9 +22,9 @@ from onceflow.connectors.kafka.splits import KafkaSplit
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import Fetch, ReaderContext
 from onceflow.runtime.errors import DataLossError, Retryable
-from onceflow.structured_streaming.source_columns import Columns
+from onceflow.structured_streaming.read_plan import ReadPlan
 from onceflow.structured_streaming.source_offsets import OffsetRange
-from onceflow.structured_streaming.source_options import SourceOptions
+from onceflow.structured_streaming.source_rows import row_builder, rows_of
 
 _LOG = logging.getLogger(__name__)
 _POLL_MS = 200
@@ -47,15 +47,6 @@ _SMALL: Mapping[str, Setting] = {
     "queued.max.messages.kbytes": 16 << 10,
 }
 _LARGE: Mapping[str, Setting] = {**_FETCH_WAIT, "max.partition.fetch.bytes": 4 << 20}
-
-
-@dataclass(frozen=True, slots=True)
-class ReadPlan:
-    """All that a task needs beside its range. Pickled. `token` is the same for all tasks of a query."""
-
-    token: str
-    options: SourceOptions
-    columns: Columns
 
 
 @dataclass(slots=True)
@@ -140,7 +131,7 @@ def _read_range(plan: ReadPlan, wanted: OffsetRange, readers: KeptReaders) -> It
     try:
         for fetch in _fetches(kept.reader, wanted, plan.options.broker_timeout_ms):
             if len(fetch.row_split) or fetch.dead_letters is not None:
-                yield plan.columns.build(fetch, wanted)
+                yield rows_of(plan.columns, fetch, wanted)
             if fetch.offset is not None and len(fetch.offset):
                 position = int(fetch.offset[-1]) + 1
         is_done = True
@@ -215,6 +206,6 @@ def _open_reader(plan: ReadPlan, is_small: bool) -> KafkaReader:
     )
     return KafkaReader(
         ReaderOptions(kafka, options.isolation, None, options.broker_timeout_ms),
-        plan.columns.row_builder(),
+        row_builder(plan.columns),
         context,
     )

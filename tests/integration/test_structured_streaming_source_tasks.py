@@ -14,10 +14,11 @@ from confluent_kafka.admin import AdminClient
 
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.runtime.errors import BadRecordError, DataLossError
+from onceflow.structured_streaming.read_plan import ReadPlan
 from onceflow.structured_streaming.source_columns import make_columns, raw_schema
 from onceflow.structured_streaming.source_offsets import OffsetRange
 from onceflow.structured_streaming.source_options import source_options
-from onceflow.structured_streaming.source_tasks import KeptReaders, ReadPlan, read_range
+from onceflow.structured_streaming.source_tasks import KeptReaders, read_range
 
 pytestmark = pytest.mark.kafka
 

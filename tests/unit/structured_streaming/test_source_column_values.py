@@ -14,6 +14,7 @@ from onceflow.connectors.kafka.fetch import HEADERS_TYPE
 from onceflow.runtime.contracts import Fetch
 from onceflow.structured_streaming.source_columns import make_columns, raw_schema
 from onceflow.structured_streaming.source_offsets import OffsetRange
+from onceflow.structured_streaming.source_rows import rows_of
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 BYTES = st.none() | st.binary(max_size=4)
@@ -65,7 +66,7 @@ def slow_rows(records: list[Any], topic: str, partition: int) -> list[dict[str, 
 def test_raw_batches_one_after_the_other_hold_the_rows_of_their_own_range(batches: list[Any]) -> None:
     columns = make_columns(raw_schema(True), {})
     made = [
-        columns.build(fetch_of(records), OffsetRange(topic, "", partition, 0, 1))
+        rows_of(columns, fetch_of(records), OffsetRange(topic, "", partition, 0, 1))
         for (topic, partition), records in batches
     ]
     for batch, ((topic, partition), records) in zip(made, batches, strict=True):
