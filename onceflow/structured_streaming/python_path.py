@@ -40,9 +40,14 @@ def _installed_beside(archive: Path) -> str | None:
 
 
 def use_packages() -> None:
-    """Before the first import of pyspark. Nothing, if PySpark or py4j are not installed as packages."""
+    """Before the first import of pyspark. Nothing, if PySpark or py4j are not installed as packages, or if
+    another PySpark than that of the archives comes first in the path: its version may be another."""
     path = without_archives(sys.path)
-    if PathFinder.find_spec("pyspark", path) and PathFinder.find_spec("py4j", path):
+    spark, py4j = PathFinder.find_spec("pyspark", path), PathFinder.find_spec("py4j", path)
+    if spark is None or py4j is None or spark.origin is None:
+        return
+    folder = str(Path(spark.origin).parents[1])
+    if folder in map(_installed_beside, map(Path, sys.path)):
         for entry in set(sys.path) - set(path):
             sys.path_importer_cache.pop(entry, None)
         sys.path[:] = path

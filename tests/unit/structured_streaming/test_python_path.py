@@ -63,6 +63,13 @@ def test_a_process_takes_spark_from_the_package_before_it_imports_anything(tmp_p
     assert inherited.split(os.pathsep)[:2] == [archive, str(tmp_path)]
 
 
+def test_another_pyspark_in_the_path_is_not_taken_for_that_of_the_archives(tmp_path: Path) -> None:
+    archive = str(installed_pyspark(tmp_path) / "python/lib/pyspark.zip")  # the tests' own comes before it
+    said, complaints = started("import sys; print(*sys.path, sep='\\n')", archive, STARTUP)
+    assert not complaints
+    assert archive in said
+
+
 def test_the_sitecustomize_of_the_installation_is_not_lost(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('here')")
     program = "import sitecustomize; print(sitecustomize.__file__)"
