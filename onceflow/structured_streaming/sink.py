@@ -14,12 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyspark
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from onceflow.connectors.kafka.client import KafkaClient, LedgerEntry, LedgerKey
@@ -56,6 +54,9 @@ from onceflow.structured_streaming.whole_writes import (
 )
 from onceflow.structured_streaming.worker_garbage import spare_imports
 
+_StreamArrowWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", None)
+"""None before PySpark 4.1: a stream's rows come one by one, as tuples."""
+
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 
@@ -67,7 +68,7 @@ class Message(WriterCommitMessage):
         self.staged = staged
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(_StreamArrowWriter or object):  # type: ignore[misc]  # one of the two
     """See pyspark.sql.datasource.DataSourceStreamArrowWriter."""
 
     def __init__(self, schema: Any, options: Mapping[str, str]) -> None:
@@ -185,7 +186,13 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 def stream_writer(schema: Any, options: Mapping[str, str], overwrite: bool) -> StreamWriter:
-    """For df.writeStream. `overwrite`: output mode complete, each batch's whole result is appended."""
+    """For df.writeStream. `overwrite`: output mode complete, each batch's whole result is appended.
+    Raises OptionError."""
+    if _StreamArrowWriter is None:
+        raise OptionError(
+            f"writeStream of onceflow-kafka needs PySpark 4.1 or newer, and this is {pyspark.__version__}, "
+            "which gives a sink written in Python no Arrow batches of a stream: upgrade, or write batches"
+        )
     return StreamWriter(schema, options)
 
 

@@ -1,0 +1,111 @@
+"""`onceflow-kafka` on the versions of PySpark that the tests do not run on: the same program, the same rows.
+
+What a version can't do is refused with a sentence that names it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from onceflow.connectors.kafka.embedded import EmbeddedKafka
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(600)]
+
+PROGRAM = Path(__file__).with_name("spark_versions_program.py")
+BEFORE, AFTER = 60, 100
+"""How many records are there when the copy runs first, and when it runs again."""
+
+
+def install(version: str, folder: Path) -> Path:
+    """That PySpark and what it brings, to go before the installed one in the path."""
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "install"]
+    subprocess.run([*pip, "--target", str(folder), f"pyspark=={version}.*"], check=True, timeout=400)
+    return folder
+
+
+class Program:
+    """It runs; each line that it says is what it found of one kind."""
+
+    def __init__(self, packages: Path, arguments: list[str], errors: Path) -> None:
+        local = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        path = os.pathsep.join(filter(None, [str(packages), os.environ.get("PYTHONPATH")]))
+        self._errors = errors
+        with errors.open("w") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, str(PROGRAM), *arguments],
+                env={**os.environ, **local, "PYTHONPATH": path},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+
+    def told(self, kind: str) -> Any:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                found = json.loads(line)
+                assert list(found) == [kind], found
+                return found[kind]
+        raise AssertionError(f"it ended before it told {kind}: {self._errors.read_text()[-4_000:]}")
+
+    def go_on(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait(30)
+
+
+def produce(servers: str, topic: str, first: int, stop: int) -> None:
+    producer = Producer({"bootstrap.servers": servers})
+    for number in range(first, stop):
+        value = json.dumps({"user": f"u{number % 7}", "amount": number}).encode()
+        producer.produce(topic, value, key=b"k", timestamp=1_700_000_000_123 + number)
+    producer.flush()
+
+
+@pytest.mark.parametrize("version", ["4.0", "4.1", "4.2"])
+def test_the_same_program_on_another_pyspark(
+    version: str, broker: EmbeddedKafka, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    source, target = new_topic("in", partitions=2), new_topic("out")
+    produce(broker.bootstrap_servers, source, 0, BEFORE)
+    packages = install(version, tmp_path / "packages")
+    arguments = [broker.bootstrap_servers, source, target, str(tmp_path), uuid.uuid4().hex]
+    program = Program(packages, arguments, tmp_path / "errors")
+    try:
+        assert program.told("version").startswith(version + ".")
+        assert program.told("raw") == ["k", "k"]
+        assert program.told("earliest") == "2023-11-15 07:13:20.123", "in the session's zone, Tokyo"
+        copies = version != "4.0"
+        refused = "writeStream of onceflow-kafka needs PySpark 4.1 or newer, and this is 4.0."
+        for count in (BEFORE, AFTER):
+            failure = program.told("copied")
+            assert failure == "" if copies else refused in failure
+            assert program.told("amounts") == (list(range(count)) if copies else [])
+            if count == BEFORE:
+                produce(broker.bootstrap_servers, source, BEFORE, AFTER)
+                program.go_on()
+        assert program.told("amounts") == [*(range(AFTER) if copies else []), 1_000]
+        limited = program.told("limited")
+        if version == "4.2":
+            assert limited == ""
+        else:
+            assert "needs PySpark 4." in limited
+            assert f"and this is {version}." in limited
+        assert "did you mean 'topic'" in program.told("refused") or not copies
+    finally:
+        program.close()
