@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -58,6 +59,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next((n for n, start in enumerate(LONG_FILES) if name.startswith(start)), len(LONG_FILES))
 
     items.sort(key=place)
+
+
+KILL = "kill"
+"""The property of a test for each process that it killed and whose output it judged: `WHOM | STEP`."""
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """How often who was killed in which step, over all tests that tell it."""
+    kills = Counter(
+        tuple(str(value).split(" | "))
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if getattr(report, "when", "") == "call"
+        for name, value in report.user_properties
+        if name == KILL
+    )
+    if not kills:
+        return
+    kinds = sorted({whom for whom, _ in kills})
+    terminalreporter.section(
+        f"{kills.total()} kills, judged: 0 missing, 0 doubled, 0 wrong unless a test failed"
+    )
+    terminalreporter.write_line(f"{'step':28}" + "".join(f"{kind:>9}" for kind in kinds))
+    for step in dict.fromkeys(step for _, step in kills):
+        counts = "".join(f"{kills[kind, step]:>9}" for kind in kinds)
+        terminalreporter.write_line(f"{step:28}{counts}")
 
 
 StartBroker = Callable[..., EmbeddedKafka]

@@ -36,17 +36,21 @@ def main(servers: str, source: str, target: str, folder: str, uid: str) -> None:
         rows = read(target).option("format", "json").schema("amount BIGINT").load().collect()
         return sorted(row["amount"] for row in rows)
 
+    def stream(**options: str) -> Any:
+        reader = spark.readStream.format("onceflow-kafka").schema("user STRING, amount BIGINT")
+        given = {"bootstrap_servers": servers, "subscribe": source, "startingOffsets": "earliest"}
+        return reader.options(format="json", **given, **options).load()
+
+    def into_memory() -> int:
+        query = stream().writeStream.format("memory").queryName("seen").trigger(availableNow=True).start()
+        query.awaitTermination()
+        return int(spark.table("seen").count())
+
     def copy(**options: str) -> None:
-        rows = (
-            spark.readStream.format("onceflow-kafka")
-            .options(bootstrap_servers=servers, subscribe=source, startingOffsets="earliest", format="json")
-            .options(**{name: value for name, value in options.items() if name == "maxOffsetsPerTrigger"})
-            .schema("user STRING, amount BIGINT")
-            .load()
-        )
+        limits = {name: options.pop(name) for name in ("maxOffsetsPerTrigger",) if name in options}
+        rows = stream(**limits)
         given = {"bootstrap_servers": servers, "topic": target, "uid": uid, "format": "json", "key": "user"}
-        given |= {"checkpointLocation": f"{folder}/checkpoint"}
-        given |= {name: value for name, value in options.items() if name != "maxOffsetsPerTrigger"}
+        given |= {"checkpointLocation": f"{folder}/checkpoint", **options}
         writer = rows.writeStream.format("onceflow-kafka").options(**given)
         writer.trigger(availableNow=True).start().awaitTermination()
 
@@ -60,6 +64,7 @@ def main(servers: str, source: str, target: str, folder: str, uid: str) -> None:
     tell(raw=[row["key"].decode() for row in read(source).load().orderBy("offset").limit(2).collect()])
     times = read(source).load().selectExpr("date_format(min(timestamp), 'yyyy-MM-dd HH:mm:ss.SSS')").collect()
     tell(earliest=times[0][0])
+    tell(streamed=into_memory())
     tell(copied=attempt())
     tell(amounts=amounts())
     sys.stdin.readline()

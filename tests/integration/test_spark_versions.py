@@ -90,6 +90,7 @@ def test_the_same_program_on_another_pyspark(
         assert program.told("version").startswith(version + ".")
         assert program.told("raw") == ["k", "k"]
         assert program.told("earliest") == "2023-11-15 07:13:20.123", "in the session's zone, Tokyo"
+        assert program.told("streamed") == BEFORE
         copies = version != "4.0"
         refused = "writeStream of onceflow-kafka needs PySpark 4.1 or newer, and this is 4.0."
         for count in (BEFORE, AFTER):

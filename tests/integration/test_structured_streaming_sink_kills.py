@@ -189,7 +189,7 @@ class Killed:
             self.kafka.start()
             self.wait_end()
             self.calm()
-        self.kills.append(f"{whom} {window}")
+        self.kills.append(f"{whom} | {window}")
         self.start()
         ended = self.wait_end()
         assert ended["event"] == "done", ended
@@ -228,34 +228,52 @@ def killed(own_broker: Callable[..., EmbeddedKafka], tmp_path: Path) -> Iterator
         query.close()
 
 
+Record = Callable[[str, object], None]
+
+
+def told(killed: Killed, record_property: Record) -> None:
+    """For the table behind the tests (tests/conftest.py)."""
+    for kill in killed.kills:
+        record_property("kill", kill)
+
+
 @pytest.mark.timeout(900)
 def test_a_worker_and_the_broker_killed_in_each_step_of_a_batch(
-    killed: Killed, engine: SimpleNamespace
+    killed: Killed, engine: SimpleNamespace, record_property: Record
 ) -> None:
     for whom in ("worker", "broker"):
         for window in WINDOWS:
             killed.kill(whom, window)
-        killed.judge(engine.read_topic)
+    killed.judge(engine.read_topic)
     assert len(killed.kills) == 12
     assert killed.staged() == [], "files of dead attempts and of finished batches are swept"
+    told(killed, record_property)
 
 
 @pytest.mark.timeout(900)
-def test_the_driver_killed_in_the_steps_that_differ_for_it(killed: Killed, engine: SimpleNamespace) -> None:
+def test_the_driver_killed_in_the_steps_that_differ_for_it(
+    killed: Killed, engine: SimpleNamespace, record_property: Record
+) -> None:
     for window in ("inside the transaction", "EndTxn unanswered", "after-commit"):
         killed.kill("driver", window)
     killed.judge(engine.read_topic)
     assert len(killed.kills) == 3
     assert killed.staged() == []
+    told(killed, record_property)
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(3_600)
-@pytest.mark.parametrize("seed", range(4))
-def test_thirty_kills_in_random_steps(killed: Killed, engine: SimpleNamespace, seed: int) -> None:
-    chance = random.Random(seed)
-    for whom in ("worker", "broker", "driver") * 10:
-        killed.kill(whom, chance.choice(WINDOWS))
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("seed", range(6))
+def test_all_are_killed_in_every_step_in_any_order(
+    killed: Killed, engine: SimpleNamespace, record_property: Record, seed: int
+) -> None:
+    """108 kills: each kind in each step, once for each seed."""
+    kills = [(whom, window) for whom in ("worker", "driver", "broker") for window in WINDOWS]
+    random.Random(seed).shuffle(kills)
+    for whom, window in kills:
+        killed.kill(whom, window)
     killed.judge(engine.read_topic)
-    assert len(killed.kills) == 30
+    assert len(killed.kills) == 18
     assert killed.staged() == []
+    told(killed, record_property)
