@@ -93,13 +93,15 @@ class _Range(InputPartition):
         super().__init__(wanted)
 
 
-def _read(plan: ReadPlan, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def _read(plan: ReadPlan, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
     # Here, since Spark starts a process for each query that plans and never reads.
     from onceflow.structured_streaming.source_tasks import read_range
 
     spare_imports()
-    if isinstance(partition.value, OffsetRange):  # Spark makes a task of None where there is nothing to read
-        yield from read_range(plan, partition.value)
+    # Spark makes a task where there is nothing to read: of None, in some versions of a partition of None.
+    wanted = None if partition is None else partition.value
+    if isinstance(wanted, OffsetRange):
+        yield from read_range(plan, wanted)
 
 
 def _patiently(options: SourceOptions, question: Callable[[], Answer]) -> Answer:

@@ -61,6 +61,7 @@ def main(servers: str, source: str, target: str, folder: str, uid: str) -> None:
             return str(error)
         return ""
 
+    tell(empty=read(target).load().count())
     tell(raw=[row["key"].decode() for row in read(source).load().orderBy("offset").limit(2).collect()])
     times = read(source).load().selectExpr("date_format(min(timestamp), 'yyyy-MM-dd HH:mm:ss.SSS')").collect()
     tell(earliest=times[0][0])
