@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pyspark
@@ -21,6 +22,56 @@ def tell(**found: Any) -> None:
     print(json.dumps(found), flush=True)
 
 
+def failure(attempt: Callable[[], object]) -> str:
+    """What it raised; empty: nothing."""
+    try:
+        attempt()
+    except Exception as error:
+        return str(error)
+    return ""
+
+
+class Queries:
+    """Each way to use the format, on two topics."""
+
+    def __init__(self, spark: Any, servers: str, source: str, target: str, folder: str, uid: str) -> None:
+        self._spark = spark
+        self._servers = servers
+        self._source = source
+        self._target = target
+        self._folder = folder
+        self._uid = uid
+
+    def read(self, topic: str) -> Any:
+        reader = self._spark.read.format("onceflow-kafka")
+        return reader.options(bootstrap_servers=self._servers, subscribe=topic)
+
+    def amounts(self) -> list[int]:
+        rows = self.read(self._target).option("format", "json").schema("amount BIGINT").load().collect()
+        return sorted(row["amount"] for row in rows)
+
+    def stream(self, **options: str) -> Any:
+        reader = self._spark.readStream.format("onceflow-kafka").schema("user STRING, amount BIGINT")
+        given = {"bootstrap_servers": self._servers, "subscribe": self._source, "format": "json"}
+        return reader.options(**given, startingOffsets="earliest", **options).load()
+
+    def into_memory(self) -> int:
+        writer = self.stream().writeStream.format("memory").queryName("seen")
+        writer.trigger(availableNow=True).start().awaitTermination()
+        return int(self._spark.table("seen").count())
+
+    def copy(self, name: str, limits: dict[str, str] | None = None, **options: str) -> None:
+        given = {"bootstrap_servers": self._servers, "topic": self._target, "format": "json", "key": "user"}
+        given |= {"uid": f"{self._uid}-{name}", "checkpointLocation": f"{self._folder}/{name}", **options}
+        writer = self.stream(**(limits or {})).writeStream.format("onceflow-kafka").options(**given)
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    def write_one(self) -> None:
+        one = self._spark.createDataFrame([("u", 1_000)], "user STRING, amount BIGINT")
+        given = {"bootstrap_servers": self._servers, "topic": self._target, "format": "json"}
+        one.write.format("onceflow-kafka").options(**given, staging=self._folder).mode("append").save()
+
+
 def main(servers: str, source: str, target: str, folder: str, uid: str) -> None:
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.sql.session.timeZone", "Asia/Tokyo").config("spark.log.level", "OFF")
@@ -28,59 +79,21 @@ def main(servers: str, source: str, target: str, folder: str, uid: str) -> None:
     spark = builder.getOrCreate()
     tell(version=pyspark.__version__)
     onceflow.register(spark)
-
-    def read(topic: str) -> Any:
-        return spark.read.format("onceflow-kafka").options(bootstrap_servers=servers, subscribe=topic)
-
-    def amounts() -> list[int]:
-        rows = read(target).option("format", "json").schema("amount BIGINT").load().collect()
-        return sorted(row["amount"] for row in rows)
-
-    def stream(**options: str) -> Any:
-        reader = spark.readStream.format("onceflow-kafka").schema("user STRING, amount BIGINT")
-        given = {"bootstrap_servers": servers, "subscribe": source, "startingOffsets": "earliest"}
-        return reader.options(format="json", **given, **options).load()
-
-    def into_memory() -> int:
-        query = stream().writeStream.format("memory").queryName("seen").trigger(availableNow=True).start()
-        query.awaitTermination()
-        return int(spark.table("seen").count())
-
-    def copy(**options: str) -> None:
-        limits = {name: options.pop(name) for name in ("maxOffsetsPerTrigger",) if name in options}
-        rows = stream(**limits)
-        given = {"bootstrap_servers": servers, "topic": target, "uid": uid, "format": "json", "key": "user"}
-        given |= {"checkpointLocation": f"{folder}/checkpoint", **options}
-        writer = rows.writeStream.format("onceflow-kafka").options(**given)
-        writer.trigger(availableNow=True).start().awaitTermination()
-
-    def attempt(**options: str) -> str:
-        try:
-            copy(**options)
-        except Exception as error:
-            return str(error)
-        return ""
-
-    tell(empty=read(target).load().count())
-    tell(raw=[row["key"].decode() for row in read(source).load().orderBy("offset").limit(2).collect()])
-    times = read(source).load().selectExpr("date_format(min(timestamp), 'yyyy-MM-dd HH:mm:ss.SSS')").collect()
-    tell(earliest=times[0][0])
-    tell(streamed=into_memory())
-    tell(copied=attempt())
-    tell(amounts=amounts())
+    queries = Queries(spark, servers, source, target, folder, uid)
+    tell(empty=queries.read(target).load().count())
+    raw = queries.read(source).load()
+    tell(raw=[row["key"].decode() for row in raw.orderBy("offset").limit(2).collect()])
+    tell(earliest=raw.selectExpr("date_format(min(timestamp), 'yyyy-MM-dd HH:mm:ss.SSS')").collect()[0][0])
+    tell(streamed=queries.into_memory())
+    tell(copied=failure(lambda: queries.copy("copy")))
+    tell(amounts=queries.amounts())
     sys.stdin.readline()
-    tell(copied=attempt())
-    tell(amounts=amounts())
-    one = spark.createDataFrame([("u", 1_000)], "user STRING, amount BIGINT")
-    written = one.write.format("onceflow-kafka").mode("append")
-    try:
-        written.options(bootstrap_servers=servers, topic=target, format="json", staging=folder).save()
-    except Exception as error:
-        tell(written=str(error))
-    tell(amounts=amounts())
-    other = {"checkpointLocation": f"{folder}/limited", "uid": uid + "-limited"}
-    tell(limited=attempt(maxOffsetsPerTrigger="10", **other))
-    tell(refused=attempt(topik="x", checkpointLocation=f"{folder}/refused"))
+    tell(copied=failure(lambda: queries.copy("copy")))
+    tell(amounts=queries.amounts())
+    tell(written=failure(queries.write_one))
+    tell(amounts=queries.amounts())
+    tell(limited=failure(lambda: queries.copy("limited", {"maxOffsetsPerTrigger": "10"})))
+    tell(refused=failure(lambda: queries.copy("refused", topik="x")))
     spark.stop()
 
 

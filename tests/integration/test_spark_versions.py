@@ -105,6 +105,7 @@ def test_the_same_program_on_another_pyspark(
             if count == BEFORE:
                 produce(broker.bootstrap_servers, source, BEFORE, AFTER, time_ms)
                 program.go_on()
+        assert program.told("written") == ""
         assert program.told("amounts") == [*(range(AFTER) if copies else []), 1_000]
         limited = program.told("limited")
         if version == "4.2":
