@@ -26,12 +26,14 @@ from onceflow.runtime.contracts import SplitProgress
 from onceflow.runtime.control.heartbeat import heartbeat_ms, silence_ms_max
 from onceflow.runtime.control.messages import (
     Abort,
+    Acked,
     AddSplits,
     Alive,
     AskCancel,
     AskStatus,
     AskStop,
     Commit,
+    Committed,
     Failed,
     Status,
     ToDriver,
@@ -274,6 +276,8 @@ class JobDriver:
 
     def _take_message(self, peer: int, message: ToDriver) -> None:
         match message:
+            case Acked() | Committed() if self._slots is not None:  # first: they come by the thousand
+                self._handle_all(self._slots.on_message(peer, message, self._clock.monotonic_ms()))
             case AskStatus():
                 self._server.send(peer, Status(status=self._status()))
             case AskStop():

@@ -173,15 +173,15 @@ class SlotGroup:
 
     def _on_slot_message(self, slot: int, message: ToDriver) -> list[ev.Event]:
         match message:
+            case Acked():
+                return [ev.SlotAcked(self.attempt, message.checkpoint_id, slot, message.snapshot)]
+            case Committed():
+                return [ev.SlotCommitted(self.attempt, message.checkpoint_id, slot)]
             case Running():
                 self._running.add(slot)
                 return [ev.SlotsRunning(self.attempt)] if len(self._running) == len(self._slots) else []
-            case Acked(checkpoint_id=checkpoint_id, snapshot=snapshot):
-                return [ev.SlotAcked(self.attempt, checkpoint_id, slot, snapshot)]
             case Declined(checkpoint_id=checkpoint_id, reason=reason):
                 return [ev.SlotDeclined(self.attempt, checkpoint_id, slot, reason)]
-            case Committed(checkpoint_id=checkpoint_id):
-                return [ev.SlotCommitted(self.attempt, checkpoint_id, slot)]
             case Drained():
                 return [ev.SlotDrained(self.attempt, slot)]
             case Failed(reason=reason, is_fatal=is_fatal, is_fenced=is_fenced):

@@ -123,14 +123,14 @@ class Coordinator:
 
     def _dispatch(self, event: Event, now_ms: int) -> None:
         match event:
+            case ev.SlotAcked() | ev.SlotCommitted() | ev.SlotDeclined():  # first: they come by the thousand
+                self._on_slot_answer(event, now_ms)
             case ev.Tick():
                 pass
             case ev.StopRequested():
                 self._request_stop(now_ms)
             case ev.AttemptOpened() | ev.OpenFailed() | ev.AlreadyFinished():
                 self._on_open_answer(event, now_ms)
-            case ev.SlotAcked() | ev.SlotDeclined() | ev.SlotCommitted():
-                self._on_slot_answer(event, now_ms)
             case ev.Persisted() | ev.PersistNotDone() | ev.PersistUnknown() | ev.PersistConflict():
                 self._on_persist_answer(event, now_ms)
             case _ if event.attempt != self.attempt:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+import msgspec
+
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest, SlotSnapshot
 from onceflow.runtime.contracts import Json
 
@@ -68,8 +70,7 @@ class AttemptFailed:
 # --- Events: of checkpoints ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class SlotAcked:
+class SlotAcked(msgspec.Struct, frozen=True, gc=False):
     """Everything of this slot that belongs to the checkpoint is durable; `snapshot` says where."""
 
     attempt: int
@@ -122,8 +123,7 @@ class PersistConflict:
     checkpoint_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class SlotCommitted:
+class SlotCommitted(msgspec.Struct, frozen=True, gc=False):
     """All sink writers of this slot have committed the checkpoint and know it."""
 
     attempt: int

@@ -86,18 +86,24 @@ class Connection(Generic[Received]):
             raise ConnectionLostError(str(error)) from error
         if not block:
             raise ConnectionLostError("the other side closed the connection")
-        self._unread += block
+        unread: bytes | bytearray = block  # mostly whole messages: nothing to keep
+        if self._unread:
+            self._unread += block
+            unread = self._unread
         messages: list[Received] = []
-        start = 0
-        while (body := start + _LENGTH.size) <= len(self._unread):
-            (length,) = _LENGTH.unpack_from(self._unread, start)
+        start, end = 0, len(unread)
+        while (body := start + _LENGTH.size) <= end:
+            (length,) = _LENGTH.unpack_from(unread, start)
             if length > MESSAGE_BYTES_MAX:
                 raise ConnectionLostError(f"a message of {length} bytes announced")
-            if body + length > len(self._unread):
+            if body + length > end:
                 break
-            messages.append(self._decoder.decode(bytes(self._unread[body : body + length])))
+            messages.append(self._decoder.decode(bytes(unread[body : body + length])))
             start = body + length
-        del self._unread[:start]
+        if unread is self._unread:
+            del self._unread[:start]
+        else:
+            self._unread += block[start:]
         return messages
 
     def set_timeout(self, timeout_s: float | None) -> None:
