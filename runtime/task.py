@@ -111,9 +111,10 @@ class ChainBody:
 
     @property
     def has_room(self) -> bool:
-        return all(edge.has_room for edge in self._edges.values()) and all(
-            writer.has_room for writer in self._throttling
-        )
+        for edge in self._edges.values():  # no generators: this is asked before each step
+            if not edge.has_room:
+                return False
+        return not self._throttling or all(writer.has_room for writer in self._throttling)
 
     def entrance(self, uid: str) -> Callable[[Records], None]:
         """Where rows for this node go in."""

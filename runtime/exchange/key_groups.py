@@ -36,9 +36,7 @@ class Partitioner:
         self._owner = _owners(max_parallelism, parallelism)
         self._with_kernels = kernels_enabled() if kernels is None else kernels
         if self._with_kernels and parallelism > 1:
-            self._by_owner(np.zeros(0, np.uint64))  # ready before the first record
-            hash_keys(pa.record_batch({"key": [""]}), ["key"])
-            compile_kernels()
+            _make_kernels_ready(self._owner.dtype)  # before the first record
 
     def split(self, records: Records) -> Iterator[tuple[int, Records]]:
         """(subtask, its records) for each subtask that gets any; order within a subtask is kept.
@@ -70,12 +68,7 @@ class Partitioner:
             owners = self._owner[key_groups_of(key_hash, self._max_parallelism)]
             ends = np.cumsum(np.bincount(owners, minlength=self._parallelism))
             return np.argsort(owners, kind="stable"), ends
-        from onceflow.runtime.exchange import partition_kernels
-
-        order, ends = np.empty(len(key_hash), np.int64), np.zeros(self._parallelism, np.int64)
-        owners = np.empty(len(key_hash), self._owner.dtype)
-        partition_kernels.order_by_owner(key_hash, self._owner, owners, order, ends)
-        return order, ends
+        return _order_by_owner(key_hash, self._owner, self._parallelism)
 
     def _take(self, records: Records, order: Indices) -> Records:
         """As Records.take, with texts taken by a kernel."""
@@ -87,6 +80,23 @@ class Partitioner:
             None if records.key_hash is None else records.key_hash.take(order),
             None if records.origin is None else records.origin.take(order),
         )
+
+
+def _order_by_owner(key_hash: UInt64s, owner: npt.NDArray[Any], parallelism: int) -> tuple[Indices, Int64s]:
+    from onceflow.runtime.exchange import partition_kernels
+
+    order, ends = np.empty(len(key_hash), np.int64), np.zeros(parallelism, np.int64)
+    owners = np.empty(len(key_hash), owner.dtype)
+    partition_kernels.order_by_owner(key_hash, owner, owners, order, ends)
+    return order, ends
+
+
+@functools.cache
+def _make_kernels_ready(owner_type: np.dtype[Any]) -> None:
+    """Once for a process and a type of subtasks' numbers: each call would take a third of a millisecond."""
+    _order_by_owner(np.zeros(0, np.uint64), np.zeros(1, owner_type), 1)
+    hash_keys(pa.record_batch({"key": [""]}), ["key"])
+    compile_kernels()
 
 
 @functools.cache

@@ -95,9 +95,10 @@ class ExhaustiveChoices:
     def _advance(self) -> bool:
         """The next prefix in order; False: that was the last."""
         del self._prefix[len(self.taken) :], self._bounds[len(self.taken) :]
+        others = len(self._prefix) - self._prefix.count(0)
         while self._prefix:
             last = self._prefix[-1]
-            others = sum(1 for choice in self._prefix[:-1] if choice)
+            others -= last > 0
             may_deviate = self._deviations_max is None or others < self._deviations_max
             if last + 1 < self._bounds[-1] and may_deviate:
                 self._prefix[-1] = last + 1

@@ -17,7 +17,7 @@ import typer
 from onceflow.runtime.testing.simulation import SimulationReport, run_seeds, seeded_world
 
 CHUNK = 250
-_GARBAGE_OBJECTS = 50_000
+GARBAGE_OBJECTS = 50_000
 
 
 def run_parallel(seeds: range, processes: int) -> SimulationReport:
@@ -25,7 +25,7 @@ def run_parallel(seeds: range, processes: int) -> SimulationReport:
     chunks = [range(first, min(first + CHUNK, seeds.stop)) for first in range(seeds.start, seeds.stop, CHUNK)]
     total = SimulationReport()
     # Worlds are cyclic and small: looking for them less often saves a twentieth of the time.
-    with ProcessPoolExecutor(processes, initializer=gc.set_threshold, initargs=(_GARBAGE_OBJECTS,)) as pool:
+    with ProcessPoolExecutor(processes, initializer=gc.set_threshold, initargs=(GARBAGE_OBJECTS,)) as pool:
         for report in pool.map(run_seeds, chunks):
             total.add(report)
             if total.failed_seed is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from onceflow.runtime.checkpoint import events as ev
 from onceflow.runtime.checkpoint.coordinator import JobPhase
@@ -76,13 +76,9 @@ class WorldOptions:
     max_parallelism: int = 8
 
 
-class Move(NamedTuple):
-    """Something that can happen next: `do(*given)`. Several are found for each that is made."""
-
-    what: str
-    who: object
-    do: Callable[..., None]
-    given: tuple[object, ...] = ()
+Move = tuple[str, object, Callable[..., None], tuple[object, ...]]
+"""Something that can happen next: what, who, do and given, for `do(*given)`. Ten or so are found for each
+that is made, so they are plain tuples."""
 
 
 class World:
@@ -176,23 +172,24 @@ class World:
             driver = self._drivers[-1]
             if driver.coordinator.wake_at_ms == float("inf"):
                 raise Violation(f"stuck: {driver!r}, {list(self._slots.values())}")
-            return Move("time limit", driver, self._tick, (driver,))
+            return ("time limit", driver, self._tick, (driver,))
         return moves[self.choices.choose(len(moves), "move")]
 
     def _move(self, move: Move) -> None:
+        what, who, do, given = move
         self.moves += 1
         if self._is_traced:
-            self.trace.append(f"{self.moves:4d} {move.what:14s} {move.who!r}")
-        self._actor = move.who if isinstance(move.who, SimSlot | SimDriver) else None
+            self.trace.append(f"{self.moves:4d} {what:14s} {who!r}")
+        self._actor = who if isinstance(who, SimSlot | SimDriver) else None
         try:
             self._point("between moves")
-            move.do(*move.given)
+            do(*given)
         except SimCrash:
             pass
         except (OnceflowError, OSError) as error:
-            if not isinstance(move.who, SimSlot):
+            if not isinstance(who, SimSlot):
                 raise
-            self._on_slot_error(move.who, error)
+            self._on_slot_error(who, error)
         self._actor = None
 
     def _possible_moves(self) -> list[Move]:
@@ -207,34 +204,34 @@ class World:
         for wiring in self._wirings:
             for channel in wiring.channels.values():
                 if channel.in_flight:
-                    moves.append(Move("deliver", channel.receiver, self._deliver, (channel,)))
+                    moves.append(("deliver", channel.receiver, self._deliver, (channel,)))
         if self.broker.late:
-            moves.append(Move("late EndTxn", self.broker.late[0], self.broker.land_late))
+            moves.append(("late EndTxn", self.broker.late[0], self.broker.land_late, ()))
         self._add_time_moves(self._drivers[-1], moves)
         return moves
 
     def _add_time_moves(self, driver: SimDriver, moves: list[Move]) -> None:
         if driver.coordinator.is_waiting_for_time:
-            moves.append(Move("tick", driver, self._tick, (driver,)))
+            moves.append(("tick", driver, self._tick, (driver,)))
         elif self._early_timeouts and driver.coordinator.phase is JobPhase.RUNNING:
-            moves.append(Move("early timeout", driver, self._early_timeout, (driver,)))
+            moves.append(("early timeout", driver, self._early_timeout, (driver,)))
 
     def _add_driver_moves(self, driver: SimDriver, moves: list[Move]) -> None:
         if driver.io_effects:
-            moves.append(Move("store", driver, driver.run_io))
+            moves.append(("store", driver, driver.run_io, ()))
         if driver.answers:
-            moves.append(Move("answer", driver, driver.read_answer))
+            moves.append(("answer", driver, driver.read_answer, ()))
         for peer in driver.mail:
-            moves.append(Move("mail", driver, driver.read_mail, (peer,)))
+            moves.append(("mail", driver, driver.read_mail, (peer,)))
 
     def _add_slot_moves(self, slot: SimSlot, moves: list[Move]) -> None:
         background = slot.background
         if slot.can_step:
-            moves.append(Move("step", slot, self._step, (slot,)))
+            moves.append(("step", slot, self._step, (slot,)))
         for index in range(len(background.writes)):
-            moves.append(Move("write", slot, self._job, (slot, background.writes, index)))
+            moves.append(("write", slot, self._job, (slot, background.writes, index)))
         if background.commits:
-            moves.append(Move("commit", slot, self._job, (slot, background.commits, 0)))
+            moves.append(("commit", slot, self._job, (slot, background.commits, 0)))
 
     # --- Moves --------------------------------------------------------------------------------------
 
