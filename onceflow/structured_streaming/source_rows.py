@@ -83,6 +83,8 @@ def _rows(columns: Columns, fetch: Fetch, where: OffsetRange) -> pa.RecordBatch:
             array = pa.nulls(count, field.type)
         else:
             array = fetch.records.column(field.name)
+        if array.null_count and not field.nullable:
+            raise _missing(field.name, array, fetch, where)
         arrays.append(array if array.type == field.type else array.cast(field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=columns.schema)
 
@@ -140,6 +142,16 @@ def _as_text_or_bytes(values: pa.Array, arrow: pa.DataType) -> pa.Array:
         return values
     texts = [None if value is None else value.decode(errors="replace") for value in values.to_pylist()]
     return pa.array(texts, arrow)
+
+
+def _missing(column: str, array: pa.Array, fetch: Fetch, where: OffsetRange) -> BadRecordError:
+    """Spark looks for no null where there can't be one, and takes what lies there for the value."""
+    assert fetch.offset is not None, "the reader was opened with_origin"
+    offset = fetch.offset[pc.index(array.is_null(), True).as_py()]
+    return BadRecordError(
+        f"column {column!r} is NOT NULL in the schema, and the record in {where.topic}-{where.partition} at "
+        f"offset {offset} has none: leave NOT NULL out"
+    )
 
 
 def _bad_record(letter: Mapping[str, Any]) -> BadRecordError:

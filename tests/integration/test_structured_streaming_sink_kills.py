@@ -233,7 +233,7 @@ Record = Callable[[str, object], None]
 
 def told(killed: Killed, record_property: Record) -> None:
     """For the table behind the tests (tests/conftest.py)."""
-    for kill in killed.kills:
+    for kill in sorted(killed.kills, key=lambda kill: WINDOWS.index(kill.split(" | ")[1])):
         record_property("kill", kill)
 
 

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onceflow.connectors.kafka.fetch import HEADERS_TYPE
 from onceflow.runtime.contracts import Fetch
+from onceflow.runtime.errors import BadRecordError
 from onceflow.structured_streaming.source_columns import make_columns, raw_schema
 from onceflow.structured_streaming.source_offsets import OffsetRange
 from onceflow.structured_streaming.source_rows import rows_of
@@ -77,3 +79,18 @@ def test_raw_batches_one_after_the_other_hold_the_rows_of_their_own_range(batche
         with pa.ipc.new_stream(sent, batch.schema) as stream:
             stream.write_batch(batch)
         assert pa.ipc.open_stream(sent.getvalue()).read_all().to_pylist() == batch.to_pylist()
+
+
+@pytest.mark.parametrize("column", ["key", "value", "timestamp", "headers"])
+def test_a_null_where_the_schema_allows_none_is_an_error_that_names_its_place(column: str) -> None:
+    full = (b"k", b"v", 7, 1, 1, [{"key": "h", "value": None}])
+    lacks: dict[str, Any] = {"key": 0, "value": 1, "timestamp": 3, "headers": 5}
+    nothing = {"timestamp": -1, "headers": []}.get(column)
+    bare = tuple(nothing if at == lacks[column] else 9 if at == 2 else each for at, each in enumerate(full))
+    field = raw_schema(True).field(column)
+    where = OffsetRange("t", "", 3, 0, 10)
+    columns = make_columns(pa.schema([field.with_nullable(False)]), {})
+    assert rows_of(columns, fetch_of([full, full]), where).num_rows == 2
+    with pytest.raises(BadRecordError, match=rf"'{column}' is NOT NULL .* in t-3 at offset 9 has none"):
+        rows_of(columns, fetch_of([full, bare]), where)
+    rows_of(make_columns(pa.schema([field]), {}), fetch_of([full, bare]), where)
