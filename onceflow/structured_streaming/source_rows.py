@@ -83,7 +83,7 @@ def _rows(columns: Columns, fetch: Fetch, where: OffsetRange) -> pa.RecordBatch:
             array = pa.nulls(count, field.type)
         else:
             array = fetch.records.column(field.name)
-        if array.null_count and not field.nullable:
+        if not field.nullable and array.null_count:
             raise _missing(field.name, array, fetch, where)
         arrays.append(array if array.type == field.type else array.cast(field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=columns.schema)
