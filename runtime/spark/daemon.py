@@ -2,15 +2,14 @@
 
 Spark starts one such daemon per executor (`spark.python.daemon.module`) and forks a worker from it for
 each slot. A slot that replaces a killed one then starts in a fraction of the second or more that the
-imports take. Spark's own part of a worker is among them: it comes from an archive of sources, so that each
-fork would compile it anew. Nothing here starts a thread: threads do not survive a fork.
+imports take. Spark's own part of a worker is among them, from the installed package: Spark's archive of
+sources would be compiled by each daemon. Nothing here starts a thread: threads do not survive a fork.
 """
 
 import importlib
 
-from pyspark.daemon import manager
-
 from onceflow.runtime.kernels.preparation import prepare_kernels
+from onceflow.runtime.spark.installed_package import use_packages
 
 PRELOADED = (
     "confluent_kafka",
@@ -29,7 +28,10 @@ PRELOADED = (
 )
 
 if __name__ == "__main__":
+    use_packages()
     for name in PRELOADED:
         importlib.import_module(name)
     prepare_kernels()
+    from pyspark.daemon import manager
+
     manager()

@@ -8,7 +8,8 @@ import importlib
 import os
 import sys
 
-from onceflow.structured_streaming.python_path import forget_startup, use_packages
+from onceflow.runtime.spark.installed_package import use_packages
+from onceflow.structured_streaming.python_path import forget_startup
 
 forget_startup(sys.path, os.environ)
 use_packages()

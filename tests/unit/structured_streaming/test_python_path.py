@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from onceflow.structured_streaming.python_path import STARTUP, startup_sent_along, without_archives
+from onceflow.structured_streaming.python_path import STARTUP, startup_sent_along
 
 
 def installed_pyspark(folder: Path) -> Path:
@@ -16,24 +16,6 @@ def installed_pyspark(folder: Path) -> Path:
         (package / inside).mkdir(parents=True)
     (package / "worker.py").touch()
     return package
-
-
-def test_archives_give_way_to_the_package_they_lie_in(tmp_path: Path) -> None:
-    package = installed_pyspark(tmp_path)
-    archives = [str(package / "python/lib/pyspark.zip"), str(package / "jars/spark-core.jar")]
-    packages = str(package.parent)
-    assert without_archives([*archives, "/lib/python3", packages]) == ["/lib/python3", packages]
-
-
-def test_the_package_goes_behind_the_standard_library_where_it_is_not_in_the_path(tmp_path: Path) -> None:
-    package = installed_pyspark(tmp_path)
-    archive = str(package / "python/lib/pyspark.zip")
-    assert without_archives([archive, "/lib/python3"]) == ["/lib/python3", str(package.parent)]
-
-
-def test_archives_without_a_package_stay() -> None:
-    path = ["/opt/spark/python/lib/pyspark.zip", "/job/dependencies.zip", "/lib/python3"]
-    assert without_archives(path) == path
 
 
 def started(program: str, *path: str) -> tuple[list[str], str]:
