@@ -7,6 +7,7 @@ all rows of one attempt become visible, and none of another. Each mutant leaves 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -65,10 +66,13 @@ class Files:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         for number in range(ROWS):
-            value = f"{self.batch_id} {self.attempt} {number}".encode()
-            yield pa.RecordBatch.from_pylist(
-                [{"topic": "out", "partition": 0, "value": value}], PRODUCE_SCHEMA
-            )
+            yield one_row(f"{self.batch_id} {self.attempt} {number}")
+
+
+@functools.cache  # a run has few, and there are thousands of runs
+def one_row(value: str) -> pa.RecordBatch:
+    row = {"topic": "out", "partition": 0, "value": value.encode()}
+    return pa.RecordBatch.from_pylist([row], PRODUCE_SCHEMA)
 
 
 @dataclass
