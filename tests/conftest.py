@@ -29,6 +29,8 @@ hypothesis.settings.load_profile("onceflow")
 # For the JVMs of all Sparks here: none lives long enough for what optimising its code would give back.
 with suppress(JavaError):  # then the tests that need one say so
     os.environ.setdefault("SPARK_SUBMIT_OPTS", as_setting(local_java_options(find_java())))
+# NumPy's threads for linear algebra, which each process starts and nothing here uses, spin for a while.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 LONG_FILES = (
     "integration/test_structured_streaming_sink_kills.py",
