@@ -204,6 +204,8 @@ class EmbeddedKafka:
         shutil.rmtree(self._log_dir, ignore_errors=True)  # a format that was cut short
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         command = [*self._java_command(java, class_path), "kafka.tools.StorageTool", "format"]
+        if (archive := self._class_archive(java)).exists():
+            command[1:1] = [f"-XX:SharedArchiveFile={archive}"]  # half of its classes are the broker's too
         command += [f"--cluster-id={cluster_id}", "--config", str(self.data_dir / "server.properties")]
         command += self._format_arguments
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -225,9 +227,12 @@ class EmbeddedKafka:
         started_at = self._process.create_time()
         BrokerProcess(self._process.pid, started_at, self.version, dict(ports.listeners)).save(self.data_dir)
 
+    def _class_archive(self, java: Java) -> Path:
+        return self._jar_cache.folder / f"classes-{self.version}-java-{java.version}.jsa"
+
     def _archive_flags(self, java: Java) -> list[str]:
         """Classes ready to map: written when a broker first ends cleanly, it cuts a start from 2 s to 1."""
-        archive = self._jar_cache.folder / f"classes-{self.version}-java-{java.version}.jsa"
+        archive = self._class_archive(java)
         if archive.exists():
             self._archive = None
             return [f"-XX:SharedArchiveFile={archive}"]
