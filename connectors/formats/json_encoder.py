@@ -6,6 +6,8 @@ Compact, in the schema's order, null for null, integers exact. Text goes out as 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 import polars as pl
 import pyarrow as pa
@@ -13,10 +15,15 @@ import pyarrow.compute as pc
 
 from onceflow.connectors.formats.format import EncodeError
 from onceflow.runtime.errors import GraphError
+from onceflow.runtime.kernels.compiled import kernels_enabled
+
+if TYPE_CHECKING:
+    from onceflow.connectors.formats.json_compiled_encoder import FlatEncoder
 
 
 class JsonEncoder:
-    """See Encoder. Plain columns are encoded by polars, a batch at a time; others row by row."""
+    """See Encoder. Flat rows are encoded by a kernel where kernels are on, other plain columns by polars, a
+    batch at a time; others row by row."""
 
     def __init__(self, schema: pa.Schema) -> None:
         if not len(schema):
@@ -30,8 +37,13 @@ class JsonEncoder:
             _check(field.type, field.name)
         self._is_plain = all(_is_plain(field.type) for field in schema)
         self._floats = [field.name for field in schema if _has_float(field.type)]
+        self._flat = _flat_encoder(schema) if kernels_enabled() else None
 
     def encode(self, batch: pa.RecordBatch) -> pa.Array:
+        if self._flat is not None:
+            written = self._flat.encode(batch)
+            if written is not None:
+                return written
         for name in self._floats:
             _refuse_not_finite(batch.column(name), name)
         if self._is_plain:
@@ -46,6 +58,19 @@ class JsonEncoder:
             [encode(dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)],
             pa.large_binary(),
         )
+
+
+def _flat_encoder(schema: pa.Schema) -> FlatEncoder | None:
+    """A compiled loop, if it knows columns of this kind."""
+    from onceflow.connectors.formats.json_compiled_encoder import (  # imports numba
+        FlatEncoder,
+        NotFlatError,
+    )
+
+    try:
+        return FlatEncoder(schema)
+    except NotFlatError:
+        return None
 
 
 def _check(arrow: pa.DataType, name: str) -> None:

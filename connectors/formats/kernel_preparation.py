@@ -17,6 +17,7 @@ _ROW = pa.RecordBatch.from_arrays(
 def prepare() -> None:
     """One row; the same kernels serve all schemas."""
     Json(_ROW.schema).decoder().decode(pa.array([b'{"text":"a","number":1}']))
+    Json().encoder(_ROW.schema).encode(_ROW)
     if importlib.util.find_spec("fastavro") is not None:
         from onceflow.connectors.formats.avro import Avro
 

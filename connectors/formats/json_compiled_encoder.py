@@ -1,0 +1,113 @@
+"""Flat rows to JSON by a compiled loop, where kernels are on: text, integers and booleans.
+
+It writes what polars would write, byte for byte, and leaves to it what it has no code for: text that
+needs escapes, and the lowest integer. `json_encoder.py` asks it first.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from onceflow.connectors.formats import json_write_kernels as kernels
+
+_PLAIN_NAME = re.compile(r"[ !#-\[\]-~]+")
+"""Printable ASCII without what JSON escapes."""
+_TEXT = (pa.string(), pa.large_string())
+_FIRST_PLAIN = 0x20
+_ESCAPED = (ord('"'), ord("\\"))
+
+
+class NotFlatError(Exception):
+    """Columns that this file has no loop for."""
+
+
+class FlatEncoder:
+    """Writes batches of one schema. Used by one thread."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        """Raises NotFlatError."""
+        self._types = schema.types
+        self._kinds = [_kind(field) for field in schema]
+        names = [f'"{name}":'.encode() for name in schema.names]
+        self._before = [np.frombuffer(b",{"[not i :][:1] + name, np.uint8) for i, name in enumerate(names)]
+        self._row_bytes = 1 + sum(len(text) for text in self._before)
+        self._row_bytes += sum(
+            6 if kind == kernels.TEXTS else kernels.INTEGER_BYTES_MAX for kind in self._kinds
+        )
+        self._program = np.zeros((len(names), kernels.WRITE_WIDTH), np.int64)
+        self._write(self._program, 0, 0)  # compiles
+
+    def encode(self, batch: pa.RecordBatch) -> pa.Array | None:
+        """The values; None if there is something in the batch that polars has to write."""
+        if not batch.num_rows or batch.schema.types != self._types:
+            return None
+        kept: list[Any] = []  # until everything is written
+        text_bytes = 0
+        for step, (kind, before) in enumerate(zip(self._kinds, self._before, strict=True)):
+            array = batch.column(step)
+            places = 0
+            if kind == kernels.TEXTS:
+                text, offsets = _text(array)
+                if _needs_escapes(text[offsets[0] : offsets[-1]]):
+                    return None
+                text_bytes += int(offsets[-1] - offsets[0])
+                values, places = text, offsets.ctypes.data
+                kept.append(offsets)
+            else:
+                values = _numbers(array)
+            valid = 0
+            if array.null_count:
+                kept.append(array.is_valid().to_numpy(zero_copy_only=False).view(np.uint8))
+                valid = kept[-1].ctypes.data
+            kept.append(values)
+            address = before.ctypes.data
+            self._program[step] = (kind, values.ctypes.data, places, valid, address, len(before))
+        return self._write(self._program, batch.num_rows, text_bytes)
+
+    def _write(self, program: npt.NDArray[np.int64], count: int, text_bytes: int) -> pa.Array | None:
+        offsets = np.zeros(count + 1, np.int64)
+        out = np.empty(count * self._row_bytes + text_bytes, np.uint8)
+        if not kernels.write(program, offsets, out, out.ctypes.data):
+            return None
+        written = pa.py_buffer(out).slice(0, int(offsets[-1]))
+        return pa.Array.from_buffers(pa.large_binary(), count, [None, pa.py_buffer(offsets), written])
+
+
+def _kind(field: pa.Field) -> int:
+    if not _PLAIN_NAME.fullmatch(field.name):
+        raise NotFlatError(field.name)
+    if field.type in _TEXT:
+        return kernels.TEXTS
+    if field.type == pa.bool_():
+        return kernels.BOOLEANS
+    if pa.types.is_integer(field.type) and field.type != pa.uint64():
+        return kernels.INTEGERS
+    raise NotFlatError(str(field))
+
+
+def _text(array: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Bytes and offsets of a column; of a slice, its own offsets."""
+    _, offsets, data = array.buffers()
+    places: Any = np.frombuffer(offsets, np.int64 if array.type == pa.large_string() else np.int32)
+    places = places[array.offset : array.offset + len(array) + 1].astype(np.int64, copy=False)
+    return np.frombuffer(data or b"", np.uint8), places
+
+
+def _needs_escapes(text: npt.NDArray[np.uint8]) -> bool:
+    """What lies under nulls is looked at as well: then polars writes the batch, to the same effect."""
+    return bool(
+        len(text) and (text.min() < _FIRST_PLAIN or any((text == escaped).any() for escaped in _ESCAPED))
+    )
+
+
+def _numbers(array: pa.Array) -> Any:
+    if array.type == pa.bool_():
+        return array.fill_null(False).to_numpy(zero_copy_only=False).view(np.uint8)
+    array = array.cast(pa.int64())
+    raw = np.frombuffer(array.buffers()[1] or b"", np.int64)
+    return raw[array.offset : array.offset + len(array)]

@@ -1,0 +1,104 @@
+"""JSON from flat rows by the kernel, against its slow twin: what polars writes without kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+pytest.importorskip("numba")
+
+from onceflow.connectors.formats.json_compiled_encoder import FlatEncoder, NotFlatError
+from onceflow.connectors.formats.json_encoder import JsonEncoder
+
+LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
+NAMES = ["user", "a b", "x'~", "n1", "{", "ok"]
+SCHEMA = pa.schema(
+    [
+        pa.field("user", pa.string()),
+        pa.field("a b", pa.large_string()),
+        pa.field("x'~", pa.int64()),
+        pa.field("n1", pa.int8()),
+        pa.field("{", pa.uint32()),
+        pa.field("ok", pa.bool_()),
+    ]
+)
+plain = st.text(
+    st.characters(exclude_characters='"\\', exclude_categories=["Cs"], min_codepoint=0x20), max_size=6
+)
+edges = [sign * 10**power - less for power in range(19) for sign in (-1, 1) for less in (0, 1)]
+numbers = st.integers(LOWEST + 1, HIGHEST) | st.sampled_from([*edges, HIGHEST, LOWEST + 1])
+
+
+def rows(text: st.SearchStrategy[str], number: st.SearchStrategy[int]) -> st.SearchStrategy[list[Any]]:
+    columns = (text, text, number, st.integers(-128, 127), st.integers(0, (1 << 32) - 1), st.booleans())
+    return st.lists(st.tuples(*(st.none() | column for column in columns)), min_size=1, max_size=8)
+
+
+def batch(rows: list[Any]) -> pa.RecordBatch:
+    columns = [
+        pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), SCHEMA, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def by_polars(batch: pa.RecordBatch) -> list[bytes]:
+    frame = pl.DataFrame(pl.from_arrow(batch)).select(pl.struct(pl.all()).struct.json_encode().alias("v"))
+    return [value.encode() for value in frame.to_series().to_list()]
+
+
+@given(rows(plain, numbers), st.data())
+@example([("\x7f\u2028é😀", "", HIGHEST, -128, (1 << 32) - 1, True), (None,) * 6], None)
+def test_the_kernel_writes_what_polars_writes(given: list[Any], data: st.DataObject | None) -> None:
+    whole = batch(given)
+    start = 0 if data is None else data.draw(st.integers(0, len(given) - 1))
+    part = whole.slice(start, len(given) if data is None else data.draw(st.integers(1, len(given) - start)))
+    written = FlatEncoder(SCHEMA).encode(part)
+    assert written is not None, "nothing in it needs polars"
+    written.validate(full=True)
+    assert written.type == pa.large_binary()
+    assert written.to_pylist() == by_polars(part)
+
+
+@given(rows(st.text(st.characters(exclude_categories=["Cs"]), max_size=4), numbers | st.just(LOWEST)))
+def test_with_escapes_and_the_lowest_integer_the_encoder_writes_the_same(given: list[Any]) -> None:
+    whole = batch(given)
+    assert JsonEncoder(SCHEMA).encode(whole).to_pylist() == by_polars(whole)
+
+
+@pytest.mark.parametrize("text", ['"', "\\", "\n", "\x00", "\x1f"])
+def test_text_with_escapes_is_left_to_polars(text: str) -> None:
+    row: list[Any] = [("a", "b", 1, 2, 3, True), ("a", f"b{text}", 1, 2, 3, True)]
+    assert FlatEncoder(SCHEMA).encode(batch(row)) is None
+    assert FlatEncoder(SCHEMA).encode(batch(row).slice(0, 1)) is not None
+
+
+def test_the_lowest_integer_is_left_to_polars() -> None:
+    assert FlatEncoder(SCHEMA).encode(batch([("a", "b", LOWEST, 2, 3, True)])) is None
+
+
+def test_a_batch_without_rows_or_with_other_types_is_left_to_polars() -> None:
+    one = batch([("a", "b", 1, 2, 3, True)])
+    assert FlatEncoder(SCHEMA).encode(one.slice(0, 0)) is None
+    assert FlatEncoder(SCHEMA).encode(one.set_column(3, pa.field("n1", pa.int64()), pa.array([2]))) is None
+    assert JsonEncoder(SCHEMA).encode(one.slice(0, 0)).to_pylist() == []
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        pa.field("ratio", pa.float64()),
+        pa.field("big", pa.uint64()),
+        pa.field("parts", pa.list_(pa.int64())),
+        pa.field('quo"te', pa.int64()),
+        pa.field("back\\slash", pa.int64()),
+        pa.field("ümlaut", pa.int64()),
+    ],
+)
+def test_what_the_kernel_has_no_code_for(field: pa.Field) -> None:
+    with pytest.raises(NotFlatError):
+        FlatEncoder(pa.schema([field]))
