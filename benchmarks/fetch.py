@@ -13,6 +13,7 @@ import argparse
 import gc
 import json
 import multiprocessing
+import os
 import resource
 import statistics
 import tempfile
@@ -23,13 +24,14 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
 from rich.console import Console
 from rich.table import Table
 
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.fetch import Fetcher, Wanted
-from onceflow.connectors.kafka.fetch_choice import open_fetcher
+from onceflow.connectors.kafka.fetch_choice import DIRECT_VARIABLE, open_fetcher
 from onceflow.connectors.kafka.fetch_messages import MessageFetcher
 from onceflow.connectors.kafka.reader_options import DEFAULTS
 from onceflow.connectors.kafka.reader_splits import SplitTable
@@ -37,7 +39,7 @@ from onceflow.connectors.kafka.splits import KafkaSplit
 
 PARTITIONS = 4
 TOPIC = "fetch"
-KINDS = ("bulk", "messages")
+KINDS = ("direct", "bulk", "messages")
 _BATCH = 2_500
 _TIMEOUT_S = 120.0
 
@@ -84,10 +86,12 @@ def read(answer: Connection, servers: str, kind: str, options: Mapping[str, Any]
     }
     consumer = Consumer(settings)
     splits = SplitTable()
-    splits.add([KafkaSplit(TOPIC, "", partition, 0) for partition in range(PARTITIONS)])
+    topic_id = str(describe(servers).topic_id)
+    splits.add([KafkaSplit(TOPIC, topic_id, partition, 0) for partition in range(PARTITIONS)])
     wanted, most = Wanted(), options["poll_records_max"]
     fetcher: Fetcher = MessageFetcher(consumer, splits, wanted, most)
-    if kind == "bulk":
+    if kind != "messages":
+        os.environ[DIRECT_VARIABLE] = "on" if kind == "direct" else "off"
         fetcher = open_fetcher(consumer, settings, splits, wanted, most)
         if isinstance(fetcher, MessageFetcher):
             raise SystemExit("there is no bulk fetcher here: librdkafka can't be called directly")
@@ -117,6 +121,12 @@ def read(answer: Connection, servers: str, kind: str, options: Mapping[str, Any]
     )
     fetcher.close()
     consumer.close()
+
+
+def describe(servers: str) -> Any:
+    """The topic."""
+    client = AdminClient({"bootstrap.servers": servers})
+    return client.describe_topics(TopicCollection([TOPIC]))[TOPIC].result(_TIMEOUT_S)
 
 
 def run_once(servers: str, kind: str, options: Mapping[str, Any]) -> Measurement:
@@ -151,8 +161,8 @@ def report(runs: Mapping[str, list[Measurement]]) -> None:
         )
         table.add_row(kind, *(f"{cell:,.0f}" for cell in cells))
     Console().print(table)
-    if len(rates) == len(KINDS):
-        print(f"bulk to messages: {rates['bulk'] / rates['messages']:.2f}")
+    for kind in [kind for kind in rates if kind != "messages" and "messages" in rates]:
+        print(f"{kind} to messages: {rates[kind] / rates['messages']:.2f}")
 
 
 def main() -> None:

@@ -19,13 +19,24 @@ from onceflow.runtime.errors import Retryable
 
 STATISTICS_INTERVAL_MS = 1_000
 _SILENT_US = 5_000_000
-"""A broker that is fetched from answers every fetch.wait.max.ms. Silent for so long: it is frozen."""
+"""A broker that is fetched from answers every fetch.wait.max.ms. Silent for so long, though it was asked: it
+is frozen."""
+_ASKED_US = 1_000_000
+"""What was asked less long ago may be answered any moment, however long nothing was asked before."""
 
 
 class _Broker(msgspec.Struct, gc=False):
     nodeid: int
     state: str
     rxidle: int = -1
+    txidle: int = -1
+    waitresp_cnt: int = 0
+
+    @property
+    def is_frozen(self) -> bool:
+        """What is read directly (fetch_direct.py) is not asked here: silence alone says nothing."""
+        is_asked = self.waitresp_cnt > 0 and self.txidle >= _ASKED_US
+        return is_asked and self.rxidle >= _SILENT_US
 
 
 class _Partition(msgspec.Struct, gc=False):
@@ -74,7 +85,7 @@ class ReaderConnection:
         self._up = frozenset(
             broker.nodeid
             for broker in self._statistics.brokers.values()
-            if broker.nodeid >= 0 and broker.state in ("UP", "UPDATE") and broker.rxidle < _SILENT_US
+            if broker.nodeid >= 0 and broker.state in ("UP", "UPDATE") and not broker.is_frozen
         )
         self._is_a_leader_down = any(
             partition.leader not in self._up

@@ -60,7 +60,13 @@ class BulkFetcher:
         self._lost: set[int] = set()
         self._limit = self._records_max
         self._held = 0
+        self._is_behind = False
         self._nothing = self._columns(0, [])  # an idle slot fetches it 200 times a second
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the last fetch brought as many records as it may: librdkafka has more."""
+        return self._is_behind
 
     # --- Partitions ---
 
@@ -115,6 +121,7 @@ class BulkFetcher:
             count = self._consume(timeout_ms, 0, 1)  # it would wait for all that are asked for
             if count:
                 count += self._consume(0, 1, self._limit - 1)
+        self._is_behind = count == self._limit
         if not count and not notices and not self._lost:
             return self._nothing
         fetched = self._columns(count, notices)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import logging
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +21,8 @@ from onceflow.connectors.kafka.reader_splits import SplitTable
 from onceflow.runtime.kernels.compiled import kernels_enabled
 
 _LOG = logging.getLogger(__name__)
+DIRECT_VARIABLE = "ONCEFLOW_DIRECT_FETCH"
+"""`off`: all is read by librdkafka."""
 _CLIENT_ID = "rdkafka"  # librdkafka's default
 
 
@@ -36,7 +40,24 @@ def open_fetcher(
     except UnsupportedLibraryError as reason:
         _log_once(str(reason))
         return MessageFetcher(consumer, splits, wanted, records_max)
-    return BulkFetcher(library, handle, consumer, splits, wanted, _batch(library, records_max))
+    bulk = BulkFetcher(library, handle, consumer, splits, wanted, _batch(library, records_max))
+    if not _may_be_direct(settings):
+        return bulk
+    from onceflow.connectors.kafka.fetch_direct import DirectFetcher  # needs numba
+
+    return DirectFetcher(bulk, consumer, splits, wanted, records_max, settings)
+
+
+def _may_be_direct(settings: Mapping[str, Any]) -> bool:
+    """Brokers that are spoken to in the clear, by leader and not by rack."""
+    protocol = str(settings.get("security.protocol", "plaintext")).lower()
+    return (
+        kernels_enabled()
+        and os.environ.get(DIRECT_VARIABLE, "").lower() != "off"
+        and protocol == "plaintext"
+        and not settings.get("client.rack")
+        and all(importlib.util.find_spec(name) for name in ("cramjam", "google_crc32c"))
+    )
 
 
 def _batch(library: Library, records_max: int) -> MessageBatch:

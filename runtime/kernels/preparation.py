@@ -10,6 +10,7 @@ PREPARATIONS = (
     "onceflow.runtime.exchange.kernel_preparation",
     "onceflow.connectors.formats.kernel_preparation",
     "onceflow.connectors.kafka.kernel_preparation",
+    "onceflow.connectors.kafka.record_kernel_preparation",
 )
 """By name, since they are above this package. Each has a function `prepare` that calls its kernels with
 next to nothing, with arguments of the types that they get later."""

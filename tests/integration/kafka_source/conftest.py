@@ -120,9 +120,23 @@ class Cluster:
 OpenReading = Callable[..., Reading]
 
 
-@pytest.fixture(params=["with kernels", "without kernels"])
-def both_ways(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The test runs twice: readers fetch and decode with kernels, and without."""
+@pytest.fixture
+def directly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever may be fetched directly is, as soon as librdkafka has brought a first record of it."""
+    if kernels_enabled():
+        from onceflow.connectors.kafka import fetch_direct
+
+        monkeypatch.setattr(fetch_direct, "RECORDS_BEHIND", 1)
+        monkeypatch.setattr(fetch_direct, "FULL_FETCHES", 0)
+        monkeypatch.setattr(fetch_direct, "PAUSE_S", 0.5)
+
+
+@pytest.fixture(params=["with kernels", "without kernels", "directly"])
+def all_ways(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The test runs three times: readers fetch and decode with kernels, without, and from the brokers
+    themselves."""
+    if request.param == "directly":
+        request.getfixturevalue("directly")
     with pytest.MonkeyPatch.context() as environment:
         if request.param == "without kernels":
             environment.setenv(ENVIRONMENT_VARIABLE, "off")

@@ -20,7 +20,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from onceflow.connectors.kafka.fetch import HEADERS_TYPE, Fetched, Fetcher, Wanted
 from onceflow.connectors.kafka.fetch_arrays import ArrayBatch
@@ -41,6 +42,7 @@ pytestmark = pytest.mark.kafka
 
 COMPILED = pytest.param("compiled", marks=pytest.mark.skipif(not kernels_enabled(), reason="needs numba"))
 BULK = ["arrays", COMPILED]
+DIRECT = pytest.param("direct", marks=COMPILED.marks)
 
 DEADLINE_S = 60.0
 ALL = Wanted(key=True, timestamp=True, headers=True, details=True)
@@ -120,6 +122,12 @@ class Driven:
 Drive = Callable[..., Driven]
 
 
+def topic_ids(servers: str, places: list[tuple[str, int]]) -> dict[str, str]:
+    admin = AdminClient({"bootstrap.servers": servers})
+    answer = admin.describe_topics(TopicCollection(sorted({topic for topic, _ in places})))
+    return {topic: str(future.result(30).topic_id) for topic, future in answer.items()}
+
+
 def batch(kind: str, library: Library, records_max: int, **options: Any) -> MessageBatch:
     if kind == "arrays":
         return ArrayBatch(library, records_max, **options)
@@ -154,8 +162,9 @@ def drive(broker: Any) -> Iterator[Drive]:
                 **(settings or {}),
             }
         )
+        ids = topic_ids(servers or broker.bootstrap_servers, places) if kind == "direct" else {}
         splits = SplitTable()
-        splits.add([KafkaSplit(topic, "", partition, 0) for topic, partition in places])
+        splits.add([KafkaSplit(topic, ids.get(topic, ""), partition, 0) for topic, partition in places])
         fetcher: Fetcher
         if kind == "messages":
             fetcher = MessageFetcher(consumer, splits, wanted, records_max)
@@ -164,9 +173,13 @@ def drive(broker: Any) -> Iterator[Drive]:
                 library = load_library()
             except UnsupportedLibraryError as reason:
                 pytest.skip(str(reason))
-            messages = batch(kind, library, records_max, **options)
+            messages = batch("compiled" if kind == "direct" else kind, library, records_max, **options)
             handle = library.handle(consumer, "rdkafka")
             fetcher = BulkFetcher(library, handle, consumer, splits, wanted, messages)
+            if kind == "direct":
+                from onceflow.connectors.kafka.fetch_direct import DirectFetcher
+
+                fetcher = DirectFetcher(fetcher, consumer, splits, wanted, records_max, settings or {})
         driven.append(Driven(consumer, fetcher, splits))
         return driven[-1]
 
@@ -218,6 +231,7 @@ def hostile(servers: str, topics: list[str], seed: int) -> None:
                 producer.abort_transaction(30)
 
 
+@pytest.mark.usefixtures("directly")
 def test_all_fetchers_bring_the_same_of_hostile_topics(broker: Any, new_topic: Any, drive: Drive) -> None:
     large = {"max.message.bytes": "4000000"}
     topics = [
@@ -231,6 +245,8 @@ def test_all_fetchers_bring_the_same_of_hostile_topics(broker: Any, new_topic: A
     kinds = ["arrays", "compiled"] if kernels_enabled() else ["arrays"]
     for kind in kinds:
         ways += [(kind, 1_000, {}), (kind, 7, {}), (kind, 1_000, {"binary_bytes_max": 5_000})]
+    if kernels_enabled():
+        ways += [("direct", 1_000, {}), ("direct", 7, {})]
     for kind, records_max, options in ways:
         one = drive(kind, places, records_max=records_max, **options)
         one.fetcher.assign(one.positions())
@@ -248,7 +264,8 @@ def test_all_fetchers_bring_the_same_of_hostile_topics(broker: Any, new_topic: A
         assert pa.large_binary() in found[kind, 1_000, True].types
 
 
-@pytest.mark.parametrize("bulk", BULK)
+@pytest.mark.usefixtures("directly")
+@pytest.mark.parametrize("bulk", [*BULK, DIRECT])
 @pytest.mark.parametrize(
     "wanted",
     [Wanted(), Wanted(key=True), Wanted(timestamp=True), Wanted(headers=True), Wanted(details=True)],
@@ -271,7 +288,8 @@ def test_what_is_not_wanted_is_not_there(
     )
 
 
-@pytest.mark.parametrize("kind", ["messages", *BULK])
+@pytest.mark.usefixtures("directly")
+@pytest.mark.parametrize("kind", ["messages", *BULK, DIRECT])
 def test_an_offset_that_is_not_there_is_an_error_of_its_split(
     new_topic: Any, drive: Drive, kind: str
 ) -> None:
@@ -298,7 +316,8 @@ def produce(servers: str, topic: str, count: int, partitions: int) -> None:
     assert producer.flush(60) == 0
 
 
-@pytest.mark.parametrize("bulk", BULK)
+@pytest.mark.usefixtures("directly")
+@pytest.mark.parametrize("bulk", [*BULK, DIRECT])
 def test_a_partition_assigned_anew_right_after_it_was_let_go_is_read_on(
     broker: Any, new_topic: Any, drive: Drive, bulk: str
 ) -> None:
@@ -369,7 +388,8 @@ def test_records_that_come_another_way_are_said_to_be_lost_and_read_again(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bulk", BULK)
+@pytest.mark.usefixtures("directly")
+@pytest.mark.parametrize("bulk", [*BULK, DIRECT])
 def test_callbacks_run_in_our_thread_and_nowhere_else_while_brokers_die(
     module_broker: Callable[..., Any], drive: Drive, caplog: pytest.LogCaptureFixture, bulk: str
 ) -> None:

@@ -13,7 +13,7 @@ from onceflow.connectors.formats import Raw
 from onceflow.connectors.kafka import KafkaSource
 from onceflow.runtime.errors import Retryable
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.usefixtures("both_ways")]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.usefixtures("all_ways")]
 
 
 @pytest.fixture(scope="module")

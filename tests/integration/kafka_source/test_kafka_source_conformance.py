@@ -12,7 +12,7 @@ from onceflow.connectors.kafka import KafkaSource
 from onceflow.runtime.contracts import Source
 from onceflow.runtime.testing.conformance import SOURCE_CHECKS
 
-pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("both_ways")]
+pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("all_ways")]
 
 
 @pytest.mark.parametrize("check", SOURCE_CHECKS, ids=lambda check: check.__name__)

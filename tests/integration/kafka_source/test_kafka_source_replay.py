@@ -16,7 +16,7 @@ from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import SplitState
 from onceflow.runtime.errors import DataLossError, OptionError
 
-pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("both_ways")]
+pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("all_ways")]
 
 SplitsOf = Callable[[KafkaSource], Sequence[SplitState]]
 

@@ -1,0 +1,142 @@
+"""BrokerConnection: one socket to one broker, one request at a time, that never waits once it is open."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onceflow.connectors.kafka.fetch_protocol import (
+    FETCH_VERSION,
+    ProtocolError,
+    fetch_versions,
+    fetch_versions_request,
+)
+
+_OPEN_S = 1.0
+_SILENT_S = 5.0
+_FRAME_BYTES_MAX = 1 << 30
+_PREFIX_BYTES = 4
+
+Frame = npt.NDArray[np.uint8]
+"""An answer, without its length."""
+
+
+class BrokerConnection:
+    """Used by one thread. Every call may raise OSError or ProtocolError; then it is good for `close` only."""
+
+    def __init__(self, host: str, port: int, client_id: str) -> None:
+        """Waits up to a second for the broker, twice. Raises ProtocolError if it does not speak
+        FETCH_VERSION."""
+        self._prefix = bytearray(_PREFIX_BYTES)
+        self._prefix_got = 0
+        self._frame: Frame | None = None
+        self._frame_got = 0
+        self._rest = memoryview(b"")  # of the request, not sent yet
+        self._asked_at_s: float | None = None
+        self._spare: Frame | None = None
+        self._socket = socket.create_connection((host, port), _OPEN_S)
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._check_version(client_id)
+            self._socket.setblocking(False)
+        except BaseException:
+            self._socket.close()
+            raise
+
+    @property
+    def is_waiting(self) -> bool:
+        """For an answer."""
+        return self._asked_at_s is not None
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send(self, request: bytes) -> None:
+        """Only if no answer is waited for."""
+        assert not self.is_waiting, "one request at a time"
+        self._asked_at_s = time.monotonic()
+        self._rest = memoryview(request)
+        self._send_on()
+
+    def receive(self) -> Frame | None:
+        """The answer, if all of it is there. Raises TimeoutError if nothing came for five seconds."""
+        if not self.is_waiting:
+            return None
+        self._send_on()
+        while self._frame is None or self._frame_got < len(self._frame):
+            if self._frame is None:
+                got = self._read(memoryview(self._prefix)[self._prefix_got :])
+                self._prefix_got += got
+                if self._prefix_got == _PREFIX_BYTES:
+                    self._begin_frame()
+            else:
+                got = self._read(self._frame.data[self._frame_got :])
+                self._frame_got += got
+            if not got:
+                return None
+        frame, self._frame = self._frame, None
+        self._prefix_got = self._frame_got = 0
+        self._asked_at_s = None
+        return frame
+
+    def give_back(self, frame: Frame) -> None:
+        """Its memory may be written again."""
+        owner: Any = frame.base if frame.base is not None else frame
+        if self._spare is None or len(owner) > len(self._spare):
+            self._spare = owner
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _check_version(self, client_id: str) -> None:
+        self._socket.sendall(fetch_versions_request(0, client_id))
+        length = struct.unpack(">i", self._exactly(_PREFIX_BYTES))[0]
+        if not 0 < length < _FRAME_BYTES_MAX:
+            raise ProtocolError(f"an answer of {length} bytes")
+        lowest, highest = fetch_versions(memoryview(self._exactly(length)))
+        if not lowest <= FETCH_VERSION <= highest:
+            raise ProtocolError(f"the broker speaks Fetch {lowest} to {highest}, not {FETCH_VERSION}")
+
+    def _exactly(self, count: int) -> bytes:
+        got = b""
+        while len(got) < count:
+            more = self._socket.recv(count - len(got))
+            if not more:
+                raise ConnectionResetError("the broker closed the connection")
+            got += more
+        return got
+
+    def _send_on(self) -> None:
+        while self._rest:
+            try:
+                self._rest = self._rest[self._socket.send(self._rest) :]
+            except BlockingIOError:
+                return
+
+    def _read(self, target: memoryview) -> int:
+        """How many bytes came; 0: none are there now."""
+        try:
+            got = self._socket.recv_into(target)
+        except BlockingIOError:
+            assert self._asked_at_s is not None, "only while an answer is waited for"
+            if time.monotonic() - self._asked_at_s > _SILENT_S:
+                raise TimeoutError(f"the broker has not answered for {_SILENT_S:g} s") from None
+            return 0
+        if not got:
+            raise ConnectionResetError("the broker closed the connection")
+        self._asked_at_s = time.monotonic()
+        return got
+
+    def _begin_frame(self) -> None:
+        (length,) = struct.unpack(">i", self._prefix)
+        if not 0 < length < _FRAME_BYTES_MAX:
+            raise ProtocolError(f"an answer of {length} bytes")
+        spare, self._spare = self._spare, None
+        if spare is None or len(spare) < length:
+            spare = np.empty(length, np.uint8)
+        self._frame = spare[:length]

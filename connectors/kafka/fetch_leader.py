@@ -1,0 +1,274 @@
+"""LeaderFetch: the partitions that one broker leads, read from it directly. Import only if kernels are
+enabled.
+
+One request is out at a time, and the next one is sent as soon as an answer is there: so while the records
+of an answer are handed on, the broker prepares the next, which waits in the socket. Memory is one answer.
+"""
+
+from __future__ import annotations
+
+import select
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from onceflow.connectors.kafka import record_kernels as kernels
+from onceflow.connectors.kafka.fetch import CREATE_TIME, LOG_APPEND_TIME, Fetched
+from onceflow.connectors.kafka.fetch_connection import BrokerConnection, Frame
+from onceflow.connectors.kafka.fetch_protocol import (
+    FetchedPartition,
+    FetchPartition,
+    ProtocolError,
+    fetch_answer,
+    fetch_request,
+)
+from onceflow.connectors.kafka.fetch_records import RecordColumns
+from onceflow.connectors.kafka.metadata import Isolation
+from onceflow.connectors.kafka.record_batches import RecordBatch, record_batches
+from onceflow.connectors.kafka.record_codecs import decompress
+from onceflow.runtime.records import Int64s
+
+_WAIT_MS_MAX = 50
+_PARTITION_BYTES_MIN = 256 << 10
+_BYTES_AT_ONCE = 16 << 20
+"""So much uncompressed, or a batch more, is handed on at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """How much a broker may answer, in bytes; a single batch may always be larger."""
+
+    answer: int
+    partition: int
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """A partition that is read directly. Its offsets only go forward."""
+
+    split: int
+    """Its number in the SplitTable."""
+    topic_id: bytes
+    partition: int
+    next_offset: int
+    """All before it has been handed on, or is no record."""
+    stop_offset: int
+    """The first that is not wanted."""
+    ask_offset: int
+    """What the next request asks for."""
+    is_at_end: bool = False
+    """The broker had nothing more for it that may be read."""
+    is_open: bool = True
+    """False: whatever still comes is not wanted any more."""
+
+    @property
+    def key(self) -> tuple[bytes, int]:
+        return self.topic_id, self.partition
+
+
+@dataclass(slots=True, eq=False)
+class _Section:
+    """The records of a batch, uncompressed, and how far they have been handed on."""
+
+    lane: Lane
+    batch: RecordBatch
+    fields: Int64s
+    """Of record_kernels' SECTION_FIELDS."""
+    memory: Any
+    """Keeps the bytes alive; None: they are the answer's."""
+
+
+class LeaderFetch:
+    """Used by one thread. Whatever a call raises (OSError, ProtocolError), the lanes' next offsets hold, and
+    it is good for `close` only."""
+
+    def __init__(
+        self,
+        connection: BrokerConnection,
+        columns: RecordColumns,
+        client_id: str,
+        isolation: Isolation,
+        limits: FetchLimits,
+        records_max: int,
+    ) -> None:
+        self.lanes: list[Lane] = []
+        """In the order in which the next request asks for them."""
+        self._connection = connection
+        self._columns = columns
+        self._client_id = client_id
+        self._isolation: Isolation = isolation
+        self._limits = limits
+        self._records_max = records_max
+        self._correlation_id = 0
+        self._asked: dict[tuple[bytes, int], Lane] = {}
+        self._answered: list[Lane] = []
+        self._frame: Frame | None = None
+        self._batches: deque[tuple[Lane, RecordBatch]] = deque()
+        self._sections: deque[_Section] = deque()
+        self._handed_on: list[_Section] = []
+        """By the last fetch, whose details look at their bytes."""
+
+    def add(self, lane: Lane) -> None:
+        self.lanes.append(lane)
+
+    def remove(self, lane: Lane) -> None:
+        """Nothing more of it is handed on."""
+        lane.is_open = False
+        self.lanes.remove(lane)
+
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
+    def fetch(self) -> Fetched | None:
+        """The next records, if some are there; never waits. Then lanes may be at their end."""
+        self._handed_on.clear()
+        self._skip_closed()
+        if not self._batches and not self._sections:
+            self._receive()
+            self._ask()
+            if not self._batches:
+                return None
+        self._uncompress()
+        if not self._sections:
+            return None  # all of them were of lanes that are not open any more
+        table = np.stack([section.fields for section in self._sections])
+        fetched = self._columns.read(table)
+        self._go_on(table, fetched)
+        return fetched
+
+    def close(self) -> None:
+        self._connection.close()
+
+    # --- Requests and answers ---
+
+    def _receive(self) -> None:
+        """The next answer, if it is there. That before it is used up."""
+        for lane in self._answered:
+            lane.next_offset = max(lane.next_offset, lane.ask_offset)
+        self._answered.clear()
+        if self._frame is not None:
+            self._connection.give_back(self._frame)
+            self._frame = None
+        frame = self._connection.receive()
+        if frame is None:
+            return
+        self._frame = frame
+        correlation_id, partitions = fetch_answer(frame.data)
+        if correlation_id != self._correlation_id:
+            raise ProtocolError(f"answer {correlation_id} to request {self._correlation_id}")
+        found = [self._partition(frame, each) for each in partitions]
+        found = [batches for batches in found if batches]
+        while found:  # a batch of each in turn, so that event time stays together
+            self._batches.extend(batches.popleft() for batches in found)
+            found = [batches for batches in found if batches]
+
+    def _partition(self, frame: Frame, partition: FetchedPartition) -> deque[tuple[Lane, RecordBatch]]:
+        lane = self._asked.get((partition.topic_id, partition.partition))
+        if lane is None:
+            raise ProtocolError("the answer is for a partition that was not asked for")
+        if not lane.is_open:
+            return deque()
+        if partition.error:
+            raise ProtocolError(f"partition {partition.partition} is answered with error {partition.error}")
+        address, size = frame.ctypes.data + partition.start, partition.end - partition.start
+        batches, after = record_batches(address, size, lane.ask_offset, partition.aborted)
+        readable = (
+            partition.last_stable_offset if self._isolation == "read_committed" else partition.high_watermark
+        )
+        lane.is_at_end = after == lane.ask_offset and after >= readable
+        lane.ask_offset = after
+        self._answered.append(lane)
+        if batches:  # the others come first next time, for only the first may answer more than its share
+            self.lanes.remove(lane)
+            self.lanes.append(lane)
+        return deque((lane, batch) for batch in batches if batch.base_offset < lane.stop_offset)
+
+    def _ask(self) -> None:
+        wanted = [lane for lane in self.lanes if lane.ask_offset < lane.stop_offset and not lane.is_at_end]
+        if self._connection.is_waiting or not wanted:
+            return
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
+        self._asked = {lane.key: lane for lane in wanted}
+        share = self._limits.answer // len(wanted)
+        request = fetch_request(
+            self._correlation_id,
+            self._client_id,
+            self._isolation,
+            [FetchPartition(lane.topic_id, lane.partition, lane.ask_offset) for lane in wanted],
+            wait_ms_max=_WAIT_MS_MAX,
+            bytes_max=self._limits.answer,
+            partition_bytes_max=min(self._limits.partition, max(_PARTITION_BYTES_MIN, share)),
+        )
+        self._connection.send(request)
+
+    # --- Records ---
+
+    def _skip_closed(self) -> None:
+        while self._batches and not self._batches[0][0].is_open:
+            self._batches.popleft()
+        if not all(section.lane.is_open for section in self._sections):
+            self._sections = deque(section for section in self._sections if section.lane.is_open)
+
+    def _uncompress(self) -> None:
+        """Sections enough for a fetch."""
+        records = sum(int(section.fields[kernels.LEFT]) for section in self._sections)
+        size = sum(int(s.fields[kernels.END] - s.fields[kernels.AT]) for s in self._sections)
+        while self._batches and records < self._records_max and size < _BYTES_AT_ONCE:
+            lane, batch = self._batches.popleft()
+            if lane.is_open:
+                section = _section(lane, batch)
+                self._sections.append(section)
+                records += batch.count
+                size += int(section.fields[kernels.END] - section.fields[kernels.AT])
+
+    def _go_on(self, table: Any, fetched: Fetched) -> None:
+        """What has been handed on is let go, and the lanes' next offsets go on."""
+        for left in table[:, kernels.LEFT].tolist():
+            if left:
+                break
+            section = self._sections.popleft()
+            self._handed_on.append(section)
+            section.lane.next_offset = max(section.lane.next_offset, section.batch.last_offset + 1)
+        if self._sections:  # the first of them may be begun
+            begun = len(table) - len(self._sections)
+            section = self._sections[0]
+            section.fields[:] = table[begun]
+            if len(fetched) and fetched.row_split[-1] == section.lane.split:
+                last = int(fetched.offset[-1])
+                section.lane.next_offset = max(section.lane.next_offset, last + 1)
+
+
+def _section(lane: Lane, batch: RecordBatch) -> _Section:
+    """Raises ProtocolError for a batch that is not what was written."""
+    batch.check()
+    memory: Any = None
+    start, end = batch.records_at, batch.records_end
+    if batch.compression:
+        memory = decompress(batch.compression, pa.foreign_buffer(start, end - start))
+        bytes_: Any = np.frombuffer(memory, np.uint8)
+        start = bytes_.ctypes.data
+        end = start + len(bytes_)
+    fields = np.empty(kernels.SECTION_FIELDS, np.int64)
+    fields[kernels.AT] = start
+    fields[kernels.END] = end
+    fields[kernels.LEFT] = batch.count
+    fields[kernels.FIRST_OFFSET] = batch.base_offset
+    fields[kernels.FIRST_TIME] = batch.base_time_ms
+    fields[kernels.FIXED_TIME] = batch.max_time_ms
+    fields[kernels.TIME_KIND] = LOG_APPEND_TIME if batch.has_append_time else CREATE_TIME
+    fields[kernels.WANTED_FROM] = lane.next_offset
+    fields[kernels.WANTED_TO] = lane.stop_offset
+    fields[kernels.SPLIT] = lane.split
+    return _Section(lane, batch, fields, memory)
+
+
+def wait_for(leaders: Sequence[LeaderFetch], timeout_ms: int) -> None:
+    """Until one of them may have something."""
+    poll = select.poll()
+    for leader in leaders:
+        poll.register(leader, select.POLLIN)
+    poll.poll(timeout_ms)

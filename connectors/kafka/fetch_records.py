@@ -1,0 +1,90 @@
+"""RecordColumns: records of uncompressed batches into the columns of a fetch. Import only if kernels are
+enabled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from onceflow.connectors.kafka import record_kernels as kernels
+from onceflow.connectors.kafka.fetch import Details, Fetched, Wanted
+from onceflow.connectors.kafka.fetch_batch import BINARY_BYTES_MAX, headers_of
+from onceflow.connectors.kafka.fetch_protocol import ProtocolError
+from onceflow.runtime.records import Int64s
+
+
+class RecordColumns:
+    """Room for the records of one fetch after the other. One thread."""
+
+    def __init__(self, wanted: Wanted, records_max: int, binary_bytes_max: int = BINARY_BYTES_MAX) -> None:
+        """More bytes than binary_bytes_max in one column make it large_binary."""
+        self._wanted = wanted
+        self._with_headers = wanted.headers or wanted.details
+        self._binary_bytes_max = binary_bytes_max
+        self._records = np.empty((kernels.RECORD_FIELDS, records_max), np.int64)
+        self._sums = np.zeros(kernels.SUMS, np.int64)
+        self._rows = 0
+
+    def read(self, sections: npt.NDArray[np.int64]) -> Fetched:
+        """The next records of these sections (n x SECTION_FIELDS), as many as there is room for; the
+        sections go on. Values, keys and headers are copied, `details` looks at the sections' own bytes.
+
+        Raises ProtocolError if records are malformed: nothing of them was handed on.
+        """
+        rows = kernels.read(sections, self._with_headers, self._records, self._sums)
+        if rows == kernels.MALFORMED:
+            raise ProtocolError("records are not as version 2 has them")
+        self._rows = rows
+        value_bytes, key_bytes, null_values, null_keys = self._sums.tolist()
+        wanted, found = self._wanted, self._records[:, :rows]
+        return Fetched(
+            value=self._gather(kernels.VALUE_AT, value_bytes, null_values),
+            row_split=found[kernels.ROW_SPLIT].astype(np.uint16),
+            offset=found[kernels.OFFSET].copy(),
+            key=self._gather(kernels.KEY_AT, key_bytes, null_keys) if wanted.key else None,
+            timestamp_ms=found[kernels.TIME].copy() if wanted.timestamp else None,
+            time_kind=found[kernels.KIND].astype(np.int8) if wanted.timestamp else None,
+            headers=self._headers(found[kernels.HEADERS_AT]) if wanted.headers else None,
+            details=self._details if wanted.details else None,
+        )
+
+    def _gather(self, field: int, size: int, nulls: int) -> pa.Array:
+        """`field` is where its addresses are; its lengths are next to them."""
+        rows = self._rows
+        fits = size <= self._binary_bytes_max
+        data = pa.allocate_buffer(size)
+        starts: npt.NDArray[Any] = np.empty(rows + 1, np.int32 if fits else np.int64)
+        valid = np.zeros((rows + 7) // 8 if nulls else 0, np.uint8)
+        kernels.gather(
+            self._records[field, :rows], self._records[field + 1, :rows], starts, valid, data.address
+        )
+        buffers = [pa.py_buffer(valid) if nulls else None, pa.py_buffer(starts), data]
+        return pa.Array.from_buffers(pa.binary() if fits else pa.large_binary(), rows, buffers, nulls)
+
+    def _headers(self, headers_at: Int64s) -> pa.Array:
+        starts = np.empty(len(headers_at) + 1, np.int32)
+        sums = np.zeros(kernels.HEADER_SUMS, np.int64)
+        kernels.survey_headers(headers_at, starts, sums)
+        found, name_bytes, value_bytes, nulls = sums.tolist()
+        if max(name_bytes, value_bytes) > BINARY_BYTES_MAX:
+            raise OverflowError(f"headers of {len(headers_at)} records have {name_bytes + value_bytes} bytes")
+        names, values = pa.allocate_buffer(name_bytes), pa.allocate_buffer(value_bytes)
+        name_starts, value_starts = np.empty(found + 1, np.int32), np.empty(found + 1, np.int32)
+        valid = np.zeros((found + 7) // 8 if nulls else 0, np.uint8)
+        kernels.gather_headers(headers_at, name_starts, names.address, value_starts, values.address, valid)
+        bitmap = pa.py_buffer(valid) if nulls else None
+        return headers_of(
+            starts,
+            pa.Array.from_buffers(pa.binary(), found, [None, pa.py_buffer(name_starts), names], 0),
+            pa.Array.from_buffers(pa.binary(), found, [bitmap, pa.py_buffer(value_starts), values], nulls),
+        )
+
+    def _details(self, row: int) -> Details:
+        assert row < self._rows, "details of the last fetch only"
+        _, _, key_at, key_bytes, _, _, time_ms, _, _ = self._records[:, row].tolist()
+        key = None if key_bytes < 0 else pa.foreign_buffer(key_at, key_bytes).to_pybytes()
+        headers: Any = self._headers(self._records[kernels.HEADERS_AT, row : row + 1])
+        return Details(key, time_ms, headers.to_pylist()[0])

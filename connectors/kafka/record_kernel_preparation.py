@@ -1,0 +1,26 @@
+"""Calls the kernels of the direct fetch: see runtime/kernels/preparation.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onceflow.connectors.kafka import record_kernels as kernels
+
+
+def prepare() -> None:
+    """Nothing is there to read, in arrays of the fetcher's types."""
+    none, numbers = 0, np.zeros(1, np.int64)
+    kernels.walk(none, none, none, np.zeros((1, kernels.BATCH_FIELDS), np.int64))
+    sections = np.zeros((1, kernels.SECTION_FIELDS), np.int64)
+    kernels.read(
+        sections, True, np.zeros((kernels.RECORD_FIELDS, 1), np.int64), np.zeros(kernels.SUMS, np.int64)
+    )
+    for width in (np.int32, np.int64):
+        starts: npt.NDArray[Any] = np.zeros(1, width)
+        kernels.gather(numbers[:0], numbers[:0], starts, np.zeros(0, np.uint8), none)
+    starts, valid = np.zeros(1, np.int32), np.zeros(0, np.uint8)
+    kernels.survey_headers(numbers[:0], starts, np.zeros(kernels.HEADER_SUMS, np.int64))
+    kernels.gather_headers(numbers[:0], starts, none, starts, none, valid)

@@ -1,0 +1,315 @@
+"""Kernels that walk over Kafka's record batches and records, version 2 (KIP-98). Import only if kernels are
+enabled.
+
+Batches have headers of fixed width, big-endian; records are varints (zigzag, as protocol buffers have
+them) and bytes. Every step stays within the bounds it was given: what does not is answered with MALFORMED.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onceflow.runtime.kernels.compiled import kernel
+from onceflow.runtime.kernels.memory import copy_bytes, load_uint8
+from onceflow.runtime.records import Int64s
+
+MALFORMED = -1
+
+BATCH_FIELDS = 11
+(
+    BASE_OFFSET,
+    LAST_OFFSET,
+    RECORDS_AT,
+    RECORDS_END,
+    COUNT,
+    ATTRIBUTES,
+    BASE_TIME,
+    MAX_TIME,
+    PRODUCER,
+    CRC,
+    CRC_AT,
+) = range(BATCH_FIELDS)
+"""What `walk` gives of each batch. `_AT` and `_END` are addresses; the checksum is of the bytes from CRC_AT
+to RECORDS_END."""
+
+SECTION_FIELDS = 10
+(
+    AT,
+    END,
+    LEFT,
+    FIRST_OFFSET,
+    FIRST_TIME,
+    FIXED_TIME,
+    TIME_KIND,
+    WANTED_FROM,
+    WANTED_TO,
+    SPLIT,
+) = range(SECTION_FIELDS)
+"""What `read` takes of each section, the records of one batch uncompressed: from which address to which,
+how many records are left, what their offsets and times are relative to, or the time of all (if TIME_KIND is
+not 1, CreateTime), the offsets that are wanted (from, and up to but without), and the number of the split."""
+
+RECORD_FIELDS = 9
+VALUE_AT, VALUE_BYTES, KEY_AT, KEY_BYTES, HEADERS_AT, OFFSET, TIME, KIND, ROW_SPLIT = range(RECORD_FIELDS)
+"""What `read` gives of each record. `_AT` are addresses, HEADERS_AT that of the headers' count; a null has -1
+bytes."""
+
+SUMS = 4
+"""How many numbers `read` gives: bytes of values and of keys, null values and null keys."""
+
+HEADER_SUMS = 4
+"""How many numbers `survey_headers` gives: headers, bytes of names and of values, null values."""
+
+_LENGTH_AT, _MAGIC_AT, _CRC_AT, _ATTRIBUTES_AT, _LAST_DELTA_AT = 8, 16, 17, 21, 23
+_BASE_TIME_AT, _MAX_TIME_AT, _PRODUCER_AT, _COUNT_AT, _HEADER_BYTES = 27, 35, 43, 57, 61
+_MAGIC = 2
+_CREATE_TIME = 1
+_HIGHEST = (1 << 63) - 1
+_int64: Any = np.int64
+"""In a kernel `int` of an unsigned number stays unsigned."""
+
+
+@kernel
+def walk(address: int, size: int, from_offset: int, batches: npt.NDArray[np.int64]) -> int:
+    """The batches in these bytes, those that end before from_offset left out; how many. The last one may be
+    cut off and is left out then. Stops when `batches` (n x BATCH_FIELDS) is full."""
+    at = address
+    end = address + size
+    next_offset = -1
+    found = 0
+    while end - at >= _HEADER_BYTES and found < len(batches):
+        after = at + 12 + load_big(at + _LENGTH_AT, 4)
+        if load_uint8(at + _MAGIC_AT) != _MAGIC or after < at + _HEADER_BYTES:
+            return MALFORMED
+        if after > end:
+            break
+        base = load_big(at, 8)
+        last = base + load_big(at + _LAST_DELTA_AT, 4)
+        count = load_big(at + _COUNT_AT, 4)
+        if base < next_offset or last < base or count < 0:
+            return MALFORMED
+        next_offset = last + 1
+        if last >= from_offset:
+            row = batches[found]
+            row[BASE_OFFSET] = base
+            row[LAST_OFFSET] = last
+            row[RECORDS_AT] = at + _HEADER_BYTES
+            row[RECORDS_END] = after
+            row[COUNT] = count
+            row[ATTRIBUTES] = load_big(at + _ATTRIBUTES_AT, 2)
+            row[BASE_TIME] = load_big(at + _BASE_TIME_AT, 8)
+            row[MAX_TIME] = load_big(at + _MAX_TIME_AT, 8)
+            row[PRODUCER] = load_big(at + _PRODUCER_AT, 8)
+            row[CRC] = load_big(at + _CRC_AT, 4) & 0xFFFFFFFF
+            row[CRC_AT] = at + _ATTRIBUTES_AT
+            found += 1
+        at = after
+    return found
+
+
+@kernel
+def read(
+    sections: npt.NDArray[np.int64], with_headers: bool, records: npt.NDArray[np.int64], sums: Int64s
+) -> int:
+    """The next records of these sections, at most as many as `records` (RECORD_FIELDS x n) has room for;
+    how many.
+
+    Sections go on where they were left; one that is finished has nothing left. Headers are checked only
+    if `with_headers`.
+    """
+    room = records.shape[1]
+    rows = 0
+    for i in range(SUMS):
+        sums[i] = 0
+    for number in range(len(sections)):
+        section = sections[number]
+        at = section[AT]
+        left = section[LEFT]
+        while left > 0 and rows < room:
+            at = read_record(at, section[END], with_headers, records, rows)
+            if at == MALFORMED:
+                return MALFORMED
+            left -= 1
+            offset = section[FIRST_OFFSET] + records[OFFSET, rows]
+            if offset < section[WANTED_FROM] or offset >= section[WANTED_TO]:
+                continue
+            records[OFFSET, rows] = offset
+            if section[TIME_KIND] == _CREATE_TIME:
+                records[TIME, rows] += section[FIRST_TIME]
+            else:
+                records[TIME, rows] = section[FIXED_TIME]
+            records[KIND, rows] = section[TIME_KIND]
+            records[ROW_SPLIT, rows] = section[SPLIT]
+            sums[0] += max(records[VALUE_BYTES, rows], 0)
+            sums[1] += max(records[KEY_BYTES, rows], 0)
+            sums[2] += records[VALUE_BYTES, rows] < 0
+            sums[3] += records[KEY_BYTES, rows] < 0
+            rows += 1
+        if left == 0 and at != section[END]:
+            return MALFORMED
+        section[AT] = at
+        section[LEFT] = left
+    return rows
+
+
+@kernel
+def read_record(at: int, end: int, with_headers: bool, records: npt.NDArray[np.int64], row: int) -> int:
+    """One record to its column, offset and time relative to its batch's; the address behind it."""
+    length, at = varint(at, end)
+    if at < 0 or length < 1 or length > end - at:
+        return MALFORMED
+    after = at + length
+    time_delta, at = varint(at + 1, after)  # behind the attributes, of which none is in use
+    offset_delta, at = varint_if(at, after)
+    key_bytes, key_at = varint_if(at, after)
+    if key_at < 0 or key_bytes < -1 or key_bytes > after - key_at:
+        return MALFORMED
+    value_bytes, value_at = varint(key_at + max(key_bytes, 0), after)
+    if value_at < 0 or value_bytes < -1 or value_bytes > after - value_at:
+        return MALFORMED
+    headers_at = value_at + max(value_bytes, 0)
+    if with_headers and skip_headers(headers_at, after) != after:
+        return MALFORMED
+    records[VALUE_AT, row] = value_at
+    records[VALUE_BYTES, row] = value_bytes
+    records[KEY_AT, row] = key_at
+    records[KEY_BYTES, row] = key_bytes
+    records[HEADERS_AT, row] = headers_at
+    records[OFFSET, row] = offset_delta
+    records[TIME, row] = time_delta
+    return after
+
+
+@kernel
+def gather(
+    at: Int64s,
+    lengths: Int64s,
+    starts: npt.NDArray[np.int32 | np.int64],
+    valid: npt.NDArray[np.uint8],
+    target: int,
+) -> None:
+    """Copies what begins at these addresses one after the other to `target`. `starts` (one longer) gets where
+    each begins. `valid`, a bitmap of zeros, gets a one for each that is no null; empty: not needed."""
+    written = 0
+    for i in range(len(at)):
+        starts[i] = written
+        length = lengths[i]
+        if length >= 0:
+            copy_bytes(target + written, at[i], length)
+            written += length
+            if len(valid) > 0:
+                valid[i >> 3] |= np.uint8(1 << (i & 7))
+    starts[len(at)] = written
+
+
+@kernel
+def survey_headers(headers_at: Int64s, starts: npt.NDArray[np.int32], sums: Int64s) -> None:
+    """`starts`, one longer than there are records, gets where the headers of each begin, in the order of all
+    headers. Of headers that `read` has checked: here and below there are no bounds."""
+    headers = 0
+    name_bytes = 0
+    value_bytes = 0
+    nulls = 0
+    for i in range(len(headers_at)):
+        starts[i] = headers
+        count, at = varint(headers_at[i], headers_at[i] + 10)
+        headers += count
+        for _ in range(count):
+            length, at = varint(at, at + 10)
+            name_bytes += length
+            length, at = varint(at + length, at + length + 10)
+            value_bytes += max(length, 0)
+            nulls += length < 0
+            at += max(length, 0)
+    starts[len(headers_at)] = headers
+    sums[0] = headers
+    sums[1] = name_bytes
+    sums[2] = value_bytes
+    sums[3] = nulls
+
+
+@kernel
+def gather_headers(
+    headers_at: Int64s,
+    name_starts: npt.NDArray[np.int32],
+    names: int,
+    value_starts: npt.NDArray[np.int32],
+    values: int,
+    valid: npt.NDArray[np.uint8],
+) -> None:
+    """Copies names and values of all headers to the addresses `names` and `values`; else as in gather."""
+    header = 0
+    name_at = 0
+    value_at = 0
+    name_starts[0] = 0
+    value_starts[0] = 0
+    for i in range(len(headers_at)):
+        count, at = varint(headers_at[i], headers_at[i] + 10)
+        for _ in range(count):
+            length, at = varint(at, at + 10)
+            copy_bytes(names + name_at, at, length)
+            name_at += length
+            length, at = varint(at + length, at + length + 10)
+            if length >= 0:
+                copy_bytes(values + value_at, at, length)
+                value_at += length
+                at += length
+                if len(valid) > 0:
+                    valid[header >> 3] |= np.uint8(1 << (header & 7))
+            header += 1
+            name_starts[header] = name_at
+            value_starts[header] = value_at
+
+
+@kernel
+def skip_headers(at: int, end: int) -> int:
+    """The address behind a record's headers; MALFORMED if they run over the end."""
+    count, at = varint(at, end)
+    if at < 0 or count < 0:
+        return MALFORMED
+    for _ in range(count):
+        length, at = varint(at, end)
+        if at < 0 or length < 0 or length > end - at:
+            return MALFORMED
+        length, at = varint(at + length, end)
+        if at < 0 or length < -1 or length > end - at:
+            return MALFORMED
+        at += max(length, 0)
+    return at
+
+
+@kernel
+def varint(at: int, end: int) -> tuple[int, int]:
+    """The number at this address, and the address behind it: MALFORMED if it runs over the end, or over
+    what 64 bits hold."""
+    number = shift = 0
+    while at < end and shift < 64:
+        byte = _int64(load_uint8(at))
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (number >> 1) & _HIGHEST ^ -(number & 1), at
+        shift += 7
+    return 0, MALFORMED
+
+
+@kernel
+def varint_if(at: int, end: int) -> tuple[int, int]:
+    """varint, unless the address is MALFORMED: it stays so."""
+    if at < 0:
+        return 0, MALFORMED
+    return varint(at, end)
+
+
+@kernel
+def load_big(address: int, count: int) -> int:
+    """`count` bytes as a signed number, the highest first."""
+    number: int = _int64(load_uint8(address))
+    if number >= 0x80:
+        number -= 0x100
+    for i in range(1, count):
+        number = (number << 8) | _int64(load_uint8(address + i))
+    return number

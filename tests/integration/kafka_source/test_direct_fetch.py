@@ -1,0 +1,216 @@
+"""A backlog that is read from the broker directly: exactly, whatever happens to the broker meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+from onceflow.connectors.formats import Raw
+from onceflow.connectors.kafka import KafkaSource
+from onceflow.runtime.errors import DataLossError, Retryable
+from onceflow.runtime.kernels.compiled import kernels_enabled
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.usefixtures("directly"),
+    pytest.mark.skipif(not kernels_enabled(), reason="needs numba"),
+]
+
+PARTITIONS = 3
+RECORDS = 30_000
+EACH = RECORDS // PARTITIONS
+
+
+@pytest.fixture(scope="module")
+def mortal(module_broker: Callable[..., Any]) -> Any:
+    return module_broker()
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """How many records each direct fetch brought."""
+    from onceflow.connectors.kafka.fetch_leader import LeaderFetch
+
+    counts: list[int] = []
+    fetch = LeaderFetch.fetch
+
+    def count(self: Any) -> Any:
+        fetched = fetch(self)
+        counts.append(0 if fetched is None else len(fetched))
+        return fetched
+
+    monkeypatch.setattr(LeaderFetch, "fetch", count)
+    yield counts
+    assert sum(counts) > 0, "nothing was read directly, so the test has shown nothing"
+
+
+def backlog(broker: Any) -> str:
+    """Batches of a few hundred records, in transactions, every other of which is aborted."""
+    topic: str = broker.create_topic(f"backlog-{time.monotonic_ns()}", PARTITIONS)
+    plain = {"bootstrap.servers": broker.bootstrap_servers, "batch.num.messages": 300, "linger.ms": 50}
+    producer = Producer({**plain, "transactional.id": topic})
+    producer.init_transactions(60)
+    for first in range(0, RECORDS, RECORDS // 10):
+        for value, is_aborted in ((b"aborted", True), (None, False)):
+            producer.begin_transaction()
+            for i in range(first, first + RECORDS // 10):
+                producer.produce(topic, value or b"%d" % i, partition=i % PARTITIONS)
+            producer.flush(60)
+            if is_aborted:
+                producer.abort_transaction(60)
+            else:
+                producer.commit_transaction(60)
+    return topic
+
+
+def source(broker: Any, topic: str, **options: Any) -> KafkaSource:
+    return KafkaSource(bootstrap_servers=broker.bootstrap_servers, topics=topic, value=Raw(), **options)
+
+
+def values(read: Any, topic: str) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {f"{topic}-{partition}": [] for partition in range(PARTITIONS)}
+    for split, _, row in read.rows:
+        found[split].append(int(row["value"]))
+    return found
+
+
+def expected(topic: str) -> dict[str, list[int]]:
+    return {f"{topic}-{p}": list(range(p, RECORDS, PARTITIONS)) for p in range(PARTITIONS)}
+
+
+def test_a_backlog_is_read_directly_and_what_comes_later_by_librdkafka(
+    mortal: Any, reading: Any, counted: list[int]
+) -> None:
+    topic = backlog(mortal)
+    read = reading(source(mortal, topic)).to_the_end()
+    assert values(read, topic) == expected(topic)
+    assert sum(counted) > 0.3 * RECORDS
+    counted_before = sum(counted)
+    producer = Producer({"bootstrap.servers": mortal.bootstrap_servers})
+    producer.produce(topic, b"-1", partition=1)
+    assert producer.flush(30) == 0
+    read.until(lambda: len(read.rows) == RECORDS + 1).to_the_end()
+    assert values(read, topic)[f"{topic}-1"][-1] == -1
+    assert sum(counted) == counted_before
+
+
+def test_a_bounded_backlog_is_finished_behind_its_last_marker(
+    mortal: Any, reading: Any, counted: list[int]
+) -> None:
+    topic = backlog(mortal)
+    read = reading(source(mortal, topic, until="latest"))
+    read.until(lambda: read.finished == read.splits)
+    assert values(read, topic) == expected(topic)
+    assert all(offset > 2 * EACH for offset in read.positions().values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["kill", "pause"])
+def test_a_broker_that_goes_away_is_waited_for(
+    mortal: Any, reading: Any, counted: list[int], monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    from onceflow.connectors.kafka import fetch_direct, fetch_leader
+
+    monkeypatch.setattr(fetch_direct, "_ANSWER_BYTES_MAX", 20_000)
+    monkeypatch.setattr(fetch_leader, "_PARTITION_BYTES_MIN", 5_000)
+    topic = backlog(mortal)
+    read = reading(source(mortal, topic))
+    read.until(lambda: sum(counted) > RECORDS / 10)
+    assert len(read.rows) < RECORDS
+    getattr(mortal, fault)()
+    try:
+        read.until(lambda: bool(read.waits))
+    finally:
+        mortal.start() if fault == "kill" else mortal.resume()
+    assert "is away since" in read.waits[0]
+    read.to_the_end()
+    assert values(read, topic) == expected(topic)
+
+
+@pytest.mark.parametrize("is_made_anew", [False, True])
+def test_a_topic_deleted_while_it_is_read_stops_it(
+    mortal: Any, reading: Any, counted: list[int], monkeypatch: pytest.MonkeyPatch, is_made_anew: bool
+) -> None:
+    from onceflow.connectors.kafka import fetch_direct, fetch_leader
+
+    monkeypatch.setattr(fetch_direct, "_ANSWER_BYTES_MAX", 20_000)
+    monkeypatch.setattr(fetch_leader, "_PARTITION_BYTES_MIN", 5_000)
+    topic = backlog(mortal)
+    read = reading(source(mortal, topic))
+    read.until(lambda: sum(counted) > RECORDS / 10)
+    admin = AdminClient({"bootstrap.servers": mortal.bootstrap_servers})
+    admin.delete_topics([topic])[topic].result(30)
+    deadline = time.monotonic() + 30
+    while topic in admin.list_topics(timeout=10).topics:
+        assert time.monotonic() < deadline
+    if is_made_anew:
+        mortal.create_topic(topic, PARTITIONS)
+
+    def read_on() -> None:
+        while True:
+            with suppress(Retryable):
+                read.until(lambda: False)
+
+    with pytest.raises(DataLossError, match=r"has been deleted while|made anew|log ends at 0"):
+        read_on()
+    found = values(read, topic)
+    assert found == {split: all_[: len(found[split])] for split, all_ in expected(topic).items()}
+
+
+@pytest.mark.parametrize("wrong", ["byte", "leader", "correlation", "records", "closed"])
+def test_an_answer_that_is_no_good_is_asked_for_again_by_librdkafka(
+    mortal: Any,
+    reading: Any,
+    counted: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    wrong: str,
+) -> None:
+    from onceflow.connectors.kafka import fetch_leader
+    from onceflow.connectors.kafka.fetch_connection import BrokerConnection
+
+    caplog.set_level(logging.INFO, "onceflow")
+    receive, answers = BrokerConnection.receive, 0
+
+    def received(self: Any) -> Any:
+        nonlocal answers
+        frame = receive(self)
+        answers += frame is not None
+        if frame is not None and answers == 2:
+            if wrong == "closed":
+                raise ConnectionResetError("the broker closed the connection")
+            if wrong == "correlation":
+                frame[3] ^= 1
+            _, partitions = fetch_leader.fetch_answer(frame.data)
+            first = next(partition for partition in partitions if partition.end > partition.start)
+            if wrong == "leader":  # the error code follows on the partition's number
+                frame[first.start - _before_records(first) + 5] = 6
+            if wrong == "byte":
+                frame[first.end - 3] ^= 1
+            if wrong == "records":
+                struct.pack_into(">b", frame, first.start + 16, 1)  # an old version of batches
+        return frame
+
+    monkeypatch.setattr(BrokerConnection, "receive", received)
+    monkeypatch.setattr("onceflow.connectors.kafka.fetch_direct._ANSWER_BYTES_MAX", 40_000)
+    topic = backlog(mortal)
+    read = reading(source(mortal, topic)).to_the_end()
+    assert answers >= 2
+    assert "librdkafka goes on reading" in caplog.text
+    assert values(read, topic) == expected(topic)
+
+
+def _before_records(partition: Any) -> int:
+    """Bytes from a partition's number to its records: number, error, three offsets, aborted ones, replica,
+    length."""
+    size = partition.end - partition.start + 1
+    length_bytes = 1 if size < 1 << 7 else 2 if size < 1 << 14 else 3
+    return 4 + 2 + 24 + 1 + 17 * len(partition.aborted) + 4 + length_bytes
