@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from onceflow.connectors.kafka import record_header_kernels as header_kernels
 from onceflow.connectors.kafka import record_kernels as kernels
 from onceflow.connectors.kafka.fetch import Details, Fetched, Wanted
 from onceflow.connectors.kafka.fetch_batch import BINARY_BYTES_MAX, headers_of
@@ -66,15 +67,17 @@ class RecordColumns:
 
     def _headers(self, headers_at: Int64s) -> pa.Array:
         starts = np.empty(len(headers_at) + 1, np.int32)
-        sums = np.zeros(kernels.HEADER_SUMS, np.int64)
-        kernels.survey_headers(headers_at, starts, sums)
+        sums = np.zeros(header_kernels.HEADER_SUMS, np.int64)
+        header_kernels.survey_headers(headers_at, starts, sums)
         found, name_bytes, value_bytes, nulls = sums.tolist()
         if max(name_bytes, value_bytes) > BINARY_BYTES_MAX:
             raise OverflowError(f"headers of {len(headers_at)} records have {name_bytes + value_bytes} bytes")
         names, values = pa.allocate_buffer(name_bytes), pa.allocate_buffer(value_bytes)
         name_starts, value_starts = np.empty(found + 1, np.int32), np.empty(found + 1, np.int32)
         valid = np.zeros((found + 7) // 8 if nulls else 0, np.uint8)
-        kernels.gather_headers(headers_at, name_starts, names.address, value_starts, values.address, valid)
+        header_kernels.gather_headers(
+            headers_at, name_starts, names.address, value_starts, values.address, valid
+        )
         bitmap = pa.py_buffer(valid) if nulls else None
         return headers_of(
             starts,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from onceflow.connectors.kafka import record_header_kernels as header_kernels
 from onceflow.connectors.kafka import record_kernels as kernels
 
 
@@ -22,5 +23,5 @@ def prepare() -> None:
         starts: npt.NDArray[Any] = np.zeros(1, width)
         kernels.gather(numbers[:0], numbers[:0], starts, np.zeros(0, np.uint8), none)
     starts, valid = np.zeros(1, np.int32), np.zeros(0, np.uint8)
-    kernels.survey_headers(numbers[:0], starts, np.zeros(kernels.HEADER_SUMS, np.int64))
-    kernels.gather_headers(numbers[:0], starts, none, starts, none, valid)
+    header_kernels.survey_headers(numbers[:0], starts, np.zeros(header_kernels.HEADER_SUMS, np.int64))
+    header_kernels.gather_headers(numbers[:0], starts, none, starts, none, valid)
