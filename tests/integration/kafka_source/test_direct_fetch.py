@@ -27,6 +27,7 @@ pytestmark = [
 PARTITIONS = 3
 RECORDS = 30_000
 EACH = RECORDS // PARTITIONS
+_HEADER_BYTES = 61  # of a batch
 
 
 @pytest.fixture(scope="module")
@@ -190,11 +191,11 @@ def test_an_answer_that_is_no_good_is_asked_for_again_by_librdkafka(
             if wrong == "correlation":
                 frame[3] ^= 1
             _, partitions = fetch_leader.fetch_answer(frame.data)
-            first = next(partition for partition in partitions if partition.end > partition.start)
+            first = next(partition for partition in partitions if _has_whole_batch(frame, partition))
             if wrong == "leader":  # the error code follows on the partition's number
                 frame[first.start - _before_records(first) + 5] = 6
             if wrong == "byte":
-                frame[first.end - 3] ^= 1
+                frame[first.start + _HEADER_BYTES + 2] ^= 1
             if wrong == "records":
                 struct.pack_into(">b", frame, first.start + 16, 1)  # an old version of batches
         return frame
@@ -206,6 +207,12 @@ def test_an_answer_that_is_no_good_is_asked_for_again_by_librdkafka(
     assert answers >= 2
     assert "librdkafka goes on reading" in caplog.text
     assert values(read, topic) == expected(topic)
+
+
+def _has_whole_batch(frame: Any, partition: Any) -> bool:
+    """The last batch of an answer may be cut off: nobody looks at that."""
+    size = partition.end - partition.start
+    return size > _HEADER_BYTES and 12 + struct.unpack_from(">i", frame, partition.start + 8)[0] <= size
 
 
 def _before_records(partition: Any) -> int:
