@@ -166,6 +166,27 @@ def test_a_topic_deleted_while_it_is_read_stops_it(
     assert found == {split: all_[: len(found[split])] for split, all_ in expected(topic).items()}
 
 
+def test_a_fault_in_the_middle_of_an_answer_loses_nothing_of_it(
+    mortal: Any, reading: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from onceflow.connectors.kafka import fetch_leader
+
+    section, sections = fetch_leader._section, 0
+
+    def failing(lane: Any, batch: Any) -> Any:
+        nonlocal sections
+        sections += 1
+        if sections == 5:
+            raise fetch_leader.ProtocolError("the checksum is wrong")
+        return section(lane, batch)
+
+    monkeypatch.setattr(fetch_leader, "_section", failing)
+    topic = backlog(mortal)
+    read = reading(source(mortal, topic)).to_the_end()
+    assert sections >= 5
+    assert values(read, topic) == expected(topic)
+
+
 @pytest.mark.parametrize("wrong", ["byte", "leader", "correlation", "records", "closed"])
 def test_an_answer_that_is_no_good_is_asked_for_again_by_librdkafka(
     mortal: Any,
