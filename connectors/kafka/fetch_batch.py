@@ -5,6 +5,7 @@ There are two: `fetch_compiled.py` with kernels, `fetch_arrays.py` without. Both
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -60,6 +61,43 @@ class MessageBatch(Protocol):
     def release(self) -> None:
         """Gives the records back to librdkafka; as often as you like."""
         ...
+
+
+CopyBytes = Callable[[npt.NDArray[Any], npt.NDArray[np.uint8], int], None]
+"""Of one column: where each row begins (one more than rows), a bitmap of zeros that gets a one for each row
+that is there (empty: not needed), the address to copy to."""
+
+CopyHeaders = Callable[[npt.NDArray[np.int32], int, npt.NDArray[np.int32], int, npt.NDArray[np.uint8]], None]
+"""Of names, then values: where each begins and the address to copy to; last the bitmap of values."""
+
+
+def bytes_column(count: int, size: int, nulls: int, bytes_max: int, copy: CopyBytes) -> pa.Array:
+    """`count` rows of `size` bytes in all, of its own memory: binary, or large_binary beyond bytes_max."""
+    fits = size <= bytes_max
+    data = pa.allocate_buffer(size)
+    starts: npt.NDArray[Any] = np.empty(count + 1, np.int32 if fits else np.int64)
+    valid = np.zeros((count + 7) // 8 if nulls else 0, np.uint8)
+    copy(starts, valid, data.address)
+    buffers = [pa.py_buffer(valid) if nulls else None, pa.py_buffer(starts), data]
+    return pa.Array.from_buffers(pa.binary() if fits else pa.large_binary(), count, buffers, nulls)
+
+
+def headers_column(starts: npt.NDArray[np.int32], sums: Int64s, copy: CopyHeaders) -> pa.Array:
+    """Of HEADERS_TYPE. `starts`: as in headers_of; `sums`: how many headers, bytes of names, bytes of values
+    and null values there are. Raises OverflowError if that is more than such a column can hold."""
+    found, name_bytes, value_bytes, nulls = sums.tolist()
+    if max(name_bytes, value_bytes) > BINARY_BYTES_MAX:
+        raise OverflowError(f"headers of {len(starts) - 1} records have {name_bytes + value_bytes} bytes")
+    names, values = pa.allocate_buffer(name_bytes), pa.allocate_buffer(value_bytes)
+    name_starts, value_starts = np.empty(found + 1, np.int32), np.empty(found + 1, np.int32)
+    valid = np.zeros((found + 7) // 8 if nulls else 0, np.uint8)
+    copy(name_starts, names.address, value_starts, values.address, valid)
+    bitmap = pa.py_buffer(valid) if nulls else None
+    return headers_of(
+        starts,
+        pa.Array.from_buffers(pa.binary(), found, [None, pa.py_buffer(name_starts), names], 0),
+        pa.Array.from_buffers(pa.binary(), found, [bitmap, pa.py_buffer(value_starts), values], nulls),
+    )
 
 
 def headers_of(starts: npt.NDArray[np.int32], names: pa.Array, values: pa.Array) -> pa.Array:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from onceflow.connectors.kafka import fetch_kernels as kernels
-from onceflow.connectors.kafka.fetch_batch import BINARY_BYTES_MAX, Survey, headers_of
+from onceflow.connectors.kafka.fetch_batch import BINARY_BYTES_MAX, Survey, bytes_column, headers_column
 from onceflow.connectors.kafka.librdkafka_library import CMessage, Library
 from onceflow.runtime.records import Int64s
 
@@ -44,14 +42,10 @@ class CompiledBatch:
 
     def gather(self, field: int) -> pa.Array:
         size, nulls = self._sizes[field]
-        count = self._records
-        fits = size <= self._binary_bytes_max
-        data = pa.allocate_buffer(size)
-        starts: npt.NDArray[Any] = np.empty(count + 1, np.int32 if fits else np.int64)
-        valid = np.zeros((count + 7) // 8 if nulls else 0, np.uint8)
-        kernels.gather(self.addresses, count, field, starts, valid, data.address)
-        buffers = [pa.py_buffer(valid) if nulls else None, pa.py_buffer(starts), data]
-        return pa.Array.from_buffers(pa.binary() if fits else pa.large_binary(), count, buffers, nulls)
+        of = (self.addresses, self._records, field)
+        return bytes_column(
+            self._records, size, nulls, self._binary_bytes_max, lambda *to: kernels.gather(*of, *to)
+        )
 
     def offsets(self) -> Int64s:
         offsets = np.empty(self._records, np.int64)
@@ -68,19 +62,7 @@ class CompiledBatch:
         starts = np.empty(self._records + 1, np.int32)
         of = (self.addresses, self._header_calls, starts)
         kernels.survey_headers(*of, self._header_counts)
-        found, name_bytes, value_bytes, nulls = self._header_counts.tolist()
-        if max(name_bytes, value_bytes) > BINARY_BYTES_MAX:
-            raise OverflowError(f"headers of {self._records} records have {name_bytes + value_bytes} bytes")
-        names, values = pa.allocate_buffer(name_bytes), pa.allocate_buffer(value_bytes)
-        name_starts, value_starts = np.empty(found + 1, np.int32), np.empty(found + 1, np.int32)
-        valid = np.zeros((found + 7) // 8 if nulls else 0, np.uint8)
-        kernels.gather_headers(*of, name_starts, names.address, value_starts, values.address, valid)
-        bitmap = pa.py_buffer(valid) if nulls else None
-        return headers_of(
-            starts,
-            pa.Array.from_buffers(pa.binary(), found, [None, pa.py_buffer(name_starts), names], 0),
-            pa.Array.from_buffers(pa.binary(), found, [bitmap, pa.py_buffer(value_starts), values], nulls),
-        )
+        return headers_column(starts, self._header_counts, lambda *to: kernels.gather_headers(*of, *to))
 
     def release(self) -> None:
         kernels.destroy(self.addresses, self._records, self._destroy)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from onceflow.connectors.kafka import record_header_kernels as header_kernels
 from onceflow.connectors.kafka import record_kernels as kernels
 from onceflow.connectors.kafka.fetch import Details, Fetched, Wanted
-from onceflow.connectors.kafka.fetch_batch import BINARY_BYTES_MAX, headers_of
+from onceflow.connectors.kafka.fetch_batch import BINARY_BYTES_MAX, bytes_column, headers_column
 from onceflow.connectors.kafka.fetch_protocol import ProtocolError
 from onceflow.runtime.records import Int64s
 
@@ -54,36 +54,16 @@ class RecordColumns:
 
     def _gather(self, field: int, size: int, nulls: int) -> pa.Array:
         """`field` is where its addresses are; its lengths are next to them."""
-        rows = self._rows
-        fits = size <= self._binary_bytes_max
-        data = pa.allocate_buffer(size)
-        starts: npt.NDArray[Any] = np.empty(rows + 1, np.int32 if fits else np.int64)
-        valid = np.zeros((rows + 7) // 8 if nulls else 0, np.uint8)
-        kernels.gather(
-            self._records[field, :rows], self._records[field + 1, :rows], starts, valid, data.address
+        of = (self._records[field, : self._rows], self._records[field + 1, : self._rows])
+        return bytes_column(
+            self._rows, size, nulls, self._binary_bytes_max, lambda *to: kernels.gather(*of, *to)
         )
-        buffers = [pa.py_buffer(valid) if nulls else None, pa.py_buffer(starts), data]
-        return pa.Array.from_buffers(pa.binary() if fits else pa.large_binary(), rows, buffers, nulls)
 
     def _headers(self, headers_at: Int64s) -> pa.Array:
         starts = np.empty(len(headers_at) + 1, np.int32)
         sums = np.zeros(header_kernels.HEADER_SUMS, np.int64)
         header_kernels.survey_headers(headers_at, starts, sums)
-        found, name_bytes, value_bytes, nulls = sums.tolist()
-        if max(name_bytes, value_bytes) > BINARY_BYTES_MAX:
-            raise OverflowError(f"headers of {len(headers_at)} records have {name_bytes + value_bytes} bytes")
-        names, values = pa.allocate_buffer(name_bytes), pa.allocate_buffer(value_bytes)
-        name_starts, value_starts = np.empty(found + 1, np.int32), np.empty(found + 1, np.int32)
-        valid = np.zeros((found + 7) // 8 if nulls else 0, np.uint8)
-        header_kernels.gather_headers(
-            headers_at, name_starts, names.address, value_starts, values.address, valid
-        )
-        bitmap = pa.py_buffer(valid) if nulls else None
-        return headers_of(
-            starts,
-            pa.Array.from_buffers(pa.binary(), found, [None, pa.py_buffer(name_starts), names], 0),
-            pa.Array.from_buffers(pa.binary(), found, [bitmap, pa.py_buffer(value_starts), values], nulls),
-        )
+        return headers_column(starts, sums, lambda *to: header_kernels.gather_headers(headers_at, *to))
 
     def _details(self, row: int) -> Details:
         assert row < self._rows, "details of the last fetch only"

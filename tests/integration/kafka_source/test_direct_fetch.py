@@ -53,6 +53,15 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     assert sum(counts) > 0, "nothing was read directly, so the test has shown nothing"
 
 
+@pytest.fixture
+def small_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a backlog takes many."""
+    from onceflow.connectors.kafka import fetch_direct, fetch_leader
+
+    monkeypatch.setattr(fetch_direct, "_ANSWER_BYTES_MAX", 20_000)
+    monkeypatch.setattr(fetch_leader, "_PARTITION_BYTES_MIN", 5_000)
+
+
 def backlog(broker: Any) -> str:
     """Batches of a few hundred records, in transactions, every other of which is aborted."""
     topic: str = broker.create_topic(f"backlog-{time.monotonic_ns()}", PARTITIONS)
@@ -114,14 +123,11 @@ def test_a_bounded_backlog_is_finished_behind_its_last_marker(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("small_answers")
 @pytest.mark.parametrize("fault", ["kill", "pause"])
 def test_a_broker_that_goes_away_is_waited_for(
-    mortal: Any, reading: Any, counted: list[int], monkeypatch: pytest.MonkeyPatch, fault: str
+    mortal: Any, reading: Any, counted: list[int], fault: str
 ) -> None:
-    from onceflow.connectors.kafka import fetch_direct, fetch_leader
-
-    monkeypatch.setattr(fetch_direct, "_ANSWER_BYTES_MAX", 20_000)
-    monkeypatch.setattr(fetch_leader, "_PARTITION_BYTES_MIN", 5_000)
     topic = backlog(mortal)
     read = reading(source(mortal, topic))
     read.until(lambda: sum(counted) > RECORDS / 10)
@@ -136,14 +142,11 @@ def test_a_broker_that_goes_away_is_waited_for(
     assert values(read, topic) == expected(topic)
 
 
+@pytest.mark.usefixtures("small_answers")
 @pytest.mark.parametrize("is_made_anew", [False, True])
 def test_a_topic_deleted_while_it_is_read_stops_it(
-    mortal: Any, reading: Any, counted: list[int], monkeypatch: pytest.MonkeyPatch, is_made_anew: bool
+    mortal: Any, reading: Any, counted: list[int], is_made_anew: bool
 ) -> None:
-    from onceflow.connectors.kafka import fetch_direct, fetch_leader
-
-    monkeypatch.setattr(fetch_direct, "_ANSWER_BYTES_MAX", 20_000)
-    monkeypatch.setattr(fetch_leader, "_PARTITION_BYTES_MIN", 5_000)
     topic = backlog(mortal)
     read = reading(source(mortal, topic))
     read.until(lambda: sum(counted) > RECORDS / 10)

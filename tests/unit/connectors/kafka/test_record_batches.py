@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -242,3 +243,20 @@ def test_snappy_as_java_writes_it_and_as_librdkafka_does() -> None:
     for codec in (1, 2, 3, 4, 5):
         with pytest.raises(ProtocolError):
             decompress(codec, b"\xff" * 40)
+
+
+def test_a_column_of_too_many_bytes_is_large_binary() -> None:
+    from onceflow.connectors.kafka.fetch_leader import Lane, _section
+    from onceflow.connectors.kafka.fetch_records import RecordColumns
+    from onceflow.connectors.kafka.record_batches import record_batches
+
+    data = encoded(Batch([(b"12345", b"k", 0, []), (None, None, 0, [])]), 0)
+    memory = np.frombuffer(data, np.uint8).copy()
+    lane = Lane(0, b"", 0, 0, 9, 0)
+    (batch,), _ = record_batches(memory.ctypes.data, len(memory), 0, [])
+    for bytes_max, expected in ((5, pa.binary()), (4, pa.large_binary())):
+        table = np.stack([_section(lane, batch).fields])
+        fetched: Any = RecordColumns(Wanted(key=True), 9, bytes_max).read(table)
+        fetched.value.validate(full=True)
+        assert (fetched.value.type, fetched.key.type) == (expected, pa.binary())
+        assert fetched.value.to_pylist() == [b"12345", None]
