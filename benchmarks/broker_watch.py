@@ -49,14 +49,13 @@ class OutputWatch:
     """How far readers of committed records can see: offsets, transaction markers included."""
 
     def __init__(self, bootstrap_servers: str, topic: str, partitions: int) -> None:
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap_servers,
-                "group.id": "onceflow-bench",  # never joined
-                "isolation.level": "read_committed",
-                "log_level": 2,
-            }
-        )
+        self._settings: dict[str, Any] = {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "onceflow-bench",  # never joined
+            "isolation.level": "read_committed",
+            "log_level": 2,
+        }
+        self._consumer = Consumer(self._settings)
         self._partitions = [TopicPartition(topic, number) for number in range(partitions)]
         self.visible = 0
         self.last_change_s: float | None = None
@@ -65,7 +64,11 @@ class OutputWatch:
     def look(self, at_s: float) -> None:
         try:
             ends = [self._consumer.get_watermark_offsets(p, timeout=_TIMEOUT_S) for p in self._partitions]
-        except KafkaException:  # a topic that has just been created may have no leader yet
+        except KafkaException:
+            # A new topic may have no leader yet, nor has any topic of a broker that was silent for too long.
+            # A consumer that saw it so never finds the leader that comes (librdkafka, issue 5430).
+            self._consumer.close()
+            self._consumer = Consumer(self._settings)
             return
         visible = sum(high for _, high in ends)
         if visible > self.visible:

@@ -46,15 +46,21 @@ from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.runtime.errors import OnceflowError
 
 PEERS = (
-    *flink.PEERS, *spark.PEERS, *onceflow_spark.PEERS, *quix.PEERS, *kafka_streams.PEERS,
-    *bytewax.PEERS, *pathway.PEERS, *pyflink.PEERS,
+    *onceflow.PEERS, *flink.PEERS, *spark.PEERS, *onceflow_spark.PEERS, *quix.PEERS,
+    *kafka_streams.PEERS, *bytewax.PEERS, *pathway.PEERS, *pyflink.PEERS,
 )  # fmt: skip
 PARTITIONS = 4
 _FAILURES_MAX = 2
 """After so many an engine gets no more turns: each may have taken its whole time limit."""
 RESULTS = REPOSITORY / "benchmarks" / "results"
-# Event times of the past as Kafka timestamps, which some engines write, must not delete output or state.
-BROKER = {"log.retention.ms": "-1", "log.retention.bytes": "-1"}
+BROKER = {
+    # Event times of the past as Kafka timestamps, which some engines write, must not delete output or state.
+    "log.retention.ms": "-1",
+    "log.retention.bytes": "-1",
+    # An embedded broker is shut out after a silent second, so that it is soon back after a kill. Here an
+    # engine may want both cores for longer, and whoever looks then would find topics without leaders.
+    "broker.session.timeout.ms": "120000",
+}
 
 
 class UnknownPeer(Exception):

@@ -128,7 +128,8 @@ class Bench:
         rows.close()
         first_s, last_s = reads.first_read_s, rows.last_change_s
         if reason or first_s is None or last_s is None:
-            return EngineRun(peer.name, self.records, reason=self._why(reason, output, log_file))
+            unseen = "nobody saw it read its input" if first_s is None else "nobody saw it write a row"
+            return EngineRun(peer.name, self.records, reason=self._why(reason or unseen, output, log_file))
         own_s = own_first_record_s(log_file.read_text(errors="replace"))
         return EngineRun(
             peer.name,
@@ -143,7 +144,7 @@ class Bench:
     def _why(self, reason: str, output: str, log_file: Path) -> str:
         """Why there is no figure, how far it came, and what the job said last if it failed."""
         found = rows_visible(self.reader, output)
-        text = f"{reason or 'it went quiet'}, {found:,} of {self.judge.expected:,} rows"
+        text = f"{reason}, {found:,} of {self.judge.expected:,} rows"
         said = reason_in(log_file.read_text(errors="replace")) if "exit code" in reason else ""
         return f"{text}: {said}" if said else text
 

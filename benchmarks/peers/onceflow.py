@@ -1,6 +1,7 @@
 """onceflow itself: the installed command, its defaults, exactly-once.
 
-The main job is examples/windowed_totals.py, as users have it. Checkpoints each second, as for the peers
+The main job is examples/windowed_totals.py, as users have it; `onceflow-python` is the same with a Python
+function for each record, to compare with engines that run one. Checkpoints each second, as for the peers
 that commit each second. One slot on `local[1]`; --master and --parallelism of the comparison change that.
 CPU is that of the driver, its JVM and the slots.
 """
@@ -8,6 +9,7 @@ CPU is that of the driver, its JVM and the slots.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchmarks.peers.peer import MAIN, MAP, PASS_THROUGH, REPOSITORY, WORKLOADS, Assignment, Launch, Peer
@@ -17,18 +19,36 @@ _JOBS = {
     PASS_THROUGH: REPOSITORY / "benchmarks" / "jobs" / "pass_through.py",
     MAP: REPOSITORY / "benchmarks" / "jobs" / "mapped.py",
 }
+_PYTHON_JOBS = {MAIN: REPOSITORY / "benchmarks" / "jobs" / "mapped_totals.py"}
 
 
 def peer(master: str, parallelism: int, options: tuple[str, ...] = ()) -> Peer:
     """`options` go to `onceflow run` as they are."""
+    title = f"onceflow, {master}, parallelism {parallelism}"
+    launch = _launch(_JOBS, master, parallelism, options)
+    return Peer("onceflow", title, "exactly-once", WORKLOADS, lambda say: launch)
 
+
+def _launch(
+    jobs: Mapping[str, Path], master: str, parallelism: int, options: tuple[str, ...]
+) -> Callable[[Assignment], Launch]:
     def launch(assignment: Assignment) -> Launch:
-        command = [Path(sys.executable).with_name("onceflow"), "run", _JOBS[assignment.workload]]
+        command = [Path(sys.executable).with_name("onceflow"), "run", jobs[assignment.workload]]
         command += ["--master", master, "--parallelism", str(parallelism), "--json", *options]
         command += ["--checkpoint-dir", assignment.folder / "checkpoints", "--checkpoint-interval", "1 s"]
         command += ["--", "--bootstrap-servers", assignment.bootstrap_servers]
         command += ["--input", assignment.input, "--output", assignment.output]
         return Launch(command)
 
-    title = f"onceflow, {master}, parallelism {parallelism}"
-    return Peer("onceflow", title, "exactly-once", WORKLOADS, lambda say: launch)
+    return launch
+
+
+PEERS = (
+    Peer(
+        "onceflow-python",
+        "onceflow with a Python function, local[1]",
+        "exactly-once",
+        (MAIN,),
+        lambda say: _launch(_PYTHON_JOBS, "local[1]", 1, ()),
+    ),
+)

@@ -65,6 +65,8 @@ def main(workload: str, servers: str, source: str, target: str, folder: str, jar
     settings.set_string("python.execution-mode", "process")
     settings.set_string("python.executable", python)
     settings.set_string("pipeline.jars", jars)
+    settings.set_string("python.fn-execution.bundle.size", "10000")
+    settings.set_string("python.state.cache-size", "200000")
     env = StreamExecutionEnvironment.get_execution_environment(settings)
     env.set_parallelism(4 if workload == "main" else 1)
     records = env.from_source(

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
 from rich.console import Console
 
-from benchmarks.broker_watch import InputWatch
+from benchmarks import broker_watch
+from benchmarks.broker_watch import InputWatch, OutputWatch
 from benchmarks.compare import PEERS, UnknownPeer, at_most, chosen, in_turns, said_of, turn
 from benchmarks.engine_run import QUIET_S, Ending, EngineRun, own_first_record_s
 from benchmarks.environments import Environment, ivy_module, reason_in
@@ -108,6 +110,37 @@ def test_a_first_fetch_between_two_late_looks_is_seen() -> None:
     watch.look(3.0, 1_200)
     watch.look(9.0, 2_000_000)
     assert watch.first_read_s == 9.0
+
+
+class ForgetfulConsumer:
+    """Sees `end` records; one that was asked while the broker had no leaders fails ever after."""
+
+    has_leaders = True
+    end = 0
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._is_stuck = False
+
+    def get_watermark_offsets(self, partition: Any, timeout: float) -> tuple[int, int]:
+        self._is_stuck |= not self.has_leaders
+        if self._is_stuck:
+            raise KafkaException("no such partition")
+        return 0, self.end
+
+    def close(self) -> None:
+        pass
+
+
+def test_rows_are_seen_again_after_the_broker_had_no_leaders(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_watch, "Consumer", ForgetfulConsumer)
+    watch = OutputWatch("broker:9092", "totals", partitions=2)
+    monkeypatch.setattr(ForgetfulConsumer, "has_leaders", False)
+    watch.look(1.0)
+    monkeypatch.setattr(ForgetfulConsumer, "has_leaders", True)
+    monkeypatch.setattr(ForgetfulConsumer, "end", 50)
+    watch.look(2.0)
+    watch.look(3.0)
+    assert (watch.visible, watch.last_change_s) == (100, 2.0)
 
 
 def test_offsets_alone_do_not_complete_a_run_for_they_count_markers() -> None:
