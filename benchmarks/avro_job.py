@@ -24,7 +24,7 @@ import polars as pl
 
 from benchmarks.avro_purchases import AvroPurchases
 from benchmarks.jobs.avro_totals import SCHEMAS, TOTAL
-from benchmarks.main_job import Measurement, judge
+from benchmarks.main_job import Measurement, judge, records_written
 from benchmarks.sampler import CpuSampler
 from benchmarks.workload import Purchases, load
 from onceflow.cli.audit_topics import TopicReader
@@ -62,8 +62,8 @@ def run(kind: str, kafka: EmbeddedKafka, folder: Path, records: int, master: str
     first_s = next(e["first_record_ms"] for e in events if e["event"] == "first_record") / 1000
     end_s = next(e["ts_ms"] for e in events if e["event"] == "job_finished") / 1000
     cpu_s = sampler.cpu_between(first_s, end_s)
-    memory = (sampler.rss_max >> 20, sampler.slot_rss_max >> 20)
-    return output, Measurement(records, first_s - started_s, end_s - first_s, cpu_s, *memory)
+    figures = (cpu_s, sampler.rss_max >> 20, sampler.slot_rss_max >> 20, records_written(events))
+    return output, Measurement(records, first_s - started_s, end_s - first_s, *figures)
 
 
 def rows(kafka: EmbeddedKafka, kind: str, topic: str) -> pl.DataFrame:

@@ -108,6 +108,7 @@ def measure(name: str, runs: int, runner: Runner, console: Console) -> list[dict
             "records": found[point.x][0].records,
             "k_per_cpu_s": round(statistics.median(m.k_per_cpu_s for m in found[point.x]), 2),
             "k_per_s": round(statistics.median(m.k_per_s for m in found[point.x]), 2),
+            **nanoseconds(found[point.x]),
             "mb_per_cpu_s": round(
                 statistics.median(m.k_per_cpu_s for m in found[point.x]) * point.record_bytes / 1000, 1
             ),
@@ -117,6 +118,30 @@ def measure(name: str, runs: int, runner: Runner, console: Console) -> list[dict
         }
         for point in points
     ]  # fmt: skip
+
+
+def nanoseconds(runs: list[Measurement]) -> dict[str, float]:
+    """Medians of CPU per record: of those read alone, and of those read or written.
+
+    With more keys a window has more results, up to one for each record: they are work, too.
+    """
+    return {
+        "results_per_record": round(statistics.median(m.results / m.records for m in runs), 4),
+        "ns_per_read": round(statistics.median(m.cpu_s * 1e9 / m.records for m in runs), 1),
+        "ns_per_read_or_written": round(
+            statistics.median(m.cpu_s * 1e9 / (m.records + m.results) for m in runs), 1
+        ),
+    }
+
+
+def flatness(rows: list[dict[str, Any]], low: float = 1_000, high: float = 1_000_000) -> str:
+    """How many times as much a record costs with many keys as with few."""
+    of = {row["x"]: row for row in rows}
+    read, both = (of[high][name] / of[low][name] for name in ("ns_per_read", "ns_per_read_or_written"))
+    return (
+        f"{low:,.0f} to {high:,.0f} keys: {read:.2f} times the CPU for each record read, "
+        f"{both:.2f} times for each record read or written"
+    )
 
 
 def plot(name: str, rows: list[dict[str, Any]], target: Path) -> None:
@@ -142,6 +167,23 @@ def plot(name: str, rows: list[dict[str, Any]], target: Path) -> None:
     pyplot.close(figure)
 
 
+def table_of(name: str, rows: list[dict[str, Any]]) -> Table:
+    titles = {
+        "k records/CPU-s": "k_per_cpu_s",
+        "k records/s": "k_per_s",
+        "results/record": "results_per_record",
+        "ns/record read": "ns_per_read",
+        "ns/record read or written": "ns_per_read_or_written",
+        "MB/CPU-s": "mb_per_cpu_s",
+        "slot MB": "slot_rss_mb",
+    }
+    table = Table(CURVES[name][0], *titles)
+    for row in rows:
+        cells = (f"{row[key]:,.{3 if key == 'results_per_record' else 1}f}" for key in titles.values())
+        table.add_row(f"{row['x']:,.0f}", *cells)
+    return table
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -158,11 +200,9 @@ def main() -> None:
             EmbeddedKafka(Path(folder) / "kafka") as kafka,
         ):
             rows = measure(name, options.runs, Runner(kafka, Path(folder), options.records), console)
-        table = Table(CURVES[name][0], "k records/CPU-s", "k records/s", "MB/CPU-s", "slot MB")
-        for row in rows:
-            cells = (row["k_per_cpu_s"], row["k_per_s"], row["mb_per_cpu_s"], row["slot_rss_mb"])
-            table.add_row(f"{row['x']:,.0f}", *(f"{cell:,.1f}" for cell in cells))
-        console.print(table)
+        console.print(table_of(name, rows))
+        if name == "keys":
+            console.print(flatness(rows), highlight=False, soft_wrap=True)
         at = datetime.now(UTC)
         path = options.results / f"curve-{name}-{at:%Y%m%d-%H%M%S}.json"
         document = {"curve": name, "date": at.isoformat(timespec="seconds"), "points": rows}

@@ -19,9 +19,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import psutil
 from rich.console import Console
@@ -53,6 +55,8 @@ class Measurement:
     rss_mb: int
     """The most that all of them together held."""
     slot_rss_mb: int
+    results: int
+    """Records written."""
 
     @property
     def k_per_cpu_s(self) -> float:
@@ -63,10 +67,26 @@ class Measurement:
         return self.records / self.wall_s / 1000
 
 
+def judge(broker: str, topic: str, output: str) -> None:
+    """Only a right result counts: SystemExit for another one."""
+    command = [
+        ONCEFLOW, "verify", "--bootstrap-servers", broker, "--input", topic, "--output", output,
+        "--group-by", "user", "--time", "ts", "--window", "10 s", "--count", "count", "--sum", "total=amount",
+    ]  # fmt: skip
+    judged = subprocess.run(command, capture_output=True, text=True)
+    if judged.returncode != 0:
+        raise SystemExit(f"the output is wrong:\n{judged.stdout}{judged.stderr}")
+
+
 def run_once(
-    options: argparse.Namespace, broker: str, purchases: Purchases, folder: Path, topic: str = "purchases"
+    options: argparse.Namespace,
+    broker: str,
+    purchases: Purchases,
+    folder: Path,
+    topic: str = "purchases",
+    check: Callable[[str, str, str], None] = judge,
 ) -> Measurement:
-    """One run, judged. Raises SystemExit if the job fails or its output is wrong."""
+    """One run, judged by `check` (broker, input, output). SystemExit if it fails or its output is wrong."""
     output = f"totals-{time.time_ns()}"
     options.kafka.create_topic(output, purchases.partitions)
     command = [
@@ -96,7 +116,7 @@ def run_once(
     sampler.close()
     if profiler is not None:
         profiler.wait(30)
-    judge(broker, topic, output)
+    check(broker, topic, output)
     first_s = next(e["first_record_ms"] for e in events if e["event"] == "first_record") / 1000
     end_s = next(e["ts_ms"] for e in events if e["event"] == "job_finished") / 1000
     return Measurement(
@@ -106,18 +126,13 @@ def run_once(
         cpu_s=sampler.cpu_between(first_s, end_s),
         rss_mb=sampler.rss_max >> 20,
         slot_rss_mb=sampler.slot_rss_max >> 20,
+        results=records_written(events),
     )
 
 
-def judge(broker: str, topic: str, output: str) -> None:
-    """Only a right result counts."""
-    command = [
-        ONCEFLOW, "verify", "--bootstrap-servers", broker, "--input", topic, "--output", output,
-        "--group-by", "user", "--time", "ts", "--window", "10 s", "--count", "count", "--sum", "total=amount",
-    ]  # fmt: skip
-    judged = subprocess.run(command, capture_output=True, text=True)
-    if judged.returncode != 0:
-        raise SystemExit(f"the output is wrong:\n{judged.stdout}{judged.stderr}")
+def records_written(events: list[dict[str, Any]]) -> int:
+    """By the job's last word on its progress, which it says when it is over."""
+    return [int(event["records_out"]) for event in events if event["event"] == "progress"][-1]
 
 
 def start_profiler(pid: int, target: str) -> subprocess.Popen[bytes]:
