@@ -93,7 +93,7 @@ class PlayedSlot:
                 self.connection.send(Running(self._attempt))
             case Trigger(checkpoint_id=checkpoint_id):
                 states = [self._state(checkpoint_id, operator) for operator in range(self._operators)]
-                self.connection.send(Acked(self._attempt, checkpoint_id, SlotSnapshot(states)))
+                self.connection.send(Acked(self._attempt, checkpoint_id, SlotSnapshot(tuple(states))))
             case Commit(checkpoint_id=checkpoint_id):
                 self.connection.send(Committed(self._attempt, checkpoint_id))
             case Shutdown():

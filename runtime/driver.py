@@ -52,6 +52,8 @@ from onceflow.runtime.slot_group import SlotGroup, assignments
 from onceflow.runtime.slot_process import SlotLaunch
 
 SAY_WAITING_AFTER_S = 2.0
+_BY_THE_THOUSAND = (Acked, Committed)
+"""What every slot says of every checkpoint: it takes a short way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +169,13 @@ class JobDriver:
                 self._report()
 
     def _handle(self, event: ev.Event) -> None:
+        self._handle_at(event, self._clock.monotonic_ms())
+
+    def _handle_at(self, event: ev.Event, now_ms: float) -> None:
         if self._result is None:
-            self._carry_out(self._coordinator.handle(event, self._now_ms()))
+            effects = self._coordinator.handle(event, round(now_ms))
+            if effects:
+                self._carry_out(effects)
 
     def _carry_out(self, effects: Sequence[ev.Effect]) -> None:
         for effect in effects:
@@ -271,13 +278,18 @@ class JobDriver:
         self._inbox.put(lambda: self._handle_all(self._slots.on_lost(peer) if self._slots else []))
 
     def _take_messages(self, messages: Sequence[tuple[int, ToDriver]]) -> None:
+        heard_ms = self._clock.monotonic_ms()  # one reading for all that take the short way in a row
         for peer, message in messages:
-            self._take_message(peer, message)
+            group = self._slots
+            if isinstance(message, _BY_THE_THOUSAND) and group is not None:
+                for event in group.on_message(peer, message, heard_ms):
+                    self._handle_at(event, heard_ms)
+            else:
+                self._take_message(peer, message)
+                heard_ms = self._clock.monotonic_ms()  # the coordinator's time never goes back
 
     def _take_message(self, peer: int, message: ToDriver) -> None:
         match message:
-            case Acked() | Committed() if self._slots is not None:  # first: they come by the thousand
-                self._handle_all(self._slots.on_message(peer, message, self._clock.monotonic_ms()))
             case AskStatus():
                 self._server.send(peer, Status(status=self._status()))
             case AskStop():

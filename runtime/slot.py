@@ -257,9 +257,9 @@ class Slot:
         self._splits_of[checkpoint_id] = pending.splits
         self._control.send(self.progress())  # so that the counters are right also at the last one
         snapshot = SlotSnapshot(
-            states=pending.states,
+            states=tuple(pending.states),
             splits=pending.splits,
-            committables=pending.committables,
+            committables=tuple(pending.committables),
             alignment_ms=round(pending.last_ms - pending.first_ms),
             sync_ms=round(pending.pause_ms),
             write_ms=round(self._clock.monotonic_ms() - pending.last_ms),

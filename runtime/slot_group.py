@@ -110,10 +110,8 @@ class SlotGroup:
         """What a slot's message means. [] if it is of another attempt or says nothing new."""
         if isinstance(message, Hello):
             return self._on_hello(peer, message, now_ms)
-        if self.is_over:
-            return []
         slot = self._slot_of_peer.get(peer)
-        if slot is None or getattr(message, "attempt", None) != self.attempt:
+        if slot is None or self.is_over or getattr(message, "attempt", None) != self.attempt:
             return []
         self._slots[slot].heard_ms = now_ms
         return self._on_slot_message(slot, message)

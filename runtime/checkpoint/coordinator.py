@@ -103,9 +103,7 @@ class Coordinator:
         wake = min(self._deadline_ms, self._stop_at_ms, self._retry_persist_at_ms)
         if self.phase is JobPhase.RUNNING:
             pending = self._pending
-            wake = min(
-                wake, self._trigger_due_ms() if pending is None else self._pending_deadline_ms(pending)
-            )
+            wake = min(wake, self._trigger_due_ms() if pending is None else pending.deadline_ms)
         return wake
 
     @property
@@ -259,9 +257,9 @@ class Coordinator:
             self._slots,
             is_last=is_drained or self._stop_at_ms != _NEVER,
             triggered_ms=now_ms,
-            phase_since_ms=now_ms,
             is_final=is_drained,
         )
+        pending.enter(Phase.COLLECTING, now_ms, self._options.timeout_ms)
         self._next_checkpoint_id += 1
         self._pending = pending
         self._trigger_at_ms = now_ms + self._options.interval_ms
@@ -276,11 +274,11 @@ class Coordinator:
                     self._discard_late(event)
                 elif pending.ack(event.slot, event.snapshot):
                     self._persist(pending, now_ms)
-            case ev.SlotDeclined() if pending is not None and pending.phase is Phase.COLLECTING:
-                self._abort(pending, f"slot {event.slot} declined: {event.reason}", now_ms)
             case ev.SlotCommitted() if pending is not None and pending.phase is Phase.COMMITTING:
                 if pending.commit(event.slot):
                     self._complete(pending, now_ms)
+            case ev.SlotDeclined() if pending is not None and pending.phase is Phase.COLLECTING:
+                self._abort(pending, f"slot {event.slot} declined: {event.reason}", now_ms)
 
     def _current(self, attempt: int, checkpoint_id: int) -> PendingCheckpoint | None:
         """The pending checkpoint, if that is what an answer is about; what is stale is ignored."""
@@ -298,7 +296,7 @@ class Coordinator:
         """All slots have acked. From here until the answer nobody knows whether it is durable, so it
         can't be aborted any more; a crash leaves it to the log."""
         assert self._restored is not None
-        pending.phase, pending.phase_since_ms = Phase.PERSISTING, now_ms
+        pending.enter(Phase.PERSISTING, now_ms, self._options.persist_timeout_ms)
         pending.manifest = pending.build_manifest(
             self._restored.job, self._restored.lineage, self._max_parallelism, now_ms, self._wall_offset_ms
         )
@@ -316,7 +314,7 @@ class Coordinator:
         self._retry_persist_at_ms = _NEVER
         match event:
             case ev.Persisted():
-                pending.phase, pending.phase_since_ms = Phase.COMMITTING, now_ms
+                pending.enter(Phase.COMMITTING, now_ms, self._options.commit_timeout_ms)
                 self.last_completed_id = pending.checkpoint_id
                 self._completed_in_attempt += 1
                 self._emit(ev.Commit(pending.attempt, pending.checkpoint_id))
@@ -415,19 +413,9 @@ class Coordinator:
             case JobPhase.RUNNING | JobPhase.OVER:
                 raise AssertionError(f"{self.phase} has no deadline")
 
-    def _pending_deadline_ms(self, pending: PendingCheckpoint) -> float:
-        options = self._options
-        match pending.phase:
-            case Phase.COLLECTING:
-                return pending.phase_since_ms + options.timeout_ms
-            case Phase.PERSISTING:
-                return pending.phase_since_ms + options.persist_timeout_ms
-            case Phase.COMMITTING:
-                return pending.phase_since_ms + options.commit_timeout_ms
-
     def _check_pending(self, pending: PendingCheckpoint, now_ms: int) -> None:
         n = pending.checkpoint_id
-        if now_ms >= self._pending_deadline_ms(pending):
+        if now_ms >= pending.deadline_ms:
             waited_ms = now_ms - pending.phase_since_ms
             missing = ", ".join(str(slot) for slot in pending.missing_slots()[:10])
             match pending.phase:

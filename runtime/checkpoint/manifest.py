@@ -5,7 +5,8 @@ control channel. Decoding is strict: an unknown version, a missing or mistyped f
 names the file.
 
 A slot's part of a large job comes as thousands of handles that the driver only passes on. So they are
-structs without the collector's bookkeeping, and what the driver does not look at (`meta`) stays JSON.
+structs and tuples without the collector's bookkeeping, and what the driver does not look at (`meta`)
+stays JSON.
 """
 
 from __future__ import annotations
@@ -67,13 +68,13 @@ class StateHandle(msgspec.Struct, frozen=True, gc=False):
         return sum(table.size for table in self.tables)
 
 
-class SlotSnapshot(msgspec.Struct, frozen=True):
+class SlotSnapshot(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What one slot acks: everything that its subtasks have to remember at the barrier."""
 
-    states: Sequence[StateHandle] = ()
+    states: tuple[StateHandle, ...] = ()
     splits: Mapping[str, Sequence[SplitProgress]] = {}
     """By the source's uid."""
-    committables: Sequence[Committable] = ()
+    committables: tuple[Committable, ...] = ()
     alignment_ms: int = 0
     """The longest wait of a task between its first barrier and its last."""
     sync_ms: int = 0

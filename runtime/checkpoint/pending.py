@@ -33,10 +33,16 @@ class PendingCheckpoint:
     is_final: bool = False
     """The input had ended in all slots when it was triggered: after it the job has finished."""
     phase: Phase = Phase.COLLECTING
-    manifest: CheckpointManifest | None = None
     phase_since_ms: int = 0
+    deadline_ms: float = float("inf")
+    """When the patience with this phase ends; each `enter` says it."""
+    manifest: CheckpointManifest | None = None
     _snapshots: dict[int, SlotSnapshot] = field(default_factory=dict)
     _committed: set[int] = field(default_factory=set)
+
+    def enter(self, phase: Phase, now_ms: int, patience_ms: int) -> None:
+        """The phase begins; it may take this long."""
+        self.phase, self.phase_since_ms, self.deadline_ms = phase, now_ms, now_ms + patience_ms
 
     def ack(self, slot: int, snapshot: SlotSnapshot) -> bool:
         """Take a slot's part; True if it was the last one missing."""

@@ -15,7 +15,7 @@ are the zombie then, and our listing says nothing about it).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from onceflow.runtime.checkpoint.local_store import TEMPORARY_PREFIX
 from onceflow.runtime.checkpoint.log import LOG_FOLDER, entry_path
@@ -36,7 +36,7 @@ class Retention:
         assert retained >= 1
         self._store = store
         self._retained = retained
-        self._kept: list[tuple[int, int, frozenset[str]]] = []
+        self._kept: list[tuple[int, int, Set[str]]] = []
         """Position in the log, checkpoint id, files."""
         for position, manifest in kept:
             self.add(position, manifest)
@@ -44,7 +44,7 @@ class Retention:
     def add(self, position: int, manifest: CheckpointManifest) -> None:
         """A checkpoint was completed."""
         assert not self._kept or manifest.checkpoint_id > self._kept[-1][1]
-        self._kept.append((position, manifest.checkpoint_id, frozenset(manifest.paths())))
+        self._kept.append((position, manifest.checkpoint_id, manifest.paths()))
 
     def subsume(self, checkpoint_id: int) -> None:
         """This checkpoint is committed: drop what is beyond the retained number and older than it.

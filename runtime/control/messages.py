@@ -15,7 +15,7 @@ from onceflow.runtime.checkpoint.manifest import SlotSnapshot, StateHandle
 from onceflow.runtime.contracts import Committable, SplitProgress
 
 
-class Message(msgspec.Struct, tag=True):
+class Message(msgspec.Struct, tag=True, gc=False):
     """A message; its type's name is the tag on the wire."""
 
 

@@ -20,7 +20,7 @@ def manifest(checkpoint_id: int, attempt: int = 0) -> CheckpointManifest:
 def snapshot(slot: int, attempt: int = 1, checkpoint_id: int = 1) -> SlotSnapshot:
     path = f"state/{attempt}/{checkpoint_id}.{slot}"
     table = TableFile("t", path, 0, 10, "crc32:0", (1, 1, 1, 1))
-    return SlotSnapshot([StateHandle("op", slot, slot * 4, slot * 4 + 4, (table,))])
+    return SlotSnapshot((StateHandle("op", slot, slot * 4, slot * 4 + 4, (table,)),))
 
 
 class Coordination:
