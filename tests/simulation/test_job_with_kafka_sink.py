@@ -7,7 +7,7 @@ its checkpoint is durable, whatever crashes, freezes, is late or lost.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -109,7 +109,7 @@ def world_of(seed: int, transactions: type[OwnerTransactions] = OwnerTransaction
     return World(choices, replace(draw_options(choices), resends=6), graph, promised=None)
 
 
-def first_failure(seeds: range, transactions: type[OwnerTransactions]) -> str | None:
+def first_failure(seeds: Iterable[int], transactions: type[OwnerTransactions]) -> str | None:
     for seed in seeds:
         try:
             world_of(seed, transactions).run()
@@ -130,5 +130,10 @@ class LedgerBeforeInit(OwnerTransactions):
         return entry
 
 
+KNOWN_SEED = 1_025
+"""Of the others it was the first that found it out, when somebody looked last."""
+
+
 def test_a_sink_that_reads_the_ledger_before_init_is_found_out() -> None:
-    assert first_failure(range(1_500), LedgerBeforeInit) is not None
+    seeds = (KNOWN_SEED, *range(1_500))
+    assert first_failure(seeds, LedgerBeforeInit) is not None

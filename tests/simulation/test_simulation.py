@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from onceflow.runtime.testing.choices import ReplayedChoices, SeededChoices
-from onceflow.runtime.testing.mutants import MUTANTS, Mutant, hunt
+from onceflow.runtime.testing.mutants import MUTANTS, Mutant, hunt, mutated
 from onceflow.runtime.testing.simulate import run_parallel
 from onceflow.runtime.testing.simulation import (
     draw_options,
@@ -56,10 +56,28 @@ def test_at_least_once_loses_nothing_either() -> None:
     assert report.failed_seed is None, report.failure
 
 
+KNOWN_SEEDS = {
+    "a channel unblocked too early": 22,
+    "a stale attempt's ack accepted": 849,
+    "an unknown outcome taken for not done": 183,
+    "no alignment": 6,
+    "retention deletes what is still named": 3,
+    "state not redistributed at a rescale": 113,
+    "timers not in the snapshot": 6,
+}
+"""Each the first to kill its mutant when somebody looked last; seed 0 kills most of the others."""
+
+
+def killed_by(mutant: Mutant, seed: int) -> bool:
+    with mutated(mutant):
+        return run_seeds([seed]).failed_seed is not None
+
+
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
 def test_mutant_is_killed(mutant: Mutant) -> None:
-    verdict = hunt(mutant)
-    assert verdict.by, f"{mutant.title} survived"
+    """By the seed that is known for it, or, if that one kills no more, by any: the hunt takes seconds."""
+    is_killed = killed_by(mutant, KNOWN_SEEDS.get(mutant.title, 0)) or hunt(mutant).by
+    assert is_killed, f"{mutant.title} survived"
 
 
 def test_a_seed_is_a_run_and_a_list_of_choices_too() -> None:
