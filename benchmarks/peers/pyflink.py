@@ -3,7 +3,7 @@
 The environment is that of flink.py. Process mode, since in loopback mode all functions share one
 interpreter. Parallelism 4 in the main job, one subtask for each partition: its timestamp assigner runs behind
 the source, so event time is per partition only then. Bundles of 10,000 records and a cache of 200,000 states
-in each worker, since a state that is not in it is fetched from the JVM by a call; with its defaults it was not
+in each worker, since a state that is not in it is fetched from the JVM by a call; its defaults were not
 measurably slower. The main job gets 100,000 records, for which it takes about three minutes, the map 200,000:
 of fewer a large part is the start of its workers, which comes after its first fetch.
 """
