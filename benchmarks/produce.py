@@ -2,7 +2,7 @@
 
     python benchmarks/produce.py --records 1000000 --runs 3
 
-The two routes of the sink in turn, on the embedded broker: 100-byte values with keys, sorted by
+The three routes of the sink in turn, on the embedded broker: 100-byte values with keys, sorted by
 partition, `--batch` rows at a time, a transaction every `--transaction` records.
 """
 
@@ -14,6 +14,7 @@ import tempfile
 import time
 import uuid
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,11 +22,13 @@ import pyarrow as pa
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, LedgerEntry, LedgerKey
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
-from onceflow.connectors.kafka.librdkafka_producer import LibrdkafkaProducer, ProducerSettings
+from onceflow.connectors.kafka.librdkafka_producer import LibrdkafkaProducer
 from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.connectors.kafka.producer_settings import ProducerSettings
 from onceflow.connectors.kafka.staged import LEDGER_TOPIC
 
 PARTITIONS = 4
+ROUTES: Any = ("direct", "bulk", "one by one")
 
 
 def batch(topic: str, rows: int) -> pa.RecordBatch:
@@ -68,23 +71,22 @@ def main() -> None:
     parser.add_argument("--librdkafka", action="append", default=[], help="a setting, NAME=VALUE")
     options = parser.parse_args()
     settings = dict(setting.split("=", 1) for setting in options.librdkafka)
-    found: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
+    found: dict[Any, list[tuple[float, float]]] = {route: [] for route in ROUTES}
     with tempfile.TemporaryDirectory(prefix="onceflow-bench-") as name, EmbeddedKafka(Path(name)) as kafka:
         rows = batch(kafka.create_topic("out", PARTITIONS), options.batch)
         for _ in range(options.runs):
-            for is_bulk in (True, False):
+            for route in ROUTES:
                 client = LibrdkafkaClient(
-                    KafkaOptions(kafka.bootstrap_servers, settings), ProducerSettings(is_bulk=is_bulk)
+                    KafkaOptions(kafka.bootstrap_servers, settings), ProducerSettings(route=route)
                 )
                 client.ensure_ledger_topic(LEDGER_TOPIC)
                 producer = client.open_producer(LedgerKey(f"bench-{uuid.uuid4().hex}", LEDGER_TOPIC))
-                found[is_bulk].append(run(options, producer, rows))
+                found[route].append(run(options, producer, rows))
                 producer.discard()
                 client.close()
-    for is_bulk, runs in found.items():
+    for route, runs in found.items():
         cpu, wall = (statistics.median(column) for column in zip(*runs, strict=True))
-        name = "bulk" if is_bulk else "one by one"
-        print(f"{name:12} {cpu:8,.0f} k records/CPU-s {wall:8,.0f} k records/s   {len(runs)} runs")
+        print(f"{route:12} {cpu:8,.0f} k records/CPU-s {wall:8,.0f} k records/s   {len(runs)} runs")
 
 
 if __name__ == "__main__":

@@ -15,9 +15,9 @@ from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
 from onceflow.connectors.kafka.constant_columns import SameForAll
 from onceflow.connectors.kafka.gathering import Gathering
 from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
-from onceflow.connectors.kafka.librdkafka_producer import ProducerSettings
 from onceflow.connectors.kafka.options import KafkaOptions, Setting
 from onceflow.connectors.kafka.partition import Partitions, partition_of_key
+from onceflow.connectors.kafka.producer_settings import ProducerSettings
 from onceflow.connectors.kafka.staged import LEDGER_TOPIC, StagedSettings, StagedWriter
 from onceflow.runtime.contracts import Committable, PreCommit, SinkContext
 from onceflow.runtime.errors import Fatal, GraphError, OptionError, UsageError

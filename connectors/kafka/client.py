@@ -39,6 +39,14 @@ class LedgerKey:
 
 
 @dataclass(frozen=True, slots=True)
+class ProducerIdentity:
+    """What the broker gave to a producer: requests and records with an older epoch are refused."""
+
+    producer_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerEntry:
     """The highest checkpoint whose output is committed, and who wrote that (metadata)."""
 

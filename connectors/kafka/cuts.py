@@ -1,4 +1,5 @@
-"""CutsWatch: how often a producer's connections broke, from librdkafka's statistics.
+"""CutsWatch: how often a producer's connections broke, and who it is to the broker, from librdkafka's
+statistics.
 
 Nothing else tells: the error callback does not fire for a connection that is cut and made again.
 """
@@ -9,15 +10,23 @@ import time
 
 import msgspec
 
+from onceflow.connectors.kafka.client import ProducerIdentity
+
 
 class _Broker(msgspec.Struct):
     disconnects: int = 0
     req_timeouts: int = 0
 
 
+class _ExactlyOnce(msgspec.Struct):
+    producer_id: int
+    producer_epoch: int
+
+
 class _Statistics(msgspec.Struct):
     ts: int
     brokers: dict[str, _Broker] = {}
+    eos: _ExactlyOnce | None = None
 
 
 _decode = msgspec.json.Decoder(_Statistics).decode
@@ -29,12 +38,17 @@ class CutsWatch:
     def __init__(self) -> None:
         self.sample_us = 0
         """When the latest statistics were made, by now_us."""
+        self.identity: ProducerIdentity | None = None
+        """What the last init got; None: there was none."""
         self._total = 0
         self._marked = 0
 
     def on_statistics(self, text: str) -> None:
         statistics = _decode(text)
         self.sample_us = statistics.ts
+        eos = statistics.eos
+        has_init = eos is not None and eos.producer_id >= 0
+        self.identity = ProducerIdentity(eos.producer_id, eos.producer_epoch) if eos and has_init else None
         self._total = sum(broker.disconnects + broker.req_timeouts for broker in statistics.brokers.values())
 
     def mark(self) -> None:

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
 from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
-from onceflow.connectors.kafka.librdkafka_producer import ProducerSettings
 from onceflow.connectors.kafka.options import KafkaOptions, Setting
+from onceflow.connectors.kafka.producer_settings import ProducerSettings
 from onceflow.connectors.kafka.staged import StagedSettings, StagedWriter
 from onceflow.runtime.contracts import DEAD_LETTER_SCHEMA, Committable, PreCommit, SinkContext
 from onceflow.runtime.errors import GraphError

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import logging
-import os
 from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import Consumer
 
+from onceflow.connectors.kafka.direct import may_be_direct
 from onceflow.connectors.kafka.fetch import Fetcher, Wanted
 from onceflow.connectors.kafka.fetch_arrays import ArrayBatch
 from onceflow.connectors.kafka.fetch_batch import MessageBatch
@@ -41,23 +40,11 @@ def open_fetcher(
         _log_once(str(reason))
         return MessageFetcher(consumer, splits, wanted, records_max)
     bulk = BulkFetcher(library, handle, consumer, splits, wanted, _batch(library, records_max))
-    if not _may_be_direct(settings):
+    if settings.get("client.rack") or not may_be_direct(settings, DIRECT_VARIABLE):
         return bulk
     from onceflow.connectors.kafka.fetch_direct import DirectFetcher  # needs numba
 
     return DirectFetcher(bulk, consumer, splits, wanted, records_max, settings)
-
-
-def _may_be_direct(settings: Mapping[str, Any]) -> bool:
-    """Brokers that are spoken to in the clear, by leader and not by rack."""
-    protocol = str(settings.get("security.protocol", "plaintext")).lower()
-    return (
-        kernels_enabled()
-        and os.environ.get(DIRECT_VARIABLE, "").lower() != "off"
-        and protocol == "plaintext"
-        and not settings.get("client.rack")
-        and all(importlib.util.find_spec(name) for name in ("cramjam", "google_crc32c"))
-    )
 
 
 def _batch(library: Library, records_max: int) -> MessageBatch:

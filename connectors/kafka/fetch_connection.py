@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import socket
-import struct
 import time
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from onceflow.connectors.kafka.fetch_protocol import (
-    FETCH_VERSION,
-    ProtocolError,
-    fetch_versions,
-    fetch_versions_request,
-)
+from onceflow.connectors.kafka.broker_socket import PREFIX_BYTES, frame_bytes, open_broker
+from onceflow.connectors.kafka.fetch_protocol import FETCH, VERSION
 
-_OPEN_S = 1.0
 _SILENT_S = 5.0
-_FRAME_BYTES_MAX = 1 << 30
-_PREFIX_BYTES = 4
 
 Frame = npt.NDArray[np.uint8]
 """An answer, without its length."""
@@ -30,23 +21,16 @@ class BrokerConnection:
     """Used by one thread. Every call may raise OSError or ProtocolError; then it is good for `close` only."""
 
     def __init__(self, host: str, port: int, client_id: str) -> None:
-        """Waits up to a second for the broker, twice. Raises ProtocolError if it does not speak
-        FETCH_VERSION."""
-        self._prefix = bytearray(_PREFIX_BYTES)
+        """See open_broker."""
+        self._prefix = bytearray(PREFIX_BYTES)
         self._prefix_got = 0
         self._frame: Frame | None = None
         self._frame_got = 0
         self._rest = memoryview(b"")  # of the request, not sent yet
         self._asked_at_s: float | None = None
         self._spare: Frame | None = None
-        self._socket = socket.create_connection((host, port), _OPEN_S)
-        try:
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._check_version(client_id)
-            self._socket.setblocking(False)
-        except BaseException:
-            self._socket.close()
-            raise
+        self._socket = open_broker(host, port, client_id, {FETCH: VERSION})
+        self._socket.setblocking(False)
 
     @property
     def is_waiting(self) -> bool:
@@ -72,7 +56,7 @@ class BrokerConnection:
             if self._frame is None:
                 got = self._read(memoryview(self._prefix)[self._prefix_got :])
                 self._prefix_got += got
-                if self._prefix_got == _PREFIX_BYTES:
+                if self._prefix_got == PREFIX_BYTES:
                     self._begin_frame()
             else:
                 got = self._read(self._frame.data[self._frame_got :])
@@ -92,24 +76,6 @@ class BrokerConnection:
 
     def close(self) -> None:
         self._socket.close()
-
-    def _check_version(self, client_id: str) -> None:
-        self._socket.sendall(fetch_versions_request(0, client_id))
-        length = struct.unpack(">i", self._exactly(_PREFIX_BYTES))[0]
-        if not 0 < length < _FRAME_BYTES_MAX:
-            raise ProtocolError(f"an answer of {length} bytes")
-        lowest, highest = fetch_versions(memoryview(self._exactly(length)))
-        if not lowest <= FETCH_VERSION <= highest:
-            raise ProtocolError(f"the broker speaks Fetch {lowest} to {highest}, not {FETCH_VERSION}")
-
-    def _exactly(self, count: int) -> bytes:
-        got = b""
-        while len(got) < count:
-            more = self._socket.recv(count - len(got))
-            if not more:
-                raise ConnectionResetError("the broker closed the connection")
-            got += more
-        return got
 
     def _send_on(self) -> None:
         while self._rest:
@@ -133,9 +99,7 @@ class BrokerConnection:
         return got
 
     def _begin_frame(self) -> None:
-        (length,) = struct.unpack(">i", self._prefix)
-        if not 0 < length < _FRAME_BYTES_MAX:
-            raise ProtocolError(f"an answer of {length} bytes")
+        length = frame_bytes(self._prefix)
         spare, self._spare = self._spare, None
         if spare is None or len(spare) < length:
             spare = np.empty(length, np.uint8)

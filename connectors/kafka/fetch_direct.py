@@ -22,15 +22,16 @@ from typing import Any
 import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from onceflow.connectors.kafka.direct import PAUSE_S
 from onceflow.connectors.kafka.fetch import Fetched, Notice, Wanted
 from onceflow.connectors.kafka.fetch_bulk import BulkFetcher
 from onceflow.connectors.kafka.fetch_connection import BrokerConnection
 from onceflow.connectors.kafka.fetch_leader import FetchLimits, Lane, LeaderFetch, wait_for
-from onceflow.connectors.kafka.fetch_protocol import ProtocolError
 from onceflow.connectors.kafka.fetch_records import RecordColumns
 from onceflow.connectors.kafka.metadata import Isolation
 from onceflow.connectors.kafka.reader_splits import SplitTable
 from onceflow.connectors.kafka.record_kernels import SECTION_FIELDS
+from onceflow.connectors.kafka.wire import ProtocolError
 from onceflow.runtime.records import Int64s
 
 _LOG = logging.getLogger(__name__)
@@ -38,8 +39,6 @@ RECORDS_BEHIND = 50_000
 """A partition that has so many records more is worth a request of its own."""
 FULL_FETCHES = 3
 """So many in a row, each as large as it may be: librdkafka has more than we take."""
-PAUSE_S = 10.0
-"""After a direct fetch went wrong."""
 _QUESTION_S = 1.0
 _ANSWER_BYTES_MAX = 8 << 20
 _NO_STOP = int(np.iinfo(np.int64).max)

@@ -22,7 +22,6 @@ from onceflow.connectors.kafka.fetch_connection import BrokerConnection, Frame
 from onceflow.connectors.kafka.fetch_protocol import (
     FetchedPartition,
     FetchPartition,
-    ProtocolError,
     fetch_answer,
     fetch_request,
 )
@@ -30,6 +29,7 @@ from onceflow.connectors.kafka.fetch_records import RecordColumns
 from onceflow.connectors.kafka.metadata import Isolation
 from onceflow.connectors.kafka.record_batches import RecordBatch, record_batches
 from onceflow.connectors.kafka.record_codecs import decompress
+from onceflow.connectors.kafka.wire import ProtocolError
 from onceflow.runtime.records import Int64s
 
 _WAIT_MS_MAX = 50

@@ -13,7 +13,7 @@ from onceflow.connectors.kafka import record_header_kernels as header_kernels
 from onceflow.connectors.kafka import record_kernels as kernels
 from onceflow.connectors.kafka.fetch import Details, Fetched, Wanted
 from onceflow.connectors.kafka.fetch_batch import BINARY_BYTES_MAX, bytes_column, headers_column
-from onceflow.connectors.kafka.fetch_protocol import ProtocolError
+from onceflow.connectors.kafka.wire import ProtocolError
 from onceflow.runtime.records import Int64s
 
 

@@ -11,9 +11,11 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 
 from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey, TopicDescription
 from onceflow.connectors.kafka.failures import connection_failure, denied, failure
-from onceflow.connectors.kafka.librdkafka_producer import LibrdkafkaProducer, ProducerSettings
+from onceflow.connectors.kafka.librdkafka_producer import LibrdkafkaProducer
 from onceflow.connectors.kafka.options import KafkaOptions, Setting
 from onceflow.connectors.kafka.produce import LOG
+from onceflow.connectors.kafka.produce_choice import DirectChoice
+from onceflow.connectors.kafka.producer_settings import ProducerSettings
 from onceflow.runtime.errors import Fatal, OptionError, Retryable
 
 _REQUEST_S = 5.0
@@ -33,6 +35,7 @@ class LibrdkafkaClient:
     def __init__(self, options: KafkaOptions, settings: ProducerSettings) -> None:
         self._options = options
         self._settings = settings
+        self._direct = DirectChoice(options)
         self._readers: dict[LedgerKey, Consumer] = {}
         self._admin_client: AdminClient | None = None
         self._reason = ""
@@ -40,7 +43,7 @@ class LibrdkafkaClient:
 
     def open_producer(self, ledger: LedgerKey) -> LibrdkafkaProducer:
         settings = replace(self._settings, message_bytes_max=self._message_bytes_max)
-        return LibrdkafkaProducer.open(self._options, settings, ledger, self._reader(ledger))
+        return LibrdkafkaProducer.open(self._options, settings, ledger, self._reader(ledger), self._direct)
 
     def read_ledger(self, ledger: LedgerKey) -> LedgerEntry | None:
         action, resource = "read the ledger", f"Group {ledger.transactional_id}"

@@ -10,23 +10,23 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey
+from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey, ProducerIdentity
 from onceflow.connectors.kafka.cuts import CutsWatch, now_us
 from onceflow.connectors.kafka.deadline import CallsWithDeadline, OverdueError
 from onceflow.connectors.kafka.failures import connection_failure, failure
-from onceflow.connectors.kafka.options import KafkaOptions, Setting
-from onceflow.connectors.kafka.produce import LOG, open_route
+from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.connectors.kafka.produce import LOG, Route, open_route
+from onceflow.connectors.kafka.produce_choice import DirectChoice
+from onceflow.connectors.kafka.producer_settings import DEFAULTS, STATISTICS_MS, ProducerSettings
 from onceflow.runtime.errors import Fatal, Indeterminate, OnceflowError, OptionError, Retryable
 
 Result = TypeVar("Result")
 
-_STATISTICS_MS = 20
 _IDLE_POLL_S = 0.5
 _SAMPLE_DEADLINE_S = 2.0
 _NO_PROGRESS_S = 20.0
@@ -45,18 +45,6 @@ _SETTLING = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerSettings:
-    """What the sink decides about its producers."""
-
-    transaction_timeout_ms: int = 120_000
-    socket_timeout_ms: int = 10_000
-    message_bytes_max: int | None = None
-    """The topic's max.message.bytes: a batch of records may not be larger either."""
-    is_bulk: bool = True
-    """False: never use BulkRoute, though it can be used here."""
-
-
 class LibrdkafkaProducer:
     """One producer epoch. Thread-safe: a small thread serves its callbacks while nobody uses it."""
 
@@ -70,24 +58,30 @@ class LibrdkafkaProducer:
         self._lock = threading.RLock()
         self._discarded = threading.Event()
         self._reason = ""
-        given = options.librdkafka.get("socket.timeout.ms", settings.socket_timeout_ms)
-        self._socket_timeout_ms = min(int(str(given)), settings.transaction_timeout_ms)
+        self._request_s = settings.request_ms(options) / 1000
         self._is_away = False
         self._calls = CallsWithDeadline("kafka-calls")
         self._watch = CutsWatch()
         self._sent_until_us = 0
         self._broken: str | None = None
         self._is_sending = False
+        self._identity: ProducerIdentity | None = None
         try:
-            self._producer = Producer(options.producer(self._ours(), _DEFAULTS))
+            ours = settings.librdkafka(options, ledger.transactional_id)
+            callbacks = {"stats_cb": self._watch.on_statistics, "error_cb": self._on_error, "logger": LOG}
+            self._producer = Producer(options.producer({**ours, **callbacks}, DEFAULTS))
         except KafkaException as e:
             raise OptionError(f"librdkafka refuses its settings: {options.redact(e.args[0].str())}") from e
         watchers = self._watch.on_statistics, self._on_error
-        self._route = open_route(self._producer, options, *watchers, is_bulk=settings.is_bulk)
+        self._route = open_route(self._producer, options, *watchers, is_bulk=settings.route != "one by one")
 
     @staticmethod
     def open(
-        options: KafkaOptions, settings: ProducerSettings, ledger: LedgerKey, group: Consumer
+        options: KafkaOptions,
+        settings: ProducerSettings,
+        ledger: LedgerKey,
+        group: Consumer,
+        direct: DirectChoice,
     ) -> LibrdkafkaProducer:
         """A producer that has fenced all before it, with a sample of its connections taken after that."""
         self = LibrdkafkaProducer(options, settings, ledger, group)
@@ -100,6 +94,8 @@ class LibrdkafkaProducer:
             self.discard()
             raise Retryable("librdkafka gave no statistics after the producer was initialised")
         self._watch.mark()
+        self._identity = self._watch.identity
+        self._route = self._route_of(direct)
         threading.Thread(target=_serve, args=(self,), name="kafka-callbacks", daemon=True).start()
         return self
 
@@ -140,6 +136,8 @@ class LibrdkafkaProducer:
     def commit(self) -> None:
         with self._lock:
             self._is_sending = False
+            if not self._route.may_commit:
+                raise Retryable(f"not all that was sent is acknowledged ({self._id})")
             started = time.monotonic()
             self._use(
                 lambda: self._producer.commit_transaction(self._request_s),
@@ -158,6 +156,8 @@ class LibrdkafkaProducer:
                 return self._broken
             if not self._wait_sample(self._sent_until_us):
                 return "no statistics since the last commit"
+            if self._watch.identity != self._identity:
+                return "the producer has another epoch"
             cuts = self._watch.since_mark()
             return f"{cuts} connections broke or requests timed out" if cuts else self._broken
 
@@ -166,6 +166,7 @@ class LibrdkafkaProducer:
             self._is_sending = False
             if self._is_away:
                 return
+            self._route.abort()
             try:
                 self._use(lambda: self._producer.abort_transaction(_ABORT_S), "abort", self._id)
             except OnceflowError as e:
@@ -180,27 +181,20 @@ class LibrdkafkaProducer:
                 self._route.close()
                 del self._producer
 
+    def _route_of(self, direct: DirectChoice) -> Route:
+        """What writes the records, now that the broker has given us an epoch."""
+        if self._settings.route != "direct" or self._identity is None:
+            return self._route
+        limit = self._settings.message_bytes_max
+        route = direct.open(self._producer, self._group, self._ledger, self._identity, limit, self._request_s)
+        if route is None:
+            return self._route
+        self._route.close()
+        return route
+
     @property
     def _id(self) -> str:
         return f"TransactionalId {self._ledger.transactional_id}"
-
-    @property
-    def _request_s(self) -> float:
-        return self._socket_timeout_ms / 1000
-
-    def _ours(self) -> dict[str, Setting]:
-        ours: dict[str, Setting] = {
-            "transactional.id": self._ledger.transactional_id,
-            "transaction.timeout.ms": self._settings.transaction_timeout_ms,
-            "statistics.interval.ms": _STATISTICS_MS,
-            "stats_cb": self._watch.on_statistics,
-            "error_cb": self._on_error,
-            "logger": LOG,
-        }
-        if self._settings.message_bytes_max is not None:
-            ours["message.max.bytes"] = max(1000, min(self._settings.message_bytes_max, 1_000_000_000))
-        ours["socket.timeout.ms"] = self._socket_timeout_ms
-        return ours
 
     def _use(
         self,
@@ -307,7 +301,7 @@ class LibrdkafkaProducer:
         while self._watch.sample_us <= after_us and self._broken is None:
             if time.monotonic() > deadline:
                 return False
-            self._poll(_STATISTICS_MS / 1000)
+            self._poll(STATISTICS_MS / 1000)
         return True
 
     def _poll(self, timeout_s: float) -> None:
@@ -322,17 +316,6 @@ class LibrdkafkaProducer:
     def _on_error(self, error: KafkaError) -> None:
         self._reason = error.str()
         self._is_away = error.code() == KafkaError._ALL_BROKERS_DOWN or self._is_away
-
-
-_DEFAULTS: dict[str, Setting] = {
-    "linger.ms": 1,  # records come many at a time: waiting for more is waiting for nothing
-    "batch.size": 1_000_000,
-    "queue.buffering.max.messages": 200_000,
-    "queue.buffering.max.kbytes": 131_072,
-    "reconnect.backoff.ms": 10,
-    "reconnect.backoff.max.ms": 500,
-    "retry.backoff.ms": 20,
-}
 
 
 def _serve(self: LibrdkafkaProducer) -> None:

@@ -1,4 +1,5 @@
-"""How records reach librdkafka: the two routes, and which one a producer takes."""
+"""How records reach the broker: what a route is, and the two by librdkafka. `produce_choice.py` has the
+third, past it."""
 
 from __future__ import annotations
 
@@ -20,12 +21,18 @@ LOG.addHandler(logging.NullHandler())
 
 
 class Route(Protocol):
-    """Hands records to librdkafka, and knows which of them the broker has acknowledged."""
+    """Hands records to librdkafka, or sends them, and knows which of them the broker has acknowledged."""
 
     delivered: int
     """Acknowledged since `begin`."""
     first_failure: tuple[KafkaError, str] | None
     """Why the first record since `begin` will never be delivered, and its topic."""
+
+    @property
+    def may_commit(self) -> bool:
+        """Whether everything that was sent since `begin` is acknowledged; True where librdkafka would
+        refuse to commit it otherwise."""
+        ...
 
     def begin(self) -> None: ...
 
@@ -40,6 +47,10 @@ class Route(Protocol):
 
     def is_flushed(self, timeout_s: float) -> bool:
         """Whether each record was acknowledged or has failed; waits for that."""
+        ...
+
+    def abort(self) -> None:
+        """Before librdkafka aborts the transaction: end what it does not know of. Raises nothing."""
         ...
 
     def close(self) -> None:

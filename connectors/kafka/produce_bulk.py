@@ -62,6 +62,10 @@ class BulkRoute:
         self._on_log = on_log
         self._messages = MessageArray()
 
+    @property
+    def may_commit(self) -> bool:
+        return True
+
     def begin(self) -> None:
         self.delivered = 0
         self.first_failure = None
@@ -95,6 +99,8 @@ class BulkRoute:
             finally:
                 library.rd_kafka_event_destroy(event)
             event = library.rd_kafka_queue_poll(self._queue, 0)
+
+    def abort(self) -> None: ...
 
     def close(self) -> None:
         """Before the producer goes."""

@@ -19,6 +19,10 @@ class OneByOneRoute:
         self.first_failure: tuple[KafkaError, str] | None = None
         self._producer: Producer | None = producer
 
+    @property
+    def may_commit(self) -> bool:
+        return True
+
     def begin(self) -> None:
         self.delivered = 0
         self.first_failure = None
@@ -41,6 +45,8 @@ class OneByOneRoute:
 
     def is_flushed(self, timeout_s: float) -> bool:
         return bool(self._open.flush(timeout_s) == 0)
+
+    def abort(self) -> None: ...
 
     def close(self) -> None:
         self._producer = None

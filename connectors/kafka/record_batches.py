@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from onceflow.connectors.kafka import record_kernels as kernels
-from onceflow.connectors.kafka.fetch_protocol import Aborted, ProtocolError
+from onceflow.connectors.kafka.fetch_protocol import Aborted
+from onceflow.connectors.kafka.wire import ProtocolError
 
 _HEADER_BYTES = 61
 _COMPRESSION, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20

@@ -1,4 +1,4 @@
-"""Calls the kernels of the direct fetch: see runtime/kernels/preparation.py."""
+"""Calls the kernels of the direct fetch and the direct producer: see runtime/kernels/preparation.py."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from onceflow.connectors.kafka import record_header_kernels as header_kernels
 from onceflow.connectors.kafka import record_kernels as kernels
+from onceflow.connectors.kafka import record_write_kernels as write_kernels
 
 
 def prepare() -> None:
@@ -25,3 +26,5 @@ def prepare() -> None:
     starts, valid = np.zeros(1, np.int32), np.zeros(0, np.uint8)
     header_kernels.survey_headers(numbers[:0], starts, np.zeros(header_kernels.HEADER_SUMS, np.int64))
     header_kernels.gather_headers(numbers[:0], starts, none, starts, none, valid)
+    columns, written = np.zeros(write_kernels.COLUMNS, np.int64), np.zeros(3, np.int64)
+    write_kernels.write_records(np.zeros(0, np.uint8), none, none, none, none, columns, written)

@@ -17,8 +17,8 @@ from rich.table import Table
 from onceflow.connectors.kafka.client import LedgerKey
 from onceflow.connectors.kafka.hanging import HangingTransaction, TransactionDoctor
 from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
-from onceflow.connectors.kafka.librdkafka_producer import ProducerSettings
 from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.connectors.kafka.producer_settings import ProducerSettings
 from onceflow.connectors.kafka.staged import LEDGER_TOPIC
 from onceflow.runtime.errors import Retryable, UsageError
 

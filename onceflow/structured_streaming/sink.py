@@ -23,7 +23,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from onceflow.connectors.kafka.client import KafkaClient, LedgerEntry, LedgerKey
 from onceflow.connectors.kafka.held import StagedOutput
 from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
-from onceflow.connectors.kafka.librdkafka_producer import ProducerSettings
+from onceflow.connectors.kafka.producer_settings import ProducerSettings, RouteName
 from onceflow.connectors.kafka.transactions import Patience
 from onceflow.connectors.kafka.waiting import WaitForBroker
 from onceflow.runtime.clock import SystemClock
@@ -58,6 +58,7 @@ _StreamArrowWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", Non
 """None before PySpark 4.1: a stream's rows come one by one, as tuples."""
 
 _QUERY_ID = "sql.streaming.queryId"
+_ROWS_WORTH_KERNELS = 100_000
 _BATCH_ID = "streaming.sql.batchId"
 
 
@@ -111,7 +112,7 @@ class StreamWriter(_StreamArrowWriter or object):  # type: ignore[misc]  # one o
         staged = _staged(messages)
         files = files_of(staged, self._query_id, batchId)
         if files:
-            client = _client(self._options)
+            client = _client(self._options, sum(file.rows for file in files))
             try:
                 patience = _patience(self._options)
                 outputs = _outputs(client, staged, files, self._folder, patience)
@@ -170,7 +171,7 @@ class BatchWriter(DataSourceArrowWriter):
         staged = _staged(messages)
         files = files_of(staged, self._write_id, 0)
         if files:
-            client = _client(self._options)
+            client = _client(self._options, sum(file.rows for file in files))
             try:
                 patience = _patience(self._options)
                 outputs = _outputs(client, staged, files, self._folder, patience)
@@ -205,7 +206,7 @@ def _check_broker(
     options: SinkOptions, ledger: LedgerKey, owner: str, check: Callable[[LedgerEntry], None]
 ) -> None:
     """It is there, lets us in, has the topic, and lets us write the ledger."""
-    client = _client(options)
+    client = _client(options, 0)
     try:
         if options.topic is not None:
             must_exist(client.describe_topics([options.topic]), {options.topic})
@@ -240,8 +241,12 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged | Non
     return [message.staged if isinstance(message, Message) else None for message in messages]
 
 
-def _client(options: SinkOptions) -> LibrdkafkaClient:
-    return LibrdkafkaClient(options.kafka, ProducerSettings(options.transaction_timeout_ms))
+def _client(options: SinkOptions, rows: int) -> LibrdkafkaClient:
+    """`rows`: how many it will write."""
+    # The kernels of a direct producer take most of a CPU-second to load, once for each such process.
+    is_worth_it = rows >= _ROWS_WORTH_KERNELS or "numba" in sys.modules
+    route: RouteName = "direct" if is_worth_it else "bulk"
+    return LibrdkafkaClient(options.kafka, ProducerSettings(options.transaction_timeout_ms, route=route))
 
 
 def _patience(options: SinkOptions) -> WaitForBroker:

@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from onceflow.connectors.kafka.client import KafkaClient, LedgerKey
 from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
-from onceflow.connectors.kafka.librdkafka_producer import ProducerSettings
 from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.connectors.kafka.producer_settings import ProducerSettings
 from onceflow.connectors.kafka.staged import StagedSettings, StagedWriter
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import Committable, SinkContext

@@ -21,8 +21,8 @@ from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.fault_proxy import Api, Course, FaultProxy, Request
 from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
-from onceflow.connectors.kafka.librdkafka_producer import ProducerSettings
 from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.connectors.kafka.producer_settings import ProducerSettings
 from onceflow.connectors.kafka.staged import LEDGER_TOPIC, StagedSettings, StagedWriter
 from onceflow.connectors.kafka.transactions import OwnerTransactions
 from onceflow.runtime.checkpoint.memory_store import MemoryStore

@@ -12,7 +12,7 @@ import pytest
 
 from onceflow.connectors.kafka import fetch_connection
 from onceflow.connectors.kafka.fetch_connection import BrokerConnection
-from onceflow.connectors.kafka.fetch_protocol import ProtocolError
+from onceflow.connectors.kafka.wire import ProtocolError
 
 DEADLINE_S = 20.0
 StartBroker = Callable[..., int]
@@ -88,5 +88,5 @@ def test_a_broker_that_hangs_up_is_noticed(broker: StartBroker) -> None:
 
 
 def test_a_broker_that_does_not_speak_the_version_is_refused(broker: StartBroker) -> None:
-    with pytest.raises(ProtocolError, match="speaks Fetch 4 to 12, not 13"):
+    with pytest.raises(ProtocolError, match="speaks versions 4 to 12 of request 1, not 13"):
         BrokerConnection("127.0.0.1", broker(12, b""), "me")

@@ -9,17 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.consumer import FetchRequest, FetchResponse
-from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
 from onceflow.connectors.kafka.fetch_protocol import (
     Aborted,
     FetchPartition,
-    ProtocolError,
     fetch_answer,
     fetch_request,
-    fetch_versions,
-    fetch_versions_request,
 )
+from onceflow.connectors.kafka.wire import ProtocolError
 
 ids = st.binary(min_size=16, max_size=16).filter(any)  # kafka-python takes zeros for none
 offsets = st.integers(0, (1 << 63) - 1)
@@ -118,21 +115,3 @@ def test_an_answer_that_is_cut_off_is_said_to_be(data: st.DataObject) -> None:
 def test_an_error_of_the_whole_answer_is_raised() -> None:
     with pytest.raises(ProtocolError, match="error 70"):
         fetch_answer(memoryview(answer([], error=70)))
-
-
-def test_versions_are_asked_for_and_found() -> None:
-    read: Any = ApiVersionsRequest.decode(
-        fetch_versions_request(3, "me"), version=0, header=True, framed=True
-    )
-    assert (read.header.correlation_id, read.header.client_id) == (3, "me")
-    keys = [
-        ApiVersionsResponse[0].ApiVersion(api_key=key, min_version=low, max_version=high)
-        for key, low, high in [(0, 3, 11), (1, 4, 18), (2, 0, 9)]
-    ]
-    made: Any = ApiVersionsResponse[0](error_code=0, api_keys=keys)
-    frame = memoryview(b"\0\0\0\3" + made.encode(version=0))
-    assert fetch_versions(frame) == (4, 18)
-    with pytest.raises(ProtocolError):
-        fetch_versions(frame[:-7])
-    with pytest.raises(ProtocolError, match="error 35"):
-        fetch_versions(memoryview(b"\0\0\0\3\0\x23\0\0\0\0"))

@@ -16,7 +16,8 @@ from kafka.record._crc32c import crc
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from onceflow.connectors.kafka.fetch import Wanted
-from onceflow.connectors.kafka.fetch_protocol import Aborted, ProtocolError
+from onceflow.connectors.kafka.fetch_protocol import Aborted
+from onceflow.connectors.kafka.wire import ProtocolError
 from onceflow.runtime.kernels.compiled import kernels_enabled
 
 pytestmark = pytest.mark.skipif(not kernels_enabled(), reason="needs numba")

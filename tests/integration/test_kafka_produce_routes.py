@@ -1,8 +1,9 @@
-"""Both ways of producing on a real broker: the same records arrive, and none is lost without a word."""
+"""All ways of producing on a real broker: the same records arrive, and none is lost without a word."""
 
 from __future__ import annotations
 
 import json
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -17,10 +18,12 @@ from tenacity import retry, retry_if_exception_type, stop_after_delay
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, LedgerEntry, LedgerKey
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
-from onceflow.connectors.kafka.librdkafka_producer import LibrdkafkaProducer, ProducerSettings
+from onceflow.connectors.kafka.librdkafka_producer import LibrdkafkaProducer
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.produce_bulk import BulkRoute
+from onceflow.connectors.kafka.produce_direct import DirectRoute
 from onceflow.connectors.kafka.produce_one import OneByOneRoute
+from onceflow.connectors.kafka.producer_settings import ProducerSettings
 from onceflow.connectors.kafka.staged import LEDGER_TOPIC
 from onceflow.runtime.errors import Fatal, OnceflowError, Retryable
 
@@ -29,19 +32,22 @@ pytestmark = pytest.mark.kafka
 Open = Callable[..., LibrdkafkaProducer]
 
 
-@pytest.fixture(params=[True, False], ids=["bulk", "one by one"])
+ROUTES: dict[Any, type] = {"direct": DirectRoute, "bulk": BulkRoute, "one by one": OneByOneRoute}
+
+
+@pytest.fixture(params=list(ROUTES))
 def open_producer(broker: EmbeddedKafka, request: pytest.FixtureRequest) -> Iterator[Open]:
     opened: list[Any] = []
 
     def make(**librdkafka: Any) -> LibrdkafkaProducer:
         settings = {name.replace("_", "."): value for name, value in librdkafka.items()}
         options = KafkaOptions(broker.bootstrap_servers, settings)
-        client = LibrdkafkaClient(options, ProducerSettings(is_bulk=request.param))
+        client = LibrdkafkaClient(options, ProducerSettings(route=request.param))
         client.ensure_ledger_topic(LEDGER_TOPIC)
         ledger = LedgerKey(f"bulk-{uuid.uuid4().hex}", LEDGER_TOPIC)
         young = retry(retry=retry_if_exception_type(Retryable), stop=stop_after_delay(30), reraise=True)
         producer: LibrdkafkaProducer = young(client.open_producer)(ledger)  # the broker has just started
-        assert isinstance(producer._route, BulkRoute if request.param else OneByOneRoute)
+        assert isinstance(producer._route, ROUTES[request.param])
         opened.extend([producer, client])
         return producer
 
@@ -277,3 +283,17 @@ def test_bulk_route_still_sees_broken_connections(
         assert producer.doubt() is None
         samples.add(producer._watch.sample_us)
     assert len(samples) == 20, json.dumps(sorted(samples))
+
+
+def test_nothing_keeps_the_producer_once_it_is_discarded(
+    broker: EmbeddedKafka, new_topic: Callable[..., str], open_producer: Open
+) -> None:
+    """Else its threads would call for its brokers as long as the process lives, with each failure more."""
+    producer = open_producer()
+    commit(producer, numbered(new_topic(), 10))
+    held = producer._producer
+    producer.discard()
+    deadline = time.monotonic() + 30
+    while sys.getrefcount(held) > 2:  # ours, and the argument; a call that is under way may have one, too
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

@@ -1,0 +1,115 @@
+"""Leaders: connections to the brokers that a direct producer writes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import TypeAlias
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka.admin import TopicMetadata
+
+from onceflow.connectors.kafka.client import LedgerKey
+from onceflow.connectors.kafka.failures import failure
+from onceflow.connectors.kafka.produce_connection import ProduceConnection
+from onceflow.connectors.kafka.produce_protocol import (
+    Node,
+    find_coordinator_answer,
+    find_coordinator_request,
+)
+
+_QUESTION_S = 5.0
+
+Leading: TypeAlias = ProduceConnection[dict[tuple[str, int], int]]
+"""With each request, how many records it has for each topic and partition."""
+
+
+class Leaders:
+    """Who leads is asked once: a leader that has moved says so when it is written to. Every call may raise
+    OSError, ProtocolError, or what `failure` makes of Kafka's errors."""
+
+    def __init__(self, consumer: Consumer, ledger: LedgerKey, client_id: str, timeout_s: float) -> None:
+        """`consumer`: to ask where brokers are; a producer's question would create topics."""
+        self._consumer = consumer
+        self._ledger = ledger
+        self._client_id = client_id
+        self._timeout_s = timeout_s
+        self._nodes: dict[int, Node] = {}
+        self._topics: dict[str, TopicMetadata] = {}
+        self._opened: dict[Node, Leading] = {}
+        self._coordinator: Leading | None = None
+
+    def of(self, topic: str, partition: int) -> Leading:
+        """The connection to the partition's leader."""
+        known = self._topics.get(topic)
+        if known is None or partition not in known.partitions:
+            known = self._look_up(topic)
+        if partition not in known.partitions:
+            where = f"Topic {topic}, partition {partition}"
+            raise failure(KafkaError(KafkaError._UNKNOWN_PARTITION), "write", where)
+        node = self._nodes.get(known.partitions[partition].leader)
+        if node is None:
+            raise failure(KafkaError(KafkaError.LEADER_NOT_AVAILABLE), "write", f"Topic {topic}")
+        if node not in self._opened:
+            self._opened[node] = self._open(node)
+        return self._opened[node]
+
+    def partitions(self, topic: str) -> int:
+        """How many the topic has."""
+        return len((self._topics.get(topic) or self._look_up(topic)).partitions)
+
+    def coordinator(self) -> Leading:
+        """The connection to the transaction's coordinator: no records go there."""
+        if self._coordinator is None:
+            if not self._nodes:
+                self._look_up(self._ledger.topic)
+            request = partial(find_coordinator_request, transactional_id=self._ledger.transactional_id)
+            asked = self._open(next(iter(self._nodes.values())))
+            try:
+                error, node = find_coordinator_answer(asked.ask(request, {}))
+            finally:
+                asked.close()
+            if error:
+                where = f"TransactionalId {self._ledger.transactional_id}"
+                raise failure(KafkaError(error), "find the coordinator", where)
+            self._coordinator = self._open(node)
+        return self._coordinator
+
+    def opened(self) -> Iterable[Leading]:
+        """To leaders."""
+        return self._opened.values()
+
+    def wait_at_most(self, timeout_s: float) -> None:
+        """For each answer, from now on."""
+        self._timeout_s = timeout_s
+        for connection in [*self._opened.values(), *([self._coordinator] if self._coordinator else [])]:
+            connection.wait_at_most(timeout_s)
+
+    def close_idle(self) -> None:
+        """Those that their brokers have closed, unused for long. Only while nothing is asked."""
+        for node in [node for node, leader in self._opened.items() if leader.is_gone()]:
+            self._opened.pop(node).close()
+        if self._coordinator is not None and self._coordinator.is_gone():
+            self._coordinator.close()
+            self._coordinator = None
+
+    def close(self) -> None:
+        for connection in [*self._opened.values(), *([self._coordinator] if self._coordinator else [])]:
+            connection.close()
+        self._opened.clear()
+        self._coordinator = None
+
+    def _open(self, node: Node) -> Leading:
+        return ProduceConnection(node, self._client_id, self._timeout_s)
+
+    def _look_up(self, topic: str) -> TopicMetadata:
+        try:
+            metadata = self._consumer.list_topics(topic, timeout=_QUESTION_S)
+        except KafkaException as error:
+            raise failure(error.args[0], "look up the topic", f"Topic {topic}") from error
+        self._nodes = {number: Node(each.host, each.port) for number, each in metadata.brokers.items()}
+        found = metadata.topics[topic]
+        if found.error is not None:
+            raise failure(found.error, "write", f"Topic {topic}")
+        self._topics[topic] = found
+        return found

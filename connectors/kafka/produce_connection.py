@@ -1,0 +1,73 @@
+"""ProduceConnection: one socket to one broker, on which several requests may wait for their answers."""
+
+from __future__ import annotations
+
+import select
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from onceflow.connectors.kafka.broker_socket import open_broker, read_frame
+from onceflow.connectors.kafka.produce_protocol import VERSIONS, Node
+from onceflow.connectors.kafka.wire import ProtocolError
+
+_PIECES_AT_ONCE = 512
+"""Fewer than any system takes in one call."""
+
+Note = TypeVar("Note")
+
+
+class ProduceConnection(Generic[Note]):
+    """One thread at a time. Every call may raise OSError (a TimeoutError after `timeout_s` without a byte) or
+    ProtocolError; then it is good for `close` only."""
+
+    def __init__(self, node: Node, client_id: str, timeout_s: float) -> None:
+        """See open_broker."""
+        self._client_id = client_id
+        self._socket = open_broker(node.host, node.port, client_id, VERSIONS)
+        self._socket.settimeout(timeout_s)
+        self._correlation_id = 0
+        self._waiting: deque[tuple[int, Note]] = deque()
+
+    @property
+    def waiting(self) -> int:
+        """Requests that are not answered yet."""
+        return len(self._waiting)
+
+    def wait_at_most(self, timeout_s: float) -> None:
+        """For each answer, from now on."""
+        self._socket.settimeout(timeout_s)
+
+    def is_gone(self) -> bool:
+        """Whether the broker has closed it, or has said something unasked; only while nothing waits."""
+        return bool(select.select([self._socket], [], [], 0)[0])
+
+    def send(self, request: Callable[[int, str], bytes | Sequence[bytes | memoryview]], note: Note) -> None:
+        """`request(correlation id, client id)`: what to send, in pieces or whole. `note` comes back with the
+        answer."""
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
+        made = request(self._correlation_id, self._client_id)
+        self._waiting.append((self._correlation_id, note))
+        pieces = deque(memoryview(piece) for piece in ([made] if isinstance(made, bytes) else made))
+        while pieces:
+            sent = self._socket.sendmsg([pieces[n] for n in range(min(len(pieces), _PIECES_AT_ONCE))])
+            while pieces and sent >= len(pieces[0]):
+                sent -= len(pieces.popleft())
+            if sent:
+                pieces[0] = pieces[0][sent:]
+
+    def receive(self) -> tuple[bytes, Note]:
+        """The next answer, and its request's note. Waits for it."""
+        correlation_id, note = self._waiting.popleft()
+        frame = read_frame(self._socket)
+        if frame[:4] != correlation_id.to_bytes(4, "big"):
+            raise ProtocolError("an answer is to another request than the next one")
+        return frame, note
+
+    def ask(self, request: Callable[[int, str], bytes], note: Note) -> bytes:
+        """The answer to a request, when nothing else waits."""
+        self.send(request, note)
+        return self.receive()[0]
+
+    def close(self) -> None:
+        self._socket.close()

@@ -1,0 +1,53 @@
+"""What the sink decides about its producers, and librdkafka's settings that follow from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from onceflow.connectors.kafka.options import KafkaOptions, Setting
+
+RouteName: TypeAlias = Literal["direct", "bulk", "one by one"]
+
+STATISTICS_MS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """What the sink decides about its producers."""
+
+    transaction_timeout_ms: int = 120_000
+    socket_timeout_ms: int = 10_000
+    message_bytes_max: int | None = None
+    """The topic's max.message.bytes: a batch of records may not be larger either."""
+    route: RouteName = "direct"
+    """The best that may be used: see produce.py."""
+
+    def request_ms(self, options: KafkaOptions) -> int:
+        """How long one request may take."""
+        given = options.librdkafka.get("socket.timeout.ms", self.socket_timeout_ms)
+        return min(int(str(given)), self.transaction_timeout_ms)
+
+    def librdkafka(self, options: KafkaOptions, transactional_id: str) -> dict[str, Setting]:
+        """What can't be overridden."""
+        ours: dict[str, Setting] = {
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": self.transaction_timeout_ms,
+            "statistics.interval.ms": STATISTICS_MS,
+            "socket.timeout.ms": self.request_ms(options),
+        }
+        if self.message_bytes_max is not None:
+            ours["message.max.bytes"] = max(1000, min(self.message_bytes_max, 1_000_000_000))
+        return ours
+
+
+DEFAULTS: dict[str, Setting] = {
+    "linger.ms": 1,  # records come many at a time: waiting for more is waiting for nothing
+    "batch.size": 1_000_000,
+    "queue.buffering.max.messages": 200_000,
+    "queue.buffering.max.kbytes": 131_072,
+    "reconnect.backoff.ms": 10,
+    "reconnect.backoff.max.ms": 500,
+    "retry.backoff.ms": 20,
+}
+"""What can be."""

@@ -1,0 +1,274 @@
+"""A direct producer between a broker and what goes wrong: each row is visible once, or not at all."""
+
+from __future__ import annotations
+
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from onceflow.connectors.kafka import produce_choice
+from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, LedgerKey
+from onceflow.connectors.kafka.embedded import EmbeddedKafka
+from onceflow.connectors.kafka.fault_proxy import Api, Course, FaultProxy, Request
+from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
+from onceflow.connectors.kafka.librdkafka_producer import LibrdkafkaProducer
+from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.connectors.kafka.produce_direct import DirectRoute
+from onceflow.connectors.kafka.producer_settings import ProducerSettings
+from onceflow.connectors.kafka.staged import LEDGER_TOPIC
+from onceflow.connectors.kafka.transactions import Claimant, OwnerTransactions
+from onceflow.runtime.errors import Fenced, OnceflowError, Retryable
+from onceflow.runtime.kernels.compiled import kernels_enabled
+
+pytestmark = [pytest.mark.kafka, pytest.mark.skipif(not kernels_enabled(), reason="needs kernels")]
+
+DEADLINE_S = 30.0
+PARTITIONS = 3
+
+
+class Output:
+    """What a checkpoint holds."""
+
+    def __init__(self, checkpoint_id: int, *batches: pa.RecordBatch) -> None:
+        self.checkpoint_id = checkpoint_id
+        self._batches = batches
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        return iter(self._batches)
+
+
+class NoPatience:
+    """Tries again at once, for a while; remembers why."""
+
+    def __init__(self) -> None:
+        self.waits: list[str] = []
+        self._until = time.monotonic() + DEADLINE_S
+
+    def wait(self, error: OnceflowError) -> None:
+        self.waits.append(str(error))
+        if time.monotonic() > self._until:
+            raise error
+
+    def reset(self) -> None: ...
+
+
+class Sink:
+    """One owner's transactions, and the producers that it opened."""
+
+    def __init__(
+        self,
+        servers: str,
+        ledger: LedgerKey | None = None,
+        attempt: int = 1,
+        librdkafka: Mapping[str, str] | None = None,
+    ) -> None:
+        self.ledger = ledger or LedgerKey(f"direct-{uuid.uuid4().hex}", LEDGER_TOPIC)
+        self.client = LibrdkafkaClient(
+            KafkaOptions(servers, librdkafka or {}), ProducerSettings(socket_timeout_ms=1_000)
+        )
+        self.client.ensure_ledger_topic(LEDGER_TOPIC)
+        self.patience = NoPatience()
+        self.transactions = OwnerTransactions(
+            self.client, self.ledger, Claimant("lineage", attempt), self.patience, None
+        )
+        self.opened: list[LibrdkafkaProducer] = []
+        open_producer = self.client.open_producer
+
+        def remembered(key: LedgerKey) -> LibrdkafkaProducer:
+            self.opened.append(open_producer(key))
+            return self.opened[-1]
+
+        self.client.open_producer = remembered  # type: ignore[method-assign]
+        self.transactions.claim(0)
+
+    @property
+    def route(self) -> Any:
+        return self.opened[-1]._route
+
+    def close(self) -> None:
+        self.transactions.close()
+        self.client.close()
+
+
+@pytest.fixture
+def make_sink() -> Iterator[Callable[..., Sink]]:
+    sinks: list[Sink] = []
+
+    def make(*arguments: Any, **named: Any) -> Sink:
+        sinks.append(Sink(*arguments, **named))
+        return sinks[-1]
+
+    yield make
+    for sink in sinks:
+        sink.close()
+
+
+def numbered(topic: str, first: int, count: int) -> pa.RecordBatch:
+    rows = [
+        {"topic": topic, "partition": n % PARTITIONS, "value": b"%d" % n} for n in range(first, first + count)
+    ]
+    return pa.RecordBatch.from_pylist(sorted(rows, key=lambda row: row["partition"]), PRODUCE_SCHEMA)
+
+
+def visible(servers: str, topic: str) -> list[int]:
+    """Up to the end, for a reader of committed records; the order of each partition is checked."""
+    consumer = Consumer(
+        {"bootstrap.servers": servers, "group.id": uuid.uuid4().hex, "enable.partition.eof": True}
+    )
+    partitions = set(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+    consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
+    found: dict[int, list[int]] = {partition: [] for partition in partitions}
+    deadline = time.monotonic() + DEADLINE_S
+    while partitions:
+        assert time.monotonic() < deadline, "the end was not reached"
+        message = consumer.poll(1.0)
+        if message is not None and message.error():
+            partitions.discard(message.partition())
+        elif message is not None:
+            found[message.partition()].append(int(message.value()))
+    consumer.close()
+    assert all(values == sorted(values) for values in found.values())
+    return sorted(value for values in found.values() for value in values)
+
+
+def nth(api: Api, number: int, course: Course) -> Callable[[Request], Course]:
+    seen: list[int] = []
+
+    def choose(request: Request) -> Course:
+        if request.api == api:
+            seen.append(request.count)
+        return course if request.api == api and len(seen) == number else Course.PASS
+
+    return choose
+
+
+@pytest.mark.parametrize("course", [Course.HOLD, Course.HOLD_AND_CUT, Course.LOSE_REPLY])
+@pytest.mark.parametrize(("api", "number"), [(Api.PRODUCE, 2), (Api.ADD_PARTITIONS_TO_TXN, 1)], ids=str)
+def test_a_request_that_is_lost_or_late_changes_nothing(
+    broker: EmbeddedKafka,
+    new_topic: Callable[..., str],
+    make_sink: Callable[..., Sink],
+    course: Course,
+    api: Api,
+    number: int,
+) -> None:
+    topic = new_topic(partitions=PARTITIONS)
+    with FaultProxy(broker.bootstrap_servers) as proxy:
+        sink = make_sink(proxy.address)
+        assert isinstance(sink.route, DirectRoute)
+        proxy.on_request = nth(api, number, course)
+        sink.transactions.commit(1, [Output(1, *(numbered(topic, 100 * n, 100) for n in range(4)))])
+        assert len(sink.patience.waits) == 1
+        assert "directly" in sink.patience.waits[0]
+        assert not isinstance(sink.route, DirectRoute)  # librdkafka's turn
+        assert visible(broker.bootstrap_servers, topic) == list(range(400))
+        proxy.release()  # what was late comes now: of an old epoch
+        sink.transactions.commit(2, [Output(2, numbered(topic, 400, 10))])
+        assert visible(broker.bootstrap_servers, topic) == list(range(410))
+        sink.close()
+
+
+def test_after_a_while_it_writes_directly_again(
+    broker: EmbeddedKafka,
+    new_topic: Callable[..., str],
+    make_sink: Callable[..., Sink],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(produce_choice, "PAUSE_S", 0.0)
+    topic = new_topic(partitions=PARTITIONS)
+    with FaultProxy(broker.bootstrap_servers) as proxy:
+        sink = make_sink(proxy.address)
+        proxy.on_request = nth(Api.PRODUCE, 1, Course.HOLD_AND_CUT)
+        sink.transactions.commit(1, [Output(1, numbered(topic, 0, 100))])
+        assert len(sink.patience.waits) == 1
+        assert isinstance(sink.route, DirectRoute)
+        assert visible(broker.bootstrap_servers, topic) == list(range(100))
+        sink.close()
+
+
+def test_a_producer_that_is_fenced_adds_nothing_to_the_newer_one(
+    broker: EmbeddedKafka, new_topic: Callable[..., str], make_sink: Callable[..., Sink]
+) -> None:
+    topic = new_topic(partitions=PARTITIONS)
+    older = make_sink(broker.bootstrap_servers)
+    [producer] = older.opened
+    producer.begin()
+    producer.produce(numbered(topic, 0, 10))
+    assert producer.flush() == 10
+    newer = make_sink(broker.bootstrap_servers, older.ledger, attempt=2)
+    producer.produce(numbered(topic, 10, 10))
+    with pytest.raises(Fenced):
+        producer.flush()
+    with pytest.raises(Retryable, match="not all that was sent is acknowledged"):
+        producer.commit()
+    newer.transactions.commit(1, [Output(1, numbered(topic, 100, 10))])
+    assert visible(broker.bootstrap_servers, topic) == list(range(100, 110))
+    with pytest.raises(Fenced, match="a newer attempt"):
+        older.transactions.commit(1, [Output(1, numbered(topic, 0, 10))])
+
+
+def test_an_abort_frees_the_readers(
+    broker: EmbeddedKafka, new_topic: Callable[..., str], make_sink: Callable[..., Sink]
+) -> None:
+    """librdkafka knows of no partition, and would leave the transaction open until it times out."""
+    topic = new_topic(partitions=PARTITIONS)
+    sink = make_sink(broker.bootstrap_servers)
+    [producer] = sink.opened
+    producer.begin()
+    producer.produce(numbered(topic, 0, 10))
+    producer.abort()
+    other = make_sink(broker.bootstrap_servers)
+    other.transactions.commit(1, [Output(1, numbered(topic, 100, 10))])
+    deadline = time.monotonic() + 10  # the time-out of the transaction is two minutes
+    while visible(broker.bootstrap_servers, topic) != list(range(100, 110)):
+        assert time.monotonic() < deadline
+
+
+def test_connections_that_the_broker_closed_meanwhile_are_opened_anew(
+    broker: EmbeddedKafka, new_topic: Callable[..., str], make_sink: Callable[..., Sink]
+) -> None:
+    topic = new_topic(partitions=PARTITIONS)
+    sink = make_sink(broker.bootstrap_servers)
+    sink.transactions.commit(1, [Output(1, numbered(topic, 0, 10))])
+    leaders = sink.route._leaders
+    for connection in [*leaders.opened(), leaders.coordinator()]:
+        connection._socket.shutdown(socket.SHUT_RDWR)
+    sink.transactions.commit(2, [Output(2, numbered(topic, 10, 10))])
+    assert sink.patience.waits == []
+    assert len(sink.opened) == 1
+    assert visible(broker.bootstrap_servers, topic) == list(range(20))
+
+
+def test_what_is_not_acknowledged_can_not_be_committed(
+    broker: EmbeddedKafka, new_topic: Callable[..., str], make_sink: Callable[..., Sink]
+) -> None:
+    topic = new_topic(partitions=PARTITIONS)
+    sink = make_sink(broker.bootstrap_servers)
+    [producer] = sink.opened
+    producer.begin()
+    producer.produce(numbered(topic, 0, 10))
+    with pytest.raises(Retryable, match="not all that was sent is acknowledged"):
+        producer.commit()
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "zstd"])
+def test_compressed_batches_are_what_brokers_and_readers_know(
+    broker: EmbeddedKafka, new_topic: Callable[..., str], make_sink: Callable[..., Sink], codec: str
+) -> None:
+    topic = new_topic(partitions=PARTITIONS)
+    sink = make_sink(broker.bootstrap_servers, librdkafka={"compression.type": codec})
+    assert isinstance(sink.route, DirectRoute)
+    sink.transactions.commit(1, [Output(1, numbered(topic, 0, 1_000), numbered(topic, 1_000, 1))])
+    assert sink.patience.waits == []
+    assert visible(broker.bootstrap_servers, topic) == list(range(1_001))
+
+
+def test_lz4_is_left_to_librdkafka(broker: EmbeddedKafka, make_sink: Callable[..., Sink]) -> None:
+    sink = make_sink(broker.bootstrap_servers, librdkafka={"compression.type": "lz4"})
+    assert not isinstance(sink.route, DirectRoute)
