@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import signal
 import tempfile
 import time
 from pathlib import Path
@@ -123,6 +124,7 @@ def main() -> None:
     parser.add_argument("--drain", type=float, default=5.0, help="seconds for the last records to come")
     parser.add_argument("--engines", default=",".join(PEERS), help="comma-separated")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # or the broker and a query would go on
     engines = [PEERS[name] for name in options.engines.split(",")]
     ready = {peer.name: peer.prepare(print) for peer in engines}
     with tempfile.TemporaryDirectory(prefix="onceflow-bench-", ignore_cleanup_errors=True) as name:
