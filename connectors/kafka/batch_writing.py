@@ -121,6 +121,7 @@ class RowBytes:
             headers.buffers()[1], np.int32, count + 1, offset=4 * headers.offset
         )
         names, values = headers.values.flatten()
+        names = names.fill_null("")  # as librdkafka gets them: Kafka has no null there
         self._name, self._header_value = _Column.of(names, 4), _Column.of(values, 4)
 
 

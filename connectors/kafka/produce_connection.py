@@ -40,7 +40,9 @@ class ProduceConnection(Generic[Note]):
 
     def is_gone(self) -> bool:
         """Whether the broker has closed it, or has said something unasked; only while nothing waits."""
-        return bool(select.select([self._socket], [], [], 0)[0])
+        poll = select.poll()  # select() refuses sockets whose number is above 1,023
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(0))
 
     def send(self, request: Callable[[int, str], bytes | Sequence[bytes | memoryview]], note: Note) -> None:
         """`request(correlation id, client id)`: what to send, in pieces or whole. `note` comes back with the
@@ -57,11 +59,12 @@ class ProduceConnection(Generic[Note]):
                 pieces[0] = pieces[0][sent:]
 
     def receive(self) -> tuple[bytes, Note]:
-        """The next answer, and its request's note. Waits for it."""
-        correlation_id, note = self._waiting.popleft()
+        """The next answer, and its request's note. Waits for it; while it is not there, it is waited for."""
+        correlation_id, note = self._waiting[0]
         frame = read_frame(self._socket)
         if frame[:4] != correlation_id.to_bytes(4, "big"):
             raise ProtocolError("an answer is to another request than the next one")
+        self._waiting.popleft()
         return frame, note
 
     def ask(self, request: Callable[[int, str], bytes], note: Note) -> bytes:

@@ -25,7 +25,7 @@ NOW_MS = 1_700_000_000_000
 
 maybe_bytes = st.none() | st.binary(max_size=200)
 headers = st.none() | st.lists(
-    st.fixed_dictionaries({"key": st.text(max_size=5), "value": maybe_bytes}), max_size=3
+    st.fixed_dictionaries({"key": st.none() | st.text(max_size=5), "value": maybe_bytes}), max_size=3
 )
 rows = st.fixed_dictionaries(
     {
@@ -58,7 +58,7 @@ def as_records(given_rows: list[dict[str, Any]]) -> list[Any]:
         (
             row["key"],
             row["value"],
-            [(header["key"], header["value"]) for header in row["headers"] or []],
+            [(header["key"] or "", header["value"]) for header in row["headers"] or []],
             NOW_MS if row["timestamp"] is None else row["timestamp"],
         )
         for row in given_rows
