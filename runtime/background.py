@@ -82,6 +82,7 @@ class Threads:
         while (job := jobs.get()) is not None:
             if not self._is_closed:
                 self._outcomes.put(job())
+                del job  # or what it holds, a snapshot, would stay until the next one comes
                 self._on_done()
 
     def _submit(self, jobs: _Jobs, job: Callable[[], Result], done: Callable[[Result], None]) -> None:

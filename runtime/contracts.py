@@ -255,6 +255,8 @@ class SinkContext:
     files: StagedFiles
     clock: Clock
     on_wait: Callable[[str], None] = lambda reason: None
+    checkpoint_interval_ms: int | None = None
+    """How far apart barriers are meant to be. None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,8 +322,8 @@ class ThrottlingWriter(Protocol):
 
     @property
     def has_room(self) -> bool:
-        """False: give it no more rows for now. Only while a commit is under way, whose end makes room:
-        a barrier must never be what it waits for, since barriers queue behind the rows."""
+        """False: give it no more rows for now. Only while a commit or a sending ahead is under way, which
+        makes room: a barrier must never be what it waits for, since barriers queue behind the rows."""
         ...
 
 

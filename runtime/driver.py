@@ -236,6 +236,7 @@ class JobDriver:
             secret=self._secret,
             checkpoint_url=self._options.checkpoint_dir,
             is_aligned=self._options.guarantee is not Guarantee.AT_LEAST_ONCE,
+            checkpoint_interval_ms=self._options.checkpoints.interval_ms,
         )
 
         def on_ended(reason: str | None) -> None:

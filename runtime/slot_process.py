@@ -51,6 +51,7 @@ class SlotLaunch:
     secret: bytes
     checkpoint_url: str
     is_aligned: bool = True
+    checkpoint_interval_ms: int | None = None
 
     def __repr__(self) -> str:
         return f"SlotLaunch(job={self.graph.job!r}, attempt={self.attempt})"  # never the secret
@@ -137,6 +138,7 @@ class _SlotRun:
             on_snapshot=slot.on_snapshot,
             on_wait=slot.waiting_for,
             is_aligned=launch.is_aligned,
+            checkpoint_interval_ms=launch.checkpoint_interval_ms,
         )
         slot_tasks: SlotTasks | None = None
         try:

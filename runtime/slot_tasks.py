@@ -38,6 +38,7 @@ class SlotEnvironment:
     on_wait: Callable[[str, str], None]
     """(uid, reason): a connector waits for something; from any thread."""
     is_aligned: bool = True
+    checkpoint_interval_ms: int | None = None
     make_alignment: Callable[[int, bool], Alignment] = Alignment
 
 
@@ -171,6 +172,7 @@ class SlotBuilder:
                 files=self._environment.staged_files(node.uid),
                 clock=self._environment.clock,
                 on_wait=lambda reason: self._environment.on_wait(node.uid, reason),
+                checkpoint_interval_ms=self._environment.checkpoint_interval_ms,
             )
         )
         self._writers[node.uid] = writer

@@ -16,7 +16,7 @@ from onceflow.connectors.kafka.constant_columns import SameForAll
 from onceflow.connectors.kafka.gathering import Gathering
 from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
 from onceflow.connectors.kafka.options import KafkaOptions, Setting
-from onceflow.connectors.kafka.partition import Partitions, partition_of_key
+from onceflow.connectors.kafka.partition import Partitions, order_by, partition_of_key
 from onceflow.connectors.kafka.producer_settings import ProducerSettings
 from onceflow.connectors.kafka.staged import LEDGER_TOPIC, StagedSettings, StagedWriter
 from onceflow.runtime.contracts import Committable, PreCommit, SinkContext
@@ -185,7 +185,7 @@ class _RowEncoder:
         values = self._value.encode(batch).cast(pa.large_binary())
         headers, timestamps = self._headers(batch), self._timestamps(records)
         if count and (partition != partition[0]).any():
-            order = np.argsort(partition, kind="stable")
+            order = order_by(partition)
             partition = partition[order]
             moved = pa.array(order)
             keys, values = keys.take(moved), values.take(moved)

@@ -116,9 +116,17 @@ def jar_cache() -> JarCache:
 def broker(
     tmp_path_factory: pytest.TempPathFactory, kafka_version: str, jar_cache: JarCache
 ) -> Iterator[EmbeddedKafka]:
-    """One broker for all tests that leave it alive: use fresh topics (`new_topic`) and ids."""
+    """One broker for all tests that leave it alive: use fresh topics (`new_topic`) and ids.
+
+    An embedded broker is shut out after a silent second, so that it is soon back after a kill. This one is
+    never killed, but starved where many tests share few cores: partitions then had no leader for a moment,
+    and a librdkafka client that looked just then never found it again (its issue 5430).
+    """
     kafka = EmbeddedKafka(
-        tmp_path_factory.mktemp("shared-broker"), version=kafka_version, jar_cache=jar_cache
+        tmp_path_factory.mktemp("shared-broker"),
+        version=kafka_version,
+        jar_cache=jar_cache,
+        properties={"broker.session.timeout.ms": "120000"},
     )
     with kafka:
         yield kafka

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from onceflow.runtime.records import Int64s, Mask
 
-QUOTE, BACKSLASH, SPACE, BEYOND_ASCII = 0x22, 0x5C, 0x20, 0x80
+QUOTE, BACKSLASH, SPACE = 0x22, 0x5C, 0x20
 _WORD = 8
 _ONES, _HIGHS, _ONE = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080), np.uint64(1)
 _BITS_OF_PLACE = 3
@@ -49,7 +49,9 @@ class Texts:
         self._used, self._marks = self._memory[: self._size], memory.marks
         if data is not None:
             self._used[:] = np.frombuffer(data, np.uint8)[first : first + self._size]
-        self.is_ascii = not self._size or int(self._used.max()) < BEYOND_ASCII
+        # As signed numbers bytes beyond ASCII are the lowest, so one look finds them and control characters.
+        self._lowest = int(self._used.view(np.int8).min()) if self._size else SPACE
+        self.is_ascii = self._lowest >= 0
         self._places: dict[int, Int64s] = {}
 
     def at(self, places: Int64s, length: int) -> npt.NDArray[np.void]:
@@ -74,9 +76,8 @@ class Texts:
 
     def unusual(self) -> Mask | None:
         """Values with backslashes or control characters; None: there are none."""
-        if not self._size:
-            return None
-        if self._bytes.find(BACKSLASH, 0, self._size) < 0 and int(self._used.min()) >= SPACE:
+        has_control = self._lowest < SPACE and int(self._used.min()) < SPACE
+        if not has_control and self._bytes.find(BACKSLASH, 0, self._size) < 0:
             return None
         return self._with_one_of((self._used == BACKSLASH) | (self._used < SPACE))
 

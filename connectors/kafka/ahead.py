@@ -81,6 +81,8 @@ class AheadThread:
 
     def __init__(self, send: Callable[[], bool]) -> None:
         self._send = send
+        self.is_sending = False
+        """Whether it is at work: with each call of `send` less is left."""
         self._is_closed = False
         self._something = threading.Event()
         threading.Thread(target=self._work, name="kafka-ahead", daemon=True).start()
@@ -98,7 +100,11 @@ class AheadThread:
         while True:
             self._something.wait()
             self._something.clear()
-            while not self._is_closed and self._send():
-                pass
+            self.is_sending = True
+            try:
+                while not self._is_closed and self._send():
+                    pass
+            finally:
+                self.is_sending = False
             if self._is_closed:
                 return

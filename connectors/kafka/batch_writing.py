@@ -15,6 +15,7 @@ import pyarrow as pa
 from onceflow.connectors.kafka import record_write_kernels as kernels
 from onceflow.connectors.kafka.client import ProducerIdentity
 from onceflow.connectors.kafka.record_codecs import Codec
+from onceflow.runtime.arrow_offsets import offsets_of
 from onceflow.runtime.records import Int64s
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -43,16 +44,14 @@ class _Column:
     """Keeps the bytes alive."""
 
     @staticmethod
-    def of(values: Any, width: int) -> _Column:
-        """`width` of an offset: 4 or 8 bytes."""
-        _, offsets, data = values.buffers()
-        kind: Any = np.int64 if width == 8 else np.int32
-        count = len(values)
-        starts = np.zeros(1, kind)
-        if count:
-            starts = np.frombuffer(offsets, kind, count + 1, offset=width * values.offset)
-        nulls = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None
-        return _Column(starts, 0 if data is None else data.address, nulls, values)
+    def of(values: Any) -> _Column:
+        count, data = len(values), values.buffers()[2]
+        nulls = None
+        if values.null_count == count:  # as the keys of a topic without keys are
+            nulls = np.ones(count, np.bool_)
+        elif values.null_count:
+            nulls = values.is_null().to_numpy(zero_copy_only=False)
+        return _Column(offsets_of(values), 0 if data is None else data.address, nulls, values)
 
     def addresses(self) -> tuple[int, int, int]:
         nulls = 0 if self.nulls is None else self.nulls.ctypes.data
@@ -65,7 +64,7 @@ class RowBytes:
     def __init__(self, rows: pa.RecordBatch, now_ms: int) -> None:
         """`now_ms`: of rows that have no timestamp."""
         count = rows.num_rows
-        self._key, self._value = _Column.of(rows["key"], 8), _Column.of(rows["value"], 8)
+        self._key, self._value = _Column.of(rows["key"]), _Column.of(rows["value"])
         self._now_ms = now_ms
         self._times: Int64s | None = None
         if rows["timestamp"].null_count < count:
@@ -88,6 +87,7 @@ class RowBytes:
             np.int64,
         )
         """What kernels.write_records takes."""
+        self._largest_max: int | None = None
 
     def time_ms(self, row: int) -> int:
         return self._now_ms if self._times is None else int(self._times[row])
@@ -99,30 +99,34 @@ class RowBytes:
     def bytes_max(self, start: int, stop: int) -> int:
         """So many at most these rows take."""
         size = sum(int(c.starts[stop] - c.starts[start]) for c in (self._key, self._value))
-        return size + kernels.RECORD_BYTES_MAX * (stop - start) + int(self._headers_max(start, stop).sum())
+        size += kernels.RECORD_BYTES_MAX * (stop - start)
+        if self._header_starts is not None:
+            size += int(self._headers_max()[start:stop].sum())
+        return size
 
-    def largest_max(self, start: int, stop: int) -> int:
-        """The largest of these rows takes so many at most."""
-        sizes = sum(np.diff(c.starts[start : stop + 1]) for c in (self._key, self._value))
-        return int((sizes + self._headers_max(start, stop)).max()) + kernels.RECORD_BYTES_MAX
+    def largest_max(self) -> int:
+        """The largest of all rows takes so many at most."""
+        if self._largest_max is None:  # asked for each batch
+            sizes = sum(c.starts[1:] - c.starts[:-1] for c in (self._key, self._value))
+            if self._header_starts is not None:
+                sizes = sizes + self._headers_max()
+            self._largest_max = int(np.max(sizes)) + kernels.RECORD_BYTES_MAX
+        return self._largest_max
 
-    def _headers_max(self, start: int, stop: int) -> Int64s:
-        if self._header_starts is None:
-            return np.zeros(1, np.int64)
+    def _headers_max(self) -> Int64s:
+        """Of each row."""
+        assert self._header_starts is not None, "there are headers"
         each = np.diff(self._name.starts) + np.diff(self._header_value.starts) + kernels.HEADER_BYTES_MAX
         ends = np.append(0, np.cumsum(each, dtype=np.int64))
-        return np.diff(ends[self._header_starts[start : stop + 1]])
+        return np.diff(ends[self._header_starts])
 
     def _take_headers(self, headers: pa.ListArray) -> None:
         if headers.null_count:  # a null may lie over headers that are not its own
             headers = headers.fill_null(pa.scalar([], headers.type))
-        count = len(headers)
-        self._header_starts = np.frombuffer(
-            headers.buffers()[1], np.int32, count + 1, offset=4 * headers.offset
-        )
+        self._header_starts = offsets_of(headers)
         names, values = headers.values.flatten()
         names = names.fill_null("")  # as librdkafka gets them: Kafka has no null there
-        self._name, self._header_value = _Column.of(names, 4), _Column.of(values, 4)
+        self._name, self._header_value = _Column.of(names), _Column.of(values)
 
 
 class BatchWriter:
@@ -143,7 +147,7 @@ class BatchWriter:
         for start, stop in runs:
             run = rows.bytes_max(start, stop)
             if run > self._records_bytes_max:
-                run = min(run, self._records_bytes_max + rows.largest_max(start, stop))
+                run = min(run, self._records_bytes_max + rows.largest_max())
             size += run + _HEADER.size
         if size > len(self._buffer):
             self._buffer = np.empty(size, np.uint8)

@@ -1,10 +1,11 @@
-"""SameForAll: the columns of PRODUCE_SCHEMA that are the same in every row of a sink."""
+"""Columns of PRODUCE_SCHEMA that are the same in every row of a sink, made once and recognised cheaply."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
+from onceflow.runtime.arrow_offsets import offsets_of
 
 
 class SameForAll:
@@ -23,3 +24,16 @@ class SameForAll:
         topics = pa.repeat(pa.scalar(self._topic), count)
         nulls = [pa.nulls(count, PRODUCE_SCHEMA.field(name).type) for name in ("key", "headers", "timestamp")]
         return pa.RecordBatch.from_arrays([topics, *nulls], ["topic", "key", "headers", "timestamp"])
+
+
+def only_topic(rows: pa.RecordBatch) -> str | None:
+    """The topic (in PRODUCE_SCHEMA) of all rows. None: there are several, or no rows, or a null."""
+    topics, count = rows["topic"], rows.num_rows
+    if not count or topics.null_count:
+        return None
+    data, starts = topics.buffers()[2], offsets_of(topics)
+    first, size = int(starts[0]), int(starts[1] - starts[0])
+    if not (starts[1:] - starts[:-1] == size).all():
+        return None
+    whole = data.slice(first, size * count).to_pybytes() if size else b""
+    return topics[0].as_py() if whole == whole[:size] * count else None

@@ -14,6 +14,7 @@ from onceflow.connectors.kafka.fetch import Fetcher, Wanted
 from onceflow.connectors.kafka.fetch_arrays import ArrayBatch
 from onceflow.connectors.kafka.fetch_batch import MessageBatch
 from onceflow.connectors.kafka.fetch_bulk import BulkFetcher
+from onceflow.connectors.kafka.fetch_direct import DirectFetcher
 from onceflow.connectors.kafka.fetch_messages import MessageFetcher
 from onceflow.connectors.kafka.librdkafka_library import Library, UnsupportedLibraryError, load_library
 from onceflow.connectors.kafka.reader_splits import SplitTable
@@ -42,8 +43,6 @@ def open_fetcher(
     bulk = BulkFetcher(library, handle, consumer, splits, wanted, _batch(library, records_max))
     if settings.get("client.rack") or not may_be_direct(settings, DIRECT_VARIABLE):
         return bulk
-    from onceflow.connectors.kafka.fetch_direct import DirectFetcher  # needs numba
-
     return DirectFetcher(bulk, consumer, splits, wanted, records_max, settings)
 
 

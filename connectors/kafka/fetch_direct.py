@@ -1,9 +1,8 @@
-"""DirectFetcher: a backlog is read from the brokers directly, everything else by librdkafka. Import only if
-kernels are enabled.
+"""DirectFetcher: a backlog is read from the brokers directly, everything else by librdkafka.
 
 librdkafka makes a message of each record and hands it from thread to thread; that costs more than
 decoding it. A partition that is far behind is taken from it and asked for by ourselves: one request, one
-answer of megabytes, record batches that a kernel turns into columns. That is all a direct fetch can do.
+answer of megabytes, record batches that are turned into columns at once. That is all a direct fetch can do.
 Whatever is not plain records (the end of the partition, an error, a leader that moved, a broker that is
 silent, a checksum that is wrong) gives the partition back to librdkafka at the next offset, which knows
 what to do; a direct fetch is tried again later.
@@ -17,6 +16,7 @@ import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,10 +27,9 @@ from onceflow.connectors.kafka.fetch import Fetched, Notice, Wanted
 from onceflow.connectors.kafka.fetch_bulk import BulkFetcher
 from onceflow.connectors.kafka.fetch_connection import BrokerConnection
 from onceflow.connectors.kafka.fetch_leader import FetchLimits, Lane, LeaderFetch, wait_for
-from onceflow.connectors.kafka.fetch_records import RecordColumns
 from onceflow.connectors.kafka.metadata import Isolation
 from onceflow.connectors.kafka.reader_splits import SplitTable
-from onceflow.connectors.kafka.record_kernels import SECTION_FIELDS
+from onceflow.connectors.kafka.record_sections import open_section_reader
 from onceflow.connectors.kafka.wire import ProtocolError
 from onceflow.runtime.records import Int64s
 
@@ -56,8 +55,10 @@ class DirectFetcher:
         wanted: Wanted,
         records_max: int,
         settings: Mapping[str, Any],
+        kernels: bool | None = None,
     ) -> None:
-        """`settings`: those the consumer was made with."""
+        """`settings`: those the consumer was made with. `kernels`: whether to use them; None: if they are
+        enabled."""
         self._others = others
         self._consumer = consumer
         self._splits = splits
@@ -67,7 +68,7 @@ class DirectFetcher:
             "read_uncommitted" if settings.get("isolation.level") == "read_uncommitted" else "read_committed"
         )
         self._limits = _limits(settings)
-        self._wanted = wanted
+        self._open_reader = partial(open_section_reader, wanted, kernels=kernels)
         self._leaders: dict[int, LeaderFetch] = {}
         self._lanes: dict[int, tuple[LeaderFetch, Lane]] = {}
         """By split."""
@@ -77,7 +78,7 @@ class DirectFetcher:
         self._full_fetches = 0
         self._not_before_s = 0.0
         self._is_turn_of_others = False
-        self._nothing = RecordColumns(wanted, 0).read(np.empty((0, SECTION_FIELDS), np.int64))
+        self._nothing, _ = self._open_reader(0).read([])
 
     # --- Partitions ---
 
@@ -239,7 +240,7 @@ class DirectFetcher:
         if number not in self._leaders:
             self._leaders[number] = LeaderFetch(
                 BrokerConnection(host, port, self._client_id),
-                RecordColumns(self._wanted, self._records_max),
+                self._open_reader(self._records_max),
                 self._client_id,
                 self._isolation,
                 self._limits,

@@ -1,5 +1,4 @@
-"""LeaderFetch: the partitions that one broker leads, read from it directly. Import only if kernels are
-enabled.
+"""LeaderFetch: the partitions that one broker leads, read from it directly.
 
 One request is out at a time, and the next one is sent as soon as an answer is there: so while the records
 of an answer are handed on, the broker prepares the next, which waits in the socket. Memory is one answer.
@@ -11,12 +10,11 @@ import select
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from onceflow.connectors.kafka import record_kernels as kernels
 from onceflow.connectors.kafka.fetch import CREATE_TIME, LOG_APPEND_TIME, Fetched
 from onceflow.connectors.kafka.fetch_connection import BrokerConnection, Frame
 from onceflow.connectors.kafka.fetch_protocol import (
@@ -25,12 +23,25 @@ from onceflow.connectors.kafka.fetch_protocol import (
     fetch_answer,
     fetch_request,
 )
-from onceflow.connectors.kafka.fetch_records import RecordColumns
 from onceflow.connectors.kafka.metadata import Isolation
 from onceflow.connectors.kafka.record_batches import RecordBatch, record_batches
 from onceflow.connectors.kafka.record_codecs import decompress
+from onceflow.connectors.kafka.record_sections import (
+    AT,
+    END,
+    FIRST_OFFSET,
+    FIRST_TIME,
+    FIXED_TIME,
+    LEFT,
+    SECTION_FIELDS,
+    SPLIT,
+    TIME_KIND,
+    WANTED_FROM,
+    WANTED_TO,
+    Section,
+    SectionReader,
+)
 from onceflow.connectors.kafka.wire import ProtocolError
-from onceflow.runtime.records import Int64s
 
 _WAIT_MS_MAX = 50
 _PARTITION_BYTES_MIN = 256 << 10
@@ -70,16 +81,12 @@ class Lane:
         return self.topic_id, self.partition
 
 
-@dataclass(slots=True, eq=False)
-class _Section:
-    """The records of a batch, uncompressed, and how far they have been handed on."""
+class _Opened(NamedTuple):
+    """A batch whose records are being handed on."""
 
     lane: Lane
     batch: RecordBatch
-    fields: Int64s
-    """Of record_kernels' SECTION_FIELDS."""
-    memory: Any
-    """Keeps the bytes alive; None: they are the answer's."""
+    section: Section
 
 
 class LeaderFetch:
@@ -89,7 +96,7 @@ class LeaderFetch:
     def __init__(
         self,
         connection: BrokerConnection,
-        columns: RecordColumns,
+        reader: SectionReader,
         client_id: str,
         isolation: Isolation,
         limits: FetchLimits,
@@ -98,7 +105,7 @@ class LeaderFetch:
         self.lanes: list[Lane] = []
         """In the order in which the next request asks for them."""
         self._connection = connection
-        self._columns = columns
+        self._reader = reader
         self._client_id = client_id
         self._isolation: Isolation = isolation
         self._limits = limits
@@ -108,8 +115,8 @@ class LeaderFetch:
         self._answered: list[Lane] = []
         self._frame: Frame | None = None
         self._batches: deque[tuple[Lane, RecordBatch]] = deque()
-        self._sections: deque[_Section] = deque()
-        self._handed_on: list[_Section] = []
+        self._opened: deque[_Opened] = deque()
+        self._handed_on: list[_Opened] = []
         """By the last fetch, whose details look at their bytes."""
 
     def add(self, lane: Lane) -> None:
@@ -127,17 +134,16 @@ class LeaderFetch:
         """The next records, if some are there; never waits. Then lanes may be at their end."""
         self._handed_on.clear()
         self._skip_closed()
-        if not self._batches and not self._sections:
+        if not self._batches and not self._opened:
             self._receive()
             self._ask()
             if not self._batches:
                 return None
         self._uncompress()
-        if not self._sections:
+        if not self._opened:
             return None  # all of them were of lanes that are not open any more
-        table = np.stack([section.fields for section in self._sections])
-        fetched = self._columns.read(table)
-        self._go_on(table, fetched)
+        fetched, finished = self._reader.read([opened.section for opened in self._opened])
+        self._go_on(fetched, finished)
         return fetched
 
     def close(self) -> None:
@@ -210,39 +216,35 @@ class LeaderFetch:
     def _skip_closed(self) -> None:
         while self._batches and not self._batches[0][0].is_open:
             self._batches.popleft()
-        if not all(section.lane.is_open for section in self._sections):
-            self._sections = deque(section for section in self._sections if section.lane.is_open)
+        if not all(opened.lane.is_open for opened in self._opened):
+            self._opened = deque(opened for opened in self._opened if opened.lane.is_open)
 
     def _uncompress(self) -> None:
         """Sections enough for a fetch."""
-        records = sum(int(section.fields[kernels.LEFT]) for section in self._sections)
-        size = sum(int(s.fields[kernels.END] - s.fields[kernels.AT]) for s in self._sections)
+        fields = [opened.section.fields for opened in self._opened]
+        records = sum(int(each[LEFT]) for each in fields)
+        size = sum(int(each[END] - each[AT]) for each in fields)
         while self._batches and records < self._records_max and size < _BYTES_AT_ONCE:
             lane, batch = self._batches.popleft()
             if lane.is_open:
                 section = _section(lane, batch)
-                self._sections.append(section)
+                self._opened.append(_Opened(lane, batch, section))
                 records += batch.count
-                size += int(section.fields[kernels.END] - section.fields[kernels.AT])
+                size += int(section.fields[END] - section.fields[AT])
 
-    def _go_on(self, table: Any, fetched: Fetched) -> None:
+    def _go_on(self, fetched: Fetched, finished: int) -> None:
         """What has been handed on is let go, and the lanes' next offsets go on."""
-        for left in table[:, kernels.LEFT].tolist():
-            if left:
-                break
-            section = self._sections.popleft()
-            self._handed_on.append(section)
-            section.lane.next_offset = max(section.lane.next_offset, section.batch.last_offset + 1)
-        if self._sections:  # the first of them may be begun
-            begun = len(table) - len(self._sections)
-            section = self._sections[0]
-            section.fields[:] = table[begun]
-            if len(fetched) and fetched.row_split[-1] == section.lane.split:
-                last = int(fetched.offset[-1])
-                section.lane.next_offset = max(section.lane.next_offset, last + 1)
+        for _ in range(finished):
+            opened = self._opened.popleft()
+            self._handed_on.append(opened)
+            opened.lane.next_offset = max(opened.lane.next_offset, opened.batch.last_offset + 1)
+        if self._opened:  # the first of them may be begun
+            lane = self._opened[0].lane
+            if len(fetched) and fetched.row_split[-1] == lane.split:
+                lane.next_offset = max(lane.next_offset, int(fetched.offset[-1]) + 1)
 
 
-def _section(lane: Lane, batch: RecordBatch) -> _Section:
+def _section(lane: Lane, batch: RecordBatch) -> Section:
     """Raises ProtocolError for a batch that is not what was written."""
     batch.check()
     memory: Any = None
@@ -252,18 +254,18 @@ def _section(lane: Lane, batch: RecordBatch) -> _Section:
         bytes_: Any = np.frombuffer(memory, np.uint8)
         start = bytes_.ctypes.data
         end = start + len(bytes_)
-    fields = np.empty(kernels.SECTION_FIELDS, np.int64)
-    fields[kernels.AT] = start
-    fields[kernels.END] = end
-    fields[kernels.LEFT] = batch.count
-    fields[kernels.FIRST_OFFSET] = batch.base_offset
-    fields[kernels.FIRST_TIME] = batch.base_time_ms
-    fields[kernels.FIXED_TIME] = batch.max_time_ms
-    fields[kernels.TIME_KIND] = LOG_APPEND_TIME if batch.has_append_time else CREATE_TIME
-    fields[kernels.WANTED_FROM] = lane.next_offset
-    fields[kernels.WANTED_TO] = lane.stop_offset
-    fields[kernels.SPLIT] = lane.split
-    return _Section(lane, batch, fields, memory)
+    fields = np.empty(SECTION_FIELDS, np.int64)
+    fields[AT] = start
+    fields[END] = end
+    fields[LEFT] = batch.count
+    fields[FIRST_OFFSET] = batch.base_offset
+    fields[FIRST_TIME] = batch.base_time_ms
+    fields[FIXED_TIME] = batch.max_time_ms
+    fields[TIME_KIND] = LOG_APPEND_TIME if batch.has_append_time else CREATE_TIME
+    fields[WANTED_FROM] = lane.next_offset
+    fields[WANTED_TO] = lane.stop_offset
+    fields[SPLIT] = lane.split
+    return Section(fields, memory)
 
 
 def wait_for(leaders: Sequence[LeaderFetch], timeout_ms: int) -> None:

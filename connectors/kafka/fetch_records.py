@@ -1,24 +1,24 @@
-"""RecordColumns: records of uncompressed batches into the columns of a fetch. Import only if kernels are
-enabled."""
+"""RecordColumns: a SectionReader with kernels. Import only if kernels are enabled."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from onceflow.connectors.kafka import record_header_kernels as header_kernels
 from onceflow.connectors.kafka import record_kernels as kernels
 from onceflow.connectors.kafka.fetch import Details, Fetched, Wanted
 from onceflow.connectors.kafka.fetch_batch import BINARY_BYTES_MAX, bytes_column, headers_column
+from onceflow.connectors.kafka.record_sections import LEFT, Section, table_of
 from onceflow.connectors.kafka.wire import ProtocolError
 from onceflow.runtime.records import Int64s
 
 
 class RecordColumns:
-    """Room for the records of one fetch after the other. One thread."""
+    """See SectionReader."""
 
     def __init__(self, wanted: Wanted, records_max: int, binary_bytes_max: int = BINARY_BYTES_MAX) -> None:
         """More bytes than binary_bytes_max in one column make it large_binary."""
@@ -29,18 +29,21 @@ class RecordColumns:
         self._sums = np.zeros(kernels.SUMS, np.int64)
         self._rows = 0
 
-    def read(self, sections: npt.NDArray[np.int64]) -> Fetched:
-        """The next records of these sections (n x SECTION_FIELDS), as many as there is room for; the
-        sections go on. Values, keys and headers are copied, `details` looks at the sections' own bytes.
-
-        Raises ProtocolError if records are malformed: nothing of them was handed on.
-        """
-        rows = kernels.read(sections, self._with_headers, self._records, self._sums)
+    def read(self, sections: Sequence[Section]) -> tuple[Fetched, int]:
+        table = table_of(sections)
+        rows = kernels.read(table, self._with_headers, self._records, self._sums)
         if rows == kernels.MALFORMED:
             raise ProtocolError("records are not as version 2 has them")
         self._rows = rows
+        unfinished = np.flatnonzero(table[:, LEFT])
+        finished = int(unfinished[0]) if len(unfinished) else len(table)
+        if finished < len(table):
+            sections[finished].fields[:] = table[finished]
+        return self._fetched(), finished
+
+    def _fetched(self) -> Fetched:
         value_bytes, key_bytes, null_values, null_keys = self._sums.tolist()
-        wanted, found = self._wanted, self._records[:, :rows]
+        wanted, found = self._wanted, self._records[:, : self._rows]
         return Fetched(
             value=self._gather(kernels.VALUE_AT, value_bytes, null_values),
             row_split=found[kernels.ROW_SPLIT].astype(np.uint16),

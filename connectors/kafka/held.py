@@ -6,22 +6,21 @@ import itertools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
-from isal import isal_zlib  # zlib's numbers, at four times its speed
 
-from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
+from onceflow.connectors.kafka.staged_file import StagedFileWriter, checksum, read_rows
 from onceflow.runtime.contracts import StagedFiles
 from onceflow.runtime.errors import CorruptCheckpointError, Retryable
 
-_READ_BYTES = 1 << 20
-_KEPT_IN_MEMORY_BYTES = 64 << 20
+_PARTS = 4
+"""Of what may be in memory, one is written at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagedOutput:
-    """A staged file as the manifest remembers it: an Arrow IPC stream of PRODUCE_SCHEMA."""
+    """A staged file as the manifest remembers it: see staged_file.py."""
 
     checkpoint_id: int
     path: str
@@ -49,44 +48,42 @@ class RestoredOutput:
         return self._staged.checkpoint_id
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        self._verify()
-        with self._files.open(self._staged.path) as file, pa.ipc.open_stream(file) as stream:
-            yield from stream
-
-    def _verify(self) -> None:
-        """Before the first row is sent: a damaged file must not go out in part."""
-        crc32 = size = 0
         with self._files.open(self._staged.path) as file:
-            while block := file.read(_READ_BYTES):
-                crc32, size = isal_zlib.crc32(block, crc32), size + len(block)
-        if (crc32, size) != (self._staged.crc32, self._staged.bytes):
-            raise CorruptCheckpointError(
-                f"staged output {self._staged.path} is damaged: {size} bytes with CRC-32 {crc32:08x}, the "
-                "checkpoint "
-                f"says {self._staged.bytes} bytes with {self._staged.crc32:08x}; start from an older "
-                "checkpoint"
-            )
+            # Before the first row is sent: a damaged file must not go out in part.
+            crc32, size = checksum(file)
+            if (crc32, size) != (self._staged.crc32, self._staged.bytes):
+                raise CorruptCheckpointError(
+                    f"staged output {self._staged.path} is damaged: {size} bytes with CRC-32 {crc32:08x}, "
+                    f"the checkpoint says {self._staged.bytes} bytes with {self._staged.crc32:08x}; start "
+                    "from an older checkpoint"
+                )
+            file.seek(0)
+            yield from read_rows(file, self._staged.bytes)
 
 
 class HeldOutput:
     """Rows written since the last barrier; frozen by `freeze`, durable after `stage`.
 
-    `add` spills to a staged file beyond `memory_bytes_max`, on the caller's thread. An Output of
-    transactions.py once it is staged.
+    `add` writes to the staged file, on the caller's thread, each time that a quarter of `memory_bytes_max`
+    has come. What was sent already needs no memory then; the rest stays, unless it is more than
+    `memory_bytes_max`. An Output of transactions.py once it is staged.
     """
 
     def __init__(self, files: StagedFiles, memory_bytes_max: int) -> None:
         self._files = files
         self._memory_bytes_max = memory_bytes_max
         self._in_memory: tuple[int, list[pa.RecordBatch]] = (0, [])
-        """The number of the first batch that was not spilled, and all from there on."""
+        """The number of the first batch that is in memory, and all from there on."""
         self._count = 0
-        self._memory_bytes = 0
+        self._written = 0
+        """Batches that the file has, from the first on."""
+        self._sent = 0
+        """Batches that were sent ahead, as far as is known, from the first on."""
+        self._bytes_to = [0]
+        """Of all batches before the n-th."""
         self._rows = 0
-        self.bytes = 0
-        """Written so far, in memory and spilled."""
         self._checkpoint_id: int | None = None
-        self._file: _ChecksummedFile | None = None
+        self._file: StagedFileWriter | None = None
         self._staged: StagedOutput | None = None
         self._lost: BaseException | None = None
         self._lock = threading.Lock()
@@ -94,6 +91,21 @@ class HeldOutput:
     @property
     def rows(self) -> int:
         return self._rows
+
+    @property
+    def bytes(self) -> int:
+        """Written so far, in memory and spilled."""
+        return self._bytes_to[-1]
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of them, what is in memory."""
+        return self._bytes_from(self._in_memory[0])
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Of them, what was not sent ahead yet, as far as is known."""
+        return self._bytes_from(self._sent)
 
     @property
     def checkpoint_id(self) -> int:
@@ -106,10 +118,8 @@ class HeldOutput:
         self._in_memory[1].append(rows)
         self._count += 1
         self._rows += rows.num_rows
-        added = rows.nbytes
-        self._memory_bytes += added
-        self.bytes += added
-        if self._memory_bytes > self._memory_bytes_max:
+        self._bytes_to.append(self.bytes + rows.nbytes)
+        if self._bytes_from(self._written) > self._memory_bytes_max // _PARTS:
             self._spill()
 
     def freeze(self, checkpoint_id: int) -> None:
@@ -118,37 +128,32 @@ class HeldOutput:
     def stage(self) -> StagedOutput:
         """Make it durable; does it once however often it is called.
 
-        If that fails (a full disk), it may be called again, for the next checkpoint. Rows that were spilled
-        into a file that can't be finished are gone from memory: then every later call fails, too, until
-        the attempt is restarted and makes them anew.
+        If that fails (a full disk), it may be called again, for the next checkpoint. Rows that are only in
+        a file that can't be finished are lost: then every later call fails, too, until the attempt is
+        restarted and makes them anew.
         """
         with self._lock:
             if self._lost is not None:
                 raise Retryable(f"a spilled file could not be finished: {self._lost}")
             if self._staged is None:
-                in_memory, was_spilled = self._in_memory, self._file is not None
-                is_small = not was_spilled and self._memory_bytes <= _KEPT_IN_MEMORY_BYTES
+                was_spilled = self._file is not None
                 try:
                     self._staged = self._write_file()
                 except BaseException as error:
-                    self._in_memory, self._file = in_memory, None  # never go on in a file cut short
-                    self._lost = error if was_spilled else None
+                    self._file, self._written = None, 0  # never go on in a file cut short
+                    self._lost = error if self._in_memory[0] else None
                     raise
-                if is_small:
-                    self._in_memory = in_memory
+                if was_spilled:
+                    self._forget_sent()
             return self._staged
 
     def _write_file(self) -> StagedOutput:
-        self._spill()
-        assert self._file is not None
-        crc32, size = self._file.close()
-        return StagedOutput(self.checkpoint_id, self._file.path, self._rows, size, crc32)
+        file = self._write()
+        crc32, size = file.close()
+        return StagedOutput(self.checkpoint_id, file.path, self._rows, size, crc32)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        staged = self._staged
-        assert staged is not None, "only durable output is sent"
-        first, kept = self._in_memory
-        return iter(kept) if not first else RestoredOutput(staged, self._files).batches()
+        return self.batches_from(0)
 
     @property
     def batch_count(self) -> int:
@@ -156,57 +161,39 @@ class HeldOutput:
 
     def batches_from(self, start: int) -> Iterator[pa.RecordBatch]:
         """See ahead.AheadOutput. The file, like the memory, has the batches as they were added."""
-        return iter(()) if start == self._count else itertools.islice(self.batches(), start, None)
+        assert self._staged is not None, "only durable output is sent"
+        first, kept = self._in_memory
+        if start >= first:
+            return iter(kept[start - first :])
+        return itertools.islice(RestoredOutput(self._staged, self._files).batches(), start, None)
 
     def in_memory_from(self, start: int) -> Sequence[pa.RecordBatch]:
         """See ahead.AheadOutput; another thread than the task's may call it. Empty if some of what is
-        asked for was spilled."""
+        asked for is not in memory any more."""
+        self._sent = start
         first, kept = self._in_memory
         return kept[start - first :] if start >= first else []
 
     def _spill(self) -> None:
+        self._write()
+        self._forget_sent()
+        if self.memory_bytes > self._memory_bytes_max:
+            self._in_memory = (self._count, [])
+
+    def _write(self) -> StagedFileWriter:
+        """What the file does not have yet."""
         if self._file is None:
-            self._file = _ChecksummedFile(*self._files.create("output.arrows"))
-        for rows in self._in_memory[1]:
+            self._file = StagedFileWriter(*self._files.create("output.arrows"))
+        first, kept = self._in_memory
+        for rows in kept[self._written - first :]:
             self._file.write(rows)
-        self._in_memory = (self._count, [])
-        self._memory_bytes = 0
+        self._written = self._count
+        return self._file
 
+    def _forget_sent(self) -> None:
+        sent, (first, kept) = self._sent, self._in_memory  # once: the sender may begin anew meanwhile
+        if sent > first:
+            self._in_memory = (sent, kept[sent - first :])
 
-class _ChecksummedFile:
-    """An Arrow IPC stream whose size and CRC-32 are known when it is closed."""
-
-    def __init__(self, path: str, file: BinaryIO) -> None:
-        self.path = path
-        self._file = file
-        self._crc32 = 0
-        self._size = 0
-        self._stream = pa.ipc.new_stream(pa.PythonFile(_Tee(self), mode="w"), PRODUCE_SCHEMA)
-
-    def write(self, rows: pa.RecordBatch) -> None:
-        self._stream.write_batch(rows)
-
-    def close(self) -> tuple[int, int]:
-        self._stream.close()
-        self._file.close()
-        return self._crc32, self._size
-
-    def take(self, block: bytes) -> int:
-        self._crc32 = isal_zlib.crc32(block, self._crc32)
-        self._size += len(block)
-        self._file.write(block)
-        return len(block)
-
-
-class _Tee:
-    """What pyarrow needs of a file it writes to."""
-
-    closed = False
-
-    def __init__(self, target: _ChecksummedFile) -> None:
-        self._target = target
-
-    def write(self, block: bytes) -> int:
-        return self._target.take(block)
-
-    def flush(self) -> None: ...
+    def _bytes_from(self, start: int) -> int:
+        return self.bytes - self._bytes_to[start]

@@ -6,6 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from onceflow.runtime.arrow_offsets import offsets_of
+from onceflow.runtime.kernels.compiled import kernels_loaded
+
 _SEED = np.uint32(0x9747B28C)
 _M = np.uint32(0x5BD1E995)
 
@@ -41,13 +44,40 @@ def murmur2(values: pa.LargeBinaryArray) -> npt.NDArray[np.uint32]:
 
 
 def partition_of_key(keys: pa.LargeBinaryArray, partitions: int) -> Partitions:
-    """As Java's default partitioner does it for records with a key."""
+    """As Java's default partitioner does it for records with a key; what a null gets means nothing.
+
+    By a kernel where others have loaded numba: alone it would not be worth that.
+    """
+    if kernels_loaded():
+        return by_kernel(keys, partitions)
+    return by_columns(keys, partitions)
+
+
+def by_columns(keys: pa.LargeBinaryArray, partitions: int) -> Partitions:
+    """See partition_of_key."""
     return ((murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)).astype(np.int32)
 
 
+def by_kernel(keys: pa.LargeBinaryArray, partitions: int) -> Partitions:
+    """See partition_of_key. Needs numba."""
+    from onceflow.connectors.kafka.partition_kernels import choose
+
+    found = np.empty(len(keys), np.int32)
+    if len(keys):
+        offsets, data = _buffers(keys)
+        choose(offsets.ctypes.data, data.ctypes.data, partitions, found)
+    return found
+
+
+def order_by(partition: Partitions) -> npt.NDArray[np.int64]:
+    """The rows' numbers by partition, those of one partition in their order."""
+    # NumPy sorts 16 bits by radix, in a tenth of the time.
+    narrow = partition.astype(np.int16) if partition.max(initial=0) < 1 << 15 else partition
+    return np.argsort(narrow, kind="stable")
+
+
 def _buffers(values: pa.LargeBinaryArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    _, offset_buffer, data_buffer = values.buffers()
-    offsets = np.frombuffer(offset_buffer, dtype=np.int64, count=len(values) + 1, offset=8 * values.offset)
+    data_buffer, offsets = values.buffers()[2], offsets_of(values)
     if data_buffer is None or data_buffer.size == 0:
         return offsets, np.zeros(1, dtype=np.uint8)
     return offsets, np.frombuffer(data_buffer, dtype=np.uint8)

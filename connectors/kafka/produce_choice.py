@@ -13,6 +13,7 @@ from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.produce import Route
 from onceflow.connectors.kafka.wire import ProtocolError
 from onceflow.runtime.errors import OnceflowError
+from onceflow.runtime.kernels.compiled import kernels_enabled
 
 _LOG = logging.getLogger(__name__)
 DIRECT_VARIABLE = "ONCEFLOW_DIRECT_PRODUCE"
@@ -31,7 +32,7 @@ class DirectChoice:
         self._compression = str(settings.get("compression.type", settings.get("compression.codec", "none")))
         level = int(str(settings.get("compression.level", -1)))
         self._compression_level = None if level < 0 else level
-        self._is_possible = may_be_direct(settings, DIRECT_VARIABLE)
+        self._is_possible = kernels_enabled() and may_be_direct(settings, DIRECT_VARIABLE)
         self._client_id = str(settings.get("client.id", _CLIENT_ID))
         self._batch_bytes_max = int(str(settings.get("batch.size", _BATCH_BYTES_MAX)))
         self._message_bytes_max = int(str(settings.get("message.max.bytes", _NO_LIMIT)))

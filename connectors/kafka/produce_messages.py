@@ -11,7 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onceflow.connectors.kafka.constant_columns import only_topic
 from onceflow.connectors.kafka.librdkafka_library import CMessage
+from onceflow.runtime.arrow_offsets import offsets_of
 
 MESSAGE: np.dtype[Any] = np.dtype(CMessage)
 Messages = npt.NDArray[Any]
@@ -70,11 +72,17 @@ def sorted_by_partition(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 def runs(rows: pa.RecordBatch) -> list[Run]:
     """The rows cut where topic or partition changes: few pieces if they are sorted by them."""
-    topics = pc.run_end_encode(rows["topic"])
     partitions = rows["partition"].to_numpy()
-    cuts = np.flatnonzero(np.diff(partitions)) + 1
+    cuts = np.flatnonzero(partitions[1:] != partitions[:-1]) + 1
     found: list[Run] = []
     start = 0
+    topic = only_topic(rows)
+    if topic is not None:
+        for stop in [*cuts.tolist(), rows.num_rows]:
+            found.append(Run(topic, int(partitions[start]), start, stop))
+            start = stop
+        return found
+    topics = pc.run_end_encode(rows["topic"])
     for topic, end in zip(topics.values.to_pylist(), topics.run_ends.to_pylist(), strict=True):
         inside = cuts[(cuts > start) & (cuts < end)].tolist()
         for stop in [*inside, end]:
@@ -153,7 +161,7 @@ def _point(messages: Messages, pointer: str, length: str, values: pa.LargeBinary
         messages[pointer] = messages[length] = 0
         return
     # Unsigned as the fields are: then NumPy needs no copy to convert them.
-    offsets = np.frombuffer(offset_buffer, np.uint64, count + 1, offset=8 * values.offset)
+    offsets = offsets_of(values).view(np.uint64)
     base = data.address if data is not None and data.size else offset_buffer.address
     np.add(offsets[:-1], np.uint64(base), out=messages[pointer])
     np.subtract(offsets[1:], offsets[:-1], out=messages[length])

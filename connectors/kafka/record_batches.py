@@ -8,18 +8,22 @@ transactions, never records. Pure.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import google_crc32c
-import numpy as np
 import pyarrow as pa
 
-from onceflow.connectors.kafka import record_kernels as kernels
 from onceflow.connectors.kafka.fetch_protocol import Aborted
 from onceflow.connectors.kafka.wire import ProtocolError
 
-_HEADER_BYTES = 61
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+"""Base offset, length, leader's epoch, version, checksum, attributes, last offset's delta, first and highest
+time, producer's id and epoch, first sequence number, count."""
+_BEFORE_LENGTH, _BEFORE_CRC = 12, 21
+"""So many bytes are not counted by the length, nor by the checksum."""
+_VERSION = 2
+_OFFSET_MAX = (1 << 63) - 1
 _COMPRESSION, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 _ABORT_MARKER = 0
 _MARKER_KEY_BYTES = 4
@@ -35,13 +39,22 @@ class RecordBatch:
     records_at: int
     records_end: int
     count: int
-    compression: int
-    """Kafka's number of a codec; 0: none."""
-    has_append_time: bool
+    attributes: int
     base_time_ms: int
     max_time_ms: int
+    producer_id: int
     crc: int
     crc_at: int
+    """The checksum is of the bytes from here to records_end."""
+
+    @property
+    def compression(self) -> int:
+        """Kafka's number of a codec; 0: none."""
+        return self.attributes & _COMPRESSION
+
+    @property
+    def has_append_time(self) -> bool:
+        return bool(self.attributes & _LOG_APPEND_TIME)
 
     def check(self) -> None:
         """Raises ProtocolError if its bytes are not those that were written."""
@@ -58,20 +71,56 @@ def record_batches(
     Records below from_offset, in the first batch, are still to be left out. Raises ProtocolError for bytes
     that are no batches of version 2.
     """
-    table = np.empty((size // _HEADER_BYTES, kernels.BATCH_FIELDS), np.int64)
-    found = kernels.walk(address, size, from_offset, table)
-    if found == kernels.MALFORMED:
-        raise ProtocolError(f"what follows on offset {from_offset} are no record batches of version 2")
     filter_ = _AbortedFilter(aborted)
-    rows = table[:found].tolist()
     batches: list[RecordBatch] = []
-    for row in rows:
-        batch = _batch(row)
-        if filter_.keeps(row):
+    next_offset = from_offset
+    for batch in _walk(address, size, from_offset):
+        next_offset = batch.last_offset + 1
+        if filter_.keeps(batch):
             batches.append(batch)
         else:
             batch.check()  # it may be a changed byte that says so
-    return batches, rows[-1][kernels.LAST_OFFSET] + 1 if rows else from_offset
+    return batches, next_offset
+
+
+def _walk(address: int, size: int, from_offset: int) -> Iterator[RecordBatch]:
+    """The batches in these bytes, those that end before from_offset left out. The last one may be cut off and
+    is left out then."""
+    data = memoryview(_bytes(address, address + size))
+    at, next_offset = 0, -1
+    while size - at >= _HEADER.size:
+        base, length, _, version, crc, attributes, delta, first_ms, max_ms, producer, _, _, count = (
+            _HEADER.unpack_from(data, at)
+        )
+        after, last = at + _BEFORE_LENGTH + length, base + delta
+        if version != _VERSION or after < at + _HEADER.size:
+            raise _malformed(from_offset)
+        if after > size:
+            return
+        if base < next_offset or not base <= last < _OFFSET_MAX or count < 0:
+            raise _malformed(from_offset)
+        next_offset = last + 1
+        if last >= from_offset:
+            records_at, records_end = address + at + _HEADER.size, address + after
+            crc_at = address + at + _BEFORE_CRC
+            yield RecordBatch(
+                base,
+                last,
+                records_at,
+                records_end,
+                count,
+                attributes,
+                first_ms,
+                max_ms,
+                producer,
+                crc,
+                crc_at,
+            )
+        at = after
+
+
+def _malformed(from_offset: int) -> ProtocolError:
+    return ProtocolError(f"what follows on offset {from_offset} are no record batches of version 2")
 
 
 class _AbortedFilter:
@@ -82,44 +131,27 @@ class _AbortedFilter:
         self._open: set[int] = set()
         """Producers in the middle of a transaction that was aborted."""
 
-    def keeps(self, row: Sequence[int]) -> bool:
-        attributes, producer = row[kernels.ATTRIBUTES], row[kernels.PRODUCER]
-        while self._coming and self._coming[-1].first_offset <= row[kernels.LAST_OFFSET]:
+    def keeps(self, batch: RecordBatch) -> bool:
+        attributes, producer = batch.attributes, batch.producer_id
+        while self._coming and self._coming[-1].first_offset <= batch.last_offset:
             self._open.add(self._coming.pop().producer_id)
         if attributes & _CONTROL:
-            if self._open and _is_abort_marker(row):
+            if self._open and _is_abort_marker(batch):
                 self._open.discard(producer)
             return False
         return not (attributes & _TRANSACTIONAL and producer in self._open)
 
 
-def _is_abort_marker(row: Sequence[int]) -> bool:
+def _is_abort_marker(batch: RecordBatch) -> bool:
     """Its only record's key: a version and a type, two bytes each. The record's length, its deltas and the
     key's length are one byte each, as in all that brokers write; another form is none that we know."""
-    start, end = row[kernels.RECORDS_AT], row[kernels.RECORDS_END]
+    start, end = batch.records_at, batch.records_end
     if end - start < _SHORTEST_MARKER_BYTES:
-        raise ProtocolError(f"the marker at offset {row[kernels.BASE_OFFSET]} is cut off")
+        raise ProtocolError(f"the marker at offset {batch.base_offset} is cut off")
     length, _, _, _, key_length, _, kind = struct.unpack_from(">bbbbbhh", _bytes(start, end))
     if length <= 0 or key_length != 2 * _MARKER_KEY_BYTES:  # zigzag: twice the number
-        raise ProtocolError(f"the marker at offset {row[kernels.BASE_OFFSET]} is of an unknown form")
+        raise ProtocolError(f"the marker at offset {batch.base_offset} is of an unknown form")
     return bool(kind == _ABORT_MARKER)
-
-
-def _batch(row: Sequence[int]) -> RecordBatch:
-    attributes = row[kernels.ATTRIBUTES]
-    return RecordBatch(
-        base_offset=row[kernels.BASE_OFFSET],
-        last_offset=row[kernels.LAST_OFFSET],
-        records_at=row[kernels.RECORDS_AT],
-        records_end=row[kernels.RECORDS_END],
-        count=row[kernels.COUNT],
-        compression=attributes & _COMPRESSION,
-        has_append_time=bool(attributes & _LOG_APPEND_TIME),
-        base_time_ms=row[kernels.BASE_TIME],
-        max_time_ms=row[kernels.MAX_TIME],
-        crc=row[kernels.CRC],
-        crc_at=row[kernels.CRC_AT],
-    )
 
 
 def _crc(start: int, end: int) -> int:

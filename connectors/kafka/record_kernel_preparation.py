@@ -7,16 +7,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from onceflow.connectors.kafka import partition_kernels
 from onceflow.connectors.kafka import record_header_kernels as header_kernels
 from onceflow.connectors.kafka import record_kernels as kernels
 from onceflow.connectors.kafka import record_write_kernels as write_kernels
+from onceflow.connectors.kafka.record_sections import SECTION_FIELDS
 
 
 def prepare() -> None:
     """Nothing is there to read, in arrays of the fetcher's types."""
     none, numbers = 0, np.zeros(1, np.int64)
-    kernels.walk(none, none, none, np.zeros((1, kernels.BATCH_FIELDS), np.int64))
-    sections = np.zeros((1, kernels.SECTION_FIELDS), np.int64)
+    sections = np.zeros((1, SECTION_FIELDS), np.int64)
     kernels.read(
         sections, True, np.zeros((kernels.RECORD_FIELDS, 1), np.int64), np.zeros(kernels.SUMS, np.int64)
     )
@@ -28,3 +29,4 @@ def prepare() -> None:
     header_kernels.gather_headers(numbers[:0], starts, none, starts, none, valid)
     columns, written = np.zeros(write_kernels.COLUMNS, np.int64), np.zeros(3, np.int64)
     write_kernels.write_records(np.zeros(0, np.uint8), none, none, none, none, columns, written)
+    partition_kernels.choose(none, none, none, np.zeros(0, np.int32))

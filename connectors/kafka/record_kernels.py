@@ -1,8 +1,7 @@
-"""Kernels that walk over Kafka's record batches and records, version 2 (KIP-98). Import only if kernels are
-enabled.
+"""Kernels that walk over Kafka's records, version 2 (KIP-98). Import only if kernels are enabled.
 
-Batches have headers of fixed width, big-endian; records are varints (zigzag, as protocol buffers have
-them) and bytes. Every step stays within the bounds it was given: what does not is answered with MALFORMED.
+Records are varints (zigzag, as protocol buffers have them) and bytes. Every step stays within the bounds it
+was given: what does not is answered with MALFORMED.
 """
 
 from __future__ import annotations
@@ -12,45 +11,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from onceflow.connectors.kafka.fetch import CREATE_TIME
+from onceflow.connectors.kafka.record_sections import (
+    AT,
+    END,
+    FIRST_OFFSET,
+    FIRST_TIME,
+    FIXED_TIME,
+    LEFT,
+    SPLIT,
+    TIME_KIND,
+    WANTED_FROM,
+    WANTED_TO,
+)
 from onceflow.runtime.kernels.compiled import kernel
 from onceflow.runtime.kernels.memory import copy_bytes, load_uint8
 from onceflow.runtime.records import Int64s
 
 MALFORMED = -1
-
-BATCH_FIELDS = 11
-(
-    BASE_OFFSET,
-    LAST_OFFSET,
-    RECORDS_AT,
-    RECORDS_END,
-    COUNT,
-    ATTRIBUTES,
-    BASE_TIME,
-    MAX_TIME,
-    PRODUCER,
-    CRC,
-    CRC_AT,
-) = range(BATCH_FIELDS)
-"""What `walk` gives of each batch. `_AT` and `_END` are addresses; the checksum is of the bytes from CRC_AT
-to RECORDS_END."""
-
-SECTION_FIELDS = 10
-(
-    AT,
-    END,
-    LEFT,
-    FIRST_OFFSET,
-    FIRST_TIME,
-    FIXED_TIME,
-    TIME_KIND,
-    WANTED_FROM,
-    WANTED_TO,
-    SPLIT,
-) = range(SECTION_FIELDS)
-"""What `read` takes of each section, the records of one batch uncompressed: from which address to which,
-how many records are left, what their offsets and times are relative to, or the time of all (if TIME_KIND is
-not 1, CreateTime), the offsets that are wanted (from, and up to but without), and the number of the split."""
 
 RECORD_FIELDS = 9
 VALUE_AT, VALUE_BYTES, KEY_AT, KEY_BYTES, HEADERS_AT, OFFSET, TIME, KIND, ROW_SPLIT = range(RECORD_FIELDS)
@@ -60,59 +38,17 @@ bytes."""
 SUMS = 4
 """How many numbers `read` gives: bytes of values and of keys, null values and null keys."""
 
-_LENGTH_AT, _MAGIC_AT, _CRC_AT, _ATTRIBUTES_AT, _LAST_DELTA_AT = 8, 16, 17, 21, 23
-_BASE_TIME_AT, _MAX_TIME_AT, _PRODUCER_AT, _COUNT_AT, _HEADER_BYTES = 27, 35, 43, 57, 61
-_MAGIC = 2
-_CREATE_TIME = 1
 _HIGHEST = (1 << 63) - 1
 _int64: Any = np.int64
 """In a kernel `int` of an unsigned number stays unsigned."""
 
 
 @kernel
-def walk(address: int, size: int, from_offset: int, batches: npt.NDArray[np.int64]) -> int:
-    """The batches in these bytes, those that end before from_offset left out; how many. The last one may be
-    cut off and is left out then. Stops when `batches` (n x BATCH_FIELDS) is full."""
-    at = address
-    end = address + size
-    next_offset = -1
-    found = 0
-    while end - at >= _HEADER_BYTES and found < len(batches):
-        after = at + 12 + load_big(at + _LENGTH_AT, 4)
-        if load_uint8(at + _MAGIC_AT) != _MAGIC or after < at + _HEADER_BYTES:
-            return MALFORMED
-        if after > end:
-            break
-        base = load_big(at, 8)
-        last = base + load_big(at + _LAST_DELTA_AT, 4)
-        count = load_big(at + _COUNT_AT, 4)
-        if base < next_offset or last < base or count < 0:
-            return MALFORMED
-        next_offset = last + 1
-        if last >= from_offset:
-            row = batches[found]
-            row[BASE_OFFSET] = base
-            row[LAST_OFFSET] = last
-            row[RECORDS_AT] = at + _HEADER_BYTES
-            row[RECORDS_END] = after
-            row[COUNT] = count
-            row[ATTRIBUTES] = load_big(at + _ATTRIBUTES_AT, 2)
-            row[BASE_TIME] = load_big(at + _BASE_TIME_AT, 8)
-            row[MAX_TIME] = load_big(at + _MAX_TIME_AT, 8)
-            row[PRODUCER] = load_big(at + _PRODUCER_AT, 8)
-            row[CRC] = load_big(at + _CRC_AT, 4) & 0xFFFFFFFF
-            row[CRC_AT] = at + _ATTRIBUTES_AT
-            found += 1
-        at = after
-    return found
-
-
-@kernel
 def read(
     sections: npt.NDArray[np.int64], with_headers: bool, records: npt.NDArray[np.int64], sums: Int64s
 ) -> int:
-    """The next records of these sections, at most as many as `records` (RECORD_FIELDS x n) has room for;
-    how many.
+    """The next records of these sections (n x SECTION_FIELDS), at most as many as `records` (RECORD_FIELDS x
+    n) has room for; how many.
 
     Sections go on where they were left; one that is finished has nothing left. Headers are checked only
     if `with_headers`.
@@ -134,7 +70,7 @@ def read(
             if offset < section[WANTED_FROM] or offset >= section[WANTED_TO]:
                 continue
             records[OFFSET, rows] = offset
-            if section[TIME_KIND] == _CREATE_TIME:
+            if section[TIME_KIND] == CREATE_TIME:
                 records[TIME, rows] += section[FIRST_TIME]
             else:
                 records[TIME, rows] = section[FIXED_TIME]
@@ -240,14 +176,3 @@ def varint_if(at: int, end: int) -> tuple[int, int]:
     if at < 0:
         return 0, MALFORMED
     return varint(at, end)
-
-
-@kernel
-def load_big(address: int, count: int) -> int:
-    """`count` bytes as a signed number, the highest first."""
-    number: int = _int64(load_uint8(address))
-    if number >= 0x80:
-        number -= 0x100
-    for i in range(1, count):
-        number = (number << 8) | _int64(load_uint8(address + i))
-    return number

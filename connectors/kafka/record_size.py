@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onceflow.runtime.arrow_offsets import offsets_of
 from onceflow.runtime.errors import Fatal
 
 _RECORD_OVERHEAD_BYTES = 100  # batch header and varints, at most
@@ -15,7 +16,7 @@ def refuse_too_large(rows: pa.RecordBatch, limit: int) -> None:
     max.message.bytes."""
     if rows.nbytes + _RECORD_OVERHEAD_BYTES <= limit:
         return  # all of them together are small enough for one
-    longest = sum(pc.max(pc.binary_length(rows[name])).as_py() or 0 for name in ("key", "value"))
+    longest = sum(_longest(rows[name]) for name in ("key", "value"))
     has_headers = rows["headers"].null_count < rows.num_rows
     if not has_headers and longest + _RECORD_OVERHEAD_BYTES <= limit:
         return
@@ -35,3 +36,11 @@ def refuse_too_large(rows: pa.RecordBatch, limit: int) -> None:
             "raise it on the topic, "
             "or make the records smaller"
         )
+
+
+def _longest(values: pa.LargeBinaryArray) -> int:
+    """At least the bytes of the longest value."""
+    if values.null_count == len(values):
+        return 0
+    offsets = offsets_of(values)
+    return int((offsets[1:] - offsets[:-1]).max())

@@ -42,7 +42,8 @@ class StagedSettings:
     delivery_timeout_ms: int = 120_000
     """How long the broker may be away before the attempt fails."""
     memory_bytes_max: int = 64 << 20
-    """Output of one checkpoint above this is spilled to a staged file as it comes."""
+    """Output of one checkpoint above this waits in its staged file alone. A quarter of it at a time is
+    written there as it comes."""
     waiting_bytes_max: int = 1 << 30
     """Output above this waits for the commit of the checkpoint before: a broker that is away for long
     must not fill the disk."""
@@ -80,7 +81,8 @@ class StagedWriter:
         self._held: list[HeldOutput] = []
         self._is_committing = False
         self._barrier_ms: float | None = None
-        self._is_interval_short = False
+        interval_ms = context.checkpoint_interval_ms
+        self._is_interval_short = interval_ms is not None and interval_ms <= settings.ahead_interval_ms_max
         self._sender: AheadThread | None = None
         self._last_written_ms = context.clock.monotonic_ms()
         self._keep_alive_ms = 0.0
@@ -116,8 +118,14 @@ class StagedWriter:
     @property
     def has_room(self) -> bool:
         """See contracts.ThrottlingWriter."""
-        is_waiting = self._is_committing or not self._recovered.is_set()
-        return not is_waiting or self._open.bytes < self._settings.waiting_bytes_max
+        settings, unsent = self._settings, self._open.unsent_bytes
+        # Rows that are sent ahead have to be in memory until then. Once spilled they are left to their own
+        # commit, which takes the longer, so that the next rows are spilled, too, and so on for ever.
+        is_ahead = self._sender is not None and self._is_interval_short
+        is_in_memory = not is_ahead or unsent < settings.memory_bytes_max // 2
+        if self._is_committing or not self._recovered.is_set():
+            return is_in_memory and self._open.bytes < settings.waiting_bytes_max
+        return is_in_memory or self._sender is None or not self._sender.is_sending
 
     def start_sending_ahead(self) -> None:
         """From now on a thread of its own calls `send_ahead` when there are rows. Until `close`."""
@@ -140,8 +148,8 @@ class StagedWriter:
 
     def pre_commit(self, checkpoint_id: int) -> _PreCommit:
         now_ms, before_ms = self._context.clock.monotonic_ms(), self._barrier_ms
-        interval_ms_max = self._settings.ahead_interval_ms_max
-        self._is_interval_short = before_ms is not None and now_ms - before_ms <= interval_ms_max
+        if before_ms is not None:
+            self._is_interval_short = now_ms - before_ms <= self._settings.ahead_interval_ms_max
         self._barrier_ms = now_ms
         with self._lock:
             frozen, self._open = self._open, self._new_output()

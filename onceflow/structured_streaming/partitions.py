@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from onceflow.connectors.kafka.ahead import Output
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
-from onceflow.connectors.kafka.partition import Partitions, partition_of_key
+from onceflow.connectors.kafka.partition import Partitions, order_by, partition_of_key
 from onceflow.runtime.errors import Fatal, UsageError
 
 _PARTITION = PRODUCE_SCHEMA.get_field_index("partition")
@@ -46,7 +45,7 @@ class PartitionedOutput:
         self._unkeyed += 1
         placed = rows.set_column(_PARTITION, PRODUCE_SCHEMA.field(_PARTITION), pa.array(partition))
         if (partition != partition[0]).any():
-            placed = placed.take(pa.array(np.argsort(partition, kind="stable")))
+            placed = placed.take(pa.array(order_by(partition)))
         return placed
 
     def _chosen(self, rows: pa.RecordBatch, topic: str, count: int) -> Partitions:

@@ -28,6 +28,7 @@ from onceflow.connectors.kafka.transactions import Patience
 from onceflow.connectors.kafka.waiting import WaitForBroker
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.errors import CorruptCheckpointError, Fatal, OnceflowError, OptionError, Retryable
+from onceflow.runtime.kernels.compiled import kernels_loaded
 from onceflow.structured_streaming.micro_batches import check_ledger, commit_batch, ledger_after, tie_uid
 from onceflow.structured_streaming.partitions import PartitionedOutput, must_exist
 from onceflow.structured_streaming.query_record import QueryRecord, Tie, check_tie
@@ -59,6 +60,7 @@ _StreamArrowWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", Non
 
 _QUERY_ID = "sql.streaming.queryId"
 _ROWS_WORTH_KERNELS = 100_000
+"""Fewer are not worth loading them, once for each process that commits."""
 _BATCH_ID = "streaming.sql.batchId"
 
 
@@ -243,8 +245,7 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged | Non
 
 def _client(options: SinkOptions, rows: int) -> LibrdkafkaClient:
     """`rows`: how many it will write."""
-    # The kernels of a direct producer take most of a CPU-second to load, once for each such process.
-    is_worth_it = rows >= _ROWS_WORTH_KERNELS or "numba" in sys.modules
+    is_worth_it = rows >= _ROWS_WORTH_KERNELS or kernels_loaded()
     route: RouteName = "direct" if is_worth_it else "bulk"
     return LibrdkafkaClient(options.kafka, ProducerSettings(options.transaction_timeout_ms, route=route))
 

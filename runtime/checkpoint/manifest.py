@@ -19,7 +19,9 @@ import msgspec
 from onceflow.runtime.contracts import Committable, Json, SplitProgress
 from onceflow.runtime.errors import CorruptCheckpointError
 
-MANIFEST_VERSION = 1
+MANIFEST_VERSION = 2
+"""1: the rows of a state were sorted by key group. What reads them in any order reads those as well."""
+_READABLE = (1, 2)
 _NO_META = msgspec.Raw(b"{}")
 
 
@@ -31,8 +33,8 @@ def meta_as_json(meta: Mapping[str, Json]) -> msgspec.Raw:
 class TableFile(msgspec.Struct, frozen=True, gc=False):
     """A table of an operator's state: an Arrow IPC stream inside a state file.
 
-    `rows_per_key_group` has one count for each key group of the handle, in order; the rows are sorted by
-    key group, so it is the row index. `checksum` covers exactly the bytes [offset, offset + size).
+    Its first column is the key group; the rows are in no order. `rows_per_key_group` has one count for each
+    key group of the handle, in order. `checksum` covers exactly the bytes [offset, offset + size).
     """
 
     name: str
@@ -123,8 +125,8 @@ def _paths(states: Sequence[StateHandle], committables: Sequence[Committable]) -
 
 def check_version(version: int, path: str) -> None:
     """Raises CorruptCheckpointError if a newer onceflow wrote this."""
-    if version != MANIFEST_VERSION:
+    if version not in _READABLE:
         raise CorruptCheckpointError(
-            f"{path} has format version {version}; this onceflow reads version {MANIFEST_VERSION}: "
+            f"{path} has format version {version}; this onceflow reads up to {MANIFEST_VERSION}: "
             "use the onceflow that wrote it, or a newer one"
         )

@@ -1,4 +1,4 @@
-"""Operator state in files: Arrow IPC streams, sorted by key group, with checksums; staged output files.
+"""Operator state in files: Arrow IPC streams with checksums; staged output files.
 
 One file for each operator subtask and checkpoint; its name holds attempt and checkpoint id, so attempts
 never meet, and what nobody references can be told by name (`retention.py`).
@@ -7,6 +7,7 @@ never meet, and what nobody references can be told by name (`retention.py`).
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator, Mapping
 from typing import BinaryIO
 from urllib.parse import quote
 
@@ -17,13 +18,19 @@ from isal import isal_zlib  # zlib's numbers, at four times its speed
 from onceflow.runtime.checkpoint.manifest import StateHandle, TableFile, meta_as_json
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.errors import CorruptCheckpointError
+from onceflow.runtime.records import Int64s
+from onceflow.runtime.state.frozen_rows import KEY_GROUP_COLUMN, FrozenRows, TableRows
+from onceflow.runtime.state.lazy_tables import LazyTables
 from onceflow.runtime.state.operator_state import OperatorState
 
 STATE_FOLDER = "state"
 STAGED_FOLDER = "staged"
-KEY_GROUP_COLUMN = "key_group"
 COMPRESS_FROM_BYTES = 1 << 16
 """Below this, setting up the compression costs more than it saves."""
+PIECE_ROWS = 1 << 15
+"""What a piece of a table takes while it is made and encoded is used again for the next one: to get memory
+that was never used, tens of megabytes of it, costs more than all that is done there."""
+_END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
 def attempt_folder(folder: str, attempt: int) -> str:
@@ -49,11 +56,12 @@ class StateFiles:
         A state whose tables are all empty has no file: it comes back with its meta and no tables.
         """
         tables: list[TableFile] = []
-        if any(table.num_rows for table in state.tables.values()):
+        rows_of = {name: _rows(state.tables, name) for name in state.tables}
+        if any(len(rows) for rows in rows_of.values()):
             path = state_path(self._attempt, checkpoint_id, uid, subtask)
             with self._store.create_file(path) as file:
-                for name, table in state.tables.items():
-                    tables.append(_write_table(file, path, name, table, state.key_groups))
+                for name, rows in rows_of.items():
+                    tables.append(_write_table(file, path, name, rows, state.key_groups))
         groups = state.key_groups
         return StateHandle(uid, subtask, groups.start, groups.stop, tuple(tables), meta_as_json(state.meta))
 
@@ -87,39 +95,61 @@ class StateFiles:
             raise CorruptCheckpointError(
                 f"{where} has {rows.num_rows} rows, not {sum(counts)} as its manifest says"
             )
-        first = key_groups.start - handle.key_groups_start
-        before = sum(counts[:first])
-        return rows.slice(before, sum(counts[first : first + len(key_groups)]))
+        if key_groups == handle.key_groups:
+            return rows
+        groups = rows.column(KEY_GROUP_COLUMN).to_numpy()
+        return rows.filter(pa.array((groups >= key_groups.start) & (groups < key_groups.stop)))
 
 
-def _write_table(file: BinaryIO, path: str, name: str, table: pa.Table, key_groups: range) -> TableFile:
-    assert table.schema.names[:1] == [KEY_GROUP_COLUMN], (
-        f"table {name!r} starts with {table.schema.names[:1]}"
-    )
-    groups = table.column(0).to_numpy()
-    if groups.size and (np.diff(groups.astype(np.int32)) < 0).any():
-        order = np.argsort(groups, kind="stable")
-        table, groups = table.take(pa.array(order)), groups[order]
-    if groups.size:
-        span = range(int(groups[0]), int(groups[-1]) + 1)
-        assert key_groups.start <= span.start < span.stop <= key_groups.stop, (
-            f"{name!r}: {span} in {key_groups}"
-        )
-    counts = np.bincount(groups.astype(np.int64) - key_groups.start, minlength=len(key_groups))
-    sink = pa.BufferOutputStream()
-    compression = "lz4" if table.nbytes >= COMPRESS_FROM_BYTES else None
-    options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
-    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
-        writer.write_table(table, max_chunksize=1 << 20)
-    content = sink.getvalue()
-    offset = file.tell()
-    file.write(content)
-    return TableFile(name, path, offset, len(content), checksum(content), tuple(counts.tolist()))
+def _rows(tables: Mapping[str, pa.Table], name: str) -> FrozenRows:
+    return tables.rows(name) if isinstance(tables, LazyTables) else TableRows(lambda: tables[name])
+
+
+def _write_table(file: BinaryIO, path: str, name: str, rows: FrozenRows, key_groups: range) -> TableFile:
+    counts = np.zeros(len(key_groups), np.int64)
+    offset, size, crc = file.tell(), 0, 0
+    for content in _stream(name, rows, key_groups, counts):
+        file.write(content)
+        size, crc = size + len(content), isal_zlib.crc32(content, crc)
+    return TableFile(name, path, offset, size, _shown(crc), tuple(counts.tolist()))
+
+
+def _stream(name: str, rows: FrozenRows, key_groups: range, counts: Int64s) -> Iterator[pa.Buffer | bytes]:
+    """An IPC stream of these rows in pieces of its bytes. Counts the rows of each key group."""
+    schema_bytes, options = 0, pa.ipc.IpcWriteOptions(use_threads=False)
+    for first in range(0, max(1, len(rows)), PIECE_ROWS):
+        batch = rows.piece(first, min(first + PIECE_ROWS, len(rows)))
+        _count(batch, name, key_groups, counts)
+        if not first and batch.nbytes >= COMPRESS_FROM_BYTES:
+            options.compression = "lz4"
+        # Each piece is encoded as a stream of its own, without the schema but for the first, and the end.
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+            writer.write_batch(batch)
+        content = sink.getvalue()
+        yield content.slice(schema_bytes, content.size - schema_bytes - len(_END_OF_STREAM))
+        schema_bytes = batch.schema.serialize().size
+    yield _END_OF_STREAM
+
+
+def _count(batch: pa.RecordBatch, name: str, key_groups: range, counts: Int64s) -> None:
+    names = batch.schema.names
+    assert names[:1] == [KEY_GROUP_COLUMN], f"table {name!r} starts with {names[:1]}"
+    if batch.num_rows:
+        groups = batch.column(0).to_numpy()
+        span = range(int(groups.min()), int(groups.max()) + 1)
+        is_mine = key_groups.start <= span.start < span.stop <= key_groups.stop
+        assert is_mine, f"{name!r}: {span} in {key_groups}"
+        counts += np.bincount(groups - np.uint16(key_groups.start), minlength=len(counts))
 
 
 def checksum(content: bytes | pa.Buffer) -> str:
     """Finds what a disk or a person did to a file; no protection against an attacker."""
-    return f"crc32:{isal_zlib.crc32(content):08x}"
+    return _shown(isal_zlib.crc32(content))
+
+
+def _shown(crc: int) -> str:
+    return f"crc32:{crc:08x}"
 
 
 class AttemptStagedFiles:

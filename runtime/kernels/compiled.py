@@ -6,6 +6,7 @@ import functools
 import hashlib
 import logging
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -33,6 +34,12 @@ def kernels_enabled() -> bool:
             _LOG.warning("numba can't be used, so onceflow runs without its kernels: %s", error)
         return False
     return True
+
+
+def kernels_loaded() -> bool:
+    """Whether they are enabled and somebody in this process uses some already: for work so small that it is
+    not worth loading numba, which takes most of a CPU-second."""
+    return "numba" in sys.modules and kernels_enabled()
 
 
 def kernel(function: Function) -> Function:

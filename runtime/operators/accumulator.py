@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from onceflow.runtime.records import Indices, Int64s
 from onceflow.runtime.state.cells import add_at
-from onceflow.runtime.state.columns import GrowableColumn
+from onceflow.runtime.state.columns import FreezableColumn
 from onceflow.runtime.state.values import Frozen, ObjectColumn, WordColumn, without_nulls
 
 
@@ -105,7 +105,7 @@ class OneColumn:
 class Parts:
     """What aggregates with several columns share. Their state is a struct of the columns, in order."""
 
-    def __init__(self, **columns: GrowableColumn) -> None:
+    def __init__(self, **columns: FreezableColumn) -> None:
         self._columns = columns
 
     def grow(self, size: int) -> None:

@@ -12,7 +12,7 @@ from onceflow.runtime.operators.aggregates import Kind
 from onceflow.runtime.operators.sums import FloatMean, FloatSum, IntegerMean, IntegerSum
 from onceflow.runtime.records import Indices
 from onceflow.runtime.state.cells import add_at, count_at
-from onceflow.runtime.state.columns import GrowableColumn, is_word
+from onceflow.runtime.state.columns import FreezableColumn, is_word
 from onceflow.runtime.state.values import (
     Frozen,
     ObjectColumn,
@@ -46,7 +46,7 @@ class Count:
     """Rows, or values that are not null."""
 
     def __init__(self) -> None:
-        self._count = GrowableColumn(np.int64)
+        self._count = FreezableColumn(np.int64)
 
     def grow(self, size: int) -> None:
         self._count.grow(size)
@@ -58,7 +58,7 @@ class Count:
         add_at(self._count.values, slots, other._count.values[other_slots])
 
     def results(self, slots: Indices) -> pa.Array:
-        return pa.array(self._count.values[slots])
+        return pa.array(self._count.values.take(slots))
 
     def keep(self, slots: Indices) -> None:
         self._count.keep(slots)
@@ -113,7 +113,7 @@ class Outermost:
 
     def __init__(self, arrow: pa.DataType, is_last: bool) -> None:
         self._is_last = is_last
-        self._time = GrowableColumn(np.int64, -(1 << 63) if is_last else _INT64_MAX)
+        self._time = FreezableColumn(np.int64, -(1 << 63) if is_last else _INT64_MAX)
         self._value = value_column(arrow)
 
     def grow(self, size: int) -> None:

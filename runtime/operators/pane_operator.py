@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -17,7 +16,6 @@ from onceflow.runtime.operators.operator import OperatorContext, OperatorState, 
 from onceflow.runtime.operators.sliding import Sliding
 from onceflow.runtime.operators.window_operator import (
     EMIT_ROWS_MAX,
-    FrozenValues,
     WindowResults,
     WindowValues,
     check_window,
@@ -25,9 +23,10 @@ from onceflow.runtime.operators.window_operator import (
     without_late,
 )
 from onceflow.runtime.records import Indices, Int64s, Records
+from onceflow.runtime.state.frozen_rows import KeyedRows
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.lazy_tables import LazyTables
-from onceflow.runtime.state.pane_slots import FrozenPanes, PaneSlots
+from onceflow.runtime.state.pane_slots import PaneSlots
 from onceflow.runtime.state.rows import order_by_hash
 
 TABLE = "panes"
@@ -111,12 +110,13 @@ class PaneOperator:
 
     def snapshot(self) -> OperatorState:
         frozen = self._slots.freeze()
-        build = partial(_table, frozen, self._values.freeze(frozen.live), self._context.max_parallelism)
+        values, starts = self._values.freeze(frozen.live), {"pane_start": frozen.pane_start}
+        rows = KeyedRows(frozen, values, self._context.max_parallelism, starts)
         meta: dict[str, Json] = {
             "watermarks": self._lateness.as_json(),
             "window": window_as_json(self._window),
         }
-        return OperatorState(self._context.key_groups, LazyTables(TABLE, build), meta)
+        return OperatorState(self._context.key_groups, LazyTables(TABLE, rows), meta)
 
     def close(self) -> None:
         pass
@@ -190,14 +190,3 @@ class PaneOperator:
         named = ", ".join(f"{name}={value!r}" for name, value in values.items())
         where = f"operator {self._context.uid!r}, column {error.column!r}"
         return Fatal(f"{where}: {error} for {named} {when}")
-
-
-def _table(frozen: FrozenPanes, values: FrozenValues, max_parallelism: int) -> pa.Table:
-    """Columns: key_group, key (struct), pane_start, value (struct): names of users never meet ours."""
-    columns = {
-        "key_group": pa.array(frozen.key_groups(max_parallelism)),
-        "key": frozen.keys().to_struct_array(),
-        "pane_start": pa.array(frozen.pane_start[frozen.live]),
-        "value": values(frozen.live),
-    }
-    return pa.table(columns)

@@ -25,6 +25,7 @@ from onceflow.runtime.operators.keyed_process import (
 from onceflow.runtime.operators.operator import MAIN, OperatorContext, OperatorState, Output
 from onceflow.runtime.operators.user_functions import describe_record, function_name, user_error_at
 from onceflow.runtime.records import WATERMARK_MIN_MS, Indices, Records
+from onceflow.runtime.state.frozen_rows import TableRows
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.keyed_slots import FrozenSlots, KeyedSlots
 from onceflow.runtime.state.lazy_tables import LazyTables
@@ -116,9 +117,11 @@ class ProcessOperator:
     def snapshot(self) -> OperatorState:
         self._forget_empty_keys()
         frozen = self._slots.freeze()
-        states = {name: state.freeze(frozen.live) for name, state in self._states.items()}
-        timers = self._timers.freeze(frozen.live)
-        tables = LazyTables(TABLE, lambda: _table(frozen, self._context.max_parallelism, states, timers))
+        live = frozen.live.all()
+        states = {name: state.freeze(live) for name, state in self._states.items()}
+        timers = self._timers.freeze(live)
+        rows = TableRows(lambda: _table(frozen, self._context.max_parallelism, states, timers))
+        tables = LazyTables(TABLE, rows)
         return OperatorState(self._context.key_groups, tables, {"watermark": self._ctx.watermark})
 
     def close(self) -> None:
@@ -283,9 +286,10 @@ def _table(
     frozen: FrozenSlots, max_parallelism: int, states: dict[str, FrozenValues], timers: FrozenValues
 ) -> pa.Table:
     """One row for each key: key_group, key (struct), state (struct, one field for each), timers (list)."""
+    live = frozen.live.all()
     columns = {
-        "key_group": pa.array(frozen.key_groups(max_parallelism)),
-        "key": frozen.keys().to_struct_array(),
+        "key_group": pa.array(frozen.key_groups(live, max_parallelism)),
+        "key": frozen.keys(live).to_struct_array(),
     }
     if states:
         arrays = {name: freeze() for name, freeze in states.items()}

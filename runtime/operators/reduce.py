@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -16,10 +15,10 @@ from onceflow.runtime.operators.user_state import RecordRows, UserColumn
 from onceflow.runtime.operators.window import check_keys
 from onceflow.runtime.operators.window_values import reduce_each
 from onceflow.runtime.records import Records
+from onceflow.runtime.state.frozen_rows import KeyedRows
 from onceflow.runtime.state.hashing import hash_keys
-from onceflow.runtime.state.keyed_slots import FrozenSlots, KeyedSlots
+from onceflow.runtime.state.keyed_slots import KeyedSlots
 from onceflow.runtime.state.lazy_tables import LazyTables
-from onceflow.runtime.state.values import Frozen
 
 TABLE = "reduced"
 
@@ -101,18 +100,8 @@ class ReduceOperator:
 
     def snapshot(self) -> OperatorState:
         frozen = self._slots.freeze()
-        build = partial(_table, frozen, self._reduced.freeze(frozen.live), self._context.max_parallelism)
-        return OperatorState(self._context.key_groups, LazyTables(TABLE, build))
+        rows = KeyedRows(frozen, self._reduced.freeze(frozen.live), self._context.max_parallelism)
+        return OperatorState(self._context.key_groups, LazyTables(TABLE, rows))
 
     def close(self) -> None:
         pass
-
-
-def _table(frozen: FrozenSlots, values: Frozen, max_parallelism: int) -> pa.Table:
-    return pa.table(
-        {
-            "key_group": pa.array(frozen.key_groups(max_parallelism)),
-            "key": frozen.keys().to_struct_array(),
-            "value": values(frozen.live),
-        }
-    )

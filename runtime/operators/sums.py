@@ -11,7 +11,7 @@ import pyarrow as pa
 from onceflow.runtime.operators.accumulator import OneColumn, Parts, Rows, SumOverflow
 from onceflow.runtime.records import Indices, Int64s
 from onceflow.runtime.state.cells import add_at, count_at
-from onceflow.runtime.state.columns import GrowableColumn
+from onceflow.runtime.state.columns import FreezableColumn
 from onceflow.runtime.state.values import WordColumn, words_of
 
 _INT64_MAX = (1 << 63) - 1
@@ -35,10 +35,10 @@ class IntegerSum(OneColumn):
         values = words_of(rows.values)
         added = _magnitude(values) * len(values)
         if self._bound + added > _INT64_MAX:
-            self._bound = _magnitude(self._sums.values)
+            self._bound = _magnitude(self._sums.used())
         if self._bound + added > _INT64_MAX:
             self._add_in_halves(rows.slots, values)
-            self._bound = _magnitude(self._sums.values)
+            self._bound = _magnitude(self._sums.used())
         else:
             add_at(self._sums.values, rows.slots, values.astype(np.int64, copy=False))
             self._bound += added
@@ -46,7 +46,7 @@ class IntegerSum(OneColumn):
 
     def load(self, slots: Indices, state: pa.Array) -> None:
         super().load(slots, state)
-        self._bound = _magnitude(self._sums.values)
+        self._bound = _magnitude(self._sums.used())
 
     def _add_in_halves(self, slots: Indices, values: npt.NDArray[Any]) -> None:
         """Add in two halves of 32 bits, which can't overflow, and put them together if they fit."""
@@ -80,7 +80,7 @@ class FloatMean(Parts):
     """The mean of floats."""
 
     def __init__(self) -> None:
-        self._sum, self._count = GrowableColumn(np.float64), GrowableColumn(np.int64)
+        self._sum, self._count = FreezableColumn(np.float64), FreezableColumn(np.int64)
         super().__init__(sum=self._sum, count=self._count)
 
     def update(self, rows: Rows) -> None:
@@ -88,14 +88,14 @@ class FloatMean(Parts):
         count_at(self._count.values, rows.slots)
 
     def results(self, slots: Indices) -> pa.Array:
-        return _mean(self._sum.values[slots], self._count.values[slots])
+        return _mean(self._sum.values.take(slots), self._count.values.take(slots))
 
 
 class IntegerMean(Parts):
     """The mean of integers: sums in two halves, which don't overflow and don't depend on the order."""
 
     def __init__(self) -> None:
-        self._high, self._low, self._count = (GrowableColumn(np.int64) for _ in range(3))
+        self._high, self._low, self._count = (FreezableColumn(np.int64) for _ in range(3))
         super().__init__(sum_high=self._high, sum_low=self._low, count=self._count)
 
     def update(self, rows: Rows) -> None:
@@ -105,8 +105,8 @@ class IntegerMean(Parts):
         count_at(self._count.values, rows.slots)
 
     def results(self, slots: Indices) -> pa.Array:
-        total = self._high.values[slots] * float(1 << 32) + self._low.values[slots]
-        return _mean(total, self._count.values[slots])
+        total = self._high.values.take(slots) * float(1 << 32) + self._low.values.take(slots)
+        return _mean(total, self._count.values.take(slots))
 
 
 def _halves(values: npt.NDArray[Any]) -> tuple[Int64s, Int64s]:

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from onceflow.runtime.errors import UserFunctionError
 from onceflow.runtime.records import Indices
+from onceflow.runtime.state.key_index import LiveSlots
 from onceflow.runtime.state.values import Frozen
 from onceflow.runtime.types import (
     RecordReader,
@@ -106,15 +108,16 @@ class UserColumn:
         mine = self.values
         self.values = [mine[slot] for slot in slots.tolist()]
 
-    def freeze(self, live: Indices) -> Frozen:
-        """The values of these slots as they are now; what it gives is called with the same slots.
+    def freeze(self, live: LiveSlots) -> Frozen:
+        """The values of these slots, lowest first, as they are now; it is called with some of these slots.
 
         Values that the user's code could change in place become Arrow here, on the task's thread;
         others later, on the thread that asks.
         """
         if not self._type.is_immutable:
-            array = self._encode(self.values, live)
-            return lambda slots: array
+            of = live.all()
+            array = self._encode(self.values, of)
+            return lambda slots: array.take(pa.array(np.searchsorted(of, slots)))
         values = self.values.copy()
         return lambda slots: self._encode(values, slots)
 

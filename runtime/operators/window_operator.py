@@ -5,8 +5,7 @@ What is computed per window is its WindowValues: built-in and user aggregates, o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -20,10 +19,11 @@ from onceflow.runtime.operators.operator import OperatorContext, OperatorState, 
 from onceflow.runtime.operators.sliding import Sliding
 from onceflow.runtime.operators.tumbling import Tumbling
 from onceflow.runtime.records import Indices, Int64s, Records
+from onceflow.runtime.state.frozen_rows import KeyedRows
 from onceflow.runtime.state.hashing import hash_keys
-from onceflow.runtime.state.keyed_slots import FrozenSlots, KeyedSlots
+from onceflow.runtime.state.key_index import LiveSlots
+from onceflow.runtime.state.keyed_slots import KeyedSlots
 from onceflow.runtime.state.lazy_tables import LazyTables
-from onceflow.runtime.state.rows import order_by_hash
 
 LATE = "late"
 """The tag of the side output for rows that came after their window had fired."""
@@ -53,7 +53,7 @@ class WindowValues(WindowResults, Protocol):
         """Renumber: keep these slots only, in this order."""
         ...
 
-    def freeze(self, live: Indices) -> FrozenValues:
+    def freeze(self, live: LiveSlots) -> FrozenValues:
         """Short. What it gives is called on another thread, with the same slots."""
         ...
 
@@ -120,24 +120,21 @@ class WindowOperator:
         last_start = time_ms + 1 - self._window.size_ms
         if self._earliest_start is None or self._earliest_start > last_start:
             return
-        live = self._slots.live_slots()
-        is_due = self._slots.window_start[live] <= last_start
-        due = live[is_due]
+        due, self._earliest_start = self._slots.due(last_start)
         self._fire(due)
         self._slots.remove(due)
-        open_starts = self._slots.window_start[live[~is_due]]
-        self._earliest_start = int(open_starts.min()) if len(open_starts) else None
         if self._slots.is_sparse:
             self._values.keep(self._slots.compact())
 
     def snapshot(self) -> OperatorState:
         frozen = self._slots.freeze()
-        build = partial(_table, frozen, self._values.freeze(frozen.live), self._context.max_parallelism)
+        values, starts = self._values.freeze(frozen.live), {"window_start": frozen.window_start}
+        rows = KeyedRows(frozen, values, self._context.max_parallelism, starts)
         meta: dict[str, Json] = {
             "watermarks": self._lateness.as_json(),
             "window": window_as_json(self._window),
         }
-        return OperatorState(self._context.key_groups, LazyTables(TABLE, build), meta)
+        return OperatorState(self._context.key_groups, LazyTables(TABLE, rows), meta)
 
     def close(self) -> None:
         pass
@@ -157,16 +154,24 @@ class WindowOperator:
 
     def _fire(self, due: Indices) -> None:
         """Emit these slots: by window, within it by the hash of the key, which no restart changes."""
-        due = due[order_by_hash(self._slots.key_hash(due))]
-        starts = self._slots.window_start[due]
-        if int(starts.min()) < int(starts.max()):
-            due = due[np.argsort(starts, kind="stable")]
-        for first in range(0, len(due), EMIT_ROWS_MAX):
-            slots = due[first : first + EMIT_ROWS_MAX]
-            start = self._slots.window_start[slots]
-            end = start + self._window.size_ms
-            batch = self._values.results(self._slots.keys(slots), start, end, slots)
-            self._out.emit(Records(batch, end - 1))
+        for slots, starts in self._in_order(due):
+            ends = starts + self._window.size_ms
+            batch = self._values.results(self._slots.keys(slots), starts, ends, slots)
+            self._out.emit(Records(batch, ends - 1))
+
+    def _in_order(self, due: Indices) -> Iterator[tuple[Indices, Int64s]]:
+        """The slots as they are emitted, in pieces, and the starts of their windows."""
+        start = int(self._slots.window_start[due[0]])
+        if bool((self._slots.window_start.take(due) == start).all()):
+            for slots in self._slots.by_hash(due, EMIT_ROWS_MAX, start):
+                yield slots, np.full(len(slots), start)
+            return
+        slots = np.concatenate(list(self._slots.by_hash(due, EMIT_ROWS_MAX, None)))
+        starts = self._slots.window_start.take(slots)
+        by_window = np.argsort(starts, kind="stable")
+        slots, starts = slots.take(by_window), starts.take(by_window)
+        for first in range(0, len(slots), EMIT_ROWS_MAX):
+            yield slots[first : first + EMIT_ROWS_MAX], starts[first : first + EMIT_ROWS_MAX]
 
     def _load(self, table: pa.Table) -> None:
         for piece in table.to_batches():
@@ -236,14 +241,3 @@ def check_window(state: OperatorState, window: Tumbling | Sliding, uid: str) -> 
             f"operator {uid!r}: the checkpoint holds windows of [size, slide, offset] {found} ms, the job "
             f"asks for {window_as_json(window)}: keep the old windows, or give the operator a new uid"
         )
-
-
-def _table(frozen: FrozenSlots, values: FrozenValues, max_parallelism: int) -> pa.Table:
-    """Columns: key_group, key (struct), window_start, value (struct): names of users never meet ours."""
-    columns = {
-        "key_group": pa.array(frozen.key_groups(max_parallelism)),
-        "key": frozen.keys().to_struct_array(),
-        "window_start": pa.array(frozen.window_start[frozen.live]),
-        "value": values(frozen.live),
-    }
-    return pa.table(columns)

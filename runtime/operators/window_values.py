@@ -26,6 +26,7 @@ from onceflow.runtime.operators.user_state import (
 )
 from onceflow.runtime.operators.window_batch import Argument, Arguments, Batch
 from onceflow.runtime.records import Indices, Int64s, Records
+from onceflow.runtime.state.key_index import LiveSlots
 from onceflow.runtime.state.values import Frozen
 from onceflow.runtime.types import RecordReader, record_class
 
@@ -45,7 +46,7 @@ class AggregateColumn(Protocol):
 
     def keep(self, slots: Indices) -> None: ...
 
-    def freeze(self, live: Indices) -> Frozen: ...
+    def freeze(self, live: LiveSlots) -> Frozen: ...
 
     def load(self, slots: Indices, state: pa.Array) -> None: ...
 
@@ -73,7 +74,7 @@ class BuiltinColumn:
         fresh._accumulator.merge(groups, self._accumulator, slots)
         return fresh
 
-    def freeze(self, live: Indices) -> Frozen:
+    def freeze(self, live: LiveSlots) -> Frozen:
         return self._accumulator.freeze()
 
 
@@ -193,7 +194,7 @@ class AggregateValues:
         for column in self._columns.values():
             column.keep(slots)
 
-    def freeze(self, live: Indices) -> Callable[[Indices], pa.StructArray]:
+    def freeze(self, live: LiveSlots) -> Callable[[Indices], pa.StructArray]:
         frozen = {name: column.freeze(live) for name, column in self._columns.items()}
         return lambda slots: pa.StructArray.from_arrays([f(slots) for f in frozen.values()], [*frozen])
 
@@ -223,7 +224,7 @@ class ReduceValues:
         mine = self._column.values
         return self._rows.write([mine[slot] for slot in slots.tolist()])
 
-    def freeze(self, live: Indices) -> Callable[[Indices], pa.StructArray]:
+    def freeze(self, live: LiveSlots) -> Callable[[Indices], pa.StructArray]:
         return self._column.freeze(live)
 
     def load(self, slots: Indices, size: int, state: pa.StructArray) -> None:

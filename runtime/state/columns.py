@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from typing import Any
 
@@ -18,6 +19,8 @@ _TOP_LEVEL = 1 << 30
 _GROW_MIN = 1024
 _TOUCH_AHEAD = 4096
 _PAGE_BYTES = 4096
+_REFERENCES_OF_NOBODY = 2
+"""To an array that only its column has: that one, and the argument of the question. A view is one more."""
 
 
 def null_mask(array: pa.Array) -> Mask | None:
@@ -113,20 +116,15 @@ class _Copy:
 
 
 class GrowableColumn:
-    """A numpy array that grows by doubling; new places hold `fill`.
-
-    The memory of the next copy for a barrier grows with it: touching new memory costs several times what
-    copying does, and a barrier would have to do it all at once.
-    """
+    """A numpy array that grows; new places hold `fill`."""
 
     def __init__(self, dtype: npt.DTypeLike, fill: Any = 0) -> None:
         self._dtype = np.dtype(dtype)
         self._fill = fill
+        self._is_zero = isinstance(fill, int) and not fill
         self._size = 0
         self.values = self._allocate(_GROW_MIN)
         """All places, also those not in use yet; replaced when the column grows."""
-        self._copies: list[_Copy] = []
-        """The second is for a barrier that comes while somebody still reads the first."""
 
     def __len__(self) -> int:
         return self._size
@@ -134,14 +132,11 @@ class GrowableColumn:
     def grow(self, size: int) -> None:
         """Have at least this many places in use."""
         if size > len(self.values):
-            grown = self._allocate(max(size, 2 * len(self.values)))
+            # Zeros take no memory until they are used, and what is used is copied less often.
+            grown = self._allocate(max(size, (4 if self._is_zero else 2) * len(self.values)))
             grown[: self._size] = self.values[: self._size]
             self.values = grown
-            self._copies.clear()
         self._size = max(size, self._size)
-        if not self._copies:
-            self._copies.append(self._new_copy())
-        self._copies[0].touch(self._size)
 
     def reserve(self, places: int) -> None:
         """Have at least this many places, without any more being in use."""
@@ -155,15 +150,55 @@ class GrowableColumn:
 
     def keep(self, slots: Indices) -> None:
         """Keep these places only, in this order. Views handed out before stay as they are."""
-        capacity = len(self.values)
-        if capacity > max(_GROW_MIN, 16 * len(slots)):
-            capacity //= 2  # little by little: the next window is likely to need what this one did
-        kept = self._allocate(capacity)
-        kept[: len(slots)] = self.values[slots]
-        if capacity < len(self.values):
-            self._copies.clear()
-        self.values = kept
+        kept = self.values.take(slots, axis=0)
+        self.clear(len(slots))
+        self.values[: len(slots)] = kept
         self._size = len(slots)
+
+    def clear(self, kept: int) -> None:
+        """Have no places in use; so many will be at once. Views handed out before stay as they are."""
+        capacity = len(self.values)
+        if capacity > max(_GROW_MIN, 16 * kept):
+            capacity //= 2  # little by little: the next window is likely to need what this one did
+        if capacity < len(self.values) or sys.getrefcount(self.values) > _REFERENCES_OF_NOBODY:
+            self.values = self._allocate(capacity)
+        else:
+            self.values[: self._size] = self._fill  # which costs less than new memory
+        self._size = 0
+
+    def _allocate(self, capacity: int) -> npt.NDArray[Any]:
+        """Zeros are free until they are touched; any other fill has to be written."""
+        if self._is_zero:
+            return np.zeros(capacity, self._dtype)
+        return np.full(capacity, self._fill, self._dtype)
+
+
+class FreezableColumn(GrowableColumn):
+    """A column that is changed in place, and copied at a barrier.
+
+    The memory of the next copy grows with the column: touching new memory costs several times what copying
+    does, and a barrier would have to do it all at once.
+    """
+
+    def __init__(self, dtype: npt.DTypeLike, fill: Any = 0) -> None:
+        super().__init__(dtype, fill)
+        self._copies: list[_Copy] = []
+        """The second is for a barrier that comes while somebody still reads the first."""
+
+    def grow(self, size: int) -> None:
+        before = len(self.values)
+        super().grow(size)
+        if len(self.values) != before:
+            self._copies.clear()
+        if not self._copies:
+            self._copies.append(self._new_copy())
+        self._copies[0].touch(self._size)
+
+    def keep(self, slots: Indices) -> None:
+        before = len(self.values)
+        super().keep(slots)
+        if len(self.values) != before:
+            self._copies.clear()
 
     def frozen(self) -> FrozenColumn:
         """A copy of the places in use. Short: it goes where a copy before lay that nobody needs any more."""
@@ -175,12 +210,6 @@ class GrowableColumn:
 
     def _new_copy(self) -> _Copy:
         return _Copy(np.empty(self.values.shape, self.values.dtype))
-
-    def _allocate(self, capacity: int) -> npt.NDArray[Any]:
-        """Zeros are free until they are touched; any other fill has to be written."""
-        if isinstance(self._fill, int) and not self._fill:
-            return np.zeros(capacity, self._dtype)
-        return np.full(capacity, self._fill, self._dtype)
 
 
 class ArrowRows:
@@ -200,13 +229,13 @@ class ArrowRows:
     def __len__(self) -> int:
         return self._size
 
-    def append(self, batch: pa.RecordBatch) -> None:
-        """Add rows at the end. The batch must own its memory (no slice of a large one)."""
-        if not batch.num_rows:
+    def append(self, batch: pa.RecordBatch, rows: Indices) -> None:
+        """Add these rows of the batch at the end; it may have other columns, too."""
+        if not len(rows):
             return
-        self._pieces.append(batch)
+        self._pieces.append(batch.select(self._schema.names).take(pa.array(rows)))
         self._levels.append(0)
-        self._size += batch.num_rows
+        self._size += len(rows)
         while len(self._levels) >= _MERGE_PIECES and self._levels[-_MERGE_PIECES] == self._levels[-1]:
             tail = self._pieces[-_MERGE_PIECES:]
             if sum(int(piece.nbytes) for piece in tail) > _MERGE_MAX_BYTES:

@@ -16,25 +16,15 @@ from numba.extending import intrinsic
 
 from onceflow.runtime.kernels.compiled import kernel
 from onceflow.runtime.kernels.memory import load_int32, load_uint8, load_uint64
+from onceflow.runtime.state.hash_constants import MIX_4_TO_8, MIX_AVALANCHE, SECRET_WORDS
 
 LENGTH_MAX = 240
 """In bytes."""
-
-_SECRET = bytes.fromhex(
-    "b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671fcb79e64eccc0e578825ad07dccff7221"
-    "b8084674f743248ee03590e6813a264c3c2852bb91c300cb88d0658b1b532ea371644897a20df94e3819ef46a9deacd8a8"
-    "fa763fe39c343ff9dcbbc7c70b4f1d8a51e04bcdb45931c89f7ec9d9787364eac5ac8334d3ebc3c581a0fffa1363eb17"
-    "0ddd51b7f0da49d316552629d4689e2b16be587d47a1fc8ff8b8d17ad031ce45cb3a8f95160428afd7fbcabb4b407e"
-)
-_WORDS = np.array([int.from_bytes(_SECRET[i : i + 8], "little") for i in range(len(_SECRET) - 7)], np.uint64)
-"""The secret's 8 bytes from each place on."""
 
 _LOW_32 = np.uint64(0xFFFFFFFF)
 _PRIME64_1 = np.uint64(0x9E3779B185EBCA87)
 _PRIME64_2 = np.uint64(0xC2B2AE3D27D4EB4F)
 _PRIME64_3 = np.uint64(0x165667B19E3779F9)
-_MX_1 = np.uint64(0x165667919E3779F9)
-_MX_2 = np.uint64(0x9FB21C651E98DF25)
 _N8, _N16, _N24, _N28, _N29 = (np.uint64(n) for n in (8, 16, 24, 28, 29))
 _N32, _N33, _N35, _N37, _N49 = (np.uint64(n) for n in (32, 33, 35, 37, 49))
 _N15, _N40 = np.uint64(15), np.uint64(40)
@@ -68,7 +58,7 @@ _swap_bytes: Callable[[Any], Any] = _instruction(_swapped_bytes)
 
 @kernel
 def _avalanche(mixed: np.uint64) -> np.uint64:
-    mixed = (mixed ^ (mixed >> _N37)) * _MX_1
+    mixed = (mixed ^ (mixed >> _N37)) * MIX_AVALANCHE
     return mixed ^ (mixed >> _N32)
 
 
@@ -82,34 +72,34 @@ def _avalanche_of_xxh64(mixed: np.uint64) -> np.uint64:
 @kernel
 def _mix_16(text: int, at: int, seed: np.uint64) -> np.uint64:
     """16 bytes against the 16 of the secret from `at` on."""
-    low = load_uint64(text) ^ (_WORDS[at] + seed)
-    return np.uint64(_multiply_and_fold(low, load_uint64(text + 8) ^ (_WORDS[at + 8] - seed)))
+    low = load_uint64(text) ^ (SECRET_WORDS[at] + seed)
+    return np.uint64(_multiply_and_fold(low, load_uint64(text + 8) ^ (SECRET_WORDS[at + 8] - seed)))
 
 
 @kernel
 def _up_to_16(text: int, length: int, seed: np.uint64) -> np.uint64:
     size = np.uint64(length)
     if length > 8:
-        low = load_uint64(text) ^ ((_WORDS[24] ^ _WORDS[32]) + seed)
-        high = load_uint64(text + length - 8) ^ ((_WORDS[40] ^ _WORDS[48]) - seed)
+        low = load_uint64(text) ^ ((SECRET_WORDS[24] ^ SECRET_WORDS[32]) + seed)
+        high = load_uint64(text + length - 8) ^ ((SECRET_WORDS[40] ^ SECRET_WORDS[48]) - seed)
         return _avalanche(np.uint64(size + _swap_bytes(low) + high + _multiply_and_fold(low, high)))
     if length >= 4:
         seed ^= _swap_bytes(seed & _LOW_32)
         first = np.uint64(load_int32(text)) & _LOW_32
         last = np.uint64(load_int32(text + length - 4)) & _LOW_32
-        mixed = (last + (first << _N32)) ^ ((_WORDS[8] ^ _WORDS[16]) - seed)
+        mixed = (last + (first << _N32)) ^ ((SECRET_WORDS[8] ^ SECRET_WORDS[16]) - seed)
         mixed ^= ((mixed << _N49) | (mixed >> _N15)) ^ ((mixed << _N24) | (mixed >> _N40))
-        mixed *= _MX_2
+        mixed *= MIX_4_TO_8
         mixed ^= (mixed >> _N35) + size
-        mixed *= _MX_2
+        mixed *= MIX_4_TO_8
         return np.uint64(mixed ^ (mixed >> _N28))
     if length:
         first = np.uint64(load_uint8(text))
         middle = np.uint64(load_uint8(text + (length >> 1)))
         last = np.uint64(load_uint8(text + length - 1))
         combined = (first << _N16) | (middle << _N24) | last | (size << _N8)
-        return _avalanche_of_xxh64(combined ^ (((_WORDS[0] ^ _WORDS[4]) & _LOW_32) + seed))
-    return _avalanche_of_xxh64(seed ^ (_WORDS[56] ^ _WORDS[64]))
+        return _avalanche_of_xxh64(combined ^ (((SECRET_WORDS[0] ^ SECRET_WORDS[4]) & _LOW_32) + seed))
+    return _avalanche_of_xxh64(seed ^ (SECRET_WORDS[56] ^ SECRET_WORDS[64]))
 
 
 @kernel

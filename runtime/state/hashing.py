@@ -4,21 +4,25 @@ Strings and bytes go through XXH3 (64 bit), every other value through splitmix64
 are pinned by tests/unit/state/test_hashing.py: a change would lose every user's state.
 
 With kernels XXH3 is hash_kernels.py's, which takes a fifth of the time on batches of short keys; without
-them, and for keys longer than its limit, it is that of polars_hash.
+them it is hash_arrays.py's if all keys of a batch are short. For all others it is that of polars_hash.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 import polars_hash
 import pyarrow as pa
 
+from onceflow.runtime.arrow_offsets import offsets_of
 from onceflow.runtime.kernels.compiled import kernels_enabled
 from onceflow.runtime.records import UInt64s
 from onceflow.runtime.state.columns import bits_of, is_word, null_mask
+from onceflow.runtime.state.hash_arrays import hash_texts
 
 CHECK_SEED = 0x6F6E6365666C6F77
 """Seed of the second, independent hash with which KeyIndex tells apart keys that share the first."""
@@ -90,11 +94,8 @@ def _hash_column(array: pa.Array, seed: int) -> UInt64s:
 def _hash_text(array: pa.Array, seed: int) -> UInt64s:
     if pa.types.is_fixed_size_binary(array.type):
         array = array.cast(pa.binary())
-    if kernels_enabled():
-        hashed = hash_text_by_kernel(array, seed)
-        if hashed is not None:
-            return hashed
-    return hash_text_by_polars(array, seed)
+    hashed = hash_text_by_kernel(array, seed) if kernels_enabled() else hash_text_by_arrays(array, seed)
+    return hash_text_by_polars(array, seed) if hashed is None else hashed
 
 
 def hash_text_by_kernel(array: pa.Array, seed: int) -> UInt64s | None:
@@ -102,17 +103,28 @@ def hash_text_by_kernel(array: pa.Array, seed: int) -> UInt64s | None:
     for Arrow's views. Needs numba."""
     from onceflow.runtime.state import hash_kernels
 
-    t = pa.types
-    is_large = t.is_large_string(array.type) or t.is_large_binary(array.type)
-    if not (is_large or t.is_string(array.type) or t.is_binary(array.type)):
+    bounds = _bounds(array)
+    if bounds is None:
         return None
     hashes = np.empty(len(array), np.uint64)
-    _, ends, data = array.buffers()
-    if ends is None:
-        return hashes
-    bounds = np.frombuffer(ends, np.int64 if is_large else np.int32)[array.offset :][: len(array) + 1]
+    data = array.buffers()[2]
     address = 0 if data is None else data.address
     return hashes if hash_kernels.hash_texts(bounds, address, np.uint64(seed), hashes) else None
+
+
+def hash_text_by_arrays(array: pa.Array, seed: int) -> UInt64s | None:
+    """The same; None if the texts are not all short."""
+    bounds = _bounds(array)
+    if bounds is None or len(bounds) < 2 or array.buffers()[2] is None:
+        return None
+    return hash_texts(bounds, np.frombuffer(array.buffers()[2], np.uint8), seed)
+
+
+def _bounds(array: pa.Array) -> npt.NDArray[Any] | None:
+    """Where each text begins in the data, and where the last one ends; None: they are Arrow's views."""
+    t, arrow = pa.types, array.type
+    is_text = t.is_string(arrow) or t.is_binary(arrow) or t.is_large_string(arrow) or t.is_large_binary(arrow)
+    return offsets_of(array) if is_text else None
 
 
 def hash_text_by_polars(array: pa.Array, seed: int) -> UInt64s:

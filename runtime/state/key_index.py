@@ -40,6 +40,27 @@ class Found:
     first_new_slot: int
 
 
+class LiveSlots:
+    """The slots of the keys there are at some time, lowest first; made for those that are asked for only."""
+
+    __slots__ = ("_size", "_some")
+
+    def __init__(self, size: int, some: Indices | None = None) -> None:
+        """`some` of `size` slots; None: all."""
+        self._size = size if some is None else len(some)
+        self._some = some
+
+    def __len__(self) -> int:
+        return self._size
+
+    def piece(self, first: int, end: int) -> Indices:
+        """From the `first` of them to the one before `end`."""
+        return np.arange(first, min(end, self._size)) if self._some is None else self._some[first:end]
+
+    def all(self) -> Indices:
+        return self.piece(0, self._size)
+
+
 class KeyIndex:
     """Dense slots for keys, numbered in the order in which keys came. One thread.
 
@@ -54,10 +75,8 @@ class KeyIndex:
         self._mask = np.uint64(_TABLE_MIN - 1)
         self._keys = GrowableColumn(np.dtype((np.uint64, 2)))
         """First and second hash by slot; side by side, since both are looked at together."""
-        self._is_live = GrowableColumn(np.bool_, fill=True)
+        self._is_removed = GrowableColumn(np.bool_)
         self._removed = 0
-        self._numbers = np.zeros(0, np.int64)
-        """0, 1, 2, ... for `live_slots`."""
         self._with_kernels = kernels_enabled() if kernels is None else kernels
         if self._with_kernels:
             self.find_or_add(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
@@ -77,19 +96,23 @@ class KeyIndex:
         """The first hash by slot; never changed in place, so a view of it stays true."""
         return self._keys.used()[:, 0]
 
+    def hashes_of(self, slots: Indices) -> UInt64s:
+        """The first hash of these slots."""
+        return self._keys.values.take(slots, axis=0)[:, 0]
+
     @property
     def checks(self) -> UInt64s:
         """The second hash by slot; as `hashes`."""
         return self._keys.used()[:, 1]
 
-    def live_slots(self) -> Indices:
-        """The slots of the keys there are, lowest first. Not to be changed: it may be a view that others
-        have too, so that a barrier does not wait for memory."""
-        if not self._removed:
-            if self.size > len(self._numbers):
-                self._numbers = np.arange(len(self._keys.values))
-            return self._numbers[: self.size]
-        return np.flatnonzero(self._is_live.used())
+    @property
+    def is_live(self) -> Mask:
+        """By slot."""
+        return ~self._is_removed.used()
+
+    def live_slots(self) -> LiveSlots:
+        """The slots of the keys there are."""
+        return LiveSlots(self.size, np.flatnonzero(self.is_live) if self._removed else None)
 
     def find_or_add(self, hashes: UInt64s, checks: UInt64s) -> Found:
         """The slot of each row's key; a key that is not there is added, at its first row."""
@@ -106,12 +129,12 @@ class KeyIndex:
             self._table, self._keys.values, first_new, hashes, checks, slots, new_rows
         )
         self._keys.grow(first_new + added)
-        self._is_live.grow(first_new + added)
+        self._is_removed.grow(first_new + added)
         return Found(slots, new_rows[:added], first_new)
 
     def remove(self, slots: Indices) -> None:
         """Forget these keys, each there and given once."""
-        self._is_live.values[slots] = False
+        self._is_removed.values[slots] = True
         self._removed += len(slots)
 
     @property
@@ -121,9 +144,9 @@ class KeyIndex:
 
     def compact(self) -> Indices:
         """Renumber the keys without gaps, in their order; returns their old slots."""
-        live = self.live_slots()
+        live = self.live_slots().all()
         self._keys.keep(live)
-        self._is_live.keep(live)
+        self._is_removed.keep(live)
         self._removed = 0
         needed = max(_TABLE_MIN, _power_of_two(4 * self.size))
         self._build(needed if 4 * needed < len(self._table) else len(self._table))
@@ -208,7 +231,7 @@ class KeyIndex:
         start, end = self.size, self.size + len(keys)
         self._keys.grow(end)
         self._keys.values[start:end] = keys
-        self._is_live.grow(end)
+        self._is_removed.grow(end)
 
     def _reserve(self, rows: int) -> None:
         """Room for this many more keys; grows the table to the double."""

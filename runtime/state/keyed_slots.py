@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,10 +11,12 @@ import pyarrow as pa
 
 from onceflow.runtime.records import Indices, Int64s, UInt64s
 from onceflow.runtime.state import cells, rows
-from onceflow.runtime.state.columns import ArrowRows, GrowableColumn
+from onceflow.runtime.state.columns import GrowableColumn
 from onceflow.runtime.state.hashing import CHECK_SEED, hash_keys
 from onceflow.runtime.state.key_groups import key_groups_of
-from onceflow.runtime.state.key_index import KeyIndex
+from onceflow.runtime.state.key_index import KeyIndex, LiveSlots
+from onceflow.runtime.state.key_rows import FrozenKeyRows, key_rows
+from onceflow.runtime.state.rows import order_by_hash, parts_by_hash
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 """Odd, so that one key's windows all have different hashes; a key group's hashes stay uniform."""
@@ -24,20 +26,18 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 class FrozenSlots:
     """Keys and windows as they were at a barrier. Nothing in it changes; any thread."""
 
-    live: Indices
+    live: LiveSlots
     """The slots in use. The other columns are by slot."""
     window_start: Int64s
     _hashes: UInt64s
-    _keys: ArrowRows
+    _keys: FrozenKeyRows
 
-    def keys(self) -> pa.RecordBatch:
-        """The key columns of the live slots, in their order."""
-        return self._keys.take(self.live)
+    def keys(self, slots: Indices) -> pa.RecordBatch:
+        """The key columns of these slots, in this order."""
+        return self._keys.take(slots)
 
-    def key_groups(self, max_parallelism: int) -> npt.NDArray[np.uint16]:
-        """Of the live slots, in their order."""
-        live = self.live
-        return key_groups_of(_key_hash(self._hashes[live], self.window_start[live]), max_parallelism)
+    def key_groups(self, slots: Indices, max_parallelism: int) -> npt.NDArray[np.uint16]:
+        return key_groups_of(_key_hash(self._hashes[slots], self.window_start.take(slots)), max_parallelism)
 
 
 class KeyedSlots:
@@ -51,7 +51,7 @@ class KeyedSlots:
         """`kernels`: whether to use them; None: if they are enabled."""
         self._columns = list(key_columns)
         self._index = KeyIndex(kernels)
-        self._keys = ArrowRows(pa.schema([schema.field(name) for name in key_columns]))
+        self._keys = key_rows(pa.schema([schema.field(name) for name in key_columns]), kernels)
         self._window_start = GrowableColumn(np.int64)
         compile_kernels(key_columns, schema)
 
@@ -69,23 +69,40 @@ class KeyedSlots:
         """By slot."""
         return self._window_start.used()
 
-    def key_hash(self, slots: Indices) -> UInt64s:
-        """The hashes of these slots' keys, without the window."""
-        return _key_hash(self._index.hashes[slots], self.window_start[slots])
+    def by_hash(self, slots: Indices, piece_rows: int, start: int | None) -> Iterator[Indices]:
+        """These slots in the order of their keys' hashes, in pieces of so many or less. `start` is that of
+        their window, None if they are of several."""
+        one_start = None if start is None else np.array([start])
+
+        def key_hash(slots: Indices) -> UInt64s:
+            starts = self.window_start.take(slots) if one_start is None else one_start
+            return _key_hash(self._index.hashes_of(slots), starts)
+
+        for part in parts_by_hash(key_hash, slots, piece_rows):
+            in_order = part.take(order_by_hash(key_hash(part)))
+            for first in range(0, len(in_order), piece_rows):
+                yield in_order[first : first + piece_rows]
 
     def find_or_add(self, batch: pa.RecordBatch, key_hash: UInt64s, window_start: Int64s | None) -> Indices:
         """The slot of each row. `key_hash` is `hash_keys` of the key columns."""
         hashes = key_hash if window_start is None else with_window(key_hash, window_start)
         found = self._index.find_or_add(hashes, hash_keys(batch, self._columns, CHECK_SEED))
         if len(found.new_rows):
-            self._keys.append(batch.select(self._columns).take(pa.array(found.new_rows)))
+            self._keys.append(batch, found.new_rows)
             self._window_start.grow(self.size)
             if window_start is not None:
-                self._window_start.values[found.first_new_slot : self.size] = window_start[found.new_rows]
+                self._window_start.values[found.first_new_slot : self.size] = window_start.take(
+                    found.new_rows
+                )
         return found.slots
 
-    def live_slots(self) -> Indices:
-        return self._index.live_slots()
+    def due(self, last_start: int) -> tuple[Indices, int | None]:
+        """The slots of windows that start at this time or before, and the earliest start of the others."""
+        starts, is_live = self.window_start, self._index.is_live
+        is_open = starts > last_start
+        open_starts = starts[is_live & is_open]
+        due = np.flatnonzero(is_live & ~is_open)
+        return due, int(open_starts.min()) if len(open_starts) else None
 
     def keys(self, slots: Indices) -> pa.RecordBatch:
         """The key columns of these slots, in this order."""
@@ -109,7 +126,8 @@ class KeyedSlots:
 
     def freeze(self) -> FrozenSlots:
         """Short: hashes, windows and keys only grow or are replaced, so views of them stay true."""
-        return FrozenSlots(self.live_slots(), self.window_start, self._index.hashes, self._keys.frozen())
+        live = self._index.live_slots()
+        return FrozenSlots(live, self.window_start, self._index.hashes, self._keys.frozen())
 
 
 def compile_kernels(key_columns: Sequence[str], schema: pa.Schema) -> None:

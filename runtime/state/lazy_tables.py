@@ -1,36 +1,30 @@
-"""LazyTables: the tables of a snapshot, built from frozen columns when they are first read."""
+"""LazyTables: the table of a snapshot, made from frozen columns when it is written."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
+from onceflow.runtime.state.frozen_rows import FrozenRows
+
 
 class LazyTables(Mapping[str, pa.Table]):
-    """Made at the barrier by the task's thread, read by the thread that writes the snapshot.
+    """One table by its name. Frozen at the barrier by the task's thread; the thread that writes the snapshot
+    reads its `rows`, so that the table is never there as a whole."""
 
-    `build` gets nothing that still changes. It runs once; what it froze is let go of afterwards.
-    """
+    def __init__(self, name: str, rows: FrozenRows) -> None:
+        self._rows = {name: rows}
 
-    def __init__(self, name: str, build: Callable[[], pa.Table]) -> None:
-        self._name = name
-        self._build: Callable[[], pa.Table] | None = build
-        self._table: pa.Table | None = None
-        self._lock = threading.Lock()
+    def rows(self, name: str) -> FrozenRows:
+        return self._rows[name]
 
     def __getitem__(self, name: str) -> pa.Table:
-        if name != self._name:
-            raise KeyError(name)
-        with self._lock:
-            if self._build is not None:
-                self._table = self._build()
-                self._build = None
-        return self._table
+        rows = self._rows[name]
+        return pa.Table.from_batches([rows.piece(0, len(rows))])
 
     def __iter__(self) -> Iterator[str]:
-        return iter((self._name,))
+        return iter(self._rows)
 
     def __len__(self) -> int:
-        return 1
+        return len(self._rows)

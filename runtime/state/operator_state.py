@@ -14,8 +14,8 @@ from onceflow.runtime.contracts import Json
 class OperatorState:
     """The frozen state of one operator subtask at a barrier, or what it is restored from.
 
-    Each table's first column is `key_group` (uint16, not null); the engine writes the rows sorted by
-    it and hands back, at restore, only the rows of the key groups that the new subtask owns. `meta` is
+    Each table's first column is `key_group` (uint16, not null); the engine hands back, at restore, only the
+    rows of the key groups that the new subtask owns, in no particular order. `meta` is
     small and JSON, the same for all key groups of the state. Tables are immutable: an operator that
     goes on must not write into their buffers.
     """

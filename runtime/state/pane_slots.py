@@ -10,10 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from onceflow.runtime.records import Indices, Int64s, UInt64s
-from onceflow.runtime.state.columns import ArrowRows, GrowableColumn
+from onceflow.runtime.state.columns import GrowableColumn
 from onceflow.runtime.state.hashing import CHECK_SEED, hash_keys
 from onceflow.runtime.state.key_groups import key_groups_of
-from onceflow.runtime.state.key_index import Found, KeyIndex
+from onceflow.runtime.state.key_index import Found, KeyIndex, LiveSlots
+from onceflow.runtime.state.key_rows import FrozenKeyRows, key_rows
 from onceflow.runtime.state.keyed_slots import compile_kernels, with_window
 
 
@@ -21,20 +22,19 @@ from onceflow.runtime.state.keyed_slots import compile_kernels, with_window
 class FrozenPanes:
     """Keys and panes as they were at a barrier. Nothing in it changes; any thread."""
 
-    live: Indices
+    live: LiveSlots
     """The slots in use. The other columns are by slot."""
     pane_start: Int64s
     _key: Indices
     _hashes: UInt64s
-    _keys: ArrowRows
+    _keys: FrozenKeyRows
 
-    def keys(self) -> pa.RecordBatch:
-        """The key columns of the live slots, in their order."""
-        return self._keys.take(self._key[self.live])
+    def keys(self, slots: Indices) -> pa.RecordBatch:
+        """The key columns of these slots, in this order."""
+        return self._keys.take(self._key[slots])
 
-    def key_groups(self, max_parallelism: int) -> npt.NDArray[np.uint16]:
-        """Of the live slots, in their order."""
-        return key_groups_of(self._hashes[self._key[self.live]], max_parallelism)
+    def key_groups(self, slots: Indices, max_parallelism: int) -> npt.NDArray[np.uint16]:
+        return key_groups_of(self._hashes[self._key[slots]], max_parallelism)
 
 
 class PaneSlots:
@@ -49,7 +49,7 @@ class PaneSlots:
         self._pane_start = GrowableColumn(np.int64)
         self._key = GrowableColumn(np.int64)
         self._keys = KeyIndex(kernels)
-        self._key_rows = ArrowRows(pa.schema([schema.field(name) for name in key_columns]))
+        self._key_rows = key_rows(pa.schema([schema.field(name) for name in key_columns]), kernels)
         self._slots_by_pane: dict[int, list[Indices]] = {}
         """Of each pane its live slots, in their order, in pieces."""
         compile_kernels(key_columns, schema)
@@ -130,7 +130,7 @@ class PaneSlots:
             self._key_rows.keep(kept_keys)
             number = np.zeros(len(is_used), np.int64)
             number[kept_keys] = np.arange(len(kept_keys))
-            self._key.values[: self.size] = number[self.key]  # in place: `keep` has just made the array
+            self._key.values[: self.size] = number[self.key]  # in place: nobody has it since `keep`
         return kept
 
     def freeze(self) -> FrozenPanes:
@@ -145,7 +145,7 @@ class PaneSlots:
         new = found.new_rows
         keys = self._keys.find_or_add(key_hash[new], checks[new])
         if len(keys.new_rows):
-            self._key_rows.append(batch.select(self._columns).take(pa.array(new[keys.new_rows])))
+            self._key_rows.append(batch, new[keys.new_rows])
         for column, values in ((self._pane_start, pane_start[new]), (self._key, keys.slots)):
             column.grow(self.size)
             column.values[found.first_new_slot : self.size] = values

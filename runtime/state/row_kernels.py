@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from onceflow.runtime.kernels.blocks import BLOCK, copy_block
 from onceflow.runtime.kernels.compiled import kernel
-from onceflow.runtime.kernels.memory import copy_bytes
+from onceflow.runtime.kernels.memory import copy_bytes, prefetch
 
+SLACK = BLOCK
+_AHEAD = 24
 _DIGITS = 1 << 11
 _LOW_DIGIT, _HIGH_DIGIT = np.uint64(42), np.uint64(53)
 _MOVES_MAX = 16
@@ -51,20 +54,47 @@ def sort_by_hash(hashes: Any, rows: Any) -> bool:
 
 
 @kernel
-def measure_texts(ends: Any, slots: Any, new_ends: Any) -> int:
-    """Into `new_ends`, one more than slots, where these texts begin and end when they lie one after the
-    other; returns the bytes of all. If that is more than the type of `new_ends` holds, they are wrong."""
-    total = 0
-    new_ends[0] = 0
-    for i in range(len(slots)):
-        total += int(ends[slots[i] + 1]) - int(ends[slots[i]])
-        new_ends[i + 1] = total
-    return total
+def spread(part: Any, slots: Any, starts: Any, in_parts: Any) -> None:
+    """Into `in_parts` the slots by the part that each is in, those of a part in their order. A part begins
+    where `starts` says, which is changed."""
+    for row in range(len(slots)):
+        at = starts[part[row]]
+        in_parts[at] = slots[row]
+        starts[part[row]] = at + 1
 
 
 @kernel
-def copy_texts(ends: Any, data: int, slots: Any, new_ends: Any, new_data: int) -> None:
+def measure_texts(bounds: Any, slots: Any, new_bounds: Any) -> int:
+    """Into `new_bounds`, one more than slots, where these texts begin and end when they lie one after the
+    other, the first where new_bounds[0] says; returns the end of the last. If that is more than the type of
+    `new_bounds` holds, they are wrong."""
+    bounds_at, last = np.int64(bounds.ctypes.data), len(slots) - 1
+    end = int(new_bounds[0])
+    for i in range(len(slots)):
+        prefetch(bounds_at + bounds.itemsize * slots[min(i + _AHEAD, last)])
+        end += int(bounds[slots[i] + 1]) - int(bounds[slots[i]])
+        new_bounds[i + 1] = end
+    return end
+
+
+@kernel
+def copy_texts(bounds: Any, data: int, slots: Any, new_bounds: Any, new_data: int) -> None:
     """Copy these texts from the address `data` to `new_data`."""
     for i in range(len(slots)):
-        length = int(new_ends[i + 1]) - int(new_ends[i])
-        copy_bytes(new_data + int(new_ends[i]), data + int(ends[slots[i]]), length)
+        length = int(new_bounds[i + 1]) - int(new_bounds[i])
+        copy_bytes(new_data + int(new_bounds[i]), data + int(bounds[slots[i]]), length)
+
+
+@kernel
+def copy_short_texts(bounds: Any, data: int, slots: Any, new_bounds: Any, new_data: int) -> None:
+    """As copy_texts, where SLACK more bytes than all texts lie at either address, anything behind the texts
+    may be overwritten, and texts come from all over the place."""
+    last = len(slots) - 1
+    for i in range(len(slots)):
+        prefetch(data + int(bounds[slots[min(i + _AHEAD, last)]]))
+        length = int(new_bounds[i + 1]) - int(new_bounds[i])
+        target, source = new_data + int(new_bounds[i]), data + int(bounds[slots[i]])
+        if length <= SLACK:
+            copy_block(target, source)
+        else:
+            copy_bytes(target, source, length)

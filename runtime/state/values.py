@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from onceflow.runtime.records import Indices, Mask
 from onceflow.runtime.state.cells import mark_at
-from onceflow.runtime.state.columns import GrowableColumn, bits_of, is_word, numpy_dtype
+from onceflow.runtime.state.columns import FreezableColumn, bits_of, is_word, numpy_dtype
 
 Frozen = Callable[[Indices], pa.Array]
 
@@ -48,13 +48,17 @@ class WordColumn:
 
     def __init__(self, arrow: pa.DataType, fill: Any = 0) -> None:
         self._arrow = arrow
-        self._column = GrowableColumn(word_dtype(arrow), fill)
-        self._is_set = GrowableColumn(np.bool_)
+        self._column = FreezableColumn(word_dtype(arrow), fill)
+        self._is_set = FreezableColumn(np.bool_)
 
     @property
     def values(self) -> npt.NDArray[Any]:
         """To be updated in place; `mark` says which slots were."""
         return self._column.values
+
+    def used(self) -> npt.NDArray[Any]:
+        """The values of the slots there are."""
+        return self._column.used()
 
     def grow(self, size: int) -> None:
         self._column.grow(size)
@@ -71,7 +75,7 @@ class WordColumn:
         self.mark(rows)
 
     def take(self, slots: Indices) -> pa.Array:
-        return array_of_words(self._column.values[slots], self._arrow, ~self._is_set.values[slots])
+        return array_of_words(self._column.values.take(slots), self._arrow, ~self._is_set.values.take(slots))
 
     def keep(self, slots: Indices) -> None:
         self._column.keep(slots)

@@ -397,7 +397,7 @@ def test_large_output_spills_and_goes_out_in_one_transaction(
     writer.recover([])
     for start in range(0, 50_000, 1_000):
         writer.write(records(*range(start, start + 1_000)))
-        assert staged._open._memory_bytes <= 50_000
+        assert staged._open.memory_bytes <= 50_000
     committable = writer.pre_commit(1).stage()
     assert len(committable.paths) == 1
     assert visible(broker.bootstrap_servers, job.sink.topic) == []

@@ -61,7 +61,7 @@ class IndexAgainstDict(RuleBasedStateMachine):
     def agrees(self):
         assert len(self.index) == len(self.slot_of)
         assert self.index.size == len(self.names)
-        live = self.index.live_slots().tolist()
+        live = self.index.live_slots().all().tolist()
         assert live == sorted(self.slot_of.values())
         assert [(int(self.index.hashes[s]), int(self.index.checks[s])) for s in live] == [
             self.names[s] for s in live

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -40,6 +41,21 @@ def test_the_outcome_comes_back_on_the_delivering_thread(slot: Slot) -> None:
     assert here == threading.get_ident()
     assert there != here
     assert not slot.background.deliver()
+
+
+def test_what_a_job_held_is_let_go_of_when_it_is_done(slot: Slot) -> None:
+    """Goal: a snapshot does not lie in memory until the next one."""
+
+    class Snapshot:
+        def write(self) -> None:
+            pass
+
+    snapshot = Snapshot()
+    held = weakref.ref(snapshot)
+    slot.background.write(snapshot.write, lambda _: None)
+    del snapshot
+    slot.deliver_one()
+    assert held() is None
 
 
 def test_nothing_comes_back_before_deliver(slot: Slot) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from onceflow.connectors.kafka import fetch_direct
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.source import KafkaSource
 from onceflow.runtime.clock import SystemClock
@@ -123,22 +125,31 @@ OpenReading = Callable[..., Reading]
 @pytest.fixture
 def directly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever may be fetched directly is, as soon as librdkafka has brought a first record of it."""
-    if kernels_enabled():
-        from onceflow.connectors.kafka import fetch_direct
-
-        monkeypatch.setattr(fetch_direct, "RECORDS_BEHIND", 1)
-        monkeypatch.setattr(fetch_direct, "FULL_FETCHES", 0)
-        monkeypatch.setattr(fetch_direct, "PAUSE_S", 0.5)
+    monkeypatch.setattr(fetch_direct, "RECORDS_BEHIND", 1)
+    monkeypatch.setattr(fetch_direct, "FULL_FETCHES", 0)
+    monkeypatch.setattr(fetch_direct, "PAUSE_S", 0.5)
 
 
-@pytest.fixture(params=["with kernels", "without kernels", "directly"])
+@pytest.fixture(params=["with kernels", "without kernels"])
+def both_kinds(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The test runs twice: readers fetch and decode with kernels, and without."""
+    with kernels(request.param == "with kernels"):
+        yield
+
+
+@pytest.fixture(params=["with kernels", "without kernels", "directly", "directly, without kernels"])
 def all_ways(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The test runs three times: readers fetch and decode with kernels, without, and from the brokers
-    themselves."""
-    if request.param == "directly":
+    """The test runs four times: with kernels and without, by librdkafka and from the brokers themselves."""
+    if "directly" in request.param:
         request.getfixturevalue("directly")
+    with kernels("without" not in request.param):
+        yield
+
+
+@contextmanager
+def kernels(are_on: bool) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as environment:
-        if request.param == "without kernels":
+        if not are_on:
             environment.setenv(ENVIRONMENT_VARIABLE, "off")
             kernels_enabled.cache_clear()
         elif not kernels_enabled():

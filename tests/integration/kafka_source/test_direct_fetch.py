@@ -16,12 +16,10 @@ from confluent_kafka.admin import AdminClient
 from onceflow.connectors.formats import Raw
 from onceflow.connectors.kafka import KafkaSource
 from onceflow.runtime.errors import DataLossError, Retryable
-from onceflow.runtime.kernels.compiled import kernels_enabled
 
 pytestmark = [
     pytest.mark.kafka,
-    pytest.mark.usefixtures("directly"),
-    pytest.mark.skipif(not kernels_enabled(), reason="needs numba"),
+    pytest.mark.usefixtures("directly", "both_kinds"),
 ]
 
 PARTITIONS = 3

@@ -27,6 +27,7 @@ from onceflow.connectors.kafka.fetch import HEADERS_TYPE, Fetched, Fetcher, Want
 from onceflow.connectors.kafka.fetch_arrays import ArrayBatch
 from onceflow.connectors.kafka.fetch_batch import MessageBatch
 from onceflow.connectors.kafka.fetch_bulk import BulkFetcher
+from onceflow.connectors.kafka.fetch_direct import DirectFetcher
 from onceflow.connectors.kafka.fetch_messages import MessageFetcher
 from onceflow.connectors.kafka.librdkafka_library import (
     Library,
@@ -42,7 +43,10 @@ pytestmark = pytest.mark.kafka
 
 COMPILED = pytest.param("compiled", marks=pytest.mark.skipif(not kernels_enabled(), reason="needs numba"))
 BULK = ["arrays", COMPILED]
-DIRECT = pytest.param("direct", marks=COMPILED.marks)
+DIRECT = ["direct arrays", pytest.param("direct", marks=COMPILED.marks)]
+
+MESSAGES_OF = {"direct arrays": "arrays", "direct": "compiled"}
+"""What librdkafka reads is read with kernels if direct fetches are."""
 
 DEADLINE_S = 60.0
 ALL = Wanted(key=True, timestamp=True, headers=True, details=True)
@@ -162,7 +166,7 @@ def drive(broker: Any) -> Iterator[Drive]:
                 **(settings or {}),
             }
         )
-        ids = topic_ids(servers or broker.bootstrap_servers, places) if kind == "direct" else {}
+        ids = topic_ids(servers or broker.bootstrap_servers, places) if "direct" in kind else {}
         splits = SplitTable()
         splits.add([KafkaSplit(topic, ids.get(topic, ""), partition, 0) for topic, partition in places])
         fetcher: Fetcher
@@ -173,13 +177,14 @@ def drive(broker: Any) -> Iterator[Drive]:
                 library = load_library()
             except UnsupportedLibraryError as reason:
                 pytest.skip(str(reason))
-            messages = batch("compiled" if kind == "direct" else kind, library, records_max, **options)
+            messages = batch(MESSAGES_OF.get(kind, kind), library, records_max, **options)
             handle = library.handle(consumer, "rdkafka")
             fetcher = BulkFetcher(library, handle, consumer, splits, wanted, messages)
-            if kind == "direct":
-                from onceflow.connectors.kafka.fetch_direct import DirectFetcher
-
-                fetcher = DirectFetcher(fetcher, consumer, splits, wanted, records_max, settings or {})
+            if kind in MESSAGES_OF:
+                with_kernels = kind == "direct"
+                fetcher = DirectFetcher(
+                    fetcher, consumer, splits, wanted, records_max, settings or {}, with_kernels
+                )
         driven.append(Driven(consumer, fetcher, splits))
         return driven[-1]
 
@@ -245,8 +250,8 @@ def test_all_fetchers_bring_the_same_of_hostile_topics(broker: Any, new_topic: A
     kinds = ["arrays", "compiled"] if kernels_enabled() else ["arrays"]
     for kind in kinds:
         ways += [(kind, 1_000, {}), (kind, 7, {}), (kind, 1_000, {"binary_bytes_max": 5_000})]
-    if kernels_enabled():
-        ways += [("direct", 1_000, {}), ("direct", 7, {})]
+    for kind in ["direct arrays", "direct"] if kernels_enabled() else ["direct arrays"]:
+        ways += [(kind, 1_000, {}), (kind, 7, {})]
     for kind, records_max, options in ways:
         one = drive(kind, places, records_max=records_max, **options)
         one.fetcher.assign(one.positions())
@@ -265,7 +270,7 @@ def test_all_fetchers_bring_the_same_of_hostile_topics(broker: Any, new_topic: A
 
 
 @pytest.mark.usefixtures("directly")
-@pytest.mark.parametrize("bulk", [*BULK, DIRECT])
+@pytest.mark.parametrize("bulk", [*BULK, *DIRECT])
 @pytest.mark.parametrize(
     "wanted",
     [Wanted(), Wanted(key=True), Wanted(timestamp=True), Wanted(headers=True), Wanted(details=True)],
@@ -289,7 +294,7 @@ def test_what_is_not_wanted_is_not_there(
 
 
 @pytest.mark.usefixtures("directly")
-@pytest.mark.parametrize("kind", ["messages", *BULK, DIRECT])
+@pytest.mark.parametrize("kind", ["messages", *BULK, *DIRECT])
 def test_an_offset_that_is_not_there_is_an_error_of_its_split(
     new_topic: Any, drive: Drive, kind: str
 ) -> None:
@@ -317,7 +322,7 @@ def produce(servers: str, topic: str, count: int, partitions: int) -> None:
 
 
 @pytest.mark.usefixtures("directly")
-@pytest.mark.parametrize("bulk", [*BULK, DIRECT])
+@pytest.mark.parametrize("bulk", [*BULK, *DIRECT])
 def test_a_partition_assigned_anew_right_after_it_was_let_go_is_read_on(
     broker: Any, new_topic: Any, drive: Drive, bulk: str
 ) -> None:
@@ -389,7 +394,7 @@ def test_records_that_come_another_way_are_said_to_be_lost_and_read_again(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("directly")
-@pytest.mark.parametrize("bulk", [*BULK, DIRECT])
+@pytest.mark.parametrize("bulk", [*BULK, *DIRECT])
 def test_callbacks_run_in_our_thread_and_nowhere_else_while_brokers_die(
     module_broker: Callable[..., Any], drive: Drive, caplog: pytest.LogCaptureFixture, bulk: str
 ) -> None:

@@ -127,7 +127,7 @@ def test_an_entry_in_doubt_that_landed_late_is_not_taken_for_somebody_elses() ->
     ("alter", "message"),
     [
         (lambda b: b[:-20], "no valid entry"),
-        (lambda b: b.replace(b'"format_version":1', b'"format_version":2', 1), "format version 2"),
+        (lambda b: b.replace(b'"format_version":2', b'"format_version":3', 1), "format version 3"),
         (lambda b: b.replace(b'"position":0', b'"position":7'), "says that it is entry 7"),
         (lambda b: b.replace(b'"lineage"', b'"linage"'), "linage"),
         (lambda b: b.replace(b'"created_ms":1', b'"created_ms":"1"'), "created_ms"),
@@ -142,6 +142,11 @@ def test_what_is_not_a_valid_entry_is_refused_with_its_path(
     with pytest.raises(CorruptCheckpointError, match=message) as caught:
         decode_entry(content, 0, "dir/log/0000000000.json")
     assert "dir/log/0000000000.json" in str(caught.value)
+
+
+def test_an_entry_of_version_1_is_read() -> None:
+    content = encode_entry(0, CREATED).replace(b'"format_version":2', b'"format_version":1', 1)
+    assert decode_entry(content, 0, "dir/log/0000000000.json") == CREATED
 
 
 def test_gaps_above_the_oldest_kept_checkpoint_are_noticed_and_those_below_are_not() -> None:

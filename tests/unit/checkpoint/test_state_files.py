@@ -1,4 +1,4 @@
-"""State files: sorted by key group, cut to a range, every kind of damage found and named."""
+"""State files: whole or cut to a range of key groups, every kind of damage found and named."""
 
 from __future__ import annotations
 
@@ -6,14 +6,29 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from onceflow.runtime.checkpoint.local_store import LocalStore
-from onceflow.runtime.checkpoint.manifest import StateHandle
+from onceflow.runtime.checkpoint.manifest import StateHandle, TableFile
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
-from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles, StateFiles
+from onceflow.runtime.checkpoint.state_files import PIECE_ROWS, AttemptStagedFiles, StateFiles
 from onceflow.runtime.errors import CorruptCheckpointError
+from onceflow.runtime.state.lazy_tables import LazyTables
 from onceflow.runtime.state.operator_state import OperatorState
+
+STATE_OF_VERSION_1 = (
+    "ffffffffa80000001000000000000a000c000600050008000a000000000104000c0000000800080000000400080000000400"
+    "0000020000004000000004000000d8ffffff0000010510000000180000000400000000000000030000006b65790004000400"
+    "04000000100014000800060007000c0000001000100000000000010210000000200000000400000000000000090000006b65"
+    "795f67726f757000060008000400060000001000000000000000ffffffffc800000014000000000000000c00160006000500"
+    "08000c000c0000000003040018000000280000000000000000000a0018000c00040008000a0000006c000000100000000400"
+    "0000000000000000000005000000000000000000000000000000000000000000000000000000080000000000000008000000"
+    "0000000000000000000000000800000000000000140000000000000020000000000000000800000000000000000000000200"
+    "000004000000000000000000000000000000040000000000000000000000000000000400040009000b000000000002000000"
+    "040000000600000008000000000000006b316b336b306b32ffffffff00000000"
+)
+CHECKSUM_OF_VERSION_1 = "crc32:5eab54b5"
 
 
 def state(groups: list[int], key_groups: range = range(4, 12)) -> OperatorState:
@@ -26,12 +41,12 @@ def state(groups: list[int], key_groups: range = range(4, 12)) -> OperatorState:
     return OperatorState(key_groups, {"keys": table, "timers": timers}, {"watermark": 5})
 
 
-def test_state_comes_back_whole_and_sorted_by_key_group() -> None:
+def test_state_comes_back_whole() -> None:
     files = StateFiles(MemoryStore(), 1)
     handle = files.write(3, "op/é", 2, state([9, 4, 11, 4]))
     whole = files.read(handle, range(128))
     assert whole.key_groups == range(4, 12)
-    assert whole.tables["keys"].to_pydict() == {"key_group": [4, 4, 9, 11], "key": ["k1", "k3", "k0", "k2"]}
+    assert whole.tables["keys"].to_pydict() == {"key_group": [9, 4, 11, 4], "key": ["k0", "k1", "k2", "k3"]}
     assert whole.tables["timers"].num_rows == 1
     assert whole.meta == {"watermark": 5}
     assert handle.tables[0].path == "state/attempt-000001/0000000003.op%2F%C3%A9.2.arrows"
@@ -56,6 +71,60 @@ def test_large_state_is_compressed_and_comes_back() -> None:
     handle = files.write(1, "op", 0, OperatorState(range(128), {"t": table}))
     assert handle.size < table.nbytes * 0.8
     assert files.read(handle, range(128)).tables["t"] == table
+
+
+@pytest.mark.parametrize("rows", [PIECE_ROWS - 1, PIECE_ROWS, PIECE_ROWS + 1, 3 * PIECE_ROWS + 5])
+def test_state_of_several_pieces_is_one_stream(rows: int) -> None:
+    rng = np.random.default_rng(rows)
+    texts = [None if n % 5 == 0 else "x" * (n % 7) for n in range(rows)]
+    groups = rng.integers(16, 64, rows).astype(np.uint16)
+    table = pa.table({"key_group": groups, "n": rng.integers(0, 1 << 40, rows), "text": texts})
+    store = MemoryStore()
+    files = StateFiles(store, 1)
+    handle = files.write(1, "op", 0, OperatorState(range(16, 64), {"t": table}))
+    content = store.read(handle.tables[0].path)
+    assert handle.tables[0].size == len(content)
+    assert pa.ipc.open_stream(content).read_all() == table
+    assert handle.tables[0].rows_per_key_group == tuple(np.bincount(groups, minlength=64)[16:].tolist())
+    half = files.read(handle, range(30, 50)).tables["t"]
+    assert half == table.filter((pc.field("key_group") >= 30) & (pc.field("key_group") < 50))
+
+
+def test_a_large_state_is_never_whole_in_memory() -> None:
+    rows = Counting(10 * PIECE_ROWS + 1)
+    StateFiles(MemoryStore(), 1).write(1, "op", 0, OperatorState(range(128), LazyTables("t", rows)))
+    assert rows.pieces == [min(PIECE_ROWS, rows.total - first) for first in range(0, rows.total, PIECE_ROWS)]
+
+
+class Counting:
+    """FrozenRows that notes how many are asked for at a time."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.pieces: list[int] = []
+
+    def __len__(self) -> int:
+        return self.total
+
+    def piece(self, first: int, end: int) -> pa.RecordBatch:
+        self.pieces.append(end - first)
+        return pa.record_batch({"key_group": np.zeros(end - first, np.uint16)})
+
+
+def test_a_state_of_version_1_whose_rows_were_sorted_is_read() -> None:
+    """Format: written by the code before version 2, and kept as it was."""
+    content = bytes.fromhex(STATE_OF_VERSION_1)
+    store = MemoryStore()
+    with store.create_file("state/attempt-000001/0000000003.op.2.arrows") as file:
+        file.write(content)
+    table = TableFile(
+        "keys", "state/attempt-000001/0000000003.op.2.arrows", 0, len(content), CHECKSUM_OF_VERSION_1,
+        (2, 0, 0, 0, 0, 1, 0, 1),
+    )  # fmt: skip
+    handle = StateHandle("op", 2, 4, 12, (table,))
+    files = StateFiles(store, 2)
+    assert files.read(handle, range(128)).tables["keys"]["key"].to_pylist() == ["k1", "k3", "k0", "k2"]
+    assert files.read(handle, range(5, 10)).tables["keys"]["key"].to_pylist() == ["k0"]
 
 
 def test_empty_state_has_no_file_and_keeps_its_meta() -> None:

@@ -1,14 +1,14 @@
-"""GrowableColumn: what was frozen stays as it was for as long as somebody holds it."""
+"""FreezableColumn: what was frozen stays as it was for as long as somebody holds it."""
 
 import numpy as np
 
-from onceflow.runtime.state.columns import GrowableColumn, _Copy
+from onceflow.runtime.state.columns import FreezableColumn, GrowableColumn, _Copy
 
 ALL = np.arange(5_000)
 
 
-def filled(value: int) -> GrowableColumn:
-    column = GrowableColumn(np.int64)
+def filled(value: int) -> FreezableColumn:
+    column = FreezableColumn(np.int64)
     column.grow(5_000)
     column.values[:5_000] = value
     return column
@@ -59,7 +59,7 @@ def test_the_memory_of_copies_that_nobody_needs_is_used_again():
 
 
 def test_the_memory_of_the_next_copy_is_there_before_the_barrier():
-    column = GrowableColumn(np.int64)
+    column = FreezableColumn(np.int64)
     column.reserve(200_000)
     pages = np.full(len(column.values), 7)
     column._copies = [_Copy(pages)]
@@ -71,7 +71,7 @@ def test_the_memory_of_the_next_copy_is_there_before_the_barrier():
 
 
 def test_growing_touches_nothing_of_what_was_frozen():
-    column = GrowableColumn(np.int64, fill=9)
+    column = FreezableColumn(np.int64, fill=9)
     held = []
     for size in range(100, 60_000, 1_700):
         column.grow(size)
@@ -92,3 +92,21 @@ def test_growing_after_the_column_shrank_touches_nothing_of_what_was_frozen_in_b
     frozen = column.frozen()
     column.grow(20_000)
     assert (frozen.take(np.arange(10_000)) == 2).all()
+
+
+def test_the_memory_of_a_column_is_used_again_if_nobody_has_a_view_of_it():
+    """Goal: a window that fires leaves its memory to the next one, but what a snapshot needs."""
+    column = GrowableColumn(np.int64)
+    column.grow(5_000)
+    column.values[:5_000] = np.arange(5_000)
+    memory, view = column.values.ctypes.data, column.used()
+    column.keep(np.arange(1_000, 5_000))
+    assert column.values.ctypes.data != memory
+    assert (view == np.arange(5_000)).all()
+    del view
+    memory = column.values.ctypes.data
+    column.keep(np.arange(500, 4_000))
+    assert column.values.ctypes.data == memory
+    assert (column.used() == np.arange(1_500, 5_000)).all()
+    column.grow(8_000)
+    assert not column.values[3_500:8_000].any()

@@ -13,6 +13,7 @@ from onceflow.runtime.kernels.compiled import kernels_enabled
 from onceflow.runtime.state.hashing import (
     CHECK_SEED,
     hash_keys,
+    hash_text_by_arrays,
     hash_text_by_kernel,
     hash_text_by_polars,
     is_hashable,
@@ -229,3 +230,33 @@ def test_the_kernel_leaves_long_texts_and_views_to_polars():
     assert hash_text_by_kernel(pa.array(["short"], pa.string_view()), 0) is None
     batch = pa.record_batch({"k": ["short", "x" * 241]})
     assert (hash_keys(batch, ["k"]) == hash_text_by_polars(batch.column("k"), 0)).all()
+
+
+@pytest.mark.parametrize("arrow", [pa.binary(), pa.large_binary()])
+@pytest.mark.parametrize("seed", [0, 1, CHECK_SEED, (1 << 64) - 1])
+@pytest.mark.parametrize("lengths", [(4,), (7,), (8,), (4, 5, 6, 7, 8), (9,), (15,), (16,), (9, 12, 15, 16)])
+def test_arrays_hash_short_texts_like_polars(arrow, seed, lengths):
+    rng = np.random.default_rng(4)
+    texts = [rng.bytes(length) for _ in range(50) for length in lengths]
+    texts += [filler * lengths[-1] for filler in (b"\0", b"\xff")]  # carries of the product
+    column = pa.array([b"before", *texts, b"after"], arrow).slice(1, len(texts))
+    by_arrays = hash_text_by_arrays(column, seed)
+    assert by_arrays is not None
+    assert by_arrays.tolist() == hash_text_by_polars(column, seed).tolist()
+
+
+@pytest.mark.parametrize(
+    "texts", [["abc"], ["abcd", "abcdefghi"], ["x" * 17], ["", "abcd"], [None, "abcd"], []]
+)
+def test_arrays_leave_other_texts_to_polars(texts):
+    column = pa.array(texts, pa.string())
+    assert hash_text_by_arrays(column, 0) is None
+    assert hash_text_by_arrays(column.cast(pa.string_view()), 0) is None
+
+
+def test_a_null_between_short_texts_is_a_value_of_its_own_by_arrays():
+    bounds, data = pa.py_buffer(np.array([0, 4, 8, 12], np.int32)), pa.py_buffer(b"aaaabbbbcccc")
+    column = pa.Array.from_buffers(pa.string(), 3, [pa.py_buffer(bytes([0b101])), bounds, data])
+    assert hash_text_by_arrays(column, 0) is not None
+    expected = hash_keys(pa.record_batch({"k": ["aaaa", None, "cccc"]}), ["k"]).tolist()
+    assert hash_keys(pa.record_batch({"k": column}), ["k"]).tolist() == expected

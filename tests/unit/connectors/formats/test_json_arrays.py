@@ -119,6 +119,14 @@ def test_one_odd_record_in_ten_thousand_is_the_only_one_that_is_decoded_slowly()
         assert both.slowly(values) == [odd]
 
 
+def test_a_control_character_is_found_beside_letters_beyond_ascii() -> None:
+    both = Both(pa.schema([pa.field("k", pa.string()), pa.field("n", pa.int64())]))
+    usual = ['{"k":"é%06d","n":1}'.encode() % i for i in range(COUNT)]
+    assert both.slowly(usual) == []
+    odd = '{"k":"é00000\x1f","n":1}'.encode()
+    assert both.slowly([*usual, odd]) == [odd]
+
+
 def test_a_text_ends_at_its_first_quote_though_the_others_are_longer() -> None:
     both = Both(pa.schema([pa.field("k", pa.string()), pa.field("n", pa.int64())]))
     usual = [b'{"k":"%08d","n":1}' % i for i in range(COUNT)]

@@ -16,9 +16,10 @@ from onceflow.runtime.errors import Retryable
 class _File(io.BytesIO):
     """Keeps its content when it is closed; the disk is full after `room` bytes."""
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, room: int, disk: FullDisk) -> None:
         super().__init__()
         self.room = room
+        self.disk = disk
         self.content = b""
 
     def write(self, block: bytes) -> int:  # type: ignore[override]
@@ -27,6 +28,8 @@ class _File(io.BytesIO):
         return super().write(block)
 
     def close(self) -> None:
+        if not self.disk.has_room_to_close:
+            raise OSError(28, "No space left on device")
         if not self.closed:
             self.content = self.getvalue()
         super().close()
@@ -38,10 +41,11 @@ class FullDisk:
     def __init__(self, *rooms: int) -> None:
         self.rooms = list(rooms)
         self.files: dict[str, _File] = {}
+        self.has_room_to_close = True
 
     def create(self, name: str) -> tuple[str, BinaryIO]:
         path = f"{len(self.files)}.{name}"
-        self.files[path] = _File(self.rooms.pop(0) if self.rooms else 1 << 30)
+        self.files[path] = _File(self.rooms.pop(0) if self.rooms else 1 << 30, self)
         return path, self.files[path]
 
     def open(self, path: str) -> BinaryIO:
@@ -57,7 +61,7 @@ def values_of(output: HeldOutput | RestoredOutput) -> list[bytes]:
     return [value for batch in output.batches() for value in batch["value"].to_pylist()]
 
 
-@pytest.mark.parametrize("room", [0, 100, 1_500, 2_500])
+@pytest.mark.parametrize("room", [0, 100, 1_000, 2_000])
 def test_rows_in_memory_are_staged_whole_after_the_disk_was_full(room: int) -> None:
     files = FullDisk(room)
     held = HeldOutput(files, memory_bytes_max=1 << 20)
@@ -69,6 +73,18 @@ def test_rows_in_memory_are_staged_whole_after_the_disk_was_full(room: int) -> N
     staged = held.stage()
     assert staged.rows == 2
     assert values_of(RestoredOutput(staged, files)) == values_of(held) == [b"a" * 700, b"b" * 700]
+
+
+def test_rows_in_memory_are_staged_whole_after_a_file_could_not_be_closed() -> None:
+    files = FullDisk()
+    held = HeldOutput(files, memory_bytes_max=1 << 20)
+    held.add(rows(b"a" * 700))
+    held.freeze(1)
+    files.has_room_to_close = False
+    with pytest.raises(OSError, match="No space left"):
+        held.stage()
+    files.has_room_to_close = True
+    assert values_of(RestoredOutput(held.stage(), files)) == [b"a" * 700]
 
 
 def test_rows_that_were_only_in_a_spilled_file_are_never_staged_in_part() -> None:

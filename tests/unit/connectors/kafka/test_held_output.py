@@ -63,3 +63,65 @@ def test_damaged_file_is_refused_before_its_first_row(
     store.create(staged.path, damage(content))
     with pytest.raises(CorruptCheckpointError, match=staged.path):
         next(RestoredOutput(staged, files).batches())
+
+
+def test_what_was_not_sent_stays_in_memory_when_the_rest_is_written(
+    store: MemoryStore, files: AttemptStagedFiles
+) -> None:
+    """Reading it back from the file would cost more than sending it."""
+    batches = [rows(n) for n in range(10)]
+    held = HeldOutput(files, memory_bytes_max=16 * batches[0].nbytes)
+    for batch in batches[:4]:
+        held.add(batch)
+    assert len(held.in_memory_from(3)) == 1  # three were sent
+    held.add(batches[4])  # more than a quarter
+    assert held.in_memory_from(2) == []
+    assert held.in_memory_from(3) == batches[3:5]
+    for batch in batches[5:]:
+        held.add(batch)
+    held.freeze(1)
+    staged = held.stage()
+    assert list(held.batches_from(1)) == batches[1:]
+    assert values(held) == values(RestoredOutput(staged, files)) == [b"%d" % n for n in range(10)]
+    store.delete([staged.path])
+    assert list(held.batches_from(3)) == batches[3:]
+
+
+class BeginsAnew(HeldOutput):
+    """The sender's transaction is given up, and it begins anew, right after its count was looked at."""
+
+    @property
+    def _sent(self) -> int:
+        sent, self._count_sent = self._count_sent, 0
+        return sent
+
+    @_sent.setter
+    def _sent(self, count: int) -> None:
+        self._count_sent = count
+
+
+def test_a_sender_that_begins_anew_while_rows_are_let_go_finds_all_of_them(files: AttemptStagedFiles) -> None:
+    batches = [rows(n) for n in range(5)]
+    held = BeginsAnew(files, memory_bytes_max=16 * batches[0].nbytes)
+    for batch in batches[:4]:
+        held.add(batch)
+    assert len(held.in_memory_from(3)) == 1
+    held.add(batches[4])  # more than a quarter
+    assert held.in_memory_from(3) == batches[3:]
+    assert held.in_memory_from(0) == []
+    held.freeze(1)
+    held.stage()
+    assert list(held.batches_from(0)) == batches
+
+
+def test_what_nobody_sends_does_not_stay_in_memory(files: AttemptStagedFiles) -> None:
+    each = rows(0).nbytes
+    held = HeldOutput(files, memory_bytes_max=8 * each)
+    for n in range(6):
+        held.add(rows(n))
+    assert len(held.in_memory_from(0)) == 6
+    for n in range(6, 9):
+        held.add(rows(n))  # the third time that three are written: nine are too many
+    assert held.in_memory_from(0) == []
+    held.add(rows(9))
+    assert len(held.in_memory_from(9)) == 1

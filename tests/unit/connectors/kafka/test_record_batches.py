@@ -3,10 +3,12 @@ bytes which are wrong are said to be."""
 
 from __future__ import annotations
 
+import itertools
 import struct
 from dataclasses import dataclass, field
 from typing import Any
 
+import cramjam
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -16,11 +18,33 @@ from kafka.record._crc32c import crc
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from onceflow.connectors.kafka.fetch import Wanted
+from onceflow.connectors.kafka.fetch_leader import Lane, _section
 from onceflow.connectors.kafka.fetch_protocol import Aborted
+from onceflow.connectors.kafka.fetch_record_arrays import RecordArrays
+from onceflow.connectors.kafka.record_arrays import AHEAD, find_records
+from onceflow.connectors.kafka.record_batches import record_batches
+from onceflow.connectors.kafka.record_codecs import decompress
+from onceflow.connectors.kafka.record_sections import (
+    AT,
+    END,
+    LEFT,
+    SECTION_FIELDS,
+    SPLIT,
+    WANTED_FROM,
+    WANTED_TO,
+    Section,
+    SectionReader,
+)
+from onceflow.connectors.kafka.record_starts import varints
 from onceflow.connectors.kafka.wire import ProtocolError
 from onceflow.runtime.kernels.compiled import kernels_enabled
 
-pytestmark = pytest.mark.skipif(not kernels_enabled(), reason="needs numba")
+needs_numba = pytest.mark.skipif(not kernels_enabled(), reason="needs numba")
+both_readers = pytest.mark.parametrize(
+    "with_kernels", [pytest.param(True, marks=needs_numba, id="kernels"), pytest.param(False, id="arrays")]
+)
+
+HEADER_BYTES = 61
 
 Record = tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]
 """Value, key, time, headers."""
@@ -121,59 +145,84 @@ def logs(draw: st.DrawFn) -> Log:
     return Log(batches)
 
 
-def read_all(
-    data: bytes, aborted: list[Aborted], from_offset: int = 0, room: int = 5, stop: int = 1 << 62
-) -> tuple[list[tuple[int, Record]], int]:
-    """Rows, and the offset behind all."""
-    from onceflow.connectors.kafka.fetch_leader import Lane, _section
+def reader(with_kernels: bool, *options: Any) -> SectionReader:
+    if not with_kernels:
+        return RecordArrays(*options)
     from onceflow.connectors.kafka.fetch_records import RecordColumns
-    from onceflow.connectors.kafka.record_batches import record_batches
-    from onceflow.connectors.kafka.record_kernels import LEFT
 
+    return RecordColumns(*options)
+
+
+def read_all(
+    with_kernels: bool,
+    data: bytes,
+    aborted: list[Aborted],
+    from_offset: int = 0,
+    room: int = 5,
+    stop: int = 1 << 62,
+    at_once: int = 1 << 30,
+) -> tuple[list[tuple[int, Record]], int]:
+    """Rows, and the offset behind all. `at_once`: so many sections are there, then others come."""
     memory = np.frombuffer(data, np.uint8).copy()
     lane = Lane(3, b"", 0, from_offset, stop, from_offset)
     batches, after = record_batches(memory.ctypes.data, len(memory), from_offset, aborted)
-    columns = RecordColumns(Wanted(True, True, True, True), room)
+    columns = reader(with_kernels, Wanted(True, True, True, True), room)
     rows: list[tuple[int, Record]] = []
-    sections = [_section(lane, batch) for batch in batches]
-    while sections:
-        table = np.stack([section.fields for section in sections])
-        fetched: Any = columns.read(table)
-        assert len(fetched) <= room
-        for row in range(len(fetched)):
-            headers = [(each["key"], each["value"]) for each in fetched.headers[row].as_py()]
-            details = fetched.details(row)
-            assert fetched.row_split[row] == 3
-            assert fetched.time_kind[row] == 1
-            key, time = fetched.key[row].as_py(), int(fetched.timestamp_ms[row])
-            assert (details.key, details.timestamp_ms) == (key, time)
-            assert [(each["key"], each["value"]) for each in details.headers] == headers
-            rows.append((int(fetched.offset[row]), (fetched.value[row].as_py(), key, time, headers)))
-        for section, fields in zip(sections, table, strict=True):
-            section.fields[:] = fields
-        sections = [section for section in sections if section.fields[LEFT]]
+    coming = [_section(lane, batch) for batch in batches]
+    sections: list[Section] = []
+    while coming or sections:
+        sections, coming = sections + coming[:at_once], coming[at_once:]
+        before = sum(int(section.fields[LEFT]) for section in sections)
+        fetched, finished = columns.read(sections)
+        left = sum(int(section.fields[LEFT]) for section in sections[finished:])
+        assert finished or left < before
+        assert len(fetched) <= min(room, before - left)
+        rows += rows_of(fetched)
+        sections = sections[finished:]
     return rows, after
 
 
+def rows_of(fetched: Any) -> list[tuple[int, Record]]:
+    rows: list[tuple[int, Record]] = []
+    for row in range(len(fetched)):
+        headers = [(each["key"], each["value"]) for each in fetched.headers[row].as_py()]
+        details = fetched.details(row)
+        assert fetched.row_split[row] == 3
+        assert fetched.time_kind[row] == 1
+        key, time = fetched.key[row].as_py(), int(fetched.timestamp_ms[row])
+        assert (details.key, details.timestamp_ms) == (key, time)
+        assert [(each["key"], each["value"]) for each in details.headers] == headers
+        rows.append((int(fetched.offset[row]), (fetched.value[row].as_py(), key, time, headers)))
+    return rows
+
+
+@both_readers
 @given(logs(), st.data())
-def test_committed_records_are_read_and_nothing_else(log: Log, data: st.DataObject) -> None:
+def test_committed_records_are_read_and_nothing_else(
+    with_kernels: bool, log: Log, data: st.DataObject
+) -> None:
     start = data.draw(st.integers(0, log.end))
     stop = data.draw(st.integers(start, log.end))
     aborted = data.draw(st.permutations(log.aborted_from(start)))
-    rows, after = read_all(log.data, aborted, start, data.draw(st.sampled_from([1, 3, 50])), stop)
+    room, at_once = data.draw(st.sampled_from([1, 3, 50])), data.draw(st.sampled_from([1, 2, 50]))
+    rows, after = read_all(with_kernels, log.data, aborted, start, room, stop, at_once)
     assert rows == [row for row in log.expected if start <= row[0] < stop]
     assert after == log.end or not log.data
 
 
+@both_readers
 @given(logs(), st.data())
-def test_a_last_batch_that_is_cut_off_is_left_for_the_next_answer(log: Log, data: st.DataObject) -> None:
+def test_a_last_batch_that_is_cut_off_is_left_for_the_next_answer(
+    with_kernels: bool, log: Log, data: st.DataObject
+) -> None:
     cut = data.draw(st.integers(0, len(log.data)))
-    rows, after = read_all(log.data[:cut], log.aborted_from(0))
+    rows, after = read_all(with_kernels, log.data[:cut], log.aborted_from(0))
     assert rows == [row for row in log.expected if row[0] < after]
 
 
+@both_readers
 @given(logs().filter(lambda log: bool(log.expected)), st.data())
-def test_a_changed_byte_is_never_handed_on(log: Log, data: st.DataObject) -> None:
+def test_a_changed_byte_is_never_handed_on(with_kernels: bool, log: Log, data: st.DataObject) -> None:
     """Of offset, length and leader's epoch, which brokers write, there is no checksum."""
     changed = bytearray(log.data)
     at = data.draw(st.integers(0, len(changed) - 1))
@@ -182,7 +231,7 @@ def test_a_changed_byte_is_never_handed_on(log: Log, data: st.DataObject) -> Non
     while start + 12 + struct.unpack_from(">i", log.data, start + 8)[0] <= at:
         start += 12 + struct.unpack_from(">i", log.data, start + 8)[0]
     try:
-        rows, _ = read_all(bytes(changed), log.aborted_from(0))
+        rows, _ = read_all(with_kernels, bytes(changed), log.aborted_from(0))
     except ProtocolError:
         return
     assert at - start < 17
@@ -190,47 +239,191 @@ def test_a_changed_byte_is_never_handed_on(log: Log, data: st.DataObject) -> Non
         assert all(record in [r for _, r in log.expected] for _, record in rows)
 
 
-@given(st.binary(max_size=80), st.integers(1, 5), st.booleans())
-def test_bytes_that_are_no_records_are_malformed_or_within_bounds(
-    data: bytes, count: int, with_headers: bool
+def section_of(memory: Any, at: int, size: int, count: int) -> Section:
+    fields = np.zeros(SECTION_FIELDS, np.int64)
+    fields[AT] = memory.ctypes.data + at
+    fields[END], fields[LEFT] = fields[AT] + size, count
+    fields[WANTED_FROM], fields[WANTED_TO] = -(1 << 62), 1 << 62
+    return Section(fields)
+
+
+def verdict(with_kernels: bool, data: bytes, count: int, wanted: Wanted) -> Any:
+    """The section's records, or None if they are malformed. What lies around must not be read."""
+    memory = np.frombuffer(b"\xff" * 9 + data + b"\xff" * 99, np.uint8).copy()
+    columns = reader(with_kernels, wanted, count)
+    try:
+        fetched, finished = columns.read([section_of(memory, 9, len(data), count)])
+    except ProtocolError:
+        return None
+    assert finished == 1
+    return [
+        None if column is None else column.tolist()
+        for column in (fetched.value, fetched.key, fetched.offset, fetched.headers)
+    ]
+
+
+@st.composite
+def record_bytes(draw: st.DrawFn) -> tuple[bytes, int]:
+    """Records written by kafka-python, maybe spoilt, and how many they are said to be."""
+    batch = Batch(draw(records))
+    whole = bytearray(encoded(batch, 0)[HEADER_BYTES:])
+    for _ in range(draw(st.integers(0, 2))):
+        at = draw(st.integers(0, len(whole) - 1))
+        whole[at] = draw(st.one_of(st.integers(0, 255), st.sampled_from([0, 1, 2, 0x7F, 0x80, 0xFF])))
+    cut = draw(st.sampled_from([len(whole), len(whole), draw(st.integers(0, len(whole)))]))
+    return bytes(whole[:cut]), len(batch.records) + draw(st.sampled_from([0, 0, 0, -1, 1]))
+
+
+@needs_numba
+@given(st.one_of(record_bytes(), st.tuples(st.binary(max_size=80), st.integers(0, 5))), st.booleans())
+def test_the_readers_agree_on_what_is_malformed(made: tuple[bytes, int], headers: bool) -> None:
+    data, count = made
+    wanted = Wanted(key=True, headers=headers)
+    assert verdict(False, data, count, wanted) == verdict(True, data, count, wanted)
+
+
+def number(value: int) -> bytes:
+    """A varint."""
+    zigzag, text = ((value << 1) ^ (value >> 63)) & ((1 << 64) - 1), bytearray()
+    while zigzag >= 0x80:
+        text.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    return bytes([*text, zigzag])
+
+
+def record(*fields: bytes, attributes: bytes = b"\0") -> bytes:
+    body = attributes + b"".join(fields)
+    return number(len(body)) + body
+
+
+START = number(0) + number(0)
+NO_KEY, VALUE = number(-1), number(3) + b"abc"
+GOOD = record(START, NO_KEY, VALUE, number(0))
+TOO_WIDE = b"\x80" * 10 + b"\x01"
+
+
+@both_readers
+@pytest.mark.parametrize(
+    ("data", "is_good"),
+    [
+        (GOOD + GOOD, True),
+        (GOOD + record(START, NO_KEY, VALUE, number(0), attributes=b"\x07"), True),
+        (GOOD + record(b"\x80" * 9 + b"\x01", number(0), NO_KEY, VALUE, number(0)), True),
+        (GOOD + record(TOO_WIDE, number(0), NO_KEY, VALUE, number(0)), False),
+        (GOOD + record(b"\x80" * 10, number(0), NO_KEY, VALUE, number(0)), False),
+        (GOOD + number(-len(GOOD)) + GOOD[1:], False),
+        (GOOD + b"\0" + GOOD, False),
+        (GOOD + number(len(GOOD)) + GOOD[1:], False),
+        (GOOD, False),
+        (GOOD + GOOD + GOOD, False),
+        (GOOD + GOOD + b"\0", False),
+        (GOOD + record(START, number(-2), VALUE, number(0)), False),
+        (GOOD + record(START, number(40), VALUE, number(0)), False),
+        (GOOD + record(START, NO_KEY, number(-2), b"abc", number(0)), False),
+        (GOOD + record(START, NO_KEY, number(5), b"abc", number(0)), False),
+        (GOOD + record(START, NO_KEY), False),
+        (GOOD + record(START), False),
+        (GOOD + record(START, NO_KEY, VALUE, number(-1)), False),
+        (GOOD + record(START, NO_KEY, VALUE, number(1 << 40), b"abc"), False),
+        (GOOD + record(START, NO_KEY, VALUE), False),
+        (GOOD + record(START, NO_KEY, VALUE, number(0), b"x"), False),
+        (GOOD + record(START, NO_KEY, VALUE, number(1), number(1), b"k", number(-1)), True),
+        (GOOD + record(START, NO_KEY, VALUE, number(1), number(-1), number(-1)), False),
+        (GOOD + record(START, NO_KEY, VALUE, number(1), number(-1)), False),
+        (GOOD + record(START, NO_KEY, VALUE, number(-1), number(1), b"k", number(-1)), False),
+        (GOOD + record(START, NO_KEY, VALUE, number(1), number(9), b"k", number(-1)), False),
+        (GOOD + record(START, NO_KEY, VALUE, number(1), number(1), b"k", number(-2)), False),
+        (GOOD + record(START, NO_KEY, VALUE, number(1), number(1), b"k", number(9)), False),
+        (GOOD + record(START, NO_KEY, VALUE, number(1), number(1), b"k"), False),
+        (GOOD + record(START, NO_KEY, VALUE, number(2), number(1), b"k", number(-1)), False),
+    ],
+)
+def test_two_records_that_are_good_or_malformed(with_kernels: bool, data: bytes, is_good: bool) -> None:
+    assert (verdict(with_kernels, data, 2, Wanted(key=True, headers=True)) is not None) is is_good
+
+
+@both_readers
+@pytest.mark.parametrize("fields", [(number(-2), VALUE), (NO_KEY, number(-2), b"abc"), (NO_KEY, number(9))])
+def test_lengths_are_checked_where_nobody_wants_headers(with_kernels: bool, fields: Any) -> None:
+    data = record(START, *fields, number(0))
+    assert verdict(with_kernels, data, 1, Wanted(key=True)) is None
+
+
+@both_readers
+def test_a_section_that_ends_within_a_record_is_malformed(with_kernels: bool) -> None:
+    """Though its bytes go on in the next one."""
+    memory = np.frombuffer(GOOD * 3, np.uint8).copy()
+    cut = len(GOOD) + 4
+    sections = [section_of(memory, 0, cut, 2), section_of(memory, cut, len(memory) - cut, 1)]
+    with pytest.raises(ProtocolError):
+        reader(with_kernels, Wanted(), 9).read(sections)
+
+
+@pytest.mark.parametrize("fields", [(START, NO_KEY), (START,), ()])
+def test_what_lies_behind_the_last_record_does_not_count(fields: tuple[bytes, ...]) -> None:
+    data = record(*fields)
+    content = np.frombuffer(b"\0" + data + b"\x01" * AHEAD, np.uint8)
+    with pytest.raises(ProtocolError):
+        find_records(content, [1, 1 + len(data)], [1])
+
+
+@both_readers
+def test_a_section_that_is_left_out_is_not_handed_on_with_the_one_before(with_kernels: bool) -> None:
+    memory = np.frombuffer(GOOD * 8, np.uint8).copy()
+    sections = []
+    for split, (first, count) in enumerate([(0, 4), (4, 2), (6, 2)]):
+        sections.append(section_of(memory, first * len(GOOD), count * len(GOOD), count))
+        sections[-1].fields[SPLIT] = split
+    columns = reader(with_kernels, Wanted(), 3)
+    fetched, finished = columns.read(sections)
+    assert (fetched.row_split.tolist(), finished) == ([0, 0, 0], 0)
+    left, splits = [sections[0], sections[2]], []
+    while left:
+        fetched, finished = columns.read(left)
+        splits += fetched.row_split.tolist()
+        left = left[finished:]
+    assert splits == [0, 2, 2]
+
+
+def test_batches_whose_offsets_go_back_are_malformed() -> None:
+    batch = Batch([(b"v", None, 0, [])])
+    memory = np.frombuffer(encoded(batch, 8) + encoded(batch, 7), np.uint8).copy()
+    with pytest.raises(ProtocolError):
+        record_batches(memory.ctypes.data, len(memory), 0, [])
+
+
+@both_readers
+@given(st.lists(st.binary(max_size=80).map(lambda data: b"\0\x02\0" + data), min_size=1), st.data())
+def test_values_that_look_like_records_are_told_apart(
+    with_kernels: bool, values: list[bytes], data: st.DataObject
 ) -> None:
-    from onceflow.connectors.kafka import record_kernels as kernels
-
-    memory = np.frombuffer(data, np.uint8).copy()
-    start, end = memory.ctypes.data, memory.ctypes.data + len(data)
-    sections = np.zeros((1, kernels.SECTION_FIELDS), np.int64)
-    sections[0, [kernels.AT, kernels.END, kernels.LEFT]] = start, end, count
-    sections[0, kernels.WANTED_FROM], sections[0, kernels.WANTED_TO] = -(1 << 62), 1 << 62
-    found = np.zeros((kernels.RECORD_FIELDS, 3), np.int64)
-    sums = np.zeros(kernels.SUMS, np.int64)
-    rows = kernels.read(sections, with_headers, found, sums)
-    for row in range(rows):
-        for at, length in ((kernels.VALUE_AT, kernels.VALUE_BYTES), (kernels.KEY_AT, kernels.KEY_BYTES)):
-            assert start <= found[at, row] <= found[at, row] + max(0, found[length, row]) <= end
+    """Zeros that are as far apart as those between records."""
+    rows = [(value, None, 0, []) for value in values]
+    parts = data.draw(st.lists(st.integers(0, len(rows)), max_size=3).map(sorted))
+    batches = [Batch(rows[a:b]) for a, b in itertools.pairwise([0, *parts, len(rows)]) if a < b]
+    read, _ = read_all(with_kernels, Log(batches).data, [], room=7, at_once=2)
+    assert [record for _, record in read] == rows
 
 
+@both_readers
 @pytest.mark.parametrize(
     "value", [0, 1, -1, 63, -64, 64, -65, 1 << 31, -(1 << 62), (1 << 63) - 1, -(1 << 63)]
 )
-def test_varints_of_every_width(value: int) -> None:
+def test_varints_of_every_width(with_kernels: bool, value: int) -> None:
+    text = number(value)
+    memory = np.frombuffer(text + b"\xff", np.uint8).copy()
+    if not with_kernels:
+        numbers, after = varints(memory, np.zeros(2, np.int64))
+        assert (numbers.tolist(), after.tolist()) == ([value] * 2, [len(text)] * 2)
+        return
     from onceflow.connectors.kafka.record_kernels import MALFORMED, varint
 
-    number, text = ((value << 1) ^ (value >> 63)) & ((1 << 64) - 1), bytearray()
-    while number >= 0x80:
-        text.append(number & 0x7F | 0x80)
-        number >>= 7
-    text.append(number)
-    memory = np.frombuffer(bytes(text) + b"\xff", np.uint8).copy()
     start = memory.ctypes.data
     assert varint(start, start + len(text)) == (value, start + len(text))
     assert varint(start, start + len(text) - 1) == (0, MALFORMED)
 
 
 def test_snappy_as_java_writes_it_and_as_librdkafka_does() -> None:
-    import cramjam
-
-    from onceflow.connectors.kafka.record_codecs import decompress
-
     text = b"Ringelnatter" * 5_000
     raw = bytes(cramjam.snappy.compress_raw(text))
     assert bytes(decompress(2, raw)) == text
@@ -246,18 +439,15 @@ def test_snappy_as_java_writes_it_and_as_librdkafka_does() -> None:
             decompress(codec, b"\xff" * 40)
 
 
-def test_a_column_of_too_many_bytes_is_large_binary() -> None:
-    from onceflow.connectors.kafka.fetch_leader import Lane, _section
-    from onceflow.connectors.kafka.fetch_records import RecordColumns
-    from onceflow.connectors.kafka.record_batches import record_batches
-
+@both_readers
+def test_a_column_of_too_many_bytes_is_large_binary(with_kernels: bool) -> None:
     data = encoded(Batch([(b"12345", b"k", 0, []), (None, None, 0, [])]), 0)
     memory = np.frombuffer(data, np.uint8).copy()
     lane = Lane(0, b"", 0, 0, 9, 0)
     (batch,), _ = record_batches(memory.ctypes.data, len(memory), 0, [])
     for bytes_max, expected in ((5, pa.binary()), (4, pa.large_binary())):
-        table = np.stack([_section(lane, batch).fields])
-        fetched: Any = RecordColumns(Wanted(key=True), 9, bytes_max).read(table)
+        columns = reader(with_kernels, Wanted(key=True), 9, bytes_max)
+        fetched: Any = columns.read([_section(lane, batch)])[0]
         fetched.value.validate(full=True)
         assert (fetched.value.type, fetched.key.type) == (expected, pa.binary())
         assert fetched.value.to_pylist() == [b"12345", None]

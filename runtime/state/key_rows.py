@@ -1,0 +1,42 @@
+"""KeyRows: the key columns of a keyed operator, by number. With kernels texts lie in TextRows."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import pyarrow as pa
+
+from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.records import Indices
+from onceflow.runtime.state.columns import ArrowRows
+from onceflow.runtime.state.text_rows import TextRows, are_texts
+
+
+class FrozenKeyRows(Protocol):
+    """Key columns as they were. Any thread, one at a time."""
+
+    def take(self, slots: Indices) -> pa.RecordBatch:
+        """These rows, in this order."""
+        ...
+
+
+class KeyRows(FrozenKeyRows, Protocol):
+    """Rows that are appended, and read by number."""
+
+    def append(self, batch: pa.RecordBatch, rows: Indices) -> None:
+        """Add these rows of the batch at the end; it may have other columns, too."""
+        ...
+
+    def frozen(self) -> FrozenKeyRows:
+        """These rows as they are now; nothing is copied."""
+        ...
+
+    def keep(self, slots: Indices) -> None:
+        """Keep these rows only, in this order."""
+        ...
+
+
+def key_rows(schema: pa.Schema, kernels: bool | None = None) -> KeyRows:
+    """For key columns of this schema. `kernels`: whether to use them; None: if they are enabled."""
+    with_kernels = kernels_enabled() if kernels is None else kernels
+    return TextRows(schema) if with_kernels and are_texts(schema) else ArrowRows(schema)

@@ -1,0 +1,161 @@
+"""TextRows: rows of texts that are appended and read by number, end to end in memory of their own.
+
+The fast twin of ArrowRows, for keys that are texts only. Needs kernels. A text is copied once, when it comes,
+and once for each time that it is asked for; growing copies few of them, and freezing none: what lies there
+stays as it is until `keep`, which leaves alone what somebody froze.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from onceflow.runtime.arrow_offsets import offsets_of
+from onceflow.runtime.records import Indices, Int64s, Mask
+from onceflow.runtime.state.columns import GrowableColumn, null_mask
+
+_PIECE_ROWS = 1 << 18
+_TEXT_BYTES_MAX = (1 << 31) - 1
+
+
+def are_texts(schema: pa.Schema) -> bool:
+    """Whether TextRows can hold such rows."""
+    return all(_is_text(field.type) for field in schema)
+
+
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """Texts of one column. Those that are there do not change."""
+
+    arrow: pa.DataType
+    bounds: Int64s
+    """Text i lies between the i-th and the next."""
+    memory: Any
+    """uint8; 32 more bytes than texts."""
+    is_null: Mask | None
+
+    def take(self, slots: Indices) -> pa.Array:
+        from onceflow.runtime.state import row_kernels
+
+        offsets = np.zeros(len(slots) + 1, np.int64 if _is_large(self.arrow) else np.int32)
+        total = row_kernels.measure_texts(self.bounds, slots, offsets)
+        assert offsets.itemsize == 8 or total <= _TEXT_BYTES_MAX, "more than 2 GiB of keys at once"
+        texts = np.empty(total + row_kernels.SLACK, np.uint8)
+        row_kernels.copy_short_texts(self.bounds, self.memory.ctypes.data, slots, offsets, texts.ctypes.data)
+        nulls = None if self.is_null is None else self.is_null.take(slots)
+        validity = None if nulls is None or not nulls.any() else pa.array(~nulls).buffers()[1]
+        buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(texts)]
+        return pa.Array.from_buffers(self.arrow, len(slots), buffers)
+
+
+class _TextColumn:
+    """The texts of one column, and room for more."""
+
+    def __init__(self, arrow: pa.DataType) -> None:
+        self._arrow = arrow
+        self._bounds = GrowableColumn(np.int64)
+        self._bounds.grow(1)
+        self._memory = GrowableColumn(np.uint8)
+        self._is_null: GrowableColumn | None = None
+        """None as long as there was no null."""
+
+    def __len__(self) -> int:
+        return len(self._bounds) - 1
+
+    def append(self, array: pa.Array, rows: Indices) -> None:
+        from onceflow.runtime.state import row_kernels
+
+        before, after = len(self), len(self) + len(rows)
+        data, bounds = array.buffers()[2], offsets_of(array)
+        self._bounds.grow(after + 1)
+        new_bounds = self._bounds.values[before : after + 1]
+        total = row_kernels.measure_texts(bounds, rows, new_bounds)
+        self._memory.reserve(total + row_kernels.SLACK)
+        if data is not None:
+            row_kernels.copy_texts(bounds, data.address, rows, new_bounds, self._memory.values.ctypes.data)
+        self._memory.grow(total)
+        self._append_nulls(array, rows)
+
+    def texts(self) -> _Texts:
+        """What is there now."""
+        is_null = None if self._is_null is None else self._is_null.used()
+        return _Texts(self._arrow, self._bounds.used(), self._memory.values[:], is_null)
+
+    def keep(self, slots: Indices) -> None:
+        texts = self.texts()
+        kept = [texts.take(slots[i : i + _PIECE_ROWS]) for i in range(0, len(slots), _PIECE_ROWS)]
+        del texts
+        self._bounds.clear(len(slots) + 1)
+        self._bounds.grow(1)
+        self._memory.clear(sum(array.nbytes for array in kept))
+        self._is_null = None
+        for array in kept:
+            self.append(array, np.arange(len(array)))
+
+    def _append_nulls(self, array: pa.Array, rows: Indices) -> None:
+        nulls = null_mask(array)
+        if nulls is None and self._is_null is None:
+            return
+        if self._is_null is None:
+            self._is_null = GrowableColumn(np.bool_)
+        self._is_null.grow(len(self))
+        if nulls is not None:
+            self._is_null.values[len(self) - len(rows) : len(self)] = nulls.take(rows)
+
+
+class FrozenTextRows:
+    """Rows as they were."""
+
+    def __init__(self, schema: pa.Schema, columns: list[_Texts]) -> None:
+        self._schema = schema
+        self._columns = columns
+
+    def take(self, slots: Indices) -> pa.RecordBatch:
+        """These rows, in this order."""
+        return pa.RecordBatch.from_arrays([c.take(slots) for c in self._columns], schema=self._schema)
+
+
+class TextRows:
+    """See above. One thread; what is frozen, any."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._columns = [_TextColumn(field.type) for field in schema]
+        if len(schema):  # have the kernels for these columns ready, so that no record waits for the compiler
+            texts = [pa.array([""], field.type) for field in schema]
+            self.append(pa.RecordBatch.from_arrays(texts, schema=schema), np.zeros(1, np.int64))
+            self.take(np.zeros(1, np.int64))
+            self.keep(np.zeros(0, np.int64))
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def append(self, batch: pa.RecordBatch, rows: Indices) -> None:
+        """Add these rows of the batch, which has more columns and others, at the end."""
+        if len(rows):
+            for field, column in zip(self._schema, self._columns, strict=True):
+                column.append(batch.column(field.name), rows)
+
+    def frozen(self) -> FrozenTextRows:
+        """These rows as they are now, for another thread; nothing is copied."""
+        return FrozenTextRows(self._schema, [column.texts() for column in self._columns])
+
+    def take(self, slots: Indices) -> pa.RecordBatch:
+        """These rows, in this order."""
+        return self.frozen().take(slots)
+
+    def keep(self, slots: Indices) -> None:
+        """Keep these rows only, in this order."""
+        for column in self._columns:
+            column.keep(slots)
+
+
+def _is_text(arrow: pa.DataType) -> bool:
+    return bool(pa.types.is_string(arrow) or pa.types.is_binary(arrow) or _is_large(arrow))
+
+
+def _is_large(arrow: pa.DataType) -> bool:
+    return bool(pa.types.is_large_string(arrow) or pa.types.is_large_binary(arrow))
