@@ -20,18 +20,20 @@ from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import psutil
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
 from onceflow.connectors.kafka.embedded_jars import PINNED_VERSION, JarCache
 from onceflow.connectors.kafka.embedded_process import (
     BrokerError,
     BrokerProcess,
+    answers,
+    cluster_id_of,
     end_process,
     log_reason,
+    quiet_admin,
     require_space,
     require_unused,
 )
@@ -111,7 +113,7 @@ class EmbeddedKafka:
         java = find_java()
         class_path = os.pathsep.join(map(str, self._jar_cache.jars(self.version, java)))
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        require_unused(self.data_dir)
+        require_unused(self.data_dir, self._log_dir)
         require_space(self.data_dir, _SPACE_NEEDED_BYTES)
         ports = self._choose_ports()
         self._write_settings(ports)
@@ -157,7 +159,7 @@ class EmbeddedKafka:
 
     def create_topic(self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
         """Create the topic and wait until its partitions have leaders; returns its name."""
-        admin = _quiet_admin(self.bootstrap_servers)
+        admin = quiet_admin(self.bootstrap_servers)
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
         admin.create_topics([new])[topic].result(30)
         for _ in _attempts(30.0):
@@ -245,13 +247,16 @@ class EmbeddedKafka:
             os.replace(*self._archive)
 
     def _wait_ready(self) -> None:
+        cluster_id = cluster_id_of(self._log_dir)
         for _ in _attempts(_READY_TIMEOUT_S):
             if not self.is_running:
                 raise BrokerError(
                     f"Kafka ended while starting: {self._startup_reason()} (see {self.log_file})"
                 )
             assert self._ports is not None
-            if not is_free(self._ports.listeners["PLAINTEXT"]) and _answers(self.bootstrap_servers):
+            if not is_free(self._ports.listeners["PLAINTEXT"]) and answers(
+                self.bootstrap_servers, cluster_id
+            ):
                 return
         raise BrokerError(f"Kafka did not answer within {_READY_TIMEOUT_S:.0f} s: see {self.log_file}")
 
@@ -265,21 +270,6 @@ class EmbeddedKafka:
             self._process.wait()
             self._process = None
             (self.data_dir / "broker.json").unlink(missing_ok=True)
-
-
-def _answers(bootstrap_servers: str) -> bool:
-    """Whether the broker serves: registered and unfenced, and every partition has its leader back."""
-    try:
-        metadata = _quiet_admin(bootstrap_servers).list_topics(timeout=2)
-    except KafkaException:
-        return False
-    leaders = [p.leader for topic in metadata.topics.values() for p in topic.partitions.values()]
-    return bool(metadata.brokers) and all(leader >= 0 for leader in leaders)
-
-
-def _quiet_admin(bootstrap_servers: str) -> AdminClient:
-    quiet: dict[str, Any] = {"log_level": 0, "error_cb": lambda _: None}
-    return AdminClient({"bootstrap.servers": bootstrap_servers, **quiet})
 
 
 def _attempts(timeout_s: float) -> Iterator[None]:

@@ -1,15 +1,19 @@
-"""Who runs a broker on a data folder, across processes; and why one could not start."""
+"""Who runs a broker on a data folder, across processes; whether it answers; why one could not start."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import re
 import shutil
 import signal
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from onceflow.runtime.errors import OnceflowError
 
@@ -72,8 +76,12 @@ def stop_broker(data_dir: Path) -> BrokerProcess | None:
     return running
 
 
-def require_unused(data_dir: Path) -> None:
-    """BrokerError if a live broker runs on the folder; what a dead one left behind is removed."""
+def require_unused(data_dir: Path, log_dir: Path) -> None:
+    """BrokerError if a live broker runs on the folder; what a dead one left behind is removed.
+
+    A Kafka that we did not start is known by its lock. Kafka itself asks for the lock only after its quorum
+    has written to the files of whoever holds it, which then may end.
+    """
     running = running_broker(data_dir)
     if running is not None:
         raise BrokerError(
@@ -81,7 +89,23 @@ def require_unused(data_dir: Path) -> None:
             f"{running.listeners['PLAINTEXT']}): use it, or stop it with "
             f"'onceflow broker stop --data {data_dir}'"
         )
+    if _is_locked(log_dir / ".lock"):
+        raise BrokerError(
+            f"another Kafka, not started by onceflow, holds the lock of the data folder {data_dir}: stop it"
+        )
     (data_dir / "broker.json").unlink(missing_ok=True)
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether another process holds it as Java's FileChannel.lock does, by a lock of POSIX."""
+    try:
+        with path.open("r+b") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # closing gives it back
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
 
 
 def require_space(data_dir: Path, needed_bytes: int) -> None:
@@ -97,10 +121,33 @@ def log_reason(log: str) -> str:
     """The first line of Kafka's log that tells why it gave up, with what we know to say about it."""
     if "No space left on device" in log:
         return "the disk is full (No space left on device): free some, or choose another folder"
-    if "Failed to acquire lock on file" in log:
-        return "another Kafka, not started by onceflow, holds the lock of the data folder: stop it"
     exception = re.search(r"[\w.$]*(?:Exception|Error): .+", log)
     if exception is not None:
         return exception[0][:300]
     lines = [line.strip() for line in log.splitlines()]
     return ([line for line in lines if "ERROR" in line] or lines or ["it said nothing"])[0][:300]
+
+
+def cluster_id_of(log_dir: Path) -> str:
+    """What the folder was formatted with."""
+    lines = (log_dir / "meta.properties").read_text(encoding="utf-8").splitlines()
+    return next(line.removeprefix("cluster.id=") for line in lines if line.startswith("cluster.id="))
+
+
+def answers(bootstrap_servers: str, cluster_id: str) -> bool:
+    """Whether the broker serves: registered and unfenced, and every partition has its leader back.
+
+    `cluster_id`: another's broker that took the port after it was found free is not ours.
+    """
+    try:
+        metadata = quiet_admin(bootstrap_servers).list_topics(timeout=2)
+    except KafkaException:
+        return False
+    leaders = [p.leader for topic in metadata.topics.values() for p in topic.partitions.values()]
+    is_ours = metadata.cluster_id == cluster_id
+    return is_ours and bool(metadata.brokers) and all(leader >= 0 for leader in leaders)
+
+
+def quiet_admin(bootstrap_servers: str) -> AdminClient:
+    quiet: dict[str, Any] = {"log_level": 0, "error_cb": lambda _: None}
+    return AdminClient({"bootstrap.servers": bootstrap_servers, **quiet})

@@ -11,12 +11,14 @@ _HOST = "127.0.0.1"
 # Below the range from which systems take the ports of outgoing connections (Linux from 32768, macOS
 # from 49152): a port given up for a restart is then not taken by some client in between.
 _CHOICES = range(20_000, 32_000)
+# Not a program's own random numbers: two that seed them alike would choose the same port at one time.
+_random = random.SystemRandom()
 
 
 def free_port() -> int:
     """A port that nobody listens on now."""
     while True:
-        port = random.choice(_CHOICES)
+        port = _random.choice(_CHOICES)
         if is_free(port):
             return port
 

@@ -18,6 +18,8 @@ from onceflow.connectors.kafka.embedded_jars import FetchError, JarCache, pinned
 from onceflow.connectors.kafka.embedded_process import (
     BrokerError,
     BrokerProcess,
+    answers,
+    cluster_id_of,
     require_space,
     running_broker,
     stop_broker,
@@ -147,10 +149,19 @@ def test_a_pid_that_now_belongs_to_another_process_is_not_a_broker(tmp_path: Pat
 def test_a_kafka_that_onceflow_did_not_start_holds_its_lock(own_broker: StartBroker, tmp_path: Path) -> None:
     first = own_broker(tmp_path)
     (tmp_path / "broker.json").unlink()
+    topic = first.create_topic("kept")
     with pytest.raises(BrokerError, match="holds the lock of the data folder"):
         own_broker(tmp_path)
-    assert first.is_running
-    first.kill()  # the other's attempt has touched its quorum's files: it does not end cleanly any more
+    write(first, topic, ["a"])
+    first.stop()
+    write(own_broker(tmp_path), topic, ["b"])
+
+
+def test_anothers_broker_on_our_port_is_not_taken_for_ours(own_broker: StartBroker, tmp_path: Path) -> None:
+    kafka = own_broker(tmp_path)
+    cluster_id = cluster_id_of(tmp_path / "logs")
+    assert answers(kafka.bootstrap_servers, cluster_id)
+    assert not answers(kafka.bootstrap_servers, cluster_id[::-1])
 
 
 def test_a_full_disk_is_named_before_kafka_starts(tmp_path: Path) -> None:
