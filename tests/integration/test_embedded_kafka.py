@@ -60,6 +60,17 @@ def read(kafka: EmbeddedKafka, topic: str) -> list[str]:
     return values
 
 
+def mirror_of(folder: Path, version: str, content: Callable[[str], bytes]) -> str:
+    """A Maven repository, on this disk, with the content that goes by these names; its URL."""
+    for coordinates in pinned_jars(version):
+        organisation, name, revision = coordinates.split(":")
+        place = folder / organisation.replace(".", "/") / name / revision
+        place.mkdir(parents=True)
+        jar = f"{name}-{revision}.jar"
+        (place / jar).write_bytes(content(jar))
+    return folder.as_uri() + "/"
+
+
 def test_it_answers_when_start_returns_and_listens_on_loopback_only(
     own_broker: StartBroker, broker: EmbeddedKafka
 ) -> None:
@@ -199,7 +210,9 @@ def test_a_further_listener_has_its_own_address(own_broker: StartBroker) -> None
 def test_a_damaged_cache_is_fetched_again(jar_cache: JarCache, kafka_version: str, tmp_path: Path) -> None:
     """A jar cut short, as by a disk that was full, must not reach Kafka's class path."""
     java = find_java()
-    cache = JarCache(tmp_path, jar_cache.maven_mirror)
+    present = {jar.name: jar for jar in jar_cache.jars(kafka_version, java)}
+    mirror = mirror_of(tmp_path / "mirror", kafka_version, lambda name: present[name].read_bytes())
+    cache = JarCache(tmp_path / "cache", mirror)
     assert not cache.has(kafka_version)
     first, *_ = cache.jars(kafka_version, java)
     whole = first.read_bytes()
@@ -207,18 +220,14 @@ def test_a_damaged_cache_is_fetched_again(jar_cache: JarCache, kafka_version: st
     again, *_ = cache.jars(kafka_version, java)
     assert again == first
     assert again.read_bytes() == whole
-    assert [entry.name for entry in tmp_path.iterdir()] == [first.parent.name], "a scratch folder was left"
+    left = [entry.name for entry in cache.folder.iterdir()]
+    assert left == [first.parent.name], "a scratch folder was left"
 
 
 def test_a_repository_that_lies_keeps_nothing(tmp_path: Path, kafka_version: str) -> None:
     """A mirror that serves something else under the right names is refused by its SHA-256."""
-    mirror = tmp_path / "mirror"
-    for coordinates in pinned_jars(kafka_version):
-        organisation, name, revision = coordinates.split(":")
-        folder = mirror / organisation.replace(".", "/") / name / revision
-        folder.mkdir(parents=True)
-        (folder / f"{name}-{revision}.jar").write_bytes(b"not the jar")
-    cache = JarCache(tmp_path / "cache", mirror.as_uri() + "/")
+    mirror = mirror_of(tmp_path / "mirror", kafka_version, lambda name: b"not the jar")
+    cache = JarCache(tmp_path / "cache", mirror)
     with pytest.raises(FetchError, match="is not the pinned file"):
         cache.jars(kafka_version, find_java())
     assert not any((tmp_path / "cache").iterdir())
