@@ -16,7 +16,14 @@ from onceflow.connectors.formats.avro_plan import Read, UnreadableSchemaError, p
 from onceflow.connectors.formats.avro_rows import BadDatumError, row_reader
 from onceflow.connectors.formats.avro_schema import Node
 from onceflow.connectors.formats.avro_target import Target
-from onceflow.connectors.formats.format import BadValue, Decoded, Values, as_binary, rows_without_columns
+from onceflow.connectors.formats.format import (
+    NO_VALUE,
+    BadValue,
+    Decoded,
+    Values,
+    as_binary,
+    rows_without_columns,
+)
 from onceflow.connectors.formats.schema_registry import Schemas, UnknownSchemaError
 from onceflow.connectors.formats.wire_format import (
     HEADER_BYTES,
@@ -31,8 +38,6 @@ if TYPE_CHECKING:
     from onceflow.connectors.formats.avro_compiled import FlatWalk
 
 OnNull = Literal["error", "skip", "nulls"]
-
-_TOMBSTONE = "there is no value (a tombstone): say on_null= if it may be"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +119,7 @@ class AvroDecoder:
             if self._on_null == "nulls":
                 parts.append(_Part(absent, self._nulls(len(absent))))
             elif self._on_null == "error":
-                bad += [BadValue(row, _TOMBSTONE) for row in absent.tolist()]
+                bad += [BadValue(row, NO_VALUE) for row in absent.tolist()]
         if self._plain is not None:
             return [(0, rows)]
         begin, end = found.begin[rows], found.end[rows]

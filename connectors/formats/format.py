@@ -24,6 +24,11 @@ Values: TypeAlias = Sequence[bytes | None] | pa.Array
 """Encoded values as a reader has them: bytes objects, or an Arrow array of type binary or large_binary."""
 
 
+ON_NULL_ADVICE = ": say on_null= if it may be"
+NO_VALUE = f"there is no value (a tombstone){ON_NULL_ADVICE}"
+"""Why a value that is not there is bad; the end of it is for those who write `Json(..., on_null=...)`."""
+
+
 class BadValue(NamedTuple):
     """A value that can't be decoded: its position among the values, and why."""
 

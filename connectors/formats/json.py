@@ -4,6 +4,7 @@ What is a good value (RFC 8259, and nothing else):
 
     number for an int column    integral digits only: 1, never 1.0 or 1e3; within the column's range
     number for a float column   any JSON number that a double can hold (1e400 can't be); NaN is no JSON
+    number for a decimal column any JSON number, or one in text; all of its digits must fit in
     text                        UTF-8, no lone surrogates
     bytes                       text in base64
     datetime, date              text as RFC 3339 writes it, with an offset unless the Arrow type has no

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import decimal
 import re
 import types
 import typing
@@ -20,7 +21,14 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from onceflow.connectors.formats.format import BadValue, Decoded, Values, as_list, rows_without_columns
+from onceflow.connectors.formats.format import (
+    NO_VALUE,
+    BadValue,
+    Decoded,
+    Values,
+    as_list,
+    rows_without_columns,
+)
 from onceflow.connectors.formats.json_lines import LINES_MIN, as_lines
 from onceflow.runtime.errors import OptionError
 
@@ -29,7 +37,7 @@ OnNull = Literal["error", "skip", "nulls"]
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _WORDS = (pa.int64(), pa.int32(), pa.int16(), pa.int8(), pa.float64())
 """Types whose columns NumPy makes of Python's numbers, in half of the time that Arrow takes."""
-_KEPT = (bytes, dt.datetime, dt.date)
+_KEPT = (bytes, dt.datetime, dt.date, decimal.Decimal)
 _UNREADABLE_NAME = re.compile(r'[\x00-\x1f"\\]')
 # What one value can raise: malformed or of the wrong type; not UTF-8; nested too deeply.
 _BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -93,7 +101,7 @@ class JsonDecoder:
         for row, value in enumerate(values):
             if value is None:
                 if self._on_null == "error":
-                    bad.append(BadValue(row, "there is no value (a tombstone): say on_null= if it may be"))
+                    bad.append(BadValue(row, NO_VALUE))
                     continue
                 if self._on_null == "skip":
                     continue
@@ -226,6 +234,8 @@ def _python_type(arrow: pa.DataType, hint: Any) -> Any:
         return _struct("Nested", list(arrow), hint)
     if is_.is_timestamp(arrow) and arrow.unit != "ns":  # Python's datetime ends at microseconds
         return Annotated[dt.datetime, msgspec.Meta(tz=arrow.tz is not None)]
+    if is_.is_decimal(arrow):  # Arrow finds what has too many digits
+        return decimal.Decimal
     if is_.is_integer(arrow):
         return _integer(arrow.bit_width, is_.is_signed_integer(arrow))
     if arrow == pa.float32():
@@ -238,7 +248,7 @@ def _python_type(arrow: pa.DataType, hint: Any) -> Any:
         return plain[arrow]
     raise OptionError(
         f"Json has no way to decode the Arrow type {arrow}; there are bool, int8 to uint64, float, double, "
-        "string, binary (base64), timestamp, date32, list, struct, and map with string keys"
+        "decimal, string, binary (base64), timestamp, date32, list, struct, and map with string keys"
     )
 
 

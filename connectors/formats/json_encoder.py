@@ -1,7 +1,7 @@
 """Columns to JSON values: `{"user":"u1","window_end":1700000010000,"count":3,"total":99}`.
 
-Compact, in the schema's order, null for null, integers exact. Text goes out as UTF-8, times as RFC
-3339 text, binary as base64: what JsonDecoder reads.
+Compact, in the schema's order, null for null, integers and decimals exact. Text goes out as UTF-8, times
+as RFC 3339 text, binary as base64: what JsonDecoder reads.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class JsonEncoder:
                 pl.struct(pl.all()).struct.json_encode().alias("value")
             )
             return rows.to_series().to_arrow().cast(pa.large_binary())
-        encode = msgspec.json.Encoder().encode
+        encode = msgspec.json.Encoder(decimal_format="number").encode
         columns = [batch.column(i).to_pylist(maps_as_pydicts="strict") for i in range(batch.num_columns)]
         names = batch.schema.names
         return pa.array(
@@ -83,8 +83,11 @@ def _check(arrow: pa.DataType, name: str) -> None:
     if is_.is_nested(arrow):
         for i in range(arrow.num_fields):
             _check(arrow.field(i).type, name)
-    elif not (_is_plain(arrow) or is_.is_date32(arrow) or arrow in (pa.binary(), pa.large_binary())) and not (
-        is_.is_timestamp(arrow) and arrow.unit != "ns"
+    elif not (
+        _is_plain(arrow)
+        or is_.is_decimal(arrow)
+        or arrow in (pa.date32(), pa.binary(), pa.large_binary(), pa.null())
+        or (is_.is_timestamp(arrow) and arrow.unit != "ns")
     ):
         raise GraphError(
             f"Json can't write column {name!r}: {arrow} has no JSON form; cast it to text or a number"
@@ -92,7 +95,8 @@ def _check(arrow: pa.DataType, name: str) -> None:
 
 
 def _is_plain(arrow: pa.DataType) -> bool:
-    """Whether polars writes it as we want it: its dates, times and binary differ, maps are unknown to it."""
+    """Whether polars writes it as we want it: its decimals, dates, times and binary differ,
+    maps are unknown to it."""
     is_ = pa.types
     if is_.is_list(arrow) or is_.is_large_list(arrow):
         return _is_plain(arrow.value_type)

@@ -25,7 +25,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from onceflow.connectors.kafka.failures import denied
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.runtime.clock import Clock
-from onceflow.runtime.errors import Fatal, Retryable
+from onceflow.runtime.errors import Fatal, OptionError, Retryable
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 PartitionKey = tuple[str, int]
@@ -70,7 +70,11 @@ class ClusterMetadata:
         self._last_error = "no answer"
         self._refusal: str | None = None
         settings = {**options.admin(), "error_cb": self._on_error, "logger": _LOG}
-        self._admin: AdminClient | None = AdminClient(settings)
+        try:
+            self._admin: AdminClient | None = AdminClient(settings)
+        except KafkaException as error:
+            said = options.redact(error.args[0].str())
+            raise OptionError(f"librdkafka refuses its settings: {said}") from error
 
     def topic_names(self) -> list[str]:
         """All topics except Kafka's own (`__consumer_offsets`), sorted."""

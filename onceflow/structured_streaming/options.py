@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from onceflow.connectors.kafka.options import KafkaOptions, Setting
+from onceflow.connectors.kafka.options import REFUSED, KafkaOptions, Setting
+from onceflow.connectors.kafka.setting_names import check_settings
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.types import nearest
 
@@ -31,6 +32,10 @@ READ = (
     "minPartitions",
     "failOnDataLoss",
     "includeHeaders",
+    "groupIdPrefix",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "kafkaConsumer.pollTimeoutMs",
 )
 WRITE = (
     "topic",
@@ -48,6 +53,9 @@ OF_SPARK = ("checkpointLocation", "queryName")
 _BOOTSTRAP = "kafka.bootstrap.servers"
 _KAFKA = "kafka."
 _JAVA_NAMES = {
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
     "max.request.size": "message.max.bytes",
     "compression.type": "compression.codec",
 }
@@ -63,10 +71,39 @@ _JAVA_ONLY = {
     "key.deserializer": "give option format",
     "value.deserializer": "give option format",
     "max.poll.records": "give option maxOffsetsPerTrigger",
+    "buffer.memory": "give kafka.queue.buffering.max.kbytes",
+    "default.api.timeout.ms": "give option broker_timeout to read, delivery_timeout to write",
+    "max.block.ms": "give option delivery_timeout",
+    "partitioner.class": "rows go where Java's producers put them, or where column `partition` says",
+    "ssl.keystore.type": "give kafka.ssl.keystore.location, a PKCS#12 file, or kafka.ssl.key.location, PEM",
     "interceptor.classes": "librdkafka runs no Java classes; leave it out",
     "sasl.login.callback.handler.class": "librdkafka runs no Java classes; see kafka.sasl.oauthbearer.*",
     "sasl.client.callback.handler.class": "librdkafka runs no Java classes; see kafka.sasl.oauthbearer.*",
 }
+_AGREES = {
+    "acks": ("all", "-1"),
+    "check.crcs": ("true",),
+    "enable.auto.commit": ("false",),
+    "enable.idempotence": ("true",),
+}
+"""Settings that can't be given, but for the values that they have anyway: pipelines bring them along."""
+
+_ADVICE = {
+    "auto.commit.interval.ms": "leave it out",
+    "auto.offset.reset": "give option startingOffsets",
+    "delivery.timeout.ms": "give option delivery_timeout",
+    "group.id": "leave it out",
+    "isolation.level": "leave it out",
+    "message.send.max.retries": "give option delivery_timeout",
+    "message.timeout.ms": "give option transaction_timeout",
+    "partitioner": "give rows a column `partition`",
+    "retries": "give option delivery_timeout",
+    "transaction.timeout.ms": "give option transaction_timeout",
+    "transactional.id": "give options uid and transactional_id_prefix",
+}
+"""What to do instead of a setting that can't be given, where that differs from REFUSED's words."""
+
+_OFFSETS = "the offsets are in Spark's checkpoint, so that they and what was written can't differ"
 _JAAS = re.compile(
     r"\s*[\w.]+\.(?:PlainLoginModule|ScramLoginModule)\s+\w+\s+(?P<settings>[^;]*);\s*", re.DOTALL
 )
@@ -101,12 +138,17 @@ def parse_options(options: Mapping[str, str], known: Iterable[str], door: str) -
         elif lower in here:
             _set_once(ours, here[lower], value, given)
         elif lower in elsewhere:
-            raise OptionError(f"option {given!r} has no meaning for {door} of onceflow-kafka: leave it out")
+            name = elsewhere[lower]
+            raise OptionError(f"option {name!r} has no meaning for {door} of onceflow-kafka: leave it out")
+        elif lower == "path":
+            raise OptionError(f"{door} of onceflow-kafka takes no path ({value!r}): options name the topic")
         else:
             raise OptionError(_unknown(given, door, here))
     if "bootstrap_servers" not in ours:
         raise OptionError(f'{door} of onceflow-kafka needs .option("bootstrap_servers", "host:9092")')
-    return SourceOrSinkOptions(ours, KafkaOptions(ours["bootstrap_servers"], librdkafka))
+    kafka = KafkaOptions(ours["bootstrap_servers"], librdkafka)
+    check_settings(kafka, _KAFKA)
+    return SourceOrSinkOptions(ours, kafka)
 
 
 def _unknown(given: str, door: str, here: Mapping[str, str]) -> str:
@@ -128,6 +170,12 @@ def _kafka_setting(name: str, value: str) -> dict[str, Setting]:
             f"option 'kafka.{name}' is one of Java's clients, and onceflow uses librdkafka: "
             f"{_JAVA_ONLY[name]}"
         )
+    if value.strip().lower() in _AGREES.get(name, ()):
+        return {}
+    if name in REFUSED:
+        reason, advice = REFUSED[name]
+        reason = _OFFSETS if "in its checkpoints" in reason else reason
+        raise OptionError(f"option 'kafka.{name}' can't be given: {reason}; {_ADVICE.get(name, advice)}")
     return {_JAVA_NAMES.get(name, name): value}
 
 

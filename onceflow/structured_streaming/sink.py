@@ -18,7 +18,6 @@ import pyspark
 from pyspark import TaskContext
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from onceflow.connectors.kafka.client import KafkaClient, LedgerEntry, LedgerKey
 from onceflow.connectors.kafka.held import StagedOutput
@@ -29,6 +28,7 @@ from onceflow.connectors.kafka.waiting import WaitForBroker
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.errors import CorruptCheckpointError, Fatal, OnceflowError, OptionError, Retryable
 from onceflow.runtime.kernels.compiled import kernels_loaded
+from onceflow.structured_streaming.arrow_types import arrow_schema_of
 from onceflow.structured_streaming.micro_batches import check_ledger, commit_batch, ledger_after, tie_uid
 from onceflow.structured_streaming.partitions import PartitionedOutput, must_exist
 from onceflow.structured_streaming.query_record import QueryRecord, Tie, check_tie
@@ -79,7 +79,7 @@ class StreamWriter(_StreamArrowWriter or object):  # type: ignore[misc]  # one o
         is asked when this checkpoint writes there for the first time."""
         spare_imports()
         self._options = sink_options(options, "writeStream")
-        RowEncoder(self._options, to_arrow_schema(schema))
+        RowEncoder(self._options, arrow_schema_of(schema))
         assert self._options.uid is not None
         assert self._options.checkpoint is not None
         self._ledger = self._options.ledger(self._options.uid)
@@ -154,7 +154,7 @@ class BatchWriter(DataSourceArrowWriter):
         if overwrite:
             raise OptionError('a topic can\'t be overwritten: use .mode("append") with onceflow-kafka')
         self._options = sink_options(options, "write")
-        RowEncoder(self._options, to_arrow_schema(schema))
+        RowEncoder(self._options, arrow_schema_of(schema))
         self._write_id = uuid.uuid4().hex
         self._ledger = self._options.ledger(self._options.uid or f"write-{self._write_id}")
         root = Folder.at(self._options.staging) if self._options.staging else default_staging()

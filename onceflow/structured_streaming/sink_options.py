@@ -84,8 +84,6 @@ def sink_options(options: Mapping[str, str], door: str) -> SinkOptions:
             'writeStream of onceflow-kafka needs .option("checkpointLocation", FOLDER) on the query itself: '
             "what is written is tied to it"
         )
-    if "path" in ours:
-        raise OptionError('onceflow-kafka writes to a topic, not to a path: give .option("topic", NAME)')
     ledger_topic = ours.get("ledger_topic", LEDGER_TOPIC)
     if ours.get("topic") == ledger_topic:
         raise OptionError(f"topic and ledger_topic are both {ledger_topic!r}: the ledger needs its own")

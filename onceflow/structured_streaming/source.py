@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import inspect
 import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -16,13 +15,14 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 from tenacity import Retrying, before_sleep_log, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from onceflow.connectors.kafka.metadata import ClusterMetadata
 from onceflow.runtime.clock import SystemClock
-from onceflow.runtime.errors import OptionError, Retryable
+from onceflow.runtime.errors import OnceflowError, OptionError, Retryable
+from onceflow.structured_streaming.arrow_types import arrow_schema_of
 from onceflow.structured_streaming.read_plan import ReadPlan
 from onceflow.structured_streaming.source_columns import Columns, avro_format, make_columns, raw_schema
 from onceflow.structured_streaming.source_offsets import OffsetRange, Offsets, split_ranges
@@ -62,7 +62,15 @@ def batch_reader(schema: Any, options: Mapping[str, str]) -> Any:
 
 
 def stream_reader(schema: Any, options: Mapping[str, str]) -> Any:
-    """For spark.readStream. Raises OptionError."""
+    """For spark.readStream. What is wrong with the options is raised by the reader's first call: Spark stops
+    the reader that it did not get if making it fails, and would show that mistake instead of ours."""
+    try:
+        return _stream_reader(schema, options)
+    except OnceflowError as error:
+        return RefusedStream(error)
+
+
+def _stream_reader(schema: StructType, options: Mapping[str, str]) -> KafkaStreamReader:
     checked, columns = _checked(schema, options, "readStream")
     if checked.offsets_max is not None and _limits is None:
         import pyspark
@@ -76,14 +84,7 @@ def stream_reader(schema: Any, options: Mapping[str, str]) -> Any:
 
 def _checked(schema: StructType, options: Mapping[str, str], door: Door) -> tuple[SourceOptions, Columns]:
     checked = source_options(options, door)
-    return checked, make_columns(_arrow_schema(schema), checked.given)
-
-
-def _arrow_schema(schema: StructType) -> pa.Schema:
-    """What Spark expects the batches to have; it compares, and takes nothing else."""
-    takes_zone = "timezone" in inspect.signature(to_arrow_schema).parameters
-    arrow: pa.Schema = to_arrow_schema(schema, timezone="UTC") if takes_zone else to_arrow_schema(schema)
-    return arrow
+    return checked, make_columns(arrow_schema_of(schema), checked.given)
 
 
 class _Range(InputPartition):
@@ -104,11 +105,13 @@ def _read(plan: ReadPlan, partition: InputPartition | None) -> Iterator[pa.Recor
         yield from read_range(plan, wanted)
 
 
-def _patiently(options: SourceOptions, question: Callable[[], Answer]) -> Answer:
-    """Ask again while the brokers are away, for as long as broker_timeout says."""
+def _patiently(options: SourceOptions, question: Callable[[], Answer], have_answered: bool) -> Answer:
+    """Ask again while the brokers are away, for as long as broker_timeout says; brokers that have not
+    answered yet may be none at all."""
+    within_ms = options.broker_timeout_ms if have_answered else options.first_answer_ms
     again = Retrying(
         retry=retry_if_exception_type(Retryable),
-        stop=stop_after_delay(options.broker_timeout_ms / 1000),
+        stop=stop_after_delay(within_ms / 1000),
         wait=wait_fixed(_PAUSE_S),
         before_sleep=before_sleep_log(_LOG, logging.WARNING),
         reraise=True,
@@ -133,9 +136,9 @@ class KafkaBatchReader(DataSourceReader):
         cluster = _cluster(options)
         try:
             planner = Planner(options, cluster)
-            start = _patiently(options, planner.initial)
-            end = _patiently(options, lambda: planner.final(start))
-            ranges = _patiently(options, lambda: planner.ranges(start, end))
+            start = _patiently(options, planner.initial, have_answered=False)
+            end = _patiently(options, lambda: planner.final(start), have_answered=True)
+            ranges = _patiently(options, lambda: planner.ranges(start, end), have_answered=True)
         finally:
             cluster.close()
         return [_Range(each) for each in split_ranges(ranges, options.partitions_min, options.records_max)]
@@ -152,6 +155,7 @@ class KafkaStreamReader(DataSourceStreamReader, _SupportsTriggerAvailableNow):
         self._plan = ReadPlan(uuid.uuid4().hex, options, columns)
         self._cluster: ClusterMetadata | None = None
         self._stream: StreamPlanner | None = None
+        self._have_answered = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_cluster": None, "_stream": None}
@@ -197,4 +201,31 @@ class KafkaStreamReader(DataSourceStreamReader, _SupportsTriggerAvailableNow):
             self._cluster = _cluster(self._options)
             self._stream = StreamPlanner(self._options, Planner(self._options, self._cluster), SystemClock())
         stream = self._stream
-        return _patiently(self._options, lambda: question(stream))
+        answer = _patiently(self._options, lambda: question(stream), self._have_answered)
+        self._have_answered = True
+        return answer
+
+
+class RefusedStream(DataSourceStreamReader, _SupportsTriggerAvailableNow):
+    """Stands for a reader that can't be made, and says why whatever it is asked."""
+
+    def __init__(self, why: OnceflowError) -> None:
+        self._why = why
+
+    def initialOffset(self) -> dict[str, Any]:
+        raise self._why
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
+        raise self._why
+
+    def getDefaultReadLimit(self) -> Any:
+        raise self._why
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        raise self._why
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        raise self._why
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        raise self._why

@@ -57,6 +57,8 @@ _ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _STREAM = ("maxOffsetsPerTrigger",)
 _SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 _ISOLATION = "kafka.isolation.level"
+_BROKER_TIMEOUT = "2 min"
+_FIRST_ANSWER_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,13 @@ class SourceOptions:
     """All options of ours, for what the columns are to be."""
 
     @property
+    def first_answer_ms(self) -> int:
+        """How long to wait for brokers that have not answered yet: most are away because their address is
+        wrong."""
+        given = "broker_timeout" in self.given
+        return self.broker_timeout_ms if given else min(self.broker_timeout_ms, _FIRST_ANSWER_MS)
+
+    @property
     def includes_headers(self) -> bool:
         return _truth(self.given, "includeHeaders", False)
 
@@ -135,7 +144,7 @@ def source_options(options: Mapping[str, str], door: Door) -> SourceOptions:
         partitions_min=_number(given, "minPartitions"),
         records_max=_number(given, "maxRecordsPerPartition"),
         fail_on_data_loss=_truth(given, "failOnDataLoss", True),
-        broker_timeout_ms=duration_ms(given.get("broker_timeout", "2 min"), "broker_timeout"),
+        broker_timeout_ms=duration_ms(given.get("broker_timeout", _BROKER_TIMEOUT), "broker_timeout"),
         given=given,
     )
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onceflow.connectors.formats import Raw
+from onceflow.connectors.formats.format import ON_NULL_ADVICE
 from onceflow.connectors.kafka.rows import METADATA, Metadata, RowBuilder, Tolerance
 from onceflow.runtime.contracts import Fetch
 from onceflow.runtime.errors import BadRecordError
@@ -155,10 +156,10 @@ def _missing(column: str, array: pa.Array, fetch: Fetch, where: OffsetRange) -> 
 
 
 def _bad_record(letter: Mapping[str, Any]) -> BadRecordError:
-    value = letter["value"]
+    value, reason = letter["value"], letter["reason"].removesuffix(ON_NULL_ADVICE)
     shown = "" if value is None else f"; the value begins with {value[:_SHOWN_BYTES]!r}"
     return BadRecordError(
         f"the value of the record in {letter['topic']}-{letter['partition']} at offset {letter['offset']} "
-        f"can't be decoded: {letter['reason']}{shown}. To go on with such records in a column of their own, "
+        f"can't be decoded: {reason}{shown}. To go on with such records in a column of their own, "
         f'add {CORRUPT} BINARY to the schema and .option("mode", "permissive")'
     )

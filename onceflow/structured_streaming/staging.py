@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from fsspec.core import url_to_fs
 
-from onceflow.runtime.errors import CorruptCheckpointError, Retryable, UsageError
+from onceflow.runtime.errors import CorruptCheckpointError, OnceflowError, Retryable, UsageError
 
 Result = TypeVar("Result")
 
@@ -87,13 +87,13 @@ class Folder:
         """See contracts.StagedFiles."""
 
         def call() -> BinaryIO:
-            file: BinaryIO = self._fs.open(self._path(path), "rb")
+            try:
+                file: BinaryIO = self._fs.open(self._path(path), "rb")
+            except FileNotFoundError as e:
+                raise CorruptCheckpointError(f"{self._path(path)} is not there") from e
             return file
 
-        try:
-            return self._try(f"open {path}", call)
-        except FileNotFoundError as e:
-            raise CorruptCheckpointError(f"{self._path(path)} is not there") from e
+        return self._try(f"open {path}", call)
 
     def delete(self, name: str) -> None:
         """A file, or a folder with all in it; one that is not there is no error."""
@@ -122,9 +122,9 @@ class Folder:
     def _try(self, action: str, call: Callable[[], Result]) -> Result:
         try:
             return call()
-        except (FileNotFoundError, UsageError):
+        except OnceflowError:
             raise
-        except OSError as e:
+        except Exception as e:  # packages of fsspec have errors of their own: no credentials, no such bucket
             raise Retryable(f"can't {action} in folder {self.url}: {e}") from e
 
 

@@ -63,8 +63,18 @@ def test_names_are_taken_in_any_case_and_kafkas_pass_through() -> None:
         ({"max_rows_per_transaction": "5"}, "would make a batch visible in parts"),
         ({"ledger_topic": "t"}, "topic and ledger_topic are both 't'"),
         ({"transaction_timeout": "soon"}, "transaction_timeout"),
-        ({"kafka.acks": "1"}, "'acks' can't be given"),
-        ({"kafka.transactional.id": "x"}, "'transactional.id' can't be given"),
+        ({"kafka.acks": "1"}, "'kafka.acks' can't be given"),
+        ({"kafka.transactional.id": "x"}, "'kafka.transactional.id' can't be given.*give options uid and"),
+        (
+            {"kafka.security.protocl": "SSL"},
+            "'kafka.security.protocl' .did you mean 'kafka.security.protocol'",
+        ),
+        ({"kafka.security.protocol": "TSL"}, "'kafka.security.protocol' can't be 'TSL': Invalid value"),
+        ({"kafka.sasl.password": "geheim", "kafka.log_level": "geheim"}, r"can't be '\*\*\*'"),
+        ({"kafka.buffer.memory": "1"}, r"give kafka\.queue\.buffering\.max\.kbytes"),
+        ({"path": "/x"}, "writeStream of onceflow-kafka takes no path"),
+        ({"groupidprefix": "x"}, "'groupIdPrefix' has no meaning for writeStream"),
+        ({"deliverytimeout": "1 s"}, "did you mean 'delivery_timeout'"),
         ({"kafka.ssl.truststore.location": "x.jks"}, r"give kafka\.ssl\.ca\.location"),
         ({"kafka.sasl.jaas.config": "com.sun.Krb5LoginModule required;"}, r"give kafka\.sasl\.mechanism"),
     ],
@@ -73,6 +83,11 @@ def test_what_is_wrong_is_said(change: dict[str, Any], sentence: str) -> None:
     given = {name: value for name, value in {**STREAM, **change}.items() if value is not None}
     with pytest.raises(OptionError, match=sentence):
         sink_options(given, "writeStream")
+
+
+def test_kafka_settings_that_say_what_is_so_anyway_are_taken() -> None:
+    given = {"kafka.acks": "all", "kafka.enable.idempotence": "TRUE", "kafka.enable.auto.commit": "false"}
+    assert not sink_options({**STREAM, **given}, "writeStream").kafka.librdkafka
 
 
 def test_a_batch_needs_neither_uid_nor_checkpoint() -> None:

@@ -28,6 +28,9 @@ def test_our_names_sparks_names_and_any_case_are_the_same() -> None:
 
 def test_a_wrong_option_is_refused_with_the_nearest() -> None:
     assert "did you mean 'maxOffsetsPerTrigger'" in refusal(maxOffsetPerTrigger="5")
+    # Spark hands names on in small letters.
+    assert "did you mean 'failOnDataLoss'" in refusal(failondatalos="false")
+    assert "did you mean 'startingOffsets'" in refusal(startingoffset="earliest")
     assert "endingOffsets" in refusal(endingOffsets="latest")
     assert "maxOffsetsPerTrigger" in refusal("read", maxOffsetsPerTrigger="5")
 
