@@ -76,11 +76,10 @@ def duration_ms(value: str | int, option: str) -> int:
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:
-    """` (did you mean 'amount'?)` or the empty string; to be put at the end of a sentence. Case does not
-    matter: Spark hands on the names of options in small letters."""
-    by_small_letters = {each.lower(): each for each in candidates}
-    found = difflib.get_close_matches(name.lower(), list(by_small_letters), n=1)
-    return f" (did you mean {by_small_letters[found[0]]!r}?)" if found else ""
+    """` (did you mean 'amount'?)` or the empty string, to end a sentence. Case does not matter."""
+    by_lower = {each.lower(): each for each in candidates}
+    found = difflib.get_close_matches(name.lower(), list(by_lower), n=1)
+    return f" (did you mean {by_lower[found[0]]!r}?)" if found else ""
 
 
 # --- Types --------------------------------------------------------------------------------------

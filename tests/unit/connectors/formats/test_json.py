@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -225,35 +224,6 @@ def test_json_without_a_type_cannot_decode() -> None:
     assert Json().schema is None
     with pytest.raises(OptionError, match=r"Json\(Purchase\)"):
         Json().decoder()
-
-
-def test_decimals_are_numbers_with_all_their_digits() -> None:
-    schema = pa.schema([("d", pa.decimal128(38, 10)), ("n", pa.list_(pa.decimal128(5, 2)))])
-    digits = "1234567890123456789012345678.0123456789"
-    row = {"d": Decimal(digits), "n": [Decimal("-0.10"), None]}
-    written = Json().encoder(schema).encode(pa.RecordBatch.from_pylist([row], schema))
-    assert written.to_pylist() == [f'{{"d":{digits},"n":[-0.10,null]}}'.encode()]
-    assert rows(Json(schema), written[0].as_py()) == [row]
-    narrow = Json(pa.schema([("n", pa.decimal128(5, 2))]))
-    good = [b'{"n":1}', b'{"n":"1.5"}', b'{"n":1e2}', b'{"n":1.500}', b"{}"]
-    assert [row["n"] for row in rows(narrow, *good)] == [
-        Decimal(n) if n else None for n in ("1", "1.5", "100", "1.5", "")
-    ]
-    for bad in (
-        b'{"n":1.234}',
-        b'{"n":1000}',
-        b'{"n":"NaN"}',
-        b'{"n":true}',
-        b'{"n":"x"}',
-        b'{"n":1e999999999}',
-    ):
-        decoded = narrow.decoder().decode([good[0], bad])
-        assert (decoded.batch.num_rows, len(decoded.bad)) == (1, 1), bad
-
-
-def test_a_column_of_nothing_is_null() -> None:
-    batch = pa.RecordBatch.from_arrays([pa.nulls(2)], ["n"])
-    assert Json().encoder(batch.schema).encode(batch).to_pylist() == [b'{"n":null}', b'{"n":null}']
 
 
 def test_types_without_a_json_form_are_refused_when_the_job_is_built() -> None:
