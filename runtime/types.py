@@ -68,10 +68,8 @@ def duration_ms(value: str | int, option: str) -> int:
         return value
     match = _DURATION.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise OptionError(
-            f"{option}={value!r} is no duration: write a number and ms, s, min, h or d, "
-            'as in "2 s" or "500 ms"'
-        )
+        example = 'write a number and ms, s, min, h or d, as in "2 s" or "500 ms"'
+        raise OptionError(f"{option}={value!r} is no duration: {example}")
     return round(float(match[1]) * _UNIT_MS[match[2]])
 
 
