@@ -13,7 +13,7 @@ _NAMES = """
     batch.num.messages batch.size broker.address.family broker.address.ttl broker.version.fallback
     client.dns.lookup client.id client.rack compression.codec compression.level compression.type
     connections.max.idle.ms consume.callback.max.messages coordinator.query.interval.ms debug
-    enable.metrics.push enable.random.seed enable.sasl.oauthbearer.unsecure.jwt
+    enable.metrics.push enable.random.seed
     enable.ssl.certificate.verification enabled_events fetch.error.backoff.ms fetch.max.bytes
     fetch.message.max.bytes fetch.min.bytes fetch.queue.backoff.ms fetch.wait.max.ms group.protocol.type
     group.remote.assignor heartbeat.interval.ms https.ca.location https.ca.pem
