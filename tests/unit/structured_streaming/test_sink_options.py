@@ -66,8 +66,8 @@ def test_names_are_taken_in_any_case_and_kafkas_pass_through() -> None:
         ({"kafka.acks": "1"}, "'kafka.acks' can't be given"),
         ({"kafka.transactional.id": "x"}, "'kafka.transactional.id' can't be given.*give options uid and"),
         (
-            {"kafka.security.protocl": "SSL"},
-            "'kafka.security.protocl' .did you mean 'kafka.security.protocol'",
+            {"kafka.security.protokol": "SSL"},
+            "'kafka.security.protokol' .did you mean 'kafka.security.protocol'",
         ),
         ({"kafka.security.protocol": "TSL"}, "'kafka.security.protocol' can't be 'TSL': Invalid value"),
         ({"kafka.sasl.password": "geheim", "kafka.log_level": "geheim"}, r"can't be '\*\*\*'"),
