@@ -1,25 +1,22 @@
-"""Rows in PRODUCE_SCHEMA as Kafka's record batches of version 2. Import only if kernels are enabled."""
+"""Rows in PRODUCE_SCHEMA as Kafka's record batches of version 2."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import google_crc32c
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from onceflow.connectors.kafka import record_write_kernels as kernels
 from onceflow.connectors.kafka.client import ProducerIdentity
 from onceflow.connectors.kafka.record_codecs import Codec
-from onceflow.runtime.arrow_offsets import offsets_of
-from onceflow.runtime.records import Int64s
+from onceflow.connectors.kafka.record_writing import WrittenRecords, open_record_writer
 
-_HEADER = struct.Struct(">qiibIhiqqqhii")
-_LENGTH_FROM, _CRC_AT, _CRC_FROM = 12, 17, 21
+_BEFORE_CRC = struct.Struct(">qiibI")
+_BEHIND_CRC = struct.Struct(">hiqqqhii")
+_HEADER_BYTES = _BEFORE_CRC.size + _BEHIND_CRC.size
+_LENGTH_FROM = 12
 _NO_OFFSET_YET, _NO_EPOCH, _MAGIC = 0, -1, 2
 _TRANSACTIONAL = 0x10
 _SEQUENCES = 1 << 31
@@ -32,169 +29,80 @@ def next_sequence(sequence: int, count: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
-    """Texts or bytes as the kernel takes them."""
+class RowsToWrite:
+    """Neighbouring rows for one partition."""
 
-    starts: npt.NDArray[Any]
-    """int32 or int64: where each begins; one longer than there are."""
-    data: int
-    """The address of the bytes."""
-    nulls: npt.NDArray[np.bool_] | None
-    owner: Any
-    """Keeps the bytes alive."""
-
-    @staticmethod
-    def of(values: Any) -> _Column:
-        count, data = len(values), values.buffers()[2]
-        nulls = None
-        if values.null_count == count:  # as the keys of a topic without keys are
-            nulls = np.ones(count, np.bool_)
-        elif values.null_count:
-            nulls = values.is_null().to_numpy(zero_copy_only=False)
-        return _Column(offsets_of(values), 0 if data is None else data.address, nulls, values)
-
-    def addresses(self) -> tuple[int, int, int]:
-        nulls = 0 if self.nulls is None else self.nulls.ctypes.data
-        return self.starts.ctypes.data, self.data, nulls
+    start: int
+    stop: int
+    sequence: int
+    """Of the first one."""
 
 
-class RowBytes:
-    """Rows as the kernel takes them: nothing of them is copied."""
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A record batch."""
 
-    def __init__(self, rows: pa.RecordBatch, now_ms: int) -> None:
-        """`now_ms`: of rows that have no timestamp."""
-        count = rows.num_rows
-        self._key, self._value = _Column.of(rows["key"]), _Column.of(rows["value"])
-        self._now_ms = now_ms
-        self._times: Int64s | None = None
-        if rows["timestamp"].null_count < count:
-            self._times = rows["timestamp"].fill_null(now_ms).to_numpy()
-        self._header_starts: npt.NDArray[np.int32] | None = None
-        self._name = self._header_value = _Column(np.zeros(1, np.int32), 0, None, None)
-        if rows["headers"].null_count < count:
-            self._take_headers(rows["headers"])
-        times = 0 if self._times is None else self._times.ctypes.data
-        header_starts = 0 if self._header_starts is None else self._header_starts.ctypes.data
-        self.columns = np.array(
-            [
-                *self._key.addresses(),
-                *self._value.addresses(),
-                *self._name.addresses(),
-                *self._header_value.addresses(),
-                times,
-                header_starts,
-            ],
-            np.int64,
-        )
-        """What kernels.write_records takes."""
-        self._largest_max: int | None = None
+    pieces: tuple[bytes, memoryview]
+    """Its bytes: header and records."""
+    after: int
+    """The row that follows on those in it."""
 
-    def time_ms(self, row: int) -> int:
-        return self._now_ms if self._times is None else int(self._times[row])
-
-    def latest_ms(self, latest_own_ms: int) -> int:
-        """Of a batch, of whose own times this is the latest."""
-        return self._now_ms if self._times is None else latest_own_ms
-
-    def bytes_max(self, start: int, stop: int) -> int:
-        """So many at most these rows take."""
-        size = sum(int(c.starts[stop] - c.starts[start]) for c in (self._key, self._value))
-        size += kernels.RECORD_BYTES_MAX * (stop - start)
-        if self._header_starts is not None:
-            size += int(self._headers_max()[start:stop].sum())
-        return size
-
-    def largest_max(self) -> int:
-        """The largest of all rows takes so many at most."""
-        if self._largest_max is None:  # asked for each batch
-            sizes = sum(c.starts[1:] - c.starts[:-1] for c in (self._key, self._value))
-            if self._header_starts is not None:
-                sizes = sizes + self._headers_max()
-            self._largest_max = int(np.max(sizes)) + kernels.RECORD_BYTES_MAX
-        return self._largest_max
-
-    def _headers_max(self) -> Int64s:
-        """Of each row."""
-        assert self._header_starts is not None, "there are headers"
-        each = np.diff(self._name.starts) + np.diff(self._header_value.starts) + kernels.HEADER_BYTES_MAX
-        ends = np.append(0, np.cumsum(each, dtype=np.int64))
-        return np.diff(ends[self._header_starts])
-
-    def _take_headers(self, headers: pa.ListArray) -> None:
-        if headers.null_count:  # a null may lie over headers that are not its own
-            headers = headers.fill_null(pa.scalar([], headers.type))
-        self._header_starts = offsets_of(headers)
-        names, values = headers.values.flatten()
-        names = names.fill_null("")  # as librdkafka gets them: Kafka has no null there
-        self._name, self._header_value = _Column.of(names), _Column.of(values)
+    def __len__(self) -> int:
+        return sum(map(len, self.pieces))
 
 
 class BatchWriter:
-    """Writes batches into one buffer, again and again: fresh pages cost more than the filling."""
+    """Writes batches of one producer epoch."""
 
-    def __init__(self, identity: ProducerIdentity, batch_bytes_max: int, codec: Codec | None = None) -> None:
-        """`batch_bytes_max`: before compression; only a single record may be larger."""
-        self._codec = codec
+    def __init__(
+        self,
+        identity: ProducerIdentity,
+        batch_bytes_max: int,
+        codec: Codec | None = None,
+        kernels: bool | None = None,
+    ) -> None:
+        """`batch_bytes_max`: before compression; only a single record may be larger. `kernels`: see
+        open_record_writer."""
         self._identity = identity
-        self._records_bytes_max = max(1, batch_bytes_max - _HEADER.size)
-        self._buffer = np.zeros(0, np.uint8)
-        self._at = 0
-        self._written: Int64s = np.zeros(3, np.int64)
+        self._records_bytes_max = max(1, batch_bytes_max - _HEADER_BYTES)
+        self._codec = codec
+        self._records = open_record_writer(kernels)
 
-    def reserve(self, rows: RowBytes, runs: Iterable[tuple[int, int]]) -> None:
-        """Forget what was written, and have room for a batch of each of these runs (start, stop)."""
-        size = 0
-        for start, stop in runs:
-            run = rows.bytes_max(start, stop)
-            if run > self._records_bytes_max:
-                run = min(run, self._records_bytes_max + rows.largest_max())
-            size += run + _HEADER.size
-        if size > len(self._buffer):
-            self._buffer = np.empty(size, np.uint8)
-        self._at = 0
+    def take(self, rows: pa.RecordBatch, now_ms: int) -> None:
+        """See RecordWriter."""
+        self._records.take(rows, now_ms)
 
-    def write(self, rows: RowBytes, start: int, stop: int, sequence: int) -> tuple[memoryview, int]:
-        """A batch of the first of these rows, as many as it holds; and the row that follows. The batch is
-        valid until `reserve`."""
-        buffer, at = self._buffer, self._at
-        kernels.write_records(
-            buffer, at + _HEADER.size, self._records_bytes_max, start, stop, rows.columns, self._written
-        )
-        after, end, latest_own_ms = self._written.tolist()
-        attributes, end = self._compress(at + _HEADER.size, end)
-        self._at = end
-        batch = buffer[at:end].data
-        _HEADER.pack_into(
-            batch,
-            0,
-            _NO_OFFSET_YET,
-            end - at - _LENGTH_FROM,
-            _NO_EPOCH,
-            _MAGIC,
-            0,  # the checksum, of what follows on it
+    def write(self, runs: Sequence[RowsToWrite]) -> list[Batch]:
+        """For each of these, in their order, a batch of the first of its rows, as many as it holds. The
+        batches are valid until the next call."""
+        written = self._records.write([(run.start, run.stop) for run in runs], self._records_bytes_max)
+        return [self._batch(run, records) for run, records in zip(runs, written, strict=True)]
+
+    def _batch(self, run: RowsToWrite, records: WrittenRecords) -> Batch:
+        attributes, content = self._compressed(records.content)
+        count = records.after - run.start
+        behind = _BEHIND_CRC.pack(
             attributes,
-            after - start - 1,
-            rows.time_ms(start),
-            rows.latest_ms(latest_own_ms),
+            count - 1,
+            records.first_ms,
+            records.latest_ms,
             self._identity.producer_id,
             self._identity.epoch,
-            sequence,
-            after - start,
+            run.sequence,
+            count,
         )
-        struct.pack_into(">I", batch, _CRC_AT, _crc(buffer, at + _CRC_FROM, end))
-        return batch, after
+        checksum = google_crc32c.extend(google_crc32c.value(behind), content)
+        length = _HEADER_BYTES - _LENGTH_FROM + content.size
+        before = _BEFORE_CRC.pack(_NO_OFFSET_YET, length, _NO_EPOCH, _MAGIC, checksum)
+        return Batch((before + behind, memoryview(content)), records.after)
 
-    def _compress(self, start: int, end: int) -> tuple[int, int]:
-        """The records, in place, if that makes them smaller: the batch's attributes and new end."""
+    def _compressed(self, content: pa.Buffer) -> tuple[int, pa.Buffer]:
+        """The batch's attributes, and its records in fewer bytes if there is a way."""
         if self._codec is None:
-            return _TRANSACTIONAL, end
-        compressed = np.frombuffer(self._codec.compress(self._buffer[start:end].data), np.uint8)
-        if len(compressed) >= end - start:
-            return _TRANSACTIONAL, end
-        self._buffer[start : start + len(compressed)] = compressed
-        return _TRANSACTIONAL | self._codec.number, start + len(compressed)
-
-
-def _crc(buffer: npt.NDArray[np.uint8], start: int, end: int) -> int:
-    found: int = google_crc32c.value(pa.foreign_buffer(buffer.ctypes.data + start, end - start))
-    return found
+            return _TRANSACTIONAL, content
+        compressed = pa.py_buffer(self._codec.compress(memoryview(content)))
+        if compressed.size >= content.size:
+            return _TRANSACTIONAL, content
+        return _TRANSACTIONAL | self._codec.number, pa.foreign_buffer(
+            compressed.address, compressed.size, compressed
+        )

@@ -9,11 +9,13 @@ from confluent_kafka import Consumer, Producer
 
 from onceflow.connectors.kafka.client import LedgerKey, ProducerIdentity
 from onceflow.connectors.kafka.direct import PAUSE_S, may_be_direct
+from onceflow.connectors.kafka.leaders import Leaders
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.produce import Route
+from onceflow.connectors.kafka.produce_direct import DirectRoute, ProduceSettings
+from onceflow.connectors.kafka.record_codecs import codec_of
 from onceflow.connectors.kafka.wire import ProtocolError
 from onceflow.runtime.errors import OnceflowError
-from onceflow.runtime.kernels.compiled import kernels_enabled
 
 _LOG = logging.getLogger(__name__)
 DIRECT_VARIABLE = "ONCEFLOW_DIRECT_PRODUCE"
@@ -32,7 +34,7 @@ class DirectChoice:
         self._compression = str(settings.get("compression.type", settings.get("compression.codec", "none")))
         level = int(str(settings.get("compression.level", -1)))
         self._compression_level = None if level < 0 else level
-        self._is_possible = kernels_enabled() and may_be_direct(settings, DIRECT_VARIABLE)
+        self._is_possible = may_be_direct(settings, DIRECT_VARIABLE)
         self._client_id = str(settings.get("client.id", _CLIENT_ID))
         self._batch_bytes_max = int(str(settings.get("batch.size", _BATCH_BYTES_MAX)))
         self._message_bytes_max = int(str(settings.get("message.max.bytes", _NO_LIMIT)))
@@ -50,10 +52,6 @@ class DirectChoice:
         """None: not now, or never. `message_bytes_max`: of the topic, if known: no batch may be larger."""
         if not self._is_possible or time.monotonic() < self._not_before_s:
             return None
-        from onceflow.connectors.kafka.leaders import Leaders
-        from onceflow.connectors.kafka.produce_direct import DirectRoute, ProduceSettings  # needs numba
-        from onceflow.connectors.kafka.record_codecs import codec_of
-
         codec = codec_of(self._compression, self._compression_level)
         if codec is None and self._compression != "none":
             return None

@@ -1,7 +1,7 @@
-"""DirectRoute: the records of a transaction go to the brokers directly. Import only if kernels are enabled.
+"""DirectRoute: the records of a transaction go to the brokers directly.
 
 librdkafka makes a message of each record and hands it from thread to thread, which costs several times as
-much as writing it into a batch. So the records, and they alone, are written by kernels and sent on
+much as writing it into a batch. So the records, and they alone, are written into batches here and sent on
 sockets of our own, with the identity that librdkafka's producer got from the broker; it goes on to
 initialise, fence, write the ledger and end the transaction. See docs/adr/0064-direct-produce.md.
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaError, Producer
 
-from onceflow.connectors.kafka.batch_writing import BatchWriter, RowBytes, next_sequence
+from onceflow.connectors.kafka.batch_writing import Batch, BatchWriter, RowsToWrite, next_sequence
 from onceflow.connectors.kafka.client import ProducerIdentity
 from onceflow.connectors.kafka.failures import failure
 from onceflow.connectors.kafka.leaders import Leaders, Leading
@@ -153,22 +153,19 @@ class DirectRoute:
 
     def _send(self, rows: pa.RecordBatch) -> None:
         rows, cut = self._cut(rows)
-        table = RowBytes(rows, int(time.time() * 1000))
         rests = [_Rest((run.topic, run.partition), run.start, run.stop) for run in cut]
         leaders = {rest.place: self._leaders.of(*rest.place) for rest in rests}
         self._add_partitions(leaders)
+        self._writer.take(rows, int(time.time() * 1000))
         while rests:  # a request holds one batch of each partition
-            self._writer.reserve(table, [(rest.start, rest.stop) for rest in rests])
-            requests: dict[Leading, dict[str, list[tuple[int, memoryview]]]] = {}
+            requests: dict[Leading, dict[str, list[tuple[int, Batch]]]] = {}
             counts: dict[Leading, dict[Place, int]] = {}
-            for rest in rests:
+            for rest, batch in zip(rests, self._write(rests), strict=True):
                 topic, number = rest.place
-                sequence = self._sequences.get(rest.place, 0)
-                batch, after = self._writer.write(table, rest.start, rest.stop, sequence)
                 if len(batch) > self._settings.message_bytes:
                     raise failure(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), "write", f"Topic {topic}")
-                count, rest.start = after - rest.start, after
-                self._sequences[rest.place] = next_sequence(sequence, count)
+                count, rest.start = batch.after - rest.start, batch.after
+                self._sequences[rest.place] = next_sequence(self._sequences.get(rest.place, 0), count)
                 leader = leaders[rest.place]
                 requests.setdefault(leader, {}).setdefault(topic, []).append((number, batch))
                 counts.setdefault(leader, {})[rest.place] = count
@@ -183,6 +180,12 @@ class DirectRoute:
                 )
                 leader.send(request, counts[leader])
             rests = [rest for rest in rests if rest.start < rest.stop]
+
+    def _write(self, rests: Sequence[_Rest]) -> list[Batch]:
+        """The next batch of each."""
+        return self._writer.write(
+            [RowsToWrite(rest.start, rest.stop, self._sequences.get(rest.place, 0)) for rest in rests]
+        )
 
     def _cut(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, list[Run]]:
         """The rows so that those of a partition stand together, and where."""

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from onceflow.connectors.kafka.batch_writing import Batch
 from onceflow.connectors.kafka.client import ProducerIdentity
 from onceflow.connectors.kafka.wire import Reader, compact_length, compact_text, framed, header
 
@@ -89,7 +90,7 @@ def produce_request(
     client_id: str,
     transactional_id: str,
     timeout_ms: int,
-    batches: Mapping[str, Sequence[tuple[int, memoryview]]],
+    batches: Mapping[str, Sequence[tuple[int, Batch]]],
 ) -> list[bytes | memoryview]:
     """To the leader of all these partitions: of each topic, partitions and a record batch for each. The
     pieces of the request, one behind the other."""
@@ -100,7 +101,7 @@ def produce_request(
         between += compact_text(topic) + compact_length(len(partitions))
         for partition, batch in partitions:
             between += struct.pack(">i", partition) + compact_length(len(batch))
-            pieces += [bytes(between), batch]
+            pieces += [bytes(between), *batch.pieces]
             between = bytearray(b"\0")
         between += b"\0"
     pieces.append(bytes(between + b"\0"))

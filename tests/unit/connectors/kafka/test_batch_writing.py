@@ -11,14 +11,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
+from onceflow.connectors.kafka.batch_writing import BatchWriter, RowsToWrite, next_sequence
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, ProducerIdentity
+from onceflow.connectors.kafka.record_codecs import Codec, codec_of, decompress
 from onceflow.runtime.kernels.compiled import kernels_enabled
 
-if not kernels_enabled():
-    pytest.skip("kernels are off", allow_module_level=True)
-
-from onceflow.connectors.kafka.batch_writing import BatchWriter, RowBytes, next_sequence
-from onceflow.connectors.kafka.record_codecs import Codec, codec_of, decompress
+KERNELS = [False, pytest.param(True, marks=pytest.mark.skipif(not kernels_enabled(), reason="needs numba"))]
+both = pytest.mark.parametrize("kernels", KERNELS, ids=["arrays", "kernels"])
 
 IDENTITY = ProducerIdentity(1 << 40, 77)
 NOW_MS = 1_700_000_000_000
@@ -40,15 +39,37 @@ rows = st.fixed_dictionaries(
 PLAIN: dict[str, Any] = {"topic": "t", "partition": 0, "headers": None, "timestamp": None}
 
 
-def written(batch: pa.RecordBatch, limit: int, sequence: int = 0, codec: Codec | None = None) -> list[bytes]:
+def written(
+    batch: pa.RecordBatch, limit: int, kernels: bool, sequence: int = 0, codec: Codec | None = None
+) -> list[bytes]:
     """All batches of these rows."""
-    writer, table, at = BatchWriter(IDENTITY, limit, codec), RowBytes(batch, NOW_MS), 0
-    found: list[bytes] = []
-    while at < batch.num_rows:
-        writer.reserve(table, [(at, batch.num_rows)])
-        memory, at = writer.write(table, at, batch.num_rows, sequence)
-        found.append(bytes(memory))
-        sequence = next_sequence(sequence, struct.unpack_from(">i", found[-1], 57)[0])
+    [found] = written_runs(batch, [(0, batch.num_rows)], limit, kernels, sequence, codec)
+    return found
+
+
+def written_runs(
+    batch: pa.RecordBatch,
+    runs: list[tuple[int, int]],
+    limit: int,
+    kernels: bool,
+    sequence: int = 0,
+    codec: Codec | None = None,
+) -> list[list[bytes]]:
+    """All batches of each run."""
+    writer, rest = BatchWriter(IDENTITY, limit, codec, kernels), dict(enumerate(runs))
+    writer.take(batch, NOW_MS)
+    found: list[list[bytes]] = [[] for _ in runs]
+    sequences = [sequence] * len(runs)
+    while rest:
+        batches = writer.write([RowsToWrite(*run, sequences[number]) for number, run in rest.items()])
+        for number, made in zip(list(rest), batches, strict=True):
+            found[number].append(b"".join(made.pieces))
+            assert len(made) == len(found[number][-1])
+            count = struct.unpack_from(">i", found[number][-1], 57)[0]
+            assert count == made.after - rest[number][0]
+            sequences[number] = next_sequence(sequences[number], count)
+            rest[number] = (made.after, rest[number][1])
+        rest = {number: run for number, run in rest.items() if run[0] < run[1]}
     return found
 
 
@@ -82,39 +103,44 @@ def read_compressed(batch: bytes) -> list[Any]:
     return [(each.key, each.value, each.headers, each.timestamp) for each in DefaultRecordBatch(plain)]
 
 
+@both
 @given(st.lists(rows, min_size=1, max_size=30), st.integers(0, 29), st.sampled_from([1, 150, 700, 1 << 20]))
 @example([{**PLAIN, "key": b"", "value": None}, {**PLAIN, "key": None, "value": b""}], 0, 1 << 20)
-def test_what_is_written_is_read(given_rows: list[dict[str, Any]], skipped: int, limit: int) -> None:
+def test_what_is_written_is_read(
+    kernels: bool, given_rows: list[dict[str, Any]], skipped: int, limit: int
+) -> None:
     skipped = min(skipped, len(given_rows) - 1)
     batch = pa.RecordBatch.from_pylist(given_rows, PRODUCE_SCHEMA).slice(skipped)
-    batches = written(batch, limit)
+    batches = written(batch, limit, kernels)
     assert [record for each in batches for record in read(each)] == as_records(given_rows[skipped:])
     for each in batches:
         assert len(each) <= limit or len(read(each)) == 1
 
 
+@both
 @given(st.lists(rows, min_size=1, max_size=30), st.integers(0, (1 << 31) - 1))
 def test_batches_are_byte_for_byte_those_of_another_writer(
-    given_rows: list[dict[str, Any]], sequence: int
+    kernels: bool, given_rows: list[dict[str, Any]], sequence: int
 ) -> None:
     builder = DefaultRecordBatchBuilder(2, 0, 1, IDENTITY.producer_id, IDENTITY.epoch, sequence, 1 << 20)
     for number, (key, value, found, time) in enumerate(as_records(given_rows)):
         assert builder.append(number, time, key, value, found) is not None
-    [batch] = written(pa.RecordBatch.from_pylist(given_rows, PRODUCE_SCHEMA), 1 << 20, sequence)
+    [batch] = written(pa.RecordBatch.from_pylist(given_rows, PRODUCE_SCHEMA), 1 << 20, kernels, sequence)
     # The other writer says leader epoch 0 where a client says that it knows none (-1).
     expected = bytearray(builder.build())
     expected[12:16] = b"\xff" * 4
     assert batch == bytes(expected)
 
 
+@both
 @pytest.mark.parametrize(("name", "number"), [("gzip", 1), ("snappy", 2), ("zstd", 4)])
 @given(st.lists(rows, min_size=1, max_size=30), st.sampled_from([1, 700, 1 << 20]))
 def test_compressed_batches_are_read(
-    name: str, number: int, given_rows: list[dict[str, Any]], limit: int
+    kernels: bool, name: str, number: int, given_rows: list[dict[str, Any]], limit: int
 ) -> None:
     given_rows = [*given_rows, {**PLAIN, "key": None, "value": b"again" * 100}]
     batches = written(
-        pa.RecordBatch.from_pylist(given_rows, PRODUCE_SCHEMA), limit, codec=codec_of(name, None)
+        pa.RecordBatch.from_pylist(given_rows, PRODUCE_SCHEMA), limit, kernels, codec=codec_of(name, None)
     )
     assert [record for each in batches for record in read_compressed(each)] == as_records(given_rows)
     codecs = [DefaultRecordBatch(bytearray(each)).compression_type for each in batches]
@@ -129,7 +155,8 @@ def test_sequences_begin_again_behind_the_last(sequence: int, count: int, after:
     assert next_sequence(sequence, count) == after
 
 
-def test_a_header_column_that_is_sliced_keeps_its_rows_apart() -> None:
+@both
+def test_a_header_column_that_is_sliced_keeps_its_rows_apart(kernels: bool) -> None:
     """A null over headers that are another row's, as a filter or a slice leaves them."""
     lists = pa.array([[{"key": "a", "value": b"1"}], [{"key": "b", "value": b"2"}], []])
     _, offsets = lists.buffers()[:2]
@@ -139,5 +166,64 @@ def test_a_header_column_that_is_sliced_keeps_its_rows_apart() -> None:
     )
     batch = pa.RecordBatch.from_pylist([{**PLAIN, "value": b"v"}] * 3, PRODUCE_SCHEMA)
     batch = batch.set_column(4, PRODUCE_SCHEMA.field(4), with_null)
-    [found] = written(batch, 1 << 20)
+    [found] = written(batch, 1 << 20, kernels)
     assert [record[2] for record in read(found)] == [[("a", b"1")], [], []]
+
+
+@both
+def test_a_null_may_lie_over_bytes_that_are_not_its_own(kernels: bool) -> None:
+    values = pa.array([b"first", b"second", b"third"], pa.large_binary())
+    _, offsets, data = values.buffers()
+    validity = pa.py_buffer(bytes([0b101]))
+    with_null = pa.Array.from_buffers(pa.large_binary(), 3, [validity, offsets, data])
+    batch = pa.RecordBatch.from_pylist([{**PLAIN, "value": b"v"}] * 3, PRODUCE_SCHEMA)
+    batch = batch.set_column(2, PRODUCE_SCHEMA.field(2), with_null)
+    batch = batch.set_column(3, PRODUCE_SCHEMA.field(3), with_null)
+    # There is room for just these: bytes that are not there take none.
+    [found] = written(batch, 61 + 3 * 7 + 20, kernels)
+    assert [record[:2] for record in read(found)] == [(each, each) for each in (b"first", None, b"third")]
+
+
+lengths = st.sampled_from([0, 1, 62, 63, 64, 65, 120, 8_170, 8_180, 8_191, 8_192, 16_400, 70_000])
+times = st.none() | st.integers(0, (1 << 63) - 1) | st.integers(NOW_MS - 70, NOW_MS + 9_000)
+hostile_rows = st.fixed_dictionaries(
+    {
+        "topic": st.just("t"),
+        "partition": st.just(0),
+        "key": st.none() | st.builds(bytes, lengths),
+        "value": st.none() | st.builds(bytes, lengths),
+        "headers": headers,
+        "timestamp": times,
+    }
+)
+
+
+@pytest.mark.skipif(not kernels_enabled(), reason="needs numba")
+@given(
+    st.lists(hostile_rows, min_size=1, max_size=20),
+    st.lists(st.integers(1, 400), min_size=1, max_size=6),
+    st.sets(st.sampled_from(["key", "value", "headers", "timestamp"])),
+    st.integers(0, 3),
+    st.sampled_from([1, 500, 9_000, 20_000, 1 << 20]),
+)
+def test_kernels_and_arrays_write_the_same(
+    given_rows: list[dict[str, Any]], counts: list[int], without: set[str], gap: int, limit: int
+) -> None:
+    """Many partitions, not all neighbours, of a slice; with columns that are null for all, and rows that come
+    again and again, since what is rare in one batch is not in another."""
+    given_rows = [{**row, **dict.fromkeys(without)} for row in given_rows]
+    runs, at = [], gap
+    for count in counts:
+        runs.append((at, at + count))
+        at += count + gap
+    repeated = [given_rows[n % len(given_rows)] for n in range(at + 3)]
+    batch = pa.RecordBatch.from_pylist(repeated, PRODUCE_SCHEMA).slice(3)
+    assert written_runs(batch, runs, limit, False) == written_runs(batch, runs, limit, True)
+
+
+@pytest.mark.skipif(not kernels_enabled(), reason="needs numba")
+@pytest.mark.parametrize("count", [63, 64, 65, 8_191, 8_193, 20_000])
+def test_kernels_and_arrays_number_many_records_alike(count: int) -> None:
+    batch = pa.RecordBatch.from_pylist([{**PLAIN, "value": b"v"}] * count, PRODUCE_SCHEMA)
+    runs = [(0, count // 3), (count // 3, count)]
+    assert written_runs(batch, runs, 100_000, False) == written_runs(batch, runs, 100_000, True)

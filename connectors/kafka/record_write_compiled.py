@@ -1,0 +1,147 @@
+"""CompiledRecordWriter: a RecordWriter with kernels. Import only if they are enabled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from onceflow.connectors.kafka import record_write_kernels as kernels
+from onceflow.connectors.kafka.record_writing import WrittenRecords
+from onceflow.runtime.arrow_offsets import offsets_of
+from onceflow.runtime.records import Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """Texts or bytes as the kernel takes them."""
+
+    starts: npt.NDArray[Any]
+    """int32 or int64: where each begins; one longer than there are."""
+    data: int
+    """The address of the bytes."""
+    nulls: npt.NDArray[np.bool_] | None
+    owner: Any
+    """Keeps the bytes alive."""
+
+    @staticmethod
+    def of(values: Any) -> _Column:
+        count, data = len(values), values.buffers()[2]
+        nulls = None
+        if values.null_count == count:  # as the keys of a topic without keys are
+            nulls = np.ones(count, np.bool_)
+        elif values.null_count:
+            nulls = values.is_null().to_numpy(zero_copy_only=False)
+        return _Column(offsets_of(values), 0 if data is None else data.address, nulls, values)
+
+    def addresses(self) -> tuple[int, int, int]:
+        nulls = 0 if self.nulls is None else self.nulls.ctypes.data
+        return self.starts.ctypes.data, self.data, nulls
+
+
+class _RowBytes:
+    """Rows as the kernel takes them: nothing of them is copied."""
+
+    def __init__(self, rows: pa.RecordBatch, now_ms: int) -> None:
+        count = rows.num_rows
+        self._key, self._value = _Column.of(rows["key"]), _Column.of(rows["value"])
+        self._now_ms = now_ms
+        self._times: Int64s | None = None
+        if rows["timestamp"].null_count < count:
+            self._times = rows["timestamp"].fill_null(now_ms).to_numpy()
+        self._header_starts: npt.NDArray[np.int32] | None = None
+        self._name = self._header_value = _Column(np.zeros(1, np.int32), 0, None, None)
+        if rows["headers"].null_count < count:
+            self._take_headers(rows["headers"])
+        times = 0 if self._times is None else self._times.ctypes.data
+        header_starts = 0 if self._header_starts is None else self._header_starts.ctypes.data
+        self.columns = np.array(
+            [
+                *self._key.addresses(),
+                *self._value.addresses(),
+                *self._name.addresses(),
+                *self._header_value.addresses(),
+                times,
+                header_starts,
+            ],
+            np.int64,
+        )
+        """What kernels.write_records takes."""
+        self._largest_max: int | None = None
+
+    def time_ms(self, row: int) -> int:
+        return self._now_ms if self._times is None else int(self._times[row])
+
+    def latest_ms(self, latest_own_ms: int) -> int:
+        """Of a batch, of whose own times this is the latest."""
+        return self._now_ms if self._times is None else latest_own_ms
+
+    def bytes_max(self, start: int, stop: int) -> int:
+        """So many at most these rows take."""
+        size = sum(int(c.starts[stop] - c.starts[start]) for c in (self._key, self._value))
+        size += kernels.RECORD_BYTES_MAX * (stop - start)
+        if self._header_starts is not None:
+            size += int(self._headers_max()[start:stop].sum())
+        return size
+
+    def largest_max(self) -> int:
+        """The largest of all rows takes so many at most."""
+        if self._largest_max is None:  # asked for each batch
+            sizes = sum(c.starts[1:] - c.starts[:-1] for c in (self._key, self._value))
+            if self._header_starts is not None:
+                sizes = sizes + self._headers_max()
+            self._largest_max = int(np.max(sizes)) + kernels.RECORD_BYTES_MAX
+        return self._largest_max
+
+    def _headers_max(self) -> Int64s:
+        """Of each row."""
+        assert self._header_starts is not None, "there are headers"
+        each = np.diff(self._name.starts) + np.diff(self._header_value.starts) + kernels.HEADER_BYTES_MAX
+        ends = np.append(0, np.cumsum(each, dtype=np.int64))
+        return np.diff(ends[self._header_starts])
+
+    def _take_headers(self, headers: pa.ListArray) -> None:
+        if headers.null_count:  # a null may lie over headers that are not its own
+            headers = headers.fill_null(pa.scalar([], headers.type))
+        self._header_starts = offsets_of(headers)
+        names, values = headers.values.flatten()
+        names = names.fill_null("")  # as librdkafka gets them: Kafka has no null there
+        self._name, self._header_value = _Column.of(names), _Column.of(values)
+
+
+class CompiledRecordWriter:
+    """See RecordWriter. Writes into one buffer, again and again: fresh pages cost more than the filling."""
+
+    def __init__(self) -> None:
+        self._rows: _RowBytes | None = None
+        self._buffer = np.zeros(0, np.uint8)
+        self._written: Int64s = np.zeros(3, np.int64)
+
+    def take(self, rows: pa.RecordBatch, now_ms: int) -> None:
+        self._rows = _RowBytes(rows, now_ms)
+
+    def write(self, runs: Sequence[tuple[int, int]], room: int) -> list[WrittenRecords]:
+        rows = self._rows
+        assert rows is not None, "rows were taken"
+        self._reserve(rows, runs, room)
+        found, at = [], 0
+        for start, stop in runs:
+            kernels.write_records(self._buffer, at, room, start, stop, rows.columns, self._written)
+            after, end, latest_own_ms = self._written.tolist()
+            content = pa.foreign_buffer(self._buffer.ctypes.data + at, end - at, self._buffer)
+            found.append(WrittenRecords(content, after, rows.time_ms(start), rows.latest_ms(latest_own_ms)))
+            at = end
+        return found
+
+    def _reserve(self, rows: _RowBytes, runs: Sequence[tuple[int, int]], room: int) -> None:
+        """Have room for a batch of each run."""
+        size = 0
+        for start, stop in runs:
+            run = rows.bytes_max(start, stop)
+            size += run if run <= room else min(run, room + rows.largest_max())
+        if size > len(self._buffer):
+            self._buffer = np.empty(size, np.uint8)

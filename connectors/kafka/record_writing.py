@@ -1,0 +1,52 @@
+"""RecordWriter: rows in PRODUCE_SCHEMA as the records of Kafka's record batches, version 2 (KIP-98).
+
+There are two: `record_write_compiled.py` with kernels, `record_write_arrays.py` without. Both write the same
+bytes. `record_kernels.py` reads them; its docstring says how records look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from onceflow.runtime.kernels.compiled import kernels_enabled
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenRecords:
+    """Of one batch, without its header."""
+
+    content: pa.Buffer
+    """Their bytes, not compressed."""
+    after: int
+    """The row that follows."""
+    first_ms: int
+    """The time of the first one, to which those of the others are relative."""
+    latest_ms: int
+
+
+class RecordWriter(Protocol):
+    """Writes records of one RecordBatch after the other. One thread."""
+
+    def take(self, rows: pa.RecordBatch, now_ms: int) -> None:
+        """What is written from now on. `now_ms`: the time of rows that have no timestamp."""
+        ...
+
+    def write(self, runs: Sequence[tuple[int, int]], room: int) -> list[WrittenRecords]:
+        """Of each of these runs (start, stop), in their order and not empty, the first rows: as many as fit
+        into so many bytes, and the first one in any case. The bytes are valid until the next call."""
+        ...
+
+
+def open_record_writer(kernels: bool | None = None) -> RecordWriter:
+    """`kernels`: whether to use them; None: if they are enabled."""
+    if kernels_enabled() if kernels is None else kernels:
+        from onceflow.connectors.kafka.record_write_compiled import CompiledRecordWriter  # needs numba
+
+        return CompiledRecordWriter()
+    from onceflow.connectors.kafka.record_write_arrays import ArrayRecordWriter
+
+    return ArrayRecordWriter()
