@@ -11,6 +11,10 @@ from onceflow.runtime.kernels.compiled import kernels_loaded
 
 _SEED = np.uint32(0x9747B28C)
 _M = np.uint32(0x5BD1E995)
+_WORD_BYTES = 4
+_LOW_BYTES = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)
+_M_IF_ANY = np.array([1, _M, _M, _M], np.uint32)
+"""By how many bytes are left: 0 to 3."""
 
 Partitions = npt.NDArray[np.int32]
 
@@ -20,23 +24,24 @@ def murmur2(values: pa.LargeBinaryArray) -> npt.NDArray[np.uint32]:
     if len(values) == 0:
         return np.zeros(0, dtype=np.uint32)
     offsets, data = _buffers(values)
-    starts, lengths = offsets[:-1], np.diff(offsets)
+    first, end = int(offsets[0]), int(offsets[-1])
+    at, lengths = offsets[:-1] - first, offsets[1:] - offsets[:-1]
+    # A word from every byte on, the last ones too.
+    padded = np.append(data[first:end], np.zeros(_WORD_BYTES, np.uint8))
+    words_at = np.ndarray((len(padded) - _WORD_BYTES + 1,), "<u4", padded.data, strides=(1,))
     hashes = _SEED ^ lengths.astype(np.uint32)
     words = lengths >> 2
+    everywhere = int(words.min())
     for word in range(int(words.max())):
-        rows = np.flatnonzero(words > word)
-        at = starts[rows] + 4 * word
-        block = (
-            data[at].astype(np.uint32)
-            | data[at + 1].astype(np.uint32) << np.uint32(8)
-            | data[at + 2].astype(np.uint32) << np.uint32(16)
-            | data[at + 3].astype(np.uint32) << np.uint32(24)
-        )
+        rows = slice(None) if word < everywhere else np.flatnonzero(words > word)
+        block = words_at[at[rows] + _WORD_BYTES * word]
         block *= _M
         block ^= block >> np.uint32(24)
         block *= _M
         hashes[rows] = hashes[rows] * _M ^ block
-    _mix_rest(hashes, data, starts + 4 * words, lengths & 3)
+    rest = lengths & 3
+    hashes ^= words_at[at + (lengths - rest)] & _LOW_BYTES[rest]
+    hashes *= _M_IF_ANY[rest]
     hashes ^= hashes >> np.uint32(13)
     hashes *= _M
     hashes ^= hashes >> np.uint32(15)
@@ -81,17 +86,3 @@ def _buffers(values: pa.LargeBinaryArray) -> tuple[npt.NDArray[np.int64], npt.ND
     if data_buffer is None or data_buffer.size == 0:
         return offsets, np.zeros(1, dtype=np.uint8)
     return offsets, np.frombuffer(data_buffer, dtype=np.uint8)
-
-
-def _mix_rest(
-    hashes: npt.NDArray[np.uint32],
-    data: npt.NDArray[np.uint8],
-    at: npt.NDArray[np.int64],
-    rest: npt.NDArray[np.int64],
-) -> None:
-    """The last one to three bytes."""
-    for byte in (2, 1, 0):
-        rows = np.flatnonzero(rest > byte)
-        hashes[rows] ^= data[at[rows] + byte].astype(np.uint32) << np.uint32(8 * byte)
-    rows = np.flatnonzero(rest)
-    hashes[rows] *= _M

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from onceflow.connectors.kafka.constant_columns import only_topic
 from onceflow.connectors.kafka.librdkafka_library import CMessage
+from onceflow.connectors.kafka.partition import order_by
 from onceflow.runtime.arrow_offsets import offsets_of
 
 MESSAGE: np.dtype[Any] = np.dtype(CMessage)
@@ -67,6 +68,8 @@ class MessageArray:
 
 def sorted_by_partition(rows: pa.RecordBatch) -> pa.RecordBatch:
     """The same rows in few runs; rows of one partition keep their order."""
+    if only_topic(rows) is not None:
+        return rows.take(pa.array(order_by(rows["partition"].to_numpy())))
     return rows.take(pc.sort_indices(rows, [("topic", "ascending"), ("partition", "ascending")]))
 
 

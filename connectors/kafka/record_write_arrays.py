@@ -7,7 +7,6 @@ taken, in one call of Arrow's, from one array that has keys and values behind a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -159,7 +158,7 @@ def _lengths(values: pa.LargeBinaryArray) -> Int64s:
     if values.null_count == count:  # as the keys of a topic without keys are
         return np.full(count, -1)
     offsets = offsets_of(values)
-    lengths: Any = offsets[1:] - offsets[:-1]
+    lengths: Int64s = offsets[1:] - offsets[:-1]
     if values.null_count:
         lengths[values.is_null().to_numpy(zero_copy_only=False)] = -1
     return lengths

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.compiled import kernels_loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,9 @@ class RecordWriter(Protocol):
 
 
 def open_record_writer(kernels: bool | None = None) -> RecordWriter:
-    """`kernels`: whether to use them; None: if they are enabled."""
-    if kernels_enabled() if kernels is None else kernels:
+    """`kernels`: whether to use them; None: where others have loaded numba. Alone they would not be worth
+    that, for they gain little."""
+    if kernels_loaded() if kernels is None else kernels:
         from onceflow.connectors.kafka.record_write_compiled import CompiledRecordWriter  # needs numba
 
         return CompiledRecordWriter()

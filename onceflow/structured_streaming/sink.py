@@ -27,7 +27,6 @@ from onceflow.connectors.kafka.transactions import Patience
 from onceflow.connectors.kafka.waiting import WaitForBroker
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.errors import CorruptCheckpointError, Fatal, OnceflowError, OptionError, Retryable
-from onceflow.runtime.kernels.compiled import kernels_loaded
 from onceflow.structured_streaming.arrow_types import arrow_schema_of
 from onceflow.structured_streaming.micro_batches import check_ledger, commit_batch, ledger_after, tie_uid
 from onceflow.structured_streaming.partitions import PartitionedOutput, must_exist
@@ -59,8 +58,8 @@ _StreamArrowWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", Non
 """None before PySpark 4.1: a stream's rows come one by one, as tuples."""
 
 _QUERY_ID = "sql.streaming.queryId"
-_ROWS_WORTH_KERNELS = 100_000
-"""Fewer are not worth loading them, once for each process that commits."""
+_ROWS_WORTH_CONNECTIONS = 10_000
+"""Fewer are not worth connections of their own to the brokers, which are opened for each batch."""
 _BATCH_ID = "streaming.sql.batchId"
 
 
@@ -245,8 +244,7 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged | Non
 
 def _client(options: SinkOptions, rows: int) -> LibrdkafkaClient:
     """`rows`: how many it will write."""
-    is_worth_it = rows >= _ROWS_WORTH_KERNELS or kernels_loaded()
-    route: RouteName = "direct" if is_worth_it else "bulk"
+    route: RouteName = "direct" if rows >= _ROWS_WORTH_CONNECTIONS else "bulk"
     return LibrdkafkaClient(options.kafka, ProducerSettings(options.transaction_timeout_ms, route=route))
 
 

@@ -25,7 +25,7 @@ from onceflow.connectors.kafka.transactions import Claimant, OwnerTransactions
 from onceflow.runtime.errors import Fenced, OnceflowError, Retryable
 from onceflow.runtime.kernels.compiled import kernels_enabled
 
-pytestmark = [pytest.mark.kafka, pytest.mark.skipif(not kernels_enabled(), reason="needs kernels")]
+pytestmark = pytest.mark.kafka
 
 DEADLINE_S = 30.0
 PARTITIONS = 3
@@ -94,6 +94,15 @@ class Sink:
     def close(self) -> None:
         self.transactions.close()
         self.client.close()
+
+
+@pytest.fixture(params=["with kernels", "without kernels"], autouse=True)
+def both_kinds(request: pytest.FixtureRequest) -> None:
+    """Each test runs twice: batches are written with kernels, and without."""
+    if request.param == "without kernels":
+        request.getfixturevalue("without_kernels")
+    elif not kernels_enabled():
+        pytest.skip("needs numba")
 
 
 @pytest.fixture

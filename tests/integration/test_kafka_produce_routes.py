@@ -26,6 +26,7 @@ from onceflow.connectors.kafka.produce_one import OneByOneRoute
 from onceflow.connectors.kafka.producer_settings import ProducerSettings
 from onceflow.connectors.kafka.staged import LEDGER_TOPIC
 from onceflow.runtime.errors import Fatal, OnceflowError, Retryable
+from onceflow.runtime.kernels.compiled import kernels_enabled
 
 pytestmark = pytest.mark.kafka
 
@@ -35,19 +36,24 @@ Open = Callable[..., LibrdkafkaProducer]
 ROUTES: dict[Any, type] = {"direct": DirectRoute, "bulk": BulkRoute, "one by one": OneByOneRoute}
 
 
-@pytest.fixture(params=list(ROUTES))
+@pytest.fixture(params=[*ROUTES, "direct, without kernels"])
 def open_producer(broker: EmbeddedKafka, request: pytest.FixtureRequest) -> Iterator[Open]:
     opened: list[Any] = []
+    route, *without = request.param.split(", ")
+    if without:
+        request.getfixturevalue("without_kernels")
+    elif route == "direct" and not kernels_enabled():
+        pytest.skip("needs numba")
 
     def make(**librdkafka: Any) -> LibrdkafkaProducer:
         settings = {name.replace("_", "."): value for name, value in librdkafka.items()}
         options = KafkaOptions(broker.bootstrap_servers, settings)
-        client = LibrdkafkaClient(options, ProducerSettings(route=request.param))
+        client = LibrdkafkaClient(options, ProducerSettings(route=route))
         client.ensure_ledger_topic(LEDGER_TOPIC)
         ledger = LedgerKey(f"bulk-{uuid.uuid4().hex}", LEDGER_TOPIC)
         young = retry(retry=retry_if_exception_type(Retryable), stop=stop_after_delay(30), reraise=True)
         producer: LibrdkafkaProducer = young(client.open_producer)(ledger)  # the broker has just started
-        assert isinstance(producer._route, ROUTES[request.param])
+        assert isinstance(producer._route, ROUTES[route])
         opened.extend([producer, client])
         return producer
 
