@@ -227,3 +227,13 @@ def test_kernels_and_arrays_number_many_records_alike(count: int) -> None:
     batch = pa.RecordBatch.from_pylist([{**PLAIN, "value": b"v"}] * count, PRODUCE_SCHEMA)
     runs = [(0, count // 3), (count // 3, count)]
     assert written_runs(batch, runs, 100_000, False) == written_runs(batch, runs, 100_000, True)
+
+
+@pytest.mark.skipif(not kernels_enabled(), reason="needs numba")
+def test_kernels_and_arrays_fill_a_batch_to_the_last_byte() -> None:
+    batch = pa.RecordBatch.from_pylist(
+        [{**PLAIN, "value": b"v" * (n % 3)} for n in range(12)], PRODUCE_SCHEMA
+    )
+    for limit in range(61, 61 + 12 * 10):
+        runs = [(0, 5), (5, 12)]
+        assert written_runs(batch, runs, limit, False) == written_runs(batch, runs, limit, True)
