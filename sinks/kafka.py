@@ -18,6 +18,7 @@ from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
 from onceflow.connectors.kafka.options import KafkaOptions, Setting
 from onceflow.connectors.kafka.partition import Partitions, order_by, partition_of_key
 from onceflow.connectors.kafka.producer_settings import ProducerSettings
+from onceflow.connectors.kafka.setting_names import check_settings
 from onceflow.connectors.kafka.staged import LEDGER_TOPIC, StagedSettings, StagedWriter
 from onceflow.runtime.contracts import Committable, PreCommit, SinkContext
 from onceflow.runtime.errors import Fatal, GraphError, OptionError, UsageError
@@ -60,7 +61,7 @@ class KafkaSink:
     librdkafka: Mapping[str, Setting] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        self.options()
+        check_settings(self.options())
         duration_ms(self.transaction_timeout, "transaction_timeout")
         duration_ms(self.delivery_timeout, "delivery_timeout")
         if self.timestamp not in ("wall-clock", "event-time"):

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onceflow.connectors.formats.avro_pieces import Narrow, Piece, decimal_bytes, fixed_width, varints
+from onceflow.connectors.byte_pieces import Narrow, Piece, fixed_width, varints
+from onceflow.connectors.formats.avro_decimals import decimal_bytes
 from onceflow.connectors.formats.avro_schema import Node, logical_type
 from onceflow.runtime.records import Int64s
 

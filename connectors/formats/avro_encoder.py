@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onceflow.connectors.byte_pieces import Piece, constant, fixed_width, joined, regrouped, varints
 from onceflow.connectors.formats.avro_cells import UnfitError, Write, cell_writer, text
-from onceflow.connectors.formats.avro_pieces import Piece, constant, fixed_width, joined, regrouped, varints
 from onceflow.connectors.formats.avro_schema import Node, without_null
 from onceflow.connectors.formats.avro_target import Target, targets_of_avro
 from onceflow.connectors.formats.format import EncodeError

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onceflow.connectors.byte_pieces import regrouped
 from onceflow.connectors.kafka.record_writing import WrittenRecords
 from onceflow.connectors.kafka.varints import varint_bytes, varints
 from onceflow.runtime.arrow_offsets import offsets_of
@@ -129,8 +130,7 @@ def _headers(headers: pa.ListArray) -> pa.LargeBinaryArray:
     counted = varints(np.diff(starts).astype(np.int64))
     if len(names):
         each = _joined(len(names), [*_field(names)[1], *_field(values)[1]])
-        ends, data = offsets_of(each)[starts - first], each.buffers()[2]
-        of_row = pa.Array.from_buffers(pa.large_binary(), len(headers), [None, pa.py_buffer(ends), data])
+        of_row = regrouped(each, starts - first)
         pieces.append((of_row, np.arange(len(headers))))
     return _joined(len(headers), [counted, *pieces])
 

@@ -17,6 +17,7 @@ from onceflow.connectors.kafka.options import KafkaOptions, Setting
 from onceflow.connectors.kafka.reader import KafkaReader
 from onceflow.connectors.kafka.reader_options import ReaderOptions
 from onceflow.connectors.kafka.rows import METADATA, Metadata, RowBuilder, Tolerance
+from onceflow.connectors.kafka.setting_names import check_settings
 from onceflow.connectors.kafka.splits import (
     AtOffsets,
     AtTime,
@@ -92,7 +93,7 @@ class KafkaSource:
         parse_start(self.start, self.group_id)
         duration_ms(self.discovery_interval, "discovery_interval")
         duration_ms(self.broker_timeout, "broker_timeout")
-        _ = self._options
+        check_settings(self._options)
         names = self.schema.names
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:

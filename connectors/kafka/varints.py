@@ -1,4 +1,4 @@
-"""Kafka's varints by whole arrays: zigzag, seven bits to a byte, the lowest first."""
+"""Kafka's varints by whole arrays: those of byte_pieces.py, the small ones out of a table."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import functools
 import numpy as np
 import pyarrow as pa
 
+from onceflow.connectors import byte_pieces
 from onceflow.runtime.records import Indices, Int64s
 
 _BITS_OF_BYTE, _BITS = 7, 64
@@ -42,16 +43,4 @@ def _table(behind: bytes) -> pa.LargeBinaryArray:
 
 
 def _written(numbers: Int64s, behind: bytes) -> pa.LargeBinaryArray:
-    sizes = varint_bytes(numbers)
-    place = np.arange(int(sizes.max()))
-    rest = (numbers << 1 ^ numbers >> (_BITS - 1)).view(np.uint64)
-    wide = (rest[:, np.newaxis] >> (_BITS_OF_BYTE * place).astype(np.uint64)).astype(np.uint8) & 0x7F
-    wide[place < sizes[:, np.newaxis] - 1] |= 0x80
-    is_used = place < sizes[:, np.newaxis]
-    if behind:
-        more = np.frombuffer(behind, np.uint8)
-        wide = np.append(wide, np.broadcast_to(more, (len(numbers), len(more))), axis=1)
-        is_used = np.append(is_used, np.ones((len(numbers), len(more)), np.bool_), axis=1)
-    ends = np.append(0, np.cumsum(sizes + len(behind)))
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(wide[is_used])]
-    return pa.Array.from_buffers(pa.large_binary(), len(numbers), buffers)
+    return byte_pieces.joined([byte_pieces.varints(numbers), byte_pieces.constant(behind, len(numbers))])

@@ -19,6 +19,7 @@ from onceflow.connectors.kafka.hanging import HangingTransaction, TransactionDoc
 from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.producer_settings import ProducerSettings
+from onceflow.connectors.kafka.setting_names import check_settings
 from onceflow.connectors.kafka.staged import LEDGER_TOPIC
 from onceflow.runtime.errors import Retryable, UsageError
 
@@ -135,4 +136,6 @@ def _options(bootstrap_servers: str, librdkafka: Path | None) -> KafkaOptions:
             if not sign:
                 raise UsageError(f"{librdkafka}: {name!r} is no name=value")
             settings[name.strip()] = value.strip()
-    return KafkaOptions(bootstrap_servers, settings)
+    options = KafkaOptions(bootstrap_servers, settings)
+    check_settings(options)
+    return options

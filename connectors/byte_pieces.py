@@ -1,4 +1,7 @@
-"""Pieces of Avro datums: the bytes of one value of every row, and how pieces become values."""
+"""Bytes of many rows, put together of pieces: what is written into Avro datums and Kafka's records.
+
+A piece is what each row has at one place: a few bytes, such as a number's, or an array's value.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onceflow.runtime.arrow_offsets import offsets_of
 from onceflow.runtime.records import Int64s, Mask
 
 _U = np.uint64
 _CONTINUED = _U(0x8080808080808080)
 _WORD_BYTES = 8
 _VARINT_BYTES_MAX = 10
-_DECIMAL_BYTES = 16
 _EMPTY = pa.scalar(b"", pa.large_binary())
 
 
@@ -69,9 +72,7 @@ def _binary(pieces: Sequence[Narrow]) -> pa.Array:
 def regrouped(items: pa.Array, offsets: Int64s) -> pa.Array:
     """The bytes of the items of each row, without copying them: row i has items offsets[i] to
     offsets[i + 1]. The items are large_binary without nulls."""
-    _, ends, data = items.buffers()
-    place = np.frombuffer(ends, np.int64)[items.offset : items.offset + len(items) + 1]
-    buffers = [None, pa.py_buffer(np.ascontiguousarray(place[offsets])), data]
+    buffers = [None, pa.py_buffer(offsets_of(items)[offsets]), items.buffers()[2]]
     return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
 
 
@@ -88,7 +89,7 @@ def fixed_width(values: npt.NDArray[Any]) -> Narrow:
 
 
 def varints(values: Int64s) -> Narrow:
-    """Zigzag integers of variable length."""
+    """Zigzag integers of variable length: seven bits to a byte, the lowest first."""
     zigzag = ((values << 1) ^ (values >> 63)).view(np.uint64)
     largest = int(zigzag.max()) if len(zigzag) else 0
     if largest < 0x80:
@@ -116,27 +117,3 @@ def _long_varints(zigzag: npt.NDArray[np.uint64], size: Int64s) -> Narrow:
     places = np.arange(_VARINT_BYTES_MAX)
     bytes_ |= np.where(places < size[:, None] - 1, np.uint8(0x80), np.uint8(0))
     return Narrow(bytes_, places < size[:, None])
-
-
-def decimal_bytes(array: pa.Array) -> tuple[npt.NDArray[np.uint8], Int64s]:
-    """Unscaled decimals as 16 big-endian bytes each, and how many of the last ones are needed."""
-    count = len(array)
-    raw = np.frombuffer(array.buffers()[1], np.uint8)
-    little = raw[array.offset * _DECIMAL_BYTES : (array.offset + count) * _DECIMAL_BYTES]
-    little = little.reshape(count, _DECIMAL_BYTES)
-    is_negative = little[:, -1:] >= 0x80
-    # |v| without its last bit's worth where v is negative: -128 is taken as 128, which needs two bytes.
-    size_of = np.where(is_negative, _negated(little), little)
-    set_ = size_of != 0
-    top = _DECIMAL_BYTES - 1 - np.argmax(set_[:, ::-1], axis=1)
-    top = np.where(set_.any(axis=1), top, 0)
-    size = top + 1 + (size_of[np.arange(count), top] >= 0x80)
-    return np.ascontiguousarray(little[:, ::-1]), np.minimum(size, _DECIMAL_BYTES)
-
-
-def _negated(little: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    flipped = ~little
-    halves = np.ascontiguousarray(flipped).view("<u8").copy()
-    halves[:, 0] += _U(1)
-    halves[:, 1] += halves[:, 0] == 0
-    return halves.view(np.uint8).reshape(little.shape)
