@@ -9,7 +9,7 @@ from onceflow.runtime.exchange.key_groups import Partitioner
 from onceflow.runtime.records import Records
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.keyed_slots import KeyedSlots
-from onceflow.runtime.state.rows import order_by_hash, take_rows
+from onceflow.runtime.state.rows import take_rows
 
 
 def prepare() -> None:
@@ -23,5 +23,4 @@ def prepare() -> None:
     found = slots.find_or_add(batch, hashes, np.zeros(2, np.int64))
     slots.remove(found)
     slots.compact()
-    order_by_hash(hashes)
     take_rows(batch, np.arange(2))

@@ -27,7 +27,6 @@ from onceflow.runtime.state.frozen_rows import KeyedRows
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.lazy_tables import LazyTables
 from onceflow.runtime.state.pane_slots import PaneSlots
-from onceflow.runtime.state.rows import order_by_hash
 
 TABLE = "panes"
 
@@ -147,7 +146,7 @@ class PaneOperator:
                 return
 
     def _fire(self, slots: Indices, end: int) -> None:
-        """Emit one window, by the hash of the key, which no restart changes."""
+        """Emit one window, in the order in which the keys came."""
         keys = self._slots.key[slots]
         if self._lateness.has_floors:
             has_not_fired = self._lateness.floors(self._slots.key_hash(keys)) < end - 1
@@ -155,7 +154,6 @@ class PaneOperator:
         number = np.zeros(self._slots.key_count, np.int64)
         number[keys] = 1
         present = np.flatnonzero(number)
-        present = present[order_by_hash(self._slots.key_hash(present))]
         number[present] = np.arange(len(present))
         try:
             merged = self._values.merged(slots, number[keys], len(present))

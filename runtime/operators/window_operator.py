@@ -5,7 +5,7 @@ What is computed per window is its WindowValues: built-in and user aggregates, o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -153,25 +153,20 @@ class WindowOperator:
         )
 
     def _fire(self, due: Indices) -> None:
-        """Emit these slots: by window, within it by the hash of the key, which no restart changes."""
-        for slots, starts in self._in_order(due):
-            ends = starts + self._window.size_ms
-            batch = self._values.results(self._slots.keys(slots), starts, ends, slots)
-            self._out.emit(Records(batch, ends - 1))
+        """Emit these slots: by window, within it in the order in which the keys came, where memory is read
+        from front to back."""
+        starts = self._slots.window_start.take(due)
+        if (starts != starts[0]).any():
+            by_window = np.argsort(starts, kind="stable")
+            due, starts = due.take(by_window), starts.take(by_window)
+        for first in range(0, len(due), EMIT_ROWS_MAX):
+            piece = slice(first, first + EMIT_ROWS_MAX)
+            self._emit(due[piece], starts[piece])
 
-    def _in_order(self, due: Indices) -> Iterator[tuple[Indices, Int64s]]:
-        """The slots as they are emitted, in pieces, and the starts of their windows."""
-        start = int(self._slots.window_start[due[0]])
-        if bool((self._slots.window_start.take(due) == start).all()):
-            for slots in self._slots.by_hash(due, EMIT_ROWS_MAX, start):
-                yield slots, np.full(len(slots), start)
-            return
-        slots = np.concatenate(list(self._slots.by_hash(due, EMIT_ROWS_MAX, None)))
-        starts = self._slots.window_start.take(slots)
-        by_window = np.argsort(starts, kind="stable")
-        slots, starts = slots.take(by_window), starts.take(by_window)
-        for first in range(0, len(slots), EMIT_ROWS_MAX):
-            yield slots[first : first + EMIT_ROWS_MAX], starts[first : first + EMIT_ROWS_MAX]
+    def _emit(self, slots: Indices, starts: Int64s) -> None:
+        ends = starts + self._window.size_ms
+        batch = self._values.results(self._slots.keys(slots), starts, ends, slots)
+        self._out.emit(Records(batch, ends - 1))
 
     def _load(self, table: pa.Table) -> None:
         for piece in table.to_batches():

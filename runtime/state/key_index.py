@@ -96,10 +96,6 @@ class KeyIndex:
         """The first hash by slot; never changed in place, so a view of it stays true."""
         return self._keys.used()[:, 0]
 
-    def hashes_of(self, slots: Indices) -> UInt64s:
-        """The first hash of these slots."""
-        return self._keys.values.take(slots, axis=0)[:, 0]
-
     @property
     def checks(self) -> UInt64s:
         """The second hash by slot; as `hashes`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,6 @@ from onceflow.runtime.state.hashing import CHECK_SEED, hash_keys
 from onceflow.runtime.state.key_groups import key_groups_of
 from onceflow.runtime.state.key_index import KeyIndex, LiveSlots
 from onceflow.runtime.state.key_rows import FrozenKeyRows, key_rows
-from onceflow.runtime.state.rows import order_by_hash, parts_by_hash
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 """Odd, so that one key's windows all have different hashes; a key group's hashes stay uniform."""
@@ -68,20 +67,6 @@ class KeyedSlots:
     def window_start(self) -> Int64s:
         """By slot."""
         return self._window_start.used()
-
-    def by_hash(self, slots: Indices, piece_rows: int, start: int | None) -> Iterator[Indices]:
-        """These slots in the order of their keys' hashes, in pieces of so many or less. `start` is that of
-        their window, None if they are of several."""
-        one_start = None if start is None else np.array([start])
-
-        def key_hash(slots: Indices) -> UInt64s:
-            starts = self.window_start.take(slots) if one_start is None else one_start
-            return _key_hash(self._index.hashes_of(slots), starts)
-
-        for part in parts_by_hash(key_hash, slots, piece_rows):
-            in_order = part.take(order_by_hash(key_hash(part)))
-            for first in range(0, len(in_order), piece_rows):
-                yield in_order[first : first + piece_rows]
 
     def find_or_add(self, batch: pa.RecordBatch, key_hash: UInt64s, window_start: Int64s | None) -> Indices:
         """The slot of each row. `key_hash` is `hash_keys` of the key columns."""

@@ -9,6 +9,7 @@ import pytest
 
 from onceflow.runtime.errors import Fatal, GraphError, OptionError
 from onceflow.runtime.operators.aggregates import count, first, last, max_, mean, min_, sum_
+from onceflow.runtime.operators.sliding import Sliding, sliding
 from onceflow.runtime.operators.tumbling import Tumbling, tumbling
 from onceflow.runtime.operators.window import WindowAggregate
 from onceflow.runtime.testing.harness import OperatorHarness
@@ -18,7 +19,7 @@ SCHEMA = pa.schema(
 )
 
 
-def config(window: Tumbling | None = None, late: bool = False, **aggregates) -> WindowAggregate:
+def config(window: Tumbling | Sliding | None = None, late: bool = False, **aggregates) -> WindowAggregate:
     return WindowAggregate(
         "totals", ("user",), window or tumbling("10 s"), aggregates or {"n": count()}, SCHEMA, late
     )
@@ -317,15 +318,22 @@ def test_a_snapshot_does_not_change_while_the_operator_goes_on():
     assert len(restored.rows()) == 500
 
 
-def test_output_order_does_not_depend_on_the_order_of_arrival():
+@pytest.mark.parametrize("window", [tumbling("10 s"), sliding("10 s", "5 s")])
+def test_results_come_by_window_and_then_in_the_order_in_which_keys_came(window):
     rows = [(i * 7 % 40_000, f"u{i % 300}", i) for i in range(5_000)]
-    forward, backward = harness(config(t=sum_("amount"))), harness(config(t=sum_("amount")))
-    push(forward, *rows)
-    for row in reversed(rows):
-        push(backward, row)
-    forward.finish()
-    backward.finish()
-    assert forward.rows() == backward.rows()
+    found = []
+    for arrival in (rows, rows[::-1]):
+        h = harness(config(window=window, t=sum_("amount")))
+        for row in arrival:
+            push(h, row)
+        h.finish()
+        starts = [row["window_start"] for row in h.rows()]
+        assert starts == sorted(starts)
+        is_sliding = isinstance(window, Sliding)  # whose keys are known from one window to the next
+        came = dict.fromkeys(user for at, user, _ in arrival if is_sliding or at < 10_000)
+        assert [row["user"] for row in h.rows() if row["window_start"] == 0] == list(came)
+        found.append(sorted(h.rows(), key=lambda row: (row["window_start"], row["user"])))
+    assert found[0] == found[1]
 
 
 def test_large_windows_are_emitted_in_bounded_pieces():

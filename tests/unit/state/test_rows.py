@@ -1,57 +1,16 @@
-"""Rows by number: kernels and arrays give the same order and the same columns."""
+"""Rows by number: kernels and arrays give the same columns."""
 
 import subprocess
 import sys
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from onceflow.runtime.kernels.compiled import kernels_enabled
-from onceflow.runtime.state.hashing import splitmix64
-from onceflow.runtime.state.rows import order_by_hash, parts_by_hash, take_rows
+from onceflow.runtime.state.rows import take_rows
 
 pytestmark = pytest.mark.skipif(not kernels_enabled(), reason="needs numba")
-
-
-@pytest.mark.parametrize("rows", [0, 1, 2, 1_000, 50_000])
-@pytest.mark.parametrize("spread", ["even", "few values", "same high bits", "falling"])
-def test_hashes_are_sorted_however_they_are_spread(rows, spread):
-    hashes = splitmix64(np.arange(rows, dtype=np.uint64))
-    if spread == "few values":
-        hashes %= np.uint64(7)
-    if spread == "same high bits":
-        hashes >>= np.uint64(23)
-    if spread == "falling":
-        hashes = np.arange(rows, dtype=np.uint64)[::-1].copy()
-    before = hashes.copy()
-    order = order_by_hash(hashes, kernels=True)
-    assert (order == order_by_hash(hashes, kernels=False)).all()
-    assert (hashes == before).all()
-
-
-@pytest.mark.parametrize("rows", [0, 1, 99, 100, 101, 5_000])
-@pytest.mark.parametrize("spread", ["even", "one key group", "narrow", "few values", "one value"])
-def test_parts_are_in_the_order_of_the_hashes_and_together_all_slots(rows, spread):
-    hashes = splitmix64(np.arange(2 * rows, dtype=np.uint64))
-    if spread == "one key group":
-        hashes = np.uint64(77 << 57) + (hashes >> np.uint64(7))
-    if spread == "narrow":
-        hashes = np.uint64(1 << 63) + (hashes >> np.uint64(20))
-    if spread == "few values":
-        hashes = splitmix64(hashes % np.uint64(7))
-    if spread == "one value":
-        hashes[:] = np.uint64(1 << 63)
-    slots = np.arange(0, 2 * rows, 2)
-    parts = parts_by_hash(hashes.take, slots, 100, kernels=True)
-    twins = parts_by_hash(hashes.take, slots, 100, kernels=False)
-    assert [part.tolist() for part in parts] == [part.tolist() for part in twins]
-    assert sorted(np.concatenate(parts).tolist()) == slots.tolist()
-    assert len(parts) <= rows // 100 + 1
-    bounds = [(hashes[part].min(), hashes[part].max()) for part in parts if len(part)]
-    assert all(highest < lowest for (_, highest), (lowest, _) in pairwise(bounds))
-    assert spread not in ("even", "one key group", "narrow") or max(len(part) for part in parts) <= 200
 
 
 COMPILED = """
