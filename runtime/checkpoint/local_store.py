@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from onceflow.runtime.checkpoint.durable_file import DurableFile, sync_folder
 from onceflow.runtime.checkpoint.store import AlreadyExists, FileStatus
 from onceflow.runtime.errors import Indeterminate, OptionError, Retryable
 
@@ -44,7 +45,7 @@ class LocalStore:
             self._link(temporary, target)
             # 3. Make the name durable. A failure here leaves open whether it survives a power cut.
             try:
-                _sync_folder(target.parent)
+                sync_folder(target.parent)
             except OSError as error:
                 raise Indeterminate(f"can't make {target} durable: {error}") from error
         finally:
@@ -70,7 +71,7 @@ class LocalStore:
         target = self._root / path
         self._make_folder(target.parent)
         try:
-            return cast(BinaryIO, _DurableFile(target))
+            return cast(BinaryIO, DurableFile(target))
         except FileExistsError:
             raise AlreadyExists(f"{target} exists") from None
 
@@ -105,56 +106,4 @@ class LocalStore:
             folder = folder.parent
         for new in reversed(missing):
             new.mkdir(exist_ok=True)
-            _sync_folder(new.parent)
-
-
-class _DurableFile:
-    """A file whose close makes content and name durable; delegates all else."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file = path.open("xb")
-
-    def write(self, data: bytes) -> int:
-        return self._file.write(data)
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    @property
-    def closed(self) -> bool:
-        return self._file.closed
-
-    def writable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        if self._file.closed:
-            return
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-        _sync_folder(self._path.parent)
-
-    def __enter__(self) -> _DurableFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            sync_folder(new.parent)
