@@ -49,6 +49,7 @@ class DurableFile:
 
     def write(self, data: bytes | memoryview) -> int:
         """Waits for the disk if it is far behind. May raise an OSError of an earlier write."""
+        self._settle_done()
         left = memoryview(data).cast("B")
         size = len(left)
         while len(left):
@@ -100,27 +101,32 @@ class DurableFile:
         self._pending.append(_disk().submit(self._write_block, self._block, self._place))
         self._block, self._filled = _empty_block(), 0
         self._place += self._block_bytes
-        while len(self._pending) > _BLOCKS_MAX or self._pending[0].done():
-            self._settle()
-            if not self._pending:
-                return
+        self._settle_done()
 
     def _finish(self) -> None:
+        self._refuse_if_failed()
         while self._pending:
             self._settle()
-        if self._error is not None:
-            raise self._error
         if self._is_direct:
             self._set_direct(False)
         _write_at(self._descriptor, memoryview(self._block)[: self._filled], self._place)
         os.fsync(self._descriptor)
+
+    def _settle_done(self) -> None:
+        """Those that are written, and as many more as are too many to wait."""
+        self._refuse_if_failed()
+        while self._pending and (len(self._pending) > _BLOCKS_MAX or self._pending[0].done()):
+            self._settle()
 
     def _settle(self) -> None:
         """The oldest block: wait until it is written."""
         try:
             self._pending.popleft().result()
         except OSError as error:
-            self._error = self._error or error
+            self._error = error
+            raise
+
+    def _refuse_if_failed(self) -> None:
         if self._error is not None:
             raise self._error
 

@@ -82,7 +82,7 @@ print(file.closed, told)
 
 
 @pytest.mark.parametrize(
-    "pieces", [["3600000"], ["3000000", "600000"], ["30000000"], ["9000000", "1", "9000000"]]
+    "pieces", [["3600000"], ["3000000", "600000"], ["30000000"], ["9000000", "1", "9000000"], ["4194304"]]
 )
 def test_no_file_that_could_not_be_written_is_closed_well(tmp_path: Path, pieces: list[str]) -> None:
     """As with a full disk: no file may be longer than 3.5 MB."""
@@ -91,3 +91,51 @@ def test_no_file_that_could_not_be_written_is_closed_well(tmp_path: Path, pieces
     closed, told = done.stdout.split(" ", 1)
     assert closed == "True"
     assert told.strip("[]\n").split(", ")[-1] == "27"  # EFBIG
+
+
+FULL_FOR_A_WHILE = """
+import resource, signal, sys, time
+from pathlib import Path
+from onceflow.runtime.checkpoint.durable_file import DurableFile
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (3_500_000, resource.RLIM_INFINITY))
+file = DurableFile(Path(sys.argv[1]))
+try:
+    file.write(b"x" * 4_194_304)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        file.write(b"")
+    print("written")
+except OSError:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+for again in (lambda: file.write(b"x"), file.close):
+    try:
+        again()
+        print("went on")
+    except OSError as error:
+        print(error.errno)
+"""
+
+
+def test_a_file_with_a_hole_is_never_closed_well(tmp_path: Path) -> None:
+    """The disk has room again, but a block is lost."""
+    command = [sys.executable, "-c", FULL_FOR_A_WHILE, str(tmp_path / "f")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() == ["27", "27"]
+
+
+LARGE = """
+import resource, sys
+from pathlib import Path
+from onceflow.runtime.checkpoint.durable_file import BLOCK_BYTES, DurableFile
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+with DurableFile(Path(sys.argv[1])) as file:
+    for _ in range(300):
+        file.write(b"x" * BLOCK_BYTES)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+def test_a_large_file_takes_a_few_blocks_of_memory(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", LARGE, str(tmp_path / "f")]
+    megabytes = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert megabytes < 60, "of 300"
