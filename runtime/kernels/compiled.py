@@ -18,6 +18,9 @@ _LOG = logging.getLogger(__name__)
 ENVIRONMENT_VARIABLE = "ONCEFLOW_KERNELS"
 """`off` turns kernels off though numba is installed."""
 
+_WITHOUT_REFERENCE_COUNTS = {"_nrt": False}
+"""Not in numba's documentation; its own code for texts and sorting uses it."""
+
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
@@ -47,10 +50,13 @@ def kernel(function: Function) -> Function:
     later process of this machine. Call it with empty arrays when what uses it is made, so that no record
     waits for the compiler.
 
-    Compiled code holds no GIL, checks no bounds, and its integers wrap around. It may call kernels of this
-    package and of files `*_kernels.py` beside its own: the copy on disk is renewed when one of those
-    changes, not others. Raises ImportError without numba: ask `kernels_enabled` before importing a file
-    of kernels.
+    Compiled code holds no GIL, checks no bounds, and its integers wrap around. It makes no arrays, which
+    numba refuses at the first call: it fills those that it is given. So numba need not count who holds one,
+    which it otherwise does, with two locked instructions, at each call from kernel to kernel (ADR 74).
+
+    It may call kernels of this package and of files `*_kernels.py` beside its own: the copy on disk is
+    renewed when one of those changes, not others. Raises ImportError without numba: ask `kernels_enabled`
+    before importing a file of kernels.
     """
     import numba
 
@@ -58,7 +64,7 @@ def kernel(function: Function) -> Function:
     before = config.CACHE_DIR
     config.CACHE_DIR = str(_cache_folder(Path(function.__code__.co_filename).parent))
     try:
-        return cast(Function, numba.njit(cache=True, nogil=True)(function))
+        return cast(Function, numba.njit(cache=True, nogil=True, **_WITHOUT_REFERENCE_COUNTS)(function))
     finally:
         config.CACHE_DIR = before  # read while decorating; the user's own setting stays
 

@@ -14,7 +14,8 @@ import numpy as np
 from onceflow.runtime.kernels.compiled import kernel
 from onceflow.runtime.kernels.memory import prefetch
 
-_BLOCK_ROWS = 32
+BLOCK_ROWS = 32
+"""So many rows are looked for at a time."""
 _ONE = np.uint64(1)
 _NUMBER = np.uint64(0xFFFFFFFF)
 _TAG = np.uint64(0xFFFFFFFF00000000)
@@ -24,7 +25,7 @@ _TAG = np.uint64(0xFFFFFFFF00000000)
 def _ask_for_places(table: Any, hashes: Any, first: int) -> None:
     """Of the block that begins with this row."""
     mask, table_at = np.uint64(len(table) - 1), np.int64(table.ctypes.data)
-    for row in range(first, min(first + _BLOCK_ROWS, len(hashes))):
+    for row in range(first, min(first + BLOCK_ROWS, len(hashes))):
         prefetch(table_at + 8 * np.int64(hashes[row] & mask))
 
 
@@ -59,14 +60,16 @@ def _search(table: Any, keys: Any, key_hash: Any, check: Any, place: Any) -> tup
 
 
 @kernel
-def find_or_add(table: Any, keys: Any, size: int, hashes: Any, checks: Any, slots: Any, new_rows: Any) -> int:
+def find_or_add(
+    table: Any, keys: Any, size: int, hashes: Any, checks: Any, slots: Any, new_rows: Any, places: Any
+) -> int:
     """Into `slots` the slot of each row; into `new_rows` the rows whose keys were added, whose number it
-    returns. `keys` and `new_rows` have room for them all; the table has an empty place left."""
-    places = np.empty(_BLOCK_ROWS, np.uint64)
+    returns. `keys` and `new_rows` have room for them all; the table has an empty place left. `places`:
+    BLOCK_ROWS of uint64, to work in."""
     added, rows = 0, len(hashes)
     _ask_for_places(table, hashes, 0)
-    for first in range(0, rows, _BLOCK_ROWS):
-        end = min(first + _BLOCK_ROWS, rows)
+    for first in range(0, rows, BLOCK_ROWS):
+        end = min(first + BLOCK_ROWS, rows)
         _ask_for_places(table, hashes, end)
         _guess(table, keys, hashes, first, end, slots, places)
         for row in range(first, end):
@@ -91,7 +94,7 @@ def build(table: Any, keys: Any) -> None:
     mask = np.uint64(len(table) - 1)
     table_at, slots = np.int64(table.ctypes.data), len(keys)
     for slot in range(slots):
-        ahead = min(slot + _BLOCK_ROWS, slots - 1)
+        ahead = min(slot + BLOCK_ROWS, slots - 1)
         prefetch(table_at + 8 * np.int64(keys[ahead, 0] & mask))
         place = keys[slot, 0] & mask
         while table[place] != 0:

@@ -120,9 +120,10 @@ class KeyIndex:
         from onceflow.runtime.state import index_kernels
 
         slots, new_rows = np.empty(len(hashes), np.int64), np.empty(len(hashes), np.int64)
+        places = np.empty(index_kernels.BLOCK_ROWS, np.uint64)
         self._keys.reserve(first_new + len(hashes))
         added = index_kernels.find_or_add(
-            self._table, self._keys.values, first_new, hashes, checks, slots, new_rows
+            self._table, self._keys.values, first_new, hashes, checks, slots, new_rows, places
         )
         self._keys.grow(first_new + added)
         self._is_removed.grow(first_new + added)

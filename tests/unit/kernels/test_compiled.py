@@ -6,8 +6,10 @@ import ctypes
 import os
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from onceflow.runtime.kernels.compiled import ENVIRONMENT_VARIABLE, kernel, kernels_enabled
@@ -49,6 +51,44 @@ def test_a_kernel_reads_copies_and_calls_by_address() -> None:
     assert sum_copy_and_call(numbers.ctypes.data, copy.ctypes.data, 10, function) == 55
     assert copy.tolist() == numbers.tolist()
     assert called == [numbers.ctypes.data]
+
+
+@pytest.mark.skipif(not kernels_enabled(), reason="needs numba")
+def test_kernels_hand_arrays_to_each_other_without_counting_references() -> None:
+    @kernel
+    def put(target: npt.NDArray[np.int64], at: int, number: int) -> int:
+        while number > 0:  # a loop: what has none is inlined, counts and all
+            target[at] = number & 1
+            number >>= 1
+            at += 1
+        return at
+
+    @kernel
+    def put_all(target: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64]) -> int:
+        at = 0
+        for number in numbers:
+            at = put(target, at, number)
+        return at
+
+    target = np.zeros(8, np.int64)
+    assert put_all(target, np.array([5, 2])) == 5
+    assert target.tolist() == [1, 0, 1, 0, 1, 0, 0, 0]
+    machine_code: Any = put_all
+    assert not [name for name in ("NRT_incref", "NRT_decref") if name in str(machine_code.inspect_asm())]
+
+
+@pytest.mark.skipif(not kernels_enabled(), reason="needs numba")
+def test_a_kernel_that_makes_an_array_is_refused() -> None:
+    from numba.core.errors import NumbaError
+
+    @kernel
+    def make(count: int) -> int:
+        made = np.empty(count, np.int64)
+        made[0] = count
+        return int(made[0])
+
+    with pytest.raises(NumbaError, match=r"np\.empty|function empty"):
+        make(3)
 
 
 def _run(program: str, environment: dict[str, str]) -> str:
