@@ -89,7 +89,7 @@ def read(answer: Connection, servers: str, kind: str, options: Mapping[str, Any]
     topic_id = str(describe(servers).topic_id)
     splits.add([KafkaSplit(TOPIC, topic_id, partition, 0) for partition in range(PARTITIONS)])
     wanted, most = Wanted(), options["poll_records_max"]
-    fetcher: Fetcher = MessageFetcher(consumer, splits, wanted, most)
+    fetcher: Fetcher = MessageFetcher(consumer, splits, wanted)
     if kind != "messages":
         os.environ[DIRECT_VARIABLE] = "on" if kind == "direct" else "off"
         fetcher = open_fetcher(consumer, settings, splits, wanted, most)
@@ -103,7 +103,7 @@ def read(answer: Connection, servers: str, kind: str, options: Mapping[str, Any]
     ends: set[int] = set()
     began = cpu = thread_cpu = 0.0
     while len(ends) < PARTITIONS:
-        fetched = fetcher.fetch(10)
+        fetched = fetcher.fetch(10, most)
         if len(fetched) and not fetches:
             began, cpu, thread_cpu = time.perf_counter(), time.process_time(), time.thread_time()
         records += len(fetched)

@@ -97,11 +97,12 @@ class SourceReader(Protocol):
         """Start reading these as well, each exactly from its position. At start and while running."""
         ...
 
-    def poll(self, timeout_ms: int) -> Fetch | None:
+    def poll(self, timeout_ms: int, records_max: int) -> Fetch | None:
         """The next rows; None if there are none within timeout_ms (0: don't wait).
 
-        Bounded in rows and bytes. Raises Retryable for a passing fault after which poll may be called
-        again, DataLossError naming split and offsets where the position is gone, BadRecordError.
+        Of at most records_max records (1 or more, see BatchSize), and bounded in bytes. Raises Retryable
+        for a passing fault after which poll may be called again, DataLossError naming split and offsets
+        where the position is gone, BadRecordError.
         """
         ...
 

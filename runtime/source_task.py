@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from onceflow.runtime.batch_size import BatchSize
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import Fetch, SourceReader, SplitProgress, SplitState
 from onceflow.runtime.event_time import SourceWatermarks, event_times
@@ -46,6 +47,7 @@ class SourceTask:
         self._clock = clock
         self._on_snapshot = on_snapshot
         self._output = body.outlet(node.outputs)
+        self._batch_size = BatchSize()
         self._watermarks = SourceWatermarks(node.watermarks) if node.watermarks else None
         self._finished: dict[str, bool] = {}
         self._barriers: list[Barrier] = []
@@ -89,8 +91,9 @@ class SourceTask:
             return True
         if self._has_ended or self._has_stopped:
             return False
-        fetch = self._reader.poll(0)
+        fetch = self._reader.poll(0, self._batch_size.ask(self._clock.monotonic_ms()))
         if fetch is not None:
+            self._batch_size.took(fetch.records.num_rows)
             self._on_fetch(fetch)
         moved = self._advance_event_time()
         if self._is_finished:

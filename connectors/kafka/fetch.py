@@ -125,8 +125,9 @@ class Fetcher(Protocol):
         """Nothing more of these."""
         ...
 
-    def fetch(self, timeout_ms: int) -> Fetched:
-        """What is there, bounded in records; if there is nothing, waits up to timeout_ms for the first.
+    def fetch(self, timeout_ms: int, records_max: int) -> Fetched:
+        """What is there, at most records_max records, and bounded in bytes; if there is nothing, waits up
+        to timeout_ms for the first.
 
         Raises what a callback of the consumer raised, and KafkaException.
         """

@@ -32,8 +32,8 @@ _RUN_MIN = 48
 class ArrayBatch:
     """See MessageBatch."""
 
-    def __init__(self, library: Library, records_max: int, binary_bytes_max: int = BINARY_BYTES_MAX) -> None:
-        self.addresses = np.zeros(records_max, np.int64)
+    def __init__(self, library: Library, room: int, binary_bytes_max: int = BINARY_BYTES_MAX) -> None:
+        self.addresses = np.zeros(room, np.int64)
         self._library = library
         self._binary_bytes_max = binary_bytes_max
         self._records = 0

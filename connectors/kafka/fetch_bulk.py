@@ -28,6 +28,7 @@ from onceflow.runtime.records import Int64s
 
 _LOG = logging.getLogger(__name__)
 _EVENTS_MAX = 1_000
+_RECORDS_MANY = 10_000
 _FORWARD_EVERY_S = 0.05
 _BYTES_MAX = 16 << 20
 _END = KafkaError(KafkaError._PARTITION_EOF)  # by far the most frequent one, so made once
@@ -45,7 +46,7 @@ class BulkFetcher:
         wanted: Wanted,
         messages: MessageBatch,
     ) -> None:
-        """`handle`: the consumer's, see Library.handle. A fetch brings as many records as `messages` has
+        """`handle`: the consumer's, see Library.handle. A fetch brings no more records than `messages` has
         room for."""
         self._library = library
         self._handle = handle
@@ -53,19 +54,19 @@ class BulkFetcher:
         self._splits = splits
         self._wanted = wanted
         self._messages = messages
-        self._records_max = len(messages.addresses)
+        self._room = len(messages.addresses)
         self._queue: int | None = library.rd_kafka_queue_new(handle)
         self._partitions: dict[PartitionKey, int] = {}
         self._forward_at_s = 0.0
         self._lost: set[int] = set()
-        self._limit = self._records_max
+        self._limit = self._room
         self._held = 0
         self._is_behind = False
         self._nothing = self._columns(0, [])  # an idle slot fetches it 200 times a second
 
     @property
     def is_behind(self) -> bool:
-        """Whether the last fetch brought as many records as it may: librdkafka has more."""
+        """Whether the last fetch brought as many records as it may, or very many: librdkafka has more."""
         return self._is_behind
 
     # --- Partitions ---
@@ -111,17 +112,18 @@ class BulkFetcher:
 
     # --- Fetching ---
 
-    def fetch(self, timeout_ms: int) -> Fetched:
+    def fetch(self, timeout_ms: int, records_max: int) -> Fetched:
         assert self._queue is not None, "fetch after close"
         self._release()
         notices = self._serve()
         self._forward_again()
-        count = self._consume(0, 0, self._limit)
+        most = min(self._limit, records_max)
+        count = self._consume(0, 0, most)
         if not count and timeout_ms > 0 and not notices:
             count = self._consume(timeout_ms, 0, 1)  # it would wait for all that are asked for
-            if count:
-                count += self._consume(0, 1, self._limit - 1)
-        self._is_behind = count == self._limit
+            if count and most > 1:
+                count += self._consume(0, 1, most - 1)
+        self._is_behind = count >= min(most, _RECORDS_MANY)
         if not count and not notices and not self._lost:
             return self._nothing
         fetched = self._columns(count, notices)
@@ -171,7 +173,7 @@ class BulkFetcher:
             details=self._details if wanted.details else None,
         )
         if records:
-            self._limit = max(1, min(self._records_max, _BYTES_MAX // max(1, size // records)))
+            self._limit = max(1, min(self._room, _BYTES_MAX // max(1, size // records)))
         if not wanted.details:
             self._release()
         return fetched

@@ -27,31 +27,31 @@ _CLIENT_ID = "rdkafka"  # librdkafka's default
 
 
 def open_fetcher(
-    consumer: Consumer, settings: Mapping[str, Any], splits: SplitTable, wanted: Wanted, records_max: int
+    consumer: Consumer, settings: Mapping[str, Any], splits: SplitTable, wanted: Wanted, room: int
 ) -> Fetcher:
     """The bulk one, with kernels if they are on.
 
-    `settings`: those the consumer was made with. Where librdkafka can't be called directly the log says
-    why, once.
+    `settings`: those the consumer was made with. `room`: how many records a fetch has memory for. Where
+    librdkafka can't be called directly the log says why, once.
     """
     try:
         library = _library()
         handle = library.handle(consumer, str(settings.get("client.id", _CLIENT_ID)))
     except UnsupportedLibraryError as reason:
         _log_once(str(reason))
-        return MessageFetcher(consumer, splits, wanted, records_max)
-    bulk = BulkFetcher(library, handle, consumer, splits, wanted, _batch(library, records_max))
+        return MessageFetcher(consumer, splits, wanted)
+    bulk = BulkFetcher(library, handle, consumer, splits, wanted, _batch(library, room))
     if settings.get("client.rack") or not may_be_direct(settings, DIRECT_VARIABLE):
         return bulk
-    return DirectFetcher(bulk, consumer, splits, wanted, records_max, settings)
+    return DirectFetcher(bulk, consumer, splits, wanted, room, settings)
 
 
-def _batch(library: Library, records_max: int) -> MessageBatch:
+def _batch(library: Library, room: int) -> MessageBatch:
     if not kernels_enabled():
-        return ArrayBatch(library, records_max)
+        return ArrayBatch(library, room)
     from onceflow.connectors.kafka.fetch_compiled import CompiledBatch  # needs numba
 
-    return CompiledBatch(library, records_max)
+    return CompiledBatch(library, room)
 
 
 @functools.cache

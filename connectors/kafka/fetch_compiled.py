@@ -15,11 +15,11 @@ from onceflow.runtime.records import Int64s
 class CompiledBatch:
     """See MessageBatch."""
 
-    def __init__(self, library: Library, records_max: int, binary_bytes_max: int = BINARY_BYTES_MAX) -> None:
-        self.addresses = np.zeros(records_max, np.int64)
+    def __init__(self, library: Library, room: int, binary_bytes_max: int = BINARY_BYTES_MAX) -> None:
+        self.addresses = np.zeros(room, np.int64)
         self._binary_bytes_max = binary_bytes_max
-        self._runs = np.zeros((records_max, 3), np.int64)
-        self._failed = np.zeros((records_max, 2), np.int64)
+        self._runs = np.zeros((room, 3), np.int64)
+        self._failed = np.zeros((room, 2), np.int64)
         self._counts = np.zeros(kernels.COUNTS, np.int64)
         self._kind = np.zeros(1, np.int32)
         self._records = 0

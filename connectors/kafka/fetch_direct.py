@@ -53,16 +53,17 @@ class DirectFetcher:
         consumer: Consumer,
         splits: SplitTable,
         wanted: Wanted,
-        records_max: int,
+        room: int,
         settings: Mapping[str, Any],
         kernels: bool | None = None,
     ) -> None:
-        """`settings`: those the consumer was made with. `kernels`: whether to use them; None: if they are
+        """`room`: how many records a fetch has memory for. `settings`: those the consumer was made with.
+        `kernels`: whether to use them; None: if they are
         enabled."""
         self._others = others
         self._consumer = consumer
         self._splits = splits
-        self._records_max = records_max
+        self._room = room
         self._client_id = str(settings.get("client.id", "rdkafka"))
         self._isolation: Isolation = (
             "read_uncommitted" if settings.get("isolation.level") == "read_uncommitted" else "read_committed"
@@ -78,7 +79,7 @@ class DirectFetcher:
         self._full_fetches = 0
         self._not_before_s = 0.0
         self._is_turn_of_others = False
-        self._nothing, _ = self._open_reader(0).read([])
+        self._nothing, _ = self._open_reader(0).read([], 0)
 
     # --- Partitions ---
 
@@ -111,23 +112,23 @@ class DirectFetcher:
 
     # --- Fetching ---
 
-    def fetch(self, timeout_ms: int) -> Fetched:
+    def fetch(self, timeout_ms: int, records_max: int) -> Fetched:
         self._close_idle_leaders()
         if not self._lanes:
-            return self._fetch_from_others(timeout_ms)
+            return self._fetch_from_others(timeout_ms, records_max)
         self._is_turn_of_others = not self._is_turn_of_others  # its callbacks want to run, too
         if self._is_turn_of_others:
-            fetched = self._fetch_from_others(0)
+            fetched = self._fetch_from_others(0, records_max)
             if len(fetched) or fetched.notices or fetched.lost:
                 return fetched
-        direct = self._fetch_directly()
+        direct = self._fetch_directly(records_max)
         if direct is None and self._lanes and timeout_ms > 0:
             wait_for(list(self._leaders.values()), timeout_ms)
-            direct = self._fetch_directly()
-        return self._fetch_from_others(0) if direct is None else direct
+            direct = self._fetch_directly(records_max)
+        return self._fetch_from_others(0, records_max) if direct is None else direct
 
-    def _fetch_from_others(self, timeout_ms: int) -> Fetched:
-        fetched = self._others.fetch(timeout_ms)
+    def _fetch_from_others(self, timeout_ms: int, records_max: int) -> Fetched:
+        fetched = self._others.fetch(timeout_ms, records_max)
         if self._lanes and (len(fetched) or fetched.notices):
             fetched = self._without_lanes(fetched)
         if len(fetched):
@@ -148,13 +149,13 @@ class DirectFetcher:
         moved = [notice._replace(after=int(before[notice.after])) for notice in notices]
         return replace(fetched.filter(kept), notices=moved)
 
-    def _fetch_directly(self) -> Fetched | None:
+    def _fetch_directly(self, records_max: int) -> Fetched | None:
         """The next records of one broker; each has its turn."""
         for number in list(self._leaders):
             leader = self._leaders.pop(number)
             self._leaders[number] = leader
             try:
-                fetched = leader.fetch()
+                fetched = leader.fetch(records_max)
             except (OSError, ProtocolError) as error:
                 self._give_back(number, str(error))
                 continue
@@ -240,11 +241,10 @@ class DirectFetcher:
         if number not in self._leaders:
             self._leaders[number] = LeaderFetch(
                 BrokerConnection(host, port, self._client_id),
-                self._open_reader(self._records_max),
+                self._open_reader(self._room),
                 self._client_id,
                 self._isolation,
                 self._limits,
-                self._records_max,
             )
         return self._leaders[number]
 

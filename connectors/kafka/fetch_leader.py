@@ -100,7 +100,6 @@ class LeaderFetch:
         client_id: str,
         isolation: Isolation,
         limits: FetchLimits,
-        records_max: int,
     ) -> None:
         self.lanes: list[Lane] = []
         """In the order in which the next request asks for them."""
@@ -109,7 +108,6 @@ class LeaderFetch:
         self._client_id = client_id
         self._isolation: Isolation = isolation
         self._limits = limits
-        self._records_max = records_max
         self._correlation_id = 0
         self._asked: dict[tuple[bytes, int], Lane] = {}
         self._answered: list[Lane] = []
@@ -130,8 +128,9 @@ class LeaderFetch:
     def fileno(self) -> int:
         return self._connection.fileno()
 
-    def fetch(self) -> Fetched | None:
-        """The next records, if some are there; never waits. Then lanes may be at their end."""
+    def fetch(self, records_max: int) -> Fetched | None:
+        """The next records, at most so many, if some are there; never waits. Then lanes may be at their
+        end."""
         self._handed_on.clear()
         self._skip_closed()
         if not self._batches and not self._opened:
@@ -139,10 +138,10 @@ class LeaderFetch:
             self._ask()
             if not self._batches:
                 return None
-        self._uncompress()
+        self._uncompress(records_max)
         if not self._opened:
             return None  # all of them were of lanes that are not open any more
-        fetched, finished = self._reader.read([opened.section for opened in self._opened])
+        fetched, finished = self._reader.read([opened.section for opened in self._opened], records_max)
         self._go_on(fetched, finished)
         return fetched
 
@@ -219,12 +218,12 @@ class LeaderFetch:
         if not all(opened.lane.is_open for opened in self._opened):
             self._opened = deque(opened for opened in self._opened if opened.lane.is_open)
 
-    def _uncompress(self) -> None:
+    def _uncompress(self, records_max: int) -> None:
         """Sections enough for a fetch."""
         fields = [opened.section.fields for opened in self._opened]
         records = sum(int(each[LEFT]) for each in fields)
         size = sum(int(each[END] - each[AT]) for each in fields)
-        while self._batches and records < self._records_max and size < _BYTES_AT_ONCE:
+        while self._batches and records < records_max and size < _BYTES_AT_ONCE:
             lane, batch = self._batches.popleft()
             if lane.is_open:
                 section = _section(lane, batch)

@@ -17,11 +17,10 @@ from onceflow.connectors.kafka.reader_splits import RowSplits, SplitTable
 class MessageFetcher:
     """See Fetcher."""
 
-    def __init__(self, consumer: Consumer, splits: SplitTable, wanted: Wanted, records_max: int) -> None:
+    def __init__(self, consumer: Consumer, splits: SplitTable, wanted: Wanted) -> None:
         self._consumer = consumer
         self._splits = splits
         self._wanted = wanted
-        self._records_max = records_max
 
     def assign(self, positions: Sequence[TopicPartition]) -> None:
         self._consumer.incremental_assign(list(positions))
@@ -29,11 +28,11 @@ class MessageFetcher:
     def unassign(self, positions: Sequence[TopicPartition]) -> None:
         self._consumer.incremental_unassign(list(positions))
 
-    def fetch(self, timeout_ms: int) -> Fetched:
+    def fetch(self, timeout_ms: int, records_max: int) -> Fetched:
         # consume(N, t) would wait for all N.
         messages = self._consumer.consume(1, timeout_ms / 1000)
-        if messages:
-            messages += self._consumer.consume(self._records_max - 1, 0)
+        if messages and records_max > 1:
+            messages += self._consumer.consume(records_max - 1, 0)
         return columns_of(messages, self._splits, self._wanted)
 
     def close(self) -> None:

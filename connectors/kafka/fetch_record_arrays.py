@@ -65,11 +65,11 @@ class RecordArrays:
     """See SectionReader. The records of all sections that have come are found at once and then remembered,
     for NumPy takes as long for a few as for a hundred, and a section may have more than there is room for."""
 
-    def __init__(self, wanted: Wanted, records_max: int, binary_bytes_max: int = BINARY_BYTES_MAX) -> None:
+    def __init__(self, wanted: Wanted, room: int, binary_bytes_max: int = BINARY_BYTES_MAX) -> None:
         """More bytes than binary_bytes_max in one column make it large_binary."""
         self._wanted = wanted
         self._with_headers = wanted.headers or wanted.details
-        self._records_max = records_max
+        self._room = room
         self._binary_bytes_max = binary_bytes_max
         self._memory: Bytes = np.zeros(0, np.uint8)
         """Of the chunk, and of each one after it: memory that is new costs more than what is done with it."""
@@ -77,7 +77,7 @@ class RecordArrays:
         self._rows = np.zeros(0, np.int64)
         """Those that were handed on last."""
 
-    def read(self, sections: Sequence[Section]) -> tuple[Fetched, int]:
+    def read(self, sections: Sequence[Section], records_max: int) -> tuple[Fetched, int]:
         if sections and sections[0].found is None:  # nor is any other
             self._find(sections)
         finished = 0
@@ -88,7 +88,7 @@ class RecordArrays:
                 chunk, first, stop = part.chunk, part.first, part.first
             if part is None or part.first != stop:
                 break  # what came later, or follows on some that was left out, is for the next fetch
-            stop = part.first = min(part.stop, first + self._records_max)
+            stop = part.first = min(part.stop, first + min(records_max, self._room))
             section.fields[LEFT] = part.stop - stop
             if stop < part.stop:
                 break

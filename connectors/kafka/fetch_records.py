@@ -20,18 +20,18 @@ from onceflow.runtime.records import Int64s
 class RecordColumns:
     """See SectionReader."""
 
-    def __init__(self, wanted: Wanted, records_max: int, binary_bytes_max: int = BINARY_BYTES_MAX) -> None:
+    def __init__(self, wanted: Wanted, room: int, binary_bytes_max: int = BINARY_BYTES_MAX) -> None:
         """More bytes than binary_bytes_max in one column make it large_binary."""
         self._wanted = wanted
         self._with_headers = wanted.headers or wanted.details
         self._binary_bytes_max = binary_bytes_max
-        self._records = np.empty((kernels.RECORD_FIELDS, records_max), np.int64)
+        self._records = np.empty((kernels.RECORD_FIELDS, room), np.int64)
         self._sums = np.zeros(kernels.SUMS, np.int64)
         self._rows = 0
 
-    def read(self, sections: Sequence[Section]) -> tuple[Fetched, int]:
+    def read(self, sections: Sequence[Section], records_max: int) -> tuple[Fetched, int]:
         table = table_of(sections)
-        rows = kernels.read(table, self._with_headers, self._records, self._sums)
+        rows = kernels.read(table, self._with_headers, records_max, self._records, self._sums)
         if rows == kernels.MALFORMED:
             raise ProtocolError("records are not as version 2 has them")
         self._rows = rows

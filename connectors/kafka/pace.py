@@ -24,5 +24,7 @@ class Pace:
     def is_gathering(self) -> bool:
         return self._clock.monotonic_ms() < self._until_ms
 
-    def took(self, records: int) -> None:
-        self._until_ms = self._clock.monotonic_ms() + GATHER_MS if records < RECORDS_FEW else 0.0
+    def took(self, records: int, records_max: int) -> None:
+        """`records_max`: more were not asked for."""
+        is_small = records < min(RECORDS_FEW, records_max)
+        self._until_ms = self._clock.monotonic_ms() + GATHER_MS if is_small else 0.0

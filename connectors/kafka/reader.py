@@ -102,7 +102,7 @@ class KafkaReader:
 
     # --- Reading ---
 
-    def poll(self, timeout_ms: int) -> Fetch | None:
+    def poll(self, timeout_ms: int, records_max: int) -> Fetch | None:
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -110,9 +110,9 @@ class KafkaReader:
             return None
         self._watch.check()
         self._read_again()
-        fetched = self._fetcher.fetch(0 if self._finished else timeout_ms)
+        fetched = self._fetcher.fetch(0 if self._finished else timeout_ms, records_max)
         if fetched.notices or len(fetched):
-            self._pace.took(len(fetched))
+            self._pace.took(len(fetched), records_max)
         self._reread.update(fetched.lost)
         ends = self._ends(fetched) if fetched.notices else {}
         fetch = self._take(fetched) if len(fetched) else None

@@ -9,6 +9,7 @@ from typing import Any
 from onceflow.connectors.kafka.connection import STATISTICS_INTERVAL_MS, ReaderConnection
 from onceflow.connectors.kafka.metadata import Isolation
 from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.runtime.batch_size import RECORDS_MAX
 from onceflow.runtime.contracts import ReaderContext
 
 _LOG = logging.getLogger(__name__)
@@ -39,7 +40,8 @@ class ReaderOptions:
     isolation: Isolation
     group_id: str | None
     broker_timeout_ms: int
-    poll_records_max: int = 10_000
+    poll_records_max: int = RECORDS_MAX
+    """What its memory is laid out for. A poll may ask for fewer."""
 
     def consumer(self, context: ReaderContext, connection: ReaderConnection) -> dict[str, Any]:
         """The settings of a reader's consumer."""

@@ -18,9 +18,8 @@ def prepare() -> None:
     """Nothing is there to read, in arrays of the fetcher's types."""
     none, numbers = 0, np.zeros(1, np.int64)
     sections = np.zeros((1, SECTION_FIELDS), np.int64)
-    kernels.read(
-        sections, True, np.zeros((kernels.RECORD_FIELDS, 1), np.int64), np.zeros(kernels.SUMS, np.int64)
-    )
+    records, sums = np.zeros((kernels.RECORD_FIELDS, 1), np.int64), np.zeros(kernels.SUMS, np.int64)
+    kernels.read(sections, True, 1, records, sums)
     for width in (np.int32, np.int64):
         starts: npt.NDArray[Any] = np.zeros(1, width)
         kernels.gather(numbers[:0], numbers[:0], starts, np.zeros(0, np.uint8), none)

@@ -45,15 +45,19 @@ _int64: Any = np.int64
 
 @kernel
 def read(
-    sections: npt.NDArray[np.int64], with_headers: bool, records: npt.NDArray[np.int64], sums: Int64s
+    sections: npt.NDArray[np.int64],
+    with_headers: bool,
+    rows_max: int,
+    records: npt.NDArray[np.int64],
+    sums: Int64s,
 ) -> int:
-    """The next records of these sections (n x SECTION_FIELDS), at most as many as `records` (RECORD_FIELDS x
-    n) has room for; how many.
+    """The next records of these sections (n x SECTION_FIELDS), at most rows_max and as many as `records`
+    (RECORD_FIELDS x n) has room for; how many.
 
     Sections go on where they were left; one that is finished has nothing left. Headers are checked only
     if `with_headers`.
     """
-    room = records.shape[1]
+    room = min(rows_max, records.shape[1])
     rows = 0
     for i in range(SUMS):
         sums[i] = 0

@@ -49,10 +49,10 @@ class Section:
 class SectionReader(Protocol):
     """Room for the records of one fetch after the other. One thread."""
 
-    def read(self, sections: Sequence[Section]) -> tuple[Fetched, int]:
-        """The next records of these sections, at most as many as there is room for, and how many sections
-        have nothing left. The next one goes on where it was left; whoever calls again may have left some
-        out and put others behind.
+    def read(self, sections: Sequence[Section], records_max: int) -> tuple[Fetched, int]:
+        """The next records of these sections, at most records_max and as many as there is room for, and how
+        many sections have nothing left. The next one goes on where it was left; whoever calls again may
+        have left some out and put others behind.
 
         Values, keys and headers are copied, `details` may look at the sections' own bytes. Raises
         ProtocolError if records are malformed: nothing of them was handed on.
@@ -60,15 +60,15 @@ class SectionReader(Protocol):
         ...
 
 
-def open_section_reader(wanted: Wanted, records_max: int, kernels: bool | None = None) -> SectionReader:
-    """`kernels`: whether to use them; None: if they are enabled."""
+def open_section_reader(wanted: Wanted, room: int, kernels: bool | None = None) -> SectionReader:
+    """`room`: for how many records. `kernels`: whether to use them; None: if they are enabled."""
     if kernels_enabled() if kernels is None else kernels:
         from onceflow.connectors.kafka.fetch_records import RecordColumns  # needs numba
 
-        return RecordColumns(wanted, records_max)
+        return RecordColumns(wanted, room)
     from onceflow.connectors.kafka.fetch_record_arrays import RecordArrays
 
-    return RecordArrays(wanted, records_max)
+    return RecordArrays(wanted, room)
 
 
 def table_of(sections: Sequence[Section]) -> Int64s:

@@ -28,6 +28,7 @@ from onceflow.structured_streaming.source_rows import row_builder, rows_of
 
 _LOG = logging.getLogger(__name__)
 _POLL_MS = 200
+_POLL_RECORDS_MAX = 10_000
 _METADATA_TIMEOUT_MS = 5_000
 _KEPT_MAX = 4
 _KEPT_S = 60.0
@@ -155,7 +156,7 @@ def _fetches(reader: KafkaReader, wanted: OffsetRange, patience_ms: int) -> Iter
     moved_at_s = time.monotonic()
     while True:
         try:
-            fetch = reader.poll(_POLL_MS)
+            fetch = reader.poll(_POLL_MS, _POLL_RECORDS_MAX)
         except Retryable as fault:
             if (time.monotonic() - moved_at_s) * 1000 >= patience_ms:
                 raise

@@ -36,6 +36,8 @@ from onceflow.runtime.records import Records
 from onceflow.runtime.testing.harness import OperatorHarness
 
 DEADLINE_S = 30.0
+ASKED = (1_000, 1, 7)
+"""For so many records a source is polled, in turn."""
 
 # --- CheckpointStore --------------------------------------------------------------------------------
 
@@ -221,10 +223,12 @@ def read(
     deadline = time.monotonic() + DEADLINE_S
     while open_splits - finished and (polls_max is None or polls < polls_max):
         assert time.monotonic() < deadline, f"not finished after {DEADLINE_S} s: {open_splits - finished}"
-        fetch = reader.poll(100)
+        asked = ASKED[polls % len(ASKED)]
+        fetch = reader.poll(100, asked)
         if fetch is None:
             continue
         polls += 1
+        assert fetch.records.num_rows <= asked, "no more than were asked for"
         assert len(fetch.row_split) == fetch.records.num_rows
         assert not len(fetch.row_split) or int(fetch.row_split.max()) < len(fetch.splits)
         assert not finished & fetch.finished, "a split finishes once"

@@ -188,7 +188,7 @@ class SimReader:
         for split in splits:
             self._next[split.split_id] = split.position["next_offset"]
 
-    def poll(self, timeout_ms: int) -> Fetch | None:
+    def poll(self, timeout_ms: int, records_max: int) -> Fetch | None:
         open_splits = [s for s in self._next if s not in self._reported]
         if not open_splits or self.credit == 0:
             return None
@@ -196,7 +196,7 @@ class SimReader:
         split = open_splits[self._choices.choose(len(open_splits), "split to read")]
         records = self._input.splits[split]
         start = self._next[split]
-        end = min(len(records), start + 1 + self._choices.choose(2, "records to read"))
+        end = min(len(records), start + min(records_max, 1 + self._choices.choose(2, "records to read")))
         self._next[split] = end
         finished = frozenset({split}) if end == len(records) else frozenset()
         self._reported |= finished

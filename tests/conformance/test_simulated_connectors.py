@@ -35,9 +35,9 @@ class NoFiles:
 class FreeReader(SimReader):
     """Reads without the world's credit."""
 
-    def poll(self, timeout_ms: int) -> Fetch | None:
+    def poll(self, timeout_ms: int, records_max: int) -> Fetch | None:
         self.credit = 1
-        return super().poll(timeout_ms)
+        return super().poll(timeout_ms, records_max)
 
 
 class FreeSource(SimSource):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,6 +50,7 @@ class Reader:
     given: int = 0
     splits: list[str] = field(default_factory=list)
     published: list[SplitState] = field(default_factory=list)
+    asked: list[int] = field(default_factory=list)
 
     def queue(
         self, *times: int, finished: bool = False, at_end: bool = False, dead: pa.RecordBatch | None = None
@@ -69,7 +70,8 @@ class Reader:
     def add_splits(self, splits: Sequence[SplitState]) -> None:
         self.splits += [split.split_id for split in splits]
 
-    def poll(self, timeout_ms: int) -> Fetch | None:
+    def poll(self, timeout_ms: int, records_max: int) -> Fetch | None:
+        self.asked.append(records_max)
         if not self.queued:
             return None
         fetch = self.queued.pop(0)
@@ -101,6 +103,7 @@ class Counting:
 
     def __init__(self) -> None:
         self.seen = 0
+        self.on_row: Callable[[], None] = lambda: None
         self.watermarks: list[int] = []
 
     def open(self, context: OperatorContext, output: Output) -> None:
@@ -110,6 +113,8 @@ class Counting:
 
     def on_records(self, records: Records) -> None:
         self.seen += len(records)
+        for _ in range(len(records)):
+            self.on_row()
         self.output.emit(records)
 
     def on_watermark(self, time_ms: int) -> None:
@@ -372,3 +377,17 @@ def test_an_aborted_alignment_lets_the_blocked_channel_go_on(checkpoint_id: int)
     run(task)
     assert bench.taken() == [[2]]
     assert bench.snapshots == []
+
+
+def test_a_chain_that_is_slow_gets_fewer_records_at_once_and_one_that_is_quick_more() -> None:
+    bench = Bench()
+    task = bench.source_task()
+    bench.operator.on_row = lambda: bench.clock.advance(1)
+    bench.reader.queue(*range(1_000))
+    run(task)
+    slow = bench.reader.asked[-1]
+    assert slow < bench.reader.asked[0]
+    bench.operator.on_row = lambda: None
+    bench.reader.queue(*range(1_000, 1_000 + slow))
+    run(task)
+    assert bench.reader.asked[-1] == 2 * slow

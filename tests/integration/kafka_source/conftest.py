@@ -19,6 +19,7 @@ from onceflow.runtime.contracts import Fetch, ReaderContext, SplitState
 from onceflow.runtime.kernels.compiled import ENVIRONMENT_VARIABLE, kernels_enabled
 
 DEADLINE_S = 60.0
+RECORDS_ASKED = 10_000
 
 
 class Reading:
@@ -47,7 +48,7 @@ class Reading:
 
     def poll(self, timeout_ms: int = 50) -> Fetch | None:
         """One poll, remembered."""
-        fetch = self.reader.poll(timeout_ms)
+        fetch = self.reader.poll(timeout_ms, RECORDS_ASKED)
         if fetch is None:
             return None
         assert fetch.offset is not None

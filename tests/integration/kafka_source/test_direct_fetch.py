@@ -41,8 +41,8 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     counts: list[int] = []
     fetch = LeaderFetch.fetch
 
-    def count(self: Any) -> Any:
-        fetched = fetch(self)
+    def count(self: Any, records_max: int) -> Any:
+        fetched = fetch(self, records_max)
         counts.append(0 if fetched is None else len(fetched))
         return fetched
 

@@ -60,6 +60,7 @@ class Driven:
     consumer: Consumer
     fetcher: Fetcher
     splits: SplitTable
+    records_max: int
     rows: dict[str, list[Row]] = field(default_factory=lambda: defaultdict(list))
     ends: dict[int, int] = field(default_factory=dict)
     errors: list[KafkaError] = field(default_factory=list)
@@ -73,7 +74,7 @@ class Driven:
 
     def fetch(self, timeout_ms: int = 50) -> Fetched:
         """One fetch, remembered."""
-        fetched = self.fetcher.fetch(timeout_ms)
+        fetched = self.fetcher.fetch(timeout_ms, self.records_max)
         self.largest = max(self.largest, len(fetched))
         values: Any = fetched.value
         if isinstance(values, pa.Array):
@@ -132,12 +133,12 @@ def topic_ids(servers: str, places: list[tuple[str, int]]) -> dict[str, str]:
     return {topic: str(future.result(30).topic_id) for topic, future in answer.items()}
 
 
-def batch(kind: str, library: Library, records_max: int, **options: Any) -> MessageBatch:
+def batch(kind: str, library: Library, room: int, **options: Any) -> MessageBatch:
     if kind == "arrays":
-        return ArrayBatch(library, records_max, **options)
+        return ArrayBatch(library, room, **options)
     from onceflow.connectors.kafka.fetch_compiled import CompiledBatch
 
-    return CompiledBatch(library, records_max, **options)
+    return CompiledBatch(library, room, **options)
 
 
 @pytest.fixture
@@ -147,7 +148,7 @@ def drive(broker: Any) -> Iterator[Drive]:
 
     def make(
         kind: str, places: list[tuple[str, int]], wanted: Wanted = ALL, records_max: int = 1_000,
-        servers: str = "", settings: dict[str, Any] | None = None, **options: Any,
+        servers: str = "", settings: dict[str, Any] | None = None, *, room: int = 1_000, **options: Any,
     ) -> Driven:  # fmt: skip
         consumer = Consumer(
             {
@@ -171,21 +172,19 @@ def drive(broker: Any) -> Iterator[Drive]:
         splits.add([KafkaSplit(topic, ids.get(topic, ""), partition, 0) for topic, partition in places])
         fetcher: Fetcher
         if kind == "messages":
-            fetcher = MessageFetcher(consumer, splits, wanted, records_max)
+            fetcher = MessageFetcher(consumer, splits, wanted)
         else:
             try:
                 library = load_library()
             except UnsupportedLibraryError as reason:
                 pytest.skip(str(reason))
-            messages = batch(MESSAGES_OF.get(kind, kind), library, records_max, **options)
+            messages = batch(MESSAGES_OF.get(kind, kind), library, room, **options)
             handle = library.handle(consumer, "rdkafka")
             fetcher = BulkFetcher(library, handle, consumer, splits, wanted, messages)
             if kind in MESSAGES_OF:
                 with_kernels = kind == "direct"
-                fetcher = DirectFetcher(
-                    fetcher, consumer, splits, wanted, records_max, settings or {}, with_kernels
-                )
-        driven.append(Driven(consumer, fetcher, splits))
+                fetcher = DirectFetcher(fetcher, consumer, splits, wanted, room, settings or {}, with_kernels)
+        driven.append(Driven(consumer, fetcher, splits, records_max))
         return driven[-1]
 
     yield make
@@ -245,28 +244,29 @@ def test_all_fetchers_bring_the_same_of_hostile_topics(broker: Any, new_topic: A
     ]
     hostile(broker.bootstrap_servers, topics, seed=7)
     places = list(itertools.product(topics, range(3)))
-    found = {}
+    found: dict[tuple[object, ...], Driven] = {}
     ways: list[tuple[str, int, dict[str, int]]] = [("messages", 1_000, {})]
     kinds = ["arrays", "compiled"] if kernels_enabled() else ["arrays"]
     for kind in kinds:
-        ways += [(kind, 1_000, {}), (kind, 7, {}), (kind, 1_000, {"binary_bytes_max": 5_000})]
+        ways += [(kind, 1_000, {}), (kind, 1_000, {"binary_bytes_max": 5_000})]
+        ways += [(kind, 7, {}), (kind, 1_000, {"room": 7})]
     for kind in ["direct arrays", "direct"] if kernels_enabled() else ["direct arrays"]:
-        ways += [(kind, 1_000, {}), (kind, 7, {})]
+        ways += [(kind, 1_000, {}), (kind, 7, {}), (kind, 1_000, {"room": 7})]
     for kind, records_max, options in ways:
         one = drive(kind, places, records_max=records_max, **options)
         one.fetcher.assign(one.positions())
         one.to_the_end()
         assert not one.errors
-        assert one.largest <= records_max
-        found[kind, records_max, bool(options)] = one
-    expected = found["messages", 1_000, False]
+        assert one.largest <= options.get("room", records_max)
+        found[kind, records_max, *options] = one
+    expected = found["messages", 1_000]
     assert sum(map(len, expected.rows.values())) == 10 * 121  # none of the aborted
     for one in found.values():
         assert one.rows == expected.rows
         assert one.ends == expected.ends
     for kind in kinds:
-        assert found[kind, 1_000, False].types == {pa.binary()}
-        assert pa.large_binary() in found[kind, 1_000, True].types
+        assert found[kind, 1_000].types == {pa.binary()}
+        assert pa.large_binary() in found[kind, 1_000, "binary_bytes_max"].types
 
 
 @pytest.mark.usefixtures("directly")

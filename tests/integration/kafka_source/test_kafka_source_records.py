@@ -108,7 +108,7 @@ def test_dead_letters_reach_their_topic_exactly_once(
     read = reading(described)
     fetch = None
     while fetch is None or fetch.dead_letters is None:
-        fetch = read.reader.poll(100)
+        fetch = read.reader.poll(100, 1_000)
     writer = sink.open_writer(_context(topic, tmp_path, attempt=1))
     writer.recover([])
     writer.write(Records(fetch.dead_letters))

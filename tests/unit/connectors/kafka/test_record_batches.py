@@ -161,8 +161,10 @@ def read_all(
     room: int = 5,
     stop: int = 1 << 62,
     at_once: int = 1 << 30,
+    asked: int = 9,
 ) -> tuple[list[tuple[int, Record]], int]:
-    """Rows, and the offset behind all. `at_once`: so many sections are there, then others come."""
+    """Rows, and the offset behind all. `at_once`: so many sections are there, then others come.
+    `asked`: for so many rows."""
     memory = np.frombuffer(data, np.uint8).copy()
     lane = Lane(3, b"", 0, from_offset, stop, from_offset)
     batches, after = record_batches(memory.ctypes.data, len(memory), from_offset, aborted)
@@ -173,10 +175,10 @@ def read_all(
     while coming or sections:
         sections, coming = sections + coming[:at_once], coming[at_once:]
         before = sum(int(section.fields[LEFT]) for section in sections)
-        fetched, finished = columns.read(sections)
+        fetched, finished = columns.read(sections, asked)
         left = sum(int(section.fields[LEFT]) for section in sections[finished:])
         assert finished or left < before
-        assert len(fetched) <= min(room, before - left)
+        assert len(fetched) <= min(room, asked, before - left)
         rows += rows_of(fetched)
         sections = sections[finished:]
     return rows, after
@@ -204,8 +206,8 @@ def test_committed_records_are_read_and_nothing_else(
     start = data.draw(st.integers(0, log.end))
     stop = data.draw(st.integers(start, log.end))
     aborted = data.draw(st.permutations(log.aborted_from(start)))
-    room, at_once = data.draw(st.sampled_from([1, 3, 50])), data.draw(st.sampled_from([1, 2, 50]))
-    rows, after = read_all(with_kernels, log.data, aborted, start, room, stop, at_once)
+    room, at_once, asked = (data.draw(st.sampled_from([1, some, 50])) for some in (3, 2, 4))
+    rows, after = read_all(with_kernels, log.data, aborted, start, room, stop, at_once, asked)
     assert rows == [row for row in log.expected if start <= row[0] < stop]
     assert after == log.end or not log.data
 
@@ -252,7 +254,7 @@ def verdict(with_kernels: bool, data: bytes, count: int, wanted: Wanted) -> Any:
     memory = np.frombuffer(b"\xff" * 9 + data + b"\xff" * 99, np.uint8).copy()
     columns = reader(with_kernels, wanted, count)
     try:
-        fetched, finished = columns.read([section_of(memory, 9, len(data), count)])
+        fetched, finished = columns.read([section_of(memory, 9, len(data), count)], count)
     except ProtocolError:
         return None
     assert finished == 1
@@ -356,7 +358,7 @@ def test_a_section_that_ends_within_a_record_is_malformed(with_kernels: bool) ->
     cut = len(GOOD) + 4
     sections = [section_of(memory, 0, cut, 2), section_of(memory, cut, len(memory) - cut, 1)]
     with pytest.raises(ProtocolError):
-        reader(with_kernels, Wanted(), 9).read(sections)
+        reader(with_kernels, Wanted(), 9).read(sections, 9)
 
 
 @pytest.mark.parametrize("fields", [(START, NO_KEY), (START,), ()])
@@ -375,11 +377,11 @@ def test_a_section_that_is_left_out_is_not_handed_on_with_the_one_before(with_ke
         sections.append(section_of(memory, first * len(GOOD), count * len(GOOD), count))
         sections[-1].fields[SPLIT] = split
     columns = reader(with_kernels, Wanted(), 3)
-    fetched, finished = columns.read(sections)
+    fetched, finished = columns.read(sections, 9)
     assert (fetched.row_split.tolist(), finished) == ([0, 0, 0], 0)
     left, splits = [sections[0], sections[2]], []
     while left:
-        fetched, finished = columns.read(left)
+        fetched, finished = columns.read(left, 9)
         splits += fetched.row_split.tolist()
         left = left[finished:]
     assert splits == [0, 2, 2]
@@ -447,7 +449,7 @@ def test_a_column_of_too_many_bytes_is_large_binary(with_kernels: bool) -> None:
     (batch,), _ = record_batches(memory.ctypes.data, len(memory), 0, [])
     for bytes_max, expected in ((5, pa.binary()), (4, pa.large_binary())):
         columns = reader(with_kernels, Wanted(key=True), 9, bytes_max)
-        fetched: Any = columns.read([_section(lane, batch)])[0]
+        fetched: Any = columns.read([_section(lane, batch)], 9)[0]
         fetched.value.validate(full=True)
         assert (fetched.value.type, fetched.key.type) == (expected, pa.binary())
         assert fetched.value.to_pylist() == [b"12345", None]
