@@ -12,8 +12,9 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checka
 
 import pyarrow as pa
 
+from onceflow.connectors.formats.spans import Spans
 from onceflow.runtime.errors import Fatal
-from onceflow.runtime.records import Int64s
+from onceflow.runtime.records import Indices, Int64s
 
 
 class EncodeError(Fatal):
@@ -21,7 +22,8 @@ class EncodeError(Fatal):
 
 
 Values: TypeAlias = Sequence[bytes | None] | pa.Array
-"""Encoded values as a reader has them: bytes objects, or an Arrow array of type binary or large_binary."""
+"""Encoded values as a reader has them: bytes objects, Spans, or an Arrow array of type binary or
+large_binary."""
 
 
 ON_NULL_ADVICE = ": say on_null= if it may be"
@@ -55,6 +57,8 @@ def rows_without_columns(count: int) -> pa.RecordBatch:
 
 def as_list(values: Values) -> Sequence[bytes | None]:
     """For decoders that take one value at a time."""
+    if isinstance(values, Spans):
+        values = values.to_binary()
     if isinstance(values, pa.Array):
         array: Any = values
         listed: list[bytes | None] = array.to_pylist()
@@ -64,7 +68,23 @@ def as_list(values: Values) -> Sequence[bytes | None]:
 
 def as_binary(values: Values) -> pa.Array:
     """For decoders that take all values at once: binary or large_binary, as they came."""
+    if isinstance(values, Spans):
+        return values.to_binary()
     return values if isinstance(values, pa.Array) else pa.array(values, pa.binary())
+
+
+def taken(values: Values, rows: Indices) -> Values:
+    """Some of the values; `rows`: ascending."""
+    if isinstance(values, pa.Array):
+        array: Any = values
+        return array.take(pa.array(rows))
+    return values.take(rows) if isinstance(values, Spans) else [values[row] for row in rows.tolist()]
+
+
+def value_at(values: Values, row: int) -> bytes | None:
+    entry: Any = values[row]
+    found: bytes | None = entry.as_py() if isinstance(values, pa.Array) else entry
+    return found
 
 
 class Decoder(Protocol):

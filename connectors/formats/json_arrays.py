@@ -12,12 +12,13 @@ import collections
 import numpy as np
 import pyarrow as pa
 
-from onceflow.connectors.formats.format import Decoder, rows_without_columns
+from onceflow.connectors.formats.format import Decoder, as_list, rows_without_columns, taken
 from onceflow.connectors.formats.json_decoder import has_factory
-from onceflow.connectors.formats.json_scalars import kind_of, not_utf8, odd_scalars, read_scalars
-from onceflow.connectors.formats.json_shape import NO_COLUMN, TEXT, Scalar, Shape, shape_of
+from onceflow.connectors.formats.json_scalars import kind_of, odd_scalars, read_scalars
+from onceflow.connectors.formats.json_shape import NO_COLUMN, Scalar, Shape, shape_of
 from onceflow.connectors.formats.json_texts import Memory, Texts
 from onceflow.connectors.formats.json_walk import Guesses, Walk
+from onceflow.connectors.formats.spans import Spans
 from onceflow.runtime.records import Int64s, Mask
 
 _ANY: Mask = np.zeros(0, np.bool_)
@@ -45,31 +46,30 @@ class ArrayRows:
         self._memory = Memory()
         self._nothing = self._batch({}, 0)
 
-    def decode(self, array: pa.Array) -> tuple[pa.RecordBatch, Int64s]:
+    def decode(self, values: pa.Array | Spans) -> tuple[pa.RecordBatch, Int64s]:
         rows: Int64s = np.zeros(0, np.int64)
         batch = self._nothing
         is_enough = False
         if self._guesses is not None and self._pays(self._guesses):
-            batch, rows = self._decode(array, self._guesses)
-            is_enough = len(rows) >= (1 - self.odd_share_max) * len(array)
+            batch, rows = self._decode(values, self._guesses)
+            is_enough = len(rows) >= (1 - self.odd_share_max) * len(values)
         if not is_enough:
-            self._guesses = self._learn(array)
+            self._guesses = self._learn(values)
             if self._guesses is not None and self._pays(self._guesses):
-                batch, rows = self._decode(array, self._guesses)
-        is_odd = np.ones(len(array), np.bool_)
+                batch, rows = self._decode(values, self._guesses)
+        is_odd = np.ones(len(values), np.bool_)
         is_odd[rows] = False
         return batch, np.flatnonzero(is_odd)
 
-    def _decode(self, array: pa.Array, guesses: Guesses) -> tuple[pa.RecordBatch, Int64s]:
+    def _decode(self, values: pa.Array | Spans, guesses: Guesses) -> tuple[pa.RecordBatch, Int64s]:
         """The rows of the values that are of this shape, and which values these are."""
-        texts = Texts(array, self._memory, guesses.ahead)
-        walk = Walk(texts, _usual(texts, array), guesses)
+        walk = Walk(Texts(values, self._memory, guesses.ahead), _there(values), guesses)
         arrays: dict[int, pa.Array] = {}
         for i in walk.unread():
             scalar = guesses.shape.scalars[i]
             odd: Mask | None = _ANY
             while odd is not None and len(walk.rows):
-                array, odd = self._read(scalar, walk.pieces(i), texts.is_ascii)
+                array, odd = self._read(scalar, walk.pieces(i))
                 if odd is not None:
                     walk.keep(~odd)
                     arrays = {column: earlier.filter(pa.array(~odd)) for column, earlier in arrays.items()}
@@ -85,13 +85,10 @@ class ArrayRows:
         objects = sum(not pa.types.is_floating(arrow) for arrow in self._schema.types)
         return self.run_cost * (len(guesses.runs) - 1) <= 10 + 4 * len(guesses.shape.scalars) + 7 * objects
 
-    def _read(self, scalar: Scalar, pieces: pa.Array, is_ascii: bool) -> tuple[pa.Array, Mask | None]:
+    def _read(self, scalar: Scalar, pieces: pa.Array) -> tuple[pa.Array, Mask | None]:
         """See `read_scalars`."""
         if scalar.column == NO_COLUMN:
             return pieces, odd_scalars(scalar.kind, pieces)
-        odd = not_utf8(pieces) if scalar.kind == TEXT and not is_ascii else None
-        if odd is not None:
-            return pieces, odd
         return read_scalars(self._schema.types[scalar.column], pieces)
 
     def _batch(self, arrays: dict[int, pa.Array], count: int) -> pa.RecordBatch:
@@ -103,11 +100,11 @@ class ArrayRows:
         by_column = arrays | absent
         return pa.RecordBatch.from_arrays([by_column[i] for i in range(len(by_column))], schema=self._schema)
 
-    def _learn(self, array: pa.Array) -> Guesses | None:
+    def _learn(self, values: pa.Array | Spans) -> Guesses | None:
         """The shape that most of some of these values have; None: none that would help."""
-        sample = array.take(pa.array(np.arange(0, len(array), max(1, len(array) // _SAMPLE))))
-        values = [value for value in sample.to_pylist() if value is not None]
-        shapes = {value: shape for value in values if (shape := shape_of(value, self._columns)) is not None}
+        sample = as_list(taken(values, np.arange(0, len(values), max(1, len(values) // _SAMPLE))))
+        there = [value for value in sample if value is not None]
+        shapes = {value: shape for value in there if (shape := shape_of(value, self._columns)) is not None}
         if not shapes:
             return None
         usual, _ = collections.Counter(shape.texts for shape in shapes.values()).most_common(1)[0]
@@ -128,10 +125,10 @@ class ArrayRows:
         return True
 
 
-def _usual(texts: Texts, array: pa.Array) -> Int64s:
-    """Values that are there, without escapes and control characters."""
-    unusual = texts.unusual()
-    if array.null_count:
-        is_null = array.is_null().to_numpy(zero_copy_only=False)
-        unusual = is_null if unusual is None else unusual | is_null
-    return np.arange(len(array)) if unusual is None else np.flatnonzero(~unusual)
+def _there(values: pa.Array | Spans) -> Int64s:
+    """Which are no nulls."""
+    if isinstance(values, Spans):
+        is_null = values.is_null()
+    else:
+        is_null = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None
+    return np.arange(len(values)) if is_null is None else np.flatnonzero(~is_null)

@@ -7,7 +7,7 @@ while, so that nobody pays for quick code that does not help.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,9 @@ from onceflow.connectors.formats.format import (
     Values,
     as_binary,
     rows_without_columns,
+    taken,
 )
+from onceflow.connectors.formats.spans import Spans
 from onceflow.runtime.records import Int64s
 
 _REST = 32
@@ -42,10 +44,10 @@ class PlainRows(Protocol):
         """If more of the values than this share are not plain, it costs more than it saves."""
         ...
 
-    def decode(self, array: pa.Array) -> tuple[pa.RecordBatch, Int64s]:
+    def decode(self, values: pa.Array | Spans) -> tuple[pa.RecordBatch, Int64s]:
         """The rows of the plain values, as JsonDecoder would make them, and where the others are.
 
-        `array`: binary or large_binary, less than 2 GiB.
+        `values`: if an array, binary or large_binary; their buffer has less than 2 GiB.
         """
         ...
 
@@ -70,18 +72,19 @@ class BulkJsonDecoder:
         if self._alone > 0 or len(values) < self._values_min:
             self._alone = max(0, self._alone - len(values))
             return self._twin.decode(values)
-        array = as_binary(values)
+        together = values if isinstance(values, Spans) else as_binary(values)
+        size = len(together.content) if isinstance(together, Spans) else together.nbytes
         # Above 2 GiB bytes objects become a chunked array, and 32 bits may not hold where a text ends.
-        if isinstance(array, pa.ChunkedArray) or array.nbytes > _TEXT_BYTES_MAX:
+        if isinstance(together, pa.ChunkedArray) or size > _TEXT_BYTES_MAX:
             return self._twin.decode(values)
-        plain, odd = self._plain.decode(array)
-        if len(odd) > self._plain.odd_share_max * len(array):
-            self._alone = _REST * len(array)
+        plain, odd = self._plain.decode(together)
+        if len(odd) > self._plain.odd_share_max * len(values):
+            self._alone = _REST * len(values)
         return self._with_odd(plain, odd, values) if len(odd) else Decoded(plain, None)
 
     def _with_odd(self, plain: pa.RecordBatch, odd: Int64s, values: Values) -> Decoded:
         """The plain rows, and what JsonDecoder says of the odd values, in their order."""
-        decoded = self._twin.decode(_chosen(values, odd))
+        decoded = self._twin.decode(taken(values, odd))
         bad = [BadValue(int(odd[row]), reason) for row, reason in decoded.bad]
         good = odd if decoded.rows is None else odd[decoded.rows]
         is_plain = np.ones(len(values), np.bool_)
@@ -101,13 +104,6 @@ class BulkJsonDecoder:
         if not arrays:
             return rows_without_columns(count)
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-
-
-def _chosen(values: Values, rows: Int64s) -> Values:
-    if isinstance(values, pa.Array):
-        array: Any = values
-        return array.take(pa.array(rows))
-    return [values[row] for row in rows.tolist()]
 
 
 def _splice(plain: pa.Array, odd: pa.Array, places: Int64s) -> pa.Array:

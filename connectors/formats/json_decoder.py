@@ -30,6 +30,7 @@ from onceflow.connectors.formats.format import (
     rows_without_columns,
 )
 from onceflow.connectors.formats.json_lines import LINES_MIN, as_lines
+from onceflow.connectors.formats.spans import Spans
 from onceflow.runtime.errors import OptionError
 
 OnNull = Literal["error", "skip", "nulls"]
@@ -79,6 +80,8 @@ class JsonDecoder:
 
     def decode(self, values: Values) -> Decoded:
         """All at once; one by one only if one of them is bad."""
+        if isinstance(values, Spans):
+            values = values.to_binary()
         try:
             return Decoded(self._batch(self._records(values)), None)
         except (*_BAD, *_UNFIT, TypeError):

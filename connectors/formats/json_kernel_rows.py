@@ -9,8 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from onceflow.connectors.formats import json_kernels as kernels
-from onceflow.connectors.formats.format import rows_without_columns
+from onceflow.connectors.formats.format import as_binary, rows_without_columns
 from onceflow.connectors.formats.json_columns import KernelColumns
+from onceflow.connectors.formats.spans import Spans
 from onceflow.runtime.records import Int64s
 
 _NO_WORDS = np.empty(0, np.int64)
@@ -31,7 +32,8 @@ class KernelRows:
         # No record waits for the compiler.
         kernels.decode_rows(_NO_WORDS, _NO_WORDS, _NO_BYTES, self._columns.words, self._shape, _NO_WORDS)
 
-    def decode(self, array: pa.Array) -> tuple[pa.RecordBatch, Int64s]:
+    def decode(self, values: pa.Array | Spans) -> tuple[pa.RecordBatch, Int64s]:
+        array = as_binary(values)
         begins, ends, _tail = _addresses(array)
         is_null = _NO_BYTES
         if array.null_count:

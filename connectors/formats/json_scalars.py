@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,6 +16,7 @@ from onceflow.connectors.formats.json_shape import NUMBER, TEXT, WORD
 from onceflow.runtime.records import Mask
 
 _MINUS, _POINT, _ZERO = 0x2D, 0x2E, 0x30
+_QUOTE, _BACKSLASH, _SPACE, _ASCII_MAX = 0x22, 0x5C, 0x20, 0x7F
 _DIGITS_MAX = 18
 """Of an integer: so many always fit into 64 bits."""
 _WORDS = pa.array(["true", "false", "null"])
@@ -30,7 +32,9 @@ def kind_of(arrow: pa.DataType) -> int:
 
 
 def odd_scalars(kind: int, pieces: pa.Array) -> Mask | None:
-    """Of a number or word that no column needs: in which rows it is odd; None: in none."""
+    """Of what no column needs: in which rows it is odd; None: in none."""
+    if kind == TEXT:
+        return _odd_texts(*_content(pieces))
     if kind == NUMBER:
         return _odd_numbers(pieces, is_integer=False)
     return _not_among(pieces, _WORDS)
@@ -43,7 +47,11 @@ def read_scalars(arrow: pa.DataType, pieces: pa.Array) -> tuple[pa.Array, Mask |
     """
     kind = kind_of(arrow)
     if kind == TEXT:
-        return _as(pieces, arrow), None
+        content, ends = _content(pieces)
+        odd = _odd_texts(content, ends)
+        if odd is None and len(content) and int(content.max()) > _ASCII_MAX:
+            odd = _not_utf8(pieces)
+        return pieces if odd is not None else _as(pieces, arrow), odd
     if kind == WORD:
         return pc.equal(pieces, _WORDS[0]), _not_among(pieces, _WORDS[:2])
     is_integer = pa.types.is_integer(arrow)
@@ -55,7 +63,28 @@ def read_scalars(arrow: pa.DataType, pieces: pa.Array) -> tuple[pa.Array, Mask |
     return numbers if odd is not None else _as(numbers, arrow), odd
 
 
-def not_utf8(pieces: pa.Array) -> Mask | None:
+def _content(pieces: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
+    """The bytes of all pieces, one behind the other, and where each ends."""
+    _, offsets, data = pieces.buffers()
+    ends = np.frombuffer(offsets, np.int32)[1 : len(pieces) + 1]
+    return np.frombuffer(data, np.uint8)[: ends[-1]], ends
+
+
+def _odd_texts(content: npt.NDArray[np.uint8], ends: npt.NDArray[np.int32]) -> Mask | None:
+    """With quotes, backslashes or control characters. `ends`: of each in the content."""
+    # As signed numbers bytes beyond ASCII are the lowest of all.
+    lowest = int(content.view(np.int8).min(initial=_SPACE))
+    is_odd = (content == _QUOTE) | (content == _BACKSLASH)
+    if lowest < _SPACE:
+        is_odd |= content < _SPACE
+    if not is_odd.any():
+        return None
+    found = np.zeros(len(ends), np.bool_)
+    found[np.searchsorted(ends, np.flatnonzero(is_odd), "right")] = True
+    return found
+
+
+def _not_utf8(pieces: pa.Array) -> Mask | None:
     """Of strings, which are not; None: all are."""
     content = pieces.view(pa.binary())
     try:

@@ -36,10 +36,6 @@ class Shape:
     """One more than scalars; a text scalar's quotes belong to these."""
     scalars: tuple[Scalar, ...]
 
-    @property
-    def quotes(self) -> int:
-        return sum(text.count(b'"') for text in self.texts)
-
 
 def shape_of(value: bytes, columns: Mapping[bytes, int]) -> Shape | None:
     """The shape of a value that JsonDecoder takes; None if it has an escape, or two fields for a column.

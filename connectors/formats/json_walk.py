@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from onceflow.connectors.formats.json_shape import NO_COLUMN, TEXT, Scalar, Shape
+from onceflow.connectors.formats.json_shape import NO_COLUMN, Scalar, Shape
 from onceflow.connectors.formats.json_texts import Texts
 from onceflow.runtime.records import Int64s, Mask
 
@@ -19,6 +19,8 @@ _RUN_MAX = 512
 """A run that is longer ends at the next scalar: each value's part of it is copied."""
 _WRONG_SHARE = 0.01
 """Of the values that are left; where a guess is wrong for more, it is given up."""
+_BLOCK_BYTES = 128 << 10
+"""Of a run, in the values that are looked at at once: what comes of them stays in the processor's cache."""
 _SAME, _AS_LONG, _VARIES = range(3)
 """Guesses about a scalar: it is the same in all values; it is as long; neither."""
 
@@ -34,7 +36,8 @@ class Run:
         """Where each scalar in it begins."""
         self.unknown: list[tuple[int, int, int]] = []
         """Those that may differ: which, where it begins and ends."""
-        self._tiles = np.zeros((2, 0), np.uint8)
+        self._tiles = np.zeros((3, 0), np.uint8)
+        """For the values of a block its content and where that is known, and room."""
 
     def add(self, scalar: int, content: bytes, is_same: bool) -> None:
         self.begins.append(len(self.content))
@@ -42,27 +45,31 @@ class Run:
             self.unknown.append((scalar, len(self.content), len(self.content) + len(content)))
         self.content += content
 
-    def differs(self, found: npt.NDArray[np.uint8], count: int, texts: Texts) -> Mask | None:
-        """What was found at `count` places, byte by byte whether it is not the run's; None: nowhere."""
-        size = count * len(self.content)
-        if self._tiles.shape[1] < size:
+    @property
+    def block(self) -> int:
+        """So many values are looked at at once."""
+        return max(_BLOCK_BYTES // len(self.content), 1)
+
+    def differs(self, found: npt.NDArray[np.void]) -> Mask | None:
+        """What was found, no more than a block, byte by byte whether it is not the run's; None: nowhere."""
+        if not self._tiles.size:
             is_known = bytearray(b"\x01" * len(self.content))
             for _, begin, end in self.unknown:
                 is_known[begin:end] = bytes(end - begin)
-            self._tiles = np.stack(
-                [np.frombuffer(part * count, np.uint8) for part in (self.content, is_known)]
-            )
-        marks = texts.marks(size)
-        np.not_equal(found, self._tiles[0, :size], out=marks)
-        np.logical_and(marks, self._tiles[1, :size].view(np.bool_), out=marks)
-        return marks.reshape(count, -1) if marks.any() else None
+            tiles = [np.frombuffer(part * self.block, np.uint8) for part in (self.content, is_known)]
+            self._tiles = np.stack([*tiles, tiles[0]])
+        content, known, room = self._tiles[:, : len(found) * len(self.content)]
+        marks = np.not_equal(found.view(np.uint8), content, out=room.view(np.bool_))
+        marks &= known.view(np.bool_)
+        return marks.reshape(len(found), -1) if marks.any() else None
 
-    def wrong_guess(self, differs: Mask) -> int | None:
-        """The scalar about which the guess is wrong."""
+    def wrong_guess(self, differs: Mask, count: int) -> int | None:
+        """The scalar about which the guess is wrong. `count`: of all values that are to be looked at."""
         firsts = differs[differs.any(axis=1)].argmax(axis=1)
         guesses = np.searchsorted(self.begins, firsts, "right") - 1
         wrong = np.bincount(guesses[guesses >= 0], minlength=1)
-        return self.first + int(wrong.argmax()) if wrong.max() > _WRONG_SHARE * len(differs) else None
+        is_often = wrong.max() > _WRONG_SHARE * min(count, self.block)
+        return self.first + int(wrong.argmax()) if is_often else None
 
 
 class Guesses:
@@ -109,28 +116,22 @@ def _guess(scalars: Sequence[Scalar]) -> int:
 class Walk:
     """Over the values that are of a shape, as far as it shows without a look at the scalars themselves.
 
-    What is guessed is safe, for all of this is checked: all texts of the shape are there, one behind the
-    other to the value's end, and the value has no escape and no quote that is not in one of them. So each
-    text scalar ends where its quote is. A scalar that is the same as in the shape is a good one.
+    What is guessed is safe: all texts of the shape are there, one behind the other to the value's end, and
+    whoever asks for the unread scalars sees whether what lies between two of these texts is one, and only
+    one. A scalar that is the same as in the shape is a good one.
     """
 
-    def __init__(self, texts: Texts, usual: Int64s, guesses: Guesses) -> None:
-        """`usual`: the values without escapes and control characters. `texts` lets look as far ahead as
-        `guesses` want to."""
+    def __init__(self, texts: Texts, rows: Int64s, guesses: Guesses) -> None:
+        """`rows`: the values that are there. `texts` lets look as far ahead as `guesses` want to."""
         self._texts = texts
-        self._shape = guesses.shape
-        self.rows = usual
+        self.rows = rows
         """The values that are of the shape."""
         self._scalars: dict[int, list[npt.NDArray[Any]]] = {}
         """Of those that are unread, where it begins and ends in each row, or, if it is as long, all of it."""
-        is_all = len(usual) == len(texts.begins)
-        self._at = texts.begins if is_all else texts.begins[usual]
-        self._ends = texts.ends if is_all else texts.ends[usual]
+        is_all = len(rows) == len(texts.begins)
+        self._at = texts.begins if is_all else texts.begins[rows]
+        self._ends = texts.ends if is_all else texts.ends[rows]
         self._follow(guesses)
-        if len(self.rows):
-            has_its_quotes = texts.with_quotes(self.rows, guesses.shape.quotes)
-            if has_its_quotes is not None:
-                self.keep(has_its_quotes)
 
     def pieces(self, scalar: int) -> pa.Array:
         """What it is in each row, of which there is one at least: strings, not known to be UTF-8."""
@@ -142,7 +143,7 @@ class Walk:
         return pa.Array.from_buffers(pa.string(), len(self.rows), [None, ends, pa.py_buffer(places[0])])
 
     def unread(self) -> list[int]:
-        """The scalars that a column needs, or of which it is not known whether they are good ones."""
+        """The scalars of which it is not known whether they are good ones."""
         return list(self._scalars)
 
     def keep(self, chosen: Mask) -> None:
@@ -159,8 +160,7 @@ class Walk:
             first = guesses.runs[done].first
             if first > 0:
                 begins, self._at = self._at, self._texts.find(guesses.runs[done].content[0], self._at)
-                if self._is_unread(first - 1):
-                    self._scalars[first - 1] = [begins, self._at]
+                self._scalars[first - 1] = [begins, self._at]
                 self.keep(self._at <= self._ends)
             while (wrong := self._pass(guesses.runs[done])) is not None:
                 guesses.give_up(wrong)  # which changes this run and later ones
@@ -169,23 +169,21 @@ class Walk:
 
     def _pass(self, run: Run) -> int | None:
         """Over a run; nothing is done if a guess in it is wrong: about which scalar."""
-        length = len(run.content)
-        found = self._texts.at(self._at, length)
-        differs = run.differs(found.view(np.uint8), len(found), self._texts)
-        if differs is not None:
-            wrong = run.wrong_guess(differs)
-            if wrong is not None:
-                return wrong
-            is_same: Mask = ~np.asarray(differs.any(axis=1))
-            self.keep(is_same)
-            found = found[is_same]
-        for scalar, begin, end in run.unknown:
-            if self._is_unread(scalar) and len(found):
-                cells = np.ndarray(len(found), f"V{end - begin}", found, begin, (length,))
-                self._scalars[scalar] = [cells.copy()]
+        count, length = len(self._at), len(run.content)
+        cells = [np.empty(count, f"V{end - begin}") for _, begin, end in run.unknown]
+        is_same = np.ones(count, np.bool_)
+        for first in range(0, count, run.block):
+            block = slice(first, first + run.block)
+            found = self._texts.at(self._at[block], length)
+            differs = run.differs(found)
+            if differs is not None:
+                wrong = run.wrong_guess(differs, count)
+                if wrong is not None:
+                    return wrong
+                is_same[block] = ~differs.any(axis=1)
+            for each, (_, begin, _) in zip(cells, run.unknown, strict=True):
+                each[block] = np.ndarray(len(found), each.dtype, found, begin, (length,))
+        self._scalars |= {scalar: [each] for each, (scalar, _, _) in zip(cells, run.unknown, strict=True)}
         self._at = self._at + length
-        self.keep(self._at <= self._ends)
+        self.keep(is_same & (self._at <= self._ends))
         return None
-
-    def _is_unread(self, scalar: int) -> bool:
-        return self._shape.scalars[scalar].column != NO_COLUMN or self._shape.scalars[scalar].kind != TEXT

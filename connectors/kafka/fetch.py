@@ -17,8 +17,9 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, TopicPartition
 
 from onceflow.connectors.formats import Values
+from onceflow.connectors.formats.format import taken
 from onceflow.connectors.kafka.reader_splits import RowSplits
-from onceflow.runtime.records import Int64s, Mask
+from onceflow.runtime.records import Indices, Int64s, Mask
 
 NO_TIME, CREATE_TIME, LOG_APPEND_TIME = 0, 1, 2
 """librdkafka's numbers."""
@@ -94,24 +95,20 @@ class Fetched:
         details = self.details
         return replace(
             self,
-            value=_take(self.value, listed),
+            value=taken(self.value, rows),
             row_split=self.row_split[rows],
             offset=self.offset[rows],
             notices=(),
-            key=None if self.key is None else _take(self.key, listed),
+            key=None if self.key is None else taken(self.key, rows),
             timestamp_ms=None if self.timestamp_ms is None else self.timestamp_ms[rows],
             time_kind=None if self.time_kind is None else self.time_kind[rows],
-            headers=None if self.headers is None else _rows(self.headers, listed),
+            headers=None if self.headers is None else _rows(self.headers, rows),
             details=None if details is None else lambda row: details(listed[row]),
         )
 
 
-def _take(values: Values, rows: list[int]) -> Values:
-    return _rows(values, rows) if isinstance(values, pa.Array) else [values[row] for row in rows]
-
-
-def _rows(array: Any, rows: list[int]) -> pa.Array:
-    return array.take(pa.array(rows, pa.int64()))
+def _rows(array: Any, rows: Indices) -> pa.Array:
+    return array.take(pa.array(rows))
 
 
 class Fetcher(Protocol):

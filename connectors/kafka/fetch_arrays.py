@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from onceflow.connectors.kafka.fetch_batch import BINARY_BYTES_MAX, Survey, headers_of
+from onceflow.connectors.formats.spans import BINARY_BYTES_MAX, between
+from onceflow.connectors.kafka.fetch_batch import Survey, headers_of
 from onceflow.connectors.kafka.librdkafka_library import CMessage, Library
 from onceflow.runtime.records import Int64s
 
@@ -161,24 +162,20 @@ def _copies(starts: Int64s, lengths: Int64s) -> pa.Array:
         return pa.array(list(map(ctypes.string_at, starts.tolist(), lengths.tolist())), arrow)
     firsts, lasts = [0, *breaks], [*breaks, len(starts)]
     extent = sum(int(ends[last - 1] - starts[first]) for first, last in zip(firsts, lasts, strict=True))
-    width = np.int32 if extent <= BINARY_BYTES_MAX else np.int64
-    runs = [
-        _copied_run(starts[first:last], ends[first:last], width)
-        for first, last in zip(firsts, lasts, strict=True)
-    ]
-    return pa.concat_arrays(runs)
+    arrow = pa.binary() if extent <= BINARY_BYTES_MAX else pa.large_binary()
+    return pa.concat_arrays(
+        [
+            _copied_run(starts[first:last], ends[first:last], arrow)
+            for first, last in zip(firsts, lasts, strict=True)
+        ]
+    )
 
 
-def _copied_run(starts: Int64s, ends: Int64s, width: type[np.int32 | np.int64]) -> pa.Array:
+def _copied_run(starts: Int64s, ends: Int64s, arrow: pa.DataType) -> pa.Array:
     """Of values one behind the other, with small gaps."""
-    base, count = int(starts[0]), len(starts)
-    bounds = np.empty(2 * count, width)
-    np.subtract(starts, base, out=bounds[0::2], casting="same_kind")
-    np.subtract(ends, base, out=bounds[1::2], casting="same_kind")
+    base = int(starts[0])
     memory = pa.foreign_buffer(base, int(ends[-1]) - base)
-    arrow = pa.binary() if width == np.int32 else pa.large_binary()
-    entries = pa.Array.from_buffers(arrow, 2 * count - 1, [None, pa.py_buffer(bounds), memory])
-    return entries.take(pa.array(np.arange(0, 2 * count, 2)))
+    return between(memory, starts - base, ends - base, arrow)
 
 
 def _places(words: Int64s) -> range:

@@ -12,11 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from onceflow.connectors.formats.spans import BINARY_BYTES_MAX
 from onceflow.connectors.kafka.fetch import HEADERS_TYPE
 from onceflow.runtime.records import Int64s
-
-BINARY_BYTES_MAX = int(np.iinfo(np.int32).max)
-"""More bytes in one column make it large_binary."""
 
 
 class Survey(NamedTuple):

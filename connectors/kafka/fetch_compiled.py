@@ -6,8 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from onceflow.connectors.formats.spans import BINARY_BYTES_MAX
 from onceflow.connectors.kafka import fetch_kernels as kernels
-from onceflow.connectors.kafka.fetch_batch import BINARY_BYTES_MAX, Survey, bytes_column, headers_column
+from onceflow.connectors.kafka.fetch_batch import Survey, bytes_column, headers_column
 from onceflow.connectors.kafka.librdkafka_library import CMessage, Library
 from onceflow.runtime.records import Int64s
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from onceflow.connectors.formats.spans import READ_AHEAD, Spans
 from onceflow.connectors.kafka.fetch import CREATE_TIME, Details, Fetched, Wanted
-from onceflow.connectors.kafka.fetch_batch import BINARY_BYTES_MAX, headers_of
+from onceflow.connectors.kafka.fetch_batch import headers_of
 from onceflow.connectors.kafka.record_arrays import (
-    AHEAD,
     HeaderPlaces,
     RecordPlaces,
     find_headers,
@@ -35,13 +36,16 @@ from onceflow.connectors.kafka.record_sections import (
 from onceflow.connectors.kafka.record_starts import Bytes
 from onceflow.runtime.records import Indices, Int64s, Mask
 
+_OWN_REFERENCES = 2
+"""To an array that only we have, when it is asked how many there are."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
     """The records of sections that came together. By record, but for the headers."""
 
     content: Bytes
-    """A copy of the sections' bytes, until the next chunk."""
+    """A copy of the sections' bytes."""
     places: RecordPlaces
     offset: Int64s
     time_ms: Int64s | None
@@ -65,15 +69,15 @@ class RecordArrays:
     """See SectionReader. The records of all sections that have come are found at once and then remembered,
     for NumPy takes as long for a few as for a hundred, and a section may have more than there is room for."""
 
-    def __init__(self, wanted: Wanted, room: int, binary_bytes_max: int = BINARY_BYTES_MAX) -> None:
-        """More bytes than binary_bytes_max in one column make it large_binary."""
+    def __init__(self, wanted: Wanted, room: int) -> None:
         self._wanted = wanted
         self._with_headers = wanted.headers or wanted.details
         self._room = room
-        self._binary_bytes_max = binary_bytes_max
         self._memory: Bytes = np.zeros(0, np.uint8)
-        """Of the chunk, and of each one after it: memory that is new costs more than what is done with it."""
-        self._chunk = self._chunk_of([])
+        """Of the chunk, and of each one after it that comes when nobody has this one any more: memory that is
+        new costs more than what is done with it."""
+        self._nothing = self._chunk_of([])
+        self._chunk = self._nothing
         self._rows = np.zeros(0, np.int64)
         """Those that were handed on last."""
 
@@ -99,6 +103,7 @@ class RecordArrays:
         return self._fetched(slice(first, stop) if is_wanted.all() else self._rows), finished
 
     def _find(self, sections: Sequence[Section]) -> None:
+        self._chunk = self._nothing  # all of it was handed on
         chunk = self._chunk_of(sections)
         first = 0
         for section in sections:
@@ -112,9 +117,7 @@ class RecordArrays:
         table = table_of(sections)
         sizes, counts = table[:, END] - table[:, AT], table[:, LEFT]
         bounds = np.cumsum(np.append(1, sizes)).tolist()
-        if bounds[-1] + AHEAD > len(self._memory):
-            self._memory = np.zeros(bounds[-1] * 5 // 4 + AHEAD, np.uint8)
-        content = self._memory
+        content = self._room_for(bounds[-1] + READ_AHEAD)
         for at, begin, end in zip(table[:, AT].tolist(), bounds, bounds[1:], strict=False):
             content[begin:end] = np.frombuffer(pa.foreign_buffer(at, end - begin), np.uint8)
         places = find_records(content, bounds, counts.tolist())
@@ -139,21 +142,28 @@ class RecordArrays:
             find_headers(content, places.headers_at, places.end) if self._with_headers else None,
         )
 
+    def _room_for(self, size: int) -> Bytes:
+        """Whoever has values that lie there keeps the array, as does each view of it."""
+        is_lent = sys.getrefcount(self._memory) > _OWN_REFERENCES
+        if is_lent or size > len(self._memory):
+            self._memory = np.zeros(size * 5 // 4, np.uint8)
+        return self._memory
+
     def _fetched(self, rows: slice | Indices) -> Fetched:
         wanted, chunk, places = self._wanted, self._chunk, self._chunk.places
         return Fetched(
-            value=self._copies(places.value_at[rows], places.value_bytes[rows]),
+            value=self._spans(places.value_at[rows], places.value_bytes[rows]),
             row_split=chunk.split[rows],
             offset=chunk.offset[rows],
-            key=self._copies(places.key_at[rows], places.key_bytes[rows]) if wanted.key else None,
+            key=self._spans(places.key_at[rows], places.key_bytes[rows]) if wanted.key else None,
             timestamp_ms=_chosen(chunk.time_ms, rows) if wanted.timestamp else None,
             time_kind=_chosen(chunk.time_kind, rows).astype(np.int8) if wanted.timestamp else None,
             headers=self._headers(self._rows) if wanted.headers else None,
             details=self._details if wanted.details else None,
         )
 
-    def _copies(self, at: Int64s, lengths: Int64s) -> pa.Array:
-        return _copied(self._chunk.content, at, lengths, self._binary_bytes_max)
+    def _spans(self, at: Int64s, lengths: Int64s) -> Spans:
+        return Spans(self._chunk.content, at, lengths)
 
     def _headers(self, rows: Indices) -> pa.Array:
         found = self._chunk.headers
@@ -162,8 +172,8 @@ class RecordArrays:
         counts = np.searchsorted(found.row, rows, "right") - first
         starts = np.append(0, np.cumsum(counts)).astype(np.int32)
         chosen = np.repeat(first - starts[:-1], counts) + np.arange(starts[-1])
-        names = self._copies(found.name_at[chosen], found.name_bytes[chosen])
-        values = self._copies(found.value_at[chosen], found.value_bytes[chosen])
+        names = self._spans(found.name_at[chosen], found.name_bytes[chosen]).to_binary()
+        values = self._spans(found.value_at[chosen], found.value_bytes[chosen]).to_binary()
         if pa.large_binary() in (names.type, values.type):
             raise OverflowError(f"headers of {len(rows)} records have {names.nbytes + values.nbytes} bytes")
         return headers_of(starts, names, values)
@@ -171,7 +181,7 @@ class RecordArrays:
     def _details(self, row: int) -> Details:
         assert row < len(self._rows), "details of the last fetch only"
         chunk, at = self._chunk, self._rows[row : row + 1]
-        (key,) = self._copies(chunk.places.key_at[at], chunk.places.key_bytes[at]).to_pylist()
+        key = self._spans(chunk.places.key_at, chunk.places.key_bytes)[int(at[0])]
         (headers,) = self._headers(at).to_pylist()
         return Details(key, int(_chosen(chunk.time_ms, at)[0]), headers)
 
@@ -179,27 +189,3 @@ class RecordArrays:
 def _chosen(column: Int64s | None, rows: slice | Indices) -> Int64s:
     assert column is not None, "wanted"
     return column[rows]
-
-
-def _copied(content: Bytes, at: Int64s, lengths: Int64s, bytes_max: int) -> pa.Array:
-    """What lies there, one behind the other, as binary; large_binary if it is more than bytes_max. A null has
-    -1 bytes."""
-    if not len(at):
-        return pa.array([], pa.binary())
-    is_null = lengths < 0
-    ends = at + np.where(is_null, 0, lengths)
-    # The even entries of an array over all of the content, whose odd ones are what lies between them.
-    fits = len(content) <= BINARY_BYTES_MAX
-    bounds: npt.NDArray[np.int32 | np.int64] = np.empty(2 * len(at), np.int32 if fits else np.int64)
-    bounds[0::2], bounds[1::2] = at, ends
-    arrow = pa.binary() if fits else pa.large_binary()
-    entries = pa.Array.from_buffers(
-        arrow, len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(content)]
-    )
-    found = entries.take(pa.array(np.arange(0, len(bounds), 2)))
-    nulls = int(np.count_nonzero(is_null))
-    if nulls:
-        valid = pa.py_buffer(np.packbits(~is_null, bitorder="little"))
-        found = pa.Array.from_buffers(arrow, len(at), [valid, *found.buffers()[1:]], nulls)
-    large = int((ends - at).sum()) > bytes_max
-    return found if large != fits else found.cast(pa.large_binary() if large else pa.binary())

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from onceflow.connectors.formats.spans import BINARY_BYTES_MAX
 from onceflow.connectors.kafka import record_header_kernels as header_kernels
 from onceflow.connectors.kafka import record_kernels as kernels
 from onceflow.connectors.kafka.fetch import Details, Fetched, Wanted
-from onceflow.connectors.kafka.fetch_batch import BINARY_BYTES_MAX, bytes_column, headers_column
+from onceflow.connectors.kafka.fetch_batch import bytes_column, headers_column
 from onceflow.connectors.kafka.record_sections import LEFT, Section, table_of
 from onceflow.connectors.kafka.wire import ProtocolError
 from onceflow.runtime.records import Int64s

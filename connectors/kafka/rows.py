@@ -9,7 +9,8 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from onceflow.connectors.formats import BadValue, Decoded, Decoder, Values
+from onceflow.connectors.formats import BadValue, Decoded, Decoder
+from onceflow.connectors.formats.format import value_at
 from onceflow.connectors.kafka.fetch import HEADERS_TYPE, NO_TIME, Fetched, Wanted
 from onceflow.connectors.kafka.reader_splits import SplitTable
 from onceflow.connectors.kafka.splits import KafkaSplit
@@ -157,7 +158,7 @@ def _dead_letter(fetched: Fetched, row: int, split: KafkaSplit, stage: str, bad:
         "offset": int(fetched.offset[row]),
         "timestamp": details.timestamp_ms,
         "key": details.key,
-        "value": _entry(fetched.value, row),
+        "value": value_at(fetched.value, row),
         "headers": details.headers,
         "reason": bad.reason,
         "stage": stage,
@@ -166,16 +167,10 @@ def _dead_letter(fetched: Fetched, row: int, split: KafkaSplit, stage: str, bad:
 
 def _error(fetched: Fetched, row: int, split: KafkaSplit, stage: str, bad: BadValue) -> BadRecordError:
     values = fetched.key if stage == "key" else fetched.value
-    value = None if values is None else _entry(values, row)
+    value = None if values is None else value_at(values, row)
     shown = "" if value is None else f"; the {stage} begins with {value[:_SHOWN_BYTES]!r}"
     return BadRecordError(
         f"the {stage} of the record in {split.split_id} at offset "
         f"{int(fetched.offset[row])} can't be decoded: {bad.reason}{shown}. To go on without such records, "
         'give errors_tolerance="all" and a dead_letter_topic to the source'
     )
-
-
-def _entry(values: Values, row: int) -> bytes | None:
-    entry: Any = values[row]
-    found: bytes | None = entry.as_py() if isinstance(values, pa.Array) else entry
-    return found

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from kafka.record._crc32c import crc
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
+from onceflow.connectors.formats.format import as_list, value_at
 from onceflow.connectors.kafka.fetch import Wanted
 from onceflow.connectors.kafka.fetch_leader import Lane, _section
 from onceflow.connectors.kafka.fetch_protocol import Aborted
@@ -191,10 +192,10 @@ def rows_of(fetched: Any) -> list[tuple[int, Record]]:
         details = fetched.details(row)
         assert fetched.row_split[row] == 3
         assert fetched.time_kind[row] == 1
-        key, time = fetched.key[row].as_py(), int(fetched.timestamp_ms[row])
+        key, time = value_at(fetched.key, row), int(fetched.timestamp_ms[row])
         assert (details.key, details.timestamp_ms) == (key, time)
         assert [(each["key"], each["value"]) for each in details.headers] == headers
-        rows.append((int(fetched.offset[row]), (fetched.value[row].as_py(), key, time, headers)))
+        rows.append((int(fetched.offset[row]), (value_at(fetched.value, row), key, time, headers)))
     return rows
 
 
@@ -259,8 +260,10 @@ def verdict(with_kernels: bool, data: bytes, count: int, wanted: Wanted) -> Any:
         return None
     assert finished == 1
     return [
-        None if column is None else column.tolist()
-        for column in (fetched.value, fetched.key, fetched.offset, fetched.headers)
+        as_list(fetched.value),
+        None if fetched.key is None else as_list(fetched.key),
+        fetched.offset.tolist(),
+        None if fetched.headers is None else fetched.headers.to_pylist(),
     ]
 
 
@@ -441,15 +444,36 @@ def test_snappy_as_java_writes_it_and_as_librdkafka_does() -> None:
             decompress(codec, b"\xff" * 40)
 
 
-@both_readers
-def test_a_column_of_too_many_bytes_is_large_binary(with_kernels: bool) -> None:
+@needs_numba
+def test_a_column_of_too_many_bytes_is_large_binary() -> None:
     data = encoded(Batch([(b"12345", b"k", 0, []), (None, None, 0, [])]), 0)
     memory = np.frombuffer(data, np.uint8).copy()
     lane = Lane(0, b"", 0, 0, 9, 0)
     (batch,), _ = record_batches(memory.ctypes.data, len(memory), 0, [])
     for bytes_max, expected in ((5, pa.binary()), (4, pa.large_binary())):
-        columns = reader(with_kernels, Wanted(key=True), 9, bytes_max)
+        columns = reader(True, Wanted(key=True), 9, bytes_max)
         fetched: Any = columns.read([_section(lane, batch)], 9)[0]
         fetched.value.validate(full=True)
         assert (fetched.value.type, fetched.key.type) == (expected, pa.binary())
         assert fetched.value.to_pylist() == [b"12345", None]
+
+
+def test_without_kernels_memory_is_used_again_as_soon_as_nobody_has_values_in_it() -> None:
+    columns = RecordArrays(Wanted(key=True), 9)
+
+    def read() -> Any:
+        return columns.read([section_of(memory, 0, len(memory), 2)], 9)[0].value
+
+    memory = np.frombuffer(GOOD + record(START, NO_KEY, number(2) + b"de", number(0)), np.uint8).copy()
+    held = read()
+    memory[memory == ord("b")] = ord("x")
+    other = read()
+    assert (list(held), list(other)) == ([b"abc", b"de"], [b"axc", b"de"])
+    assert not np.may_share_memory(held.content, other.content)
+    address = other.content.ctypes.data
+    view = other.content[1:]
+    del other
+    assert read().content.ctypes.data != address, "a view of it is left"
+    del view, held
+    address = read().content.ctypes.data
+    assert read().content.ctypes.data == address
