@@ -41,7 +41,7 @@ class StagedSettings:
     ledger_topic: str = LEDGER_TOPIC
     delivery_timeout_ms: int = 120_000
     """How long the broker may be away before the attempt fails."""
-    memory_bytes_max: int = 64 << 20
+    memory_bytes_max: int = 128 << 20
     """Output of one checkpoint above this waits in its staged file alone. A quarter of it at a time is
     written there as it comes."""
     waiting_bytes_max: int = 1 << 30

@@ -83,10 +83,10 @@ def test_at_most_once_doubles_nothing_and_goes_on_at_the_end(
 def test_an_epoch_beyond_the_memory_limit_goes_out_whole(
     start_job: Any, feed: Any, judge: Any, engine: Any, broker: Any, new_topic: Any, tmp_path: Path
 ) -> None:
-    """One checkpoint, the last, has all output: about 100 MB; the sink keeps 64 MB in memory."""
+    """One checkpoint, the last, has all output: about 200 MB; the sink keeps 128 MB in memory."""
     servers, source, output = broker.bootstrap_servers, new_topic("in", 2), new_topic("out", 2)
     data = feed(servers, source, 2)
-    filler = "x" * 300
+    filler = "x" * 700
     for i in range(120_000):
         data.send(f"{i:07d}{filler}", i, START_MS, i % 2)
     data.flush()
@@ -95,7 +95,7 @@ def test_an_epoch_beyond_the_memory_limit_goes_out_whole(
     assert job.wait(90) == 0, job.story()
     last = engine.manifests(tmp_path / "ck")[-1]
     staged = [o for c in last["committables"] for o in c["payload"]["outputs"]]
-    assert max(o["bytes"] for o in staged) > 32 << 20, staged
+    assert max(o["bytes"] for o in staged) > 64 << 20, staged
     verdict = judge(servers).verdict(judge(servers).expected(source), output)
     assert verdict.is_exact, verdict
     assert verdict.rows == 120_000

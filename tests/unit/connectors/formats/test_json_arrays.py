@@ -90,6 +90,7 @@ def test_values_of_one_shape_need_no_slow_decoder(make: Callable[[int], object])
     assert both.slowly(texts(make)) == []
     assert both.slowly(texts(make, 3_000)) == []
     assert Both().slowly(texts(make, separators=(", ", ": "))) == []
+    assert Both().slowly(texts(make, indent=1)) == []
 
 
 def test_one_odd_record_in_ten_thousand_is_the_only_one_that_is_decoded_slowly() -> None:

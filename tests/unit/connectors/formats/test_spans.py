@@ -55,3 +55,14 @@ def test_who_has_them_can_tell_which_are_not_there() -> None:
     assert is_null.tolist() == [False, False, True, False]
     assert GIVEN[:2].is_null() is None
     assert GIVEN.ends().tolist() == [5, 5, 7, 12]
+
+
+def test_values_may_lie_where_32_bits_do_not_reach() -> None:
+    content = np.zeros((1 << 31) + 100, np.uint8)  # of which only what is written takes memory
+    at = (1 << 31) + 50
+    content[at : at + 3] = list(b"abc")
+    far = Spans(content, np.array([0, at, at + 3]), np.array([2, 3, -1]))
+    array: Any = far.to_binary()
+    array.validate(full=True)
+    assert (array.type, array.to_pylist()) == (pa.binary(), [b"\0\0", b"abc", None])
+    assert list(far) == array.to_pylist()
