@@ -144,7 +144,11 @@ def test_a_sending_that_breaks_is_over() -> None:
         broke.set()
         raise RuntimeError("not a failure that send_ahead expects")
 
+    before = set(threading.enumerate())
     sender = AheadThread(send)
+    (thread,) = set(threading.enumerate()) - before
     sender.wake()
     assert broke.wait(DEADLINE_S)
-    until(lambda: not sender.is_sending)
+    thread.join(DEADLINE_S)
+    assert not thread.is_alive()
+    assert not sender.is_sending
