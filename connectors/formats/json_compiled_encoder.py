@@ -34,8 +34,9 @@ class FlatEncoder:
         self._types = schema.types
         self._kinds = [_kind(field) for field in schema]
         names = [f'"{name}":'.encode() for name in schema.names]
-        self._before = [np.frombuffer(b",{"[not i :][:1] + name, np.uint8) for i, name in enumerate(names)]
-        self._row_bytes = 1 + sum(len(text) for text in self._before)
+        before = [b",{"[not i :][:1] + name for i, name in enumerate(names)]
+        self._before = [(np.frombuffer(text + bytes(kernels.SLACK), np.uint8), len(text)) for text in before]
+        self._row_bytes = 1 + sum(map(len, before))
         self._row_bytes += sum(
             6 if kind == kernels.TEXTS else kernels.INTEGER_BYTES_MAX for kind in self._kinds
         )
@@ -48,15 +49,15 @@ class FlatEncoder:
             return None
         kept: list[Any] = []  # until everything is written
         text_bytes = 0
-        for step, (kind, before) in enumerate(zip(self._kinds, self._before, strict=True)):
+        for step, (kind, (before, length)) in enumerate(zip(self._kinds, self._before, strict=True)):
             array = batch.column(step)
-            places = 0
+            places = end = 0
             if kind == kernels.TEXTS:
                 text, offsets = _text(array)
                 if _needs_escapes(text[offsets[0] : offsets[-1]]):
                     return None
                 text_bytes += int(offsets[-1] - offsets[0])
-                values, places = text, offsets.ctypes.data
+                values, places, end = text, offsets.ctypes.data, text.ctypes.data + len(text)
                 kept.append(offsets)
             else:
                 values = _numbers(array)
@@ -65,14 +66,21 @@ class FlatEncoder:
                 kept.append(array.is_valid().to_numpy(zero_copy_only=False).view(np.uint8))
                 valid = kept[-1].ctypes.data
             kept.append(values)
-            address = before.ctypes.data
-            self._program[step] = (kind, values.ctypes.data, places, valid, address, len(before))
+            self._program[step] = (
+                kind,
+                values.ctypes.data,
+                places,
+                valid,
+                before.ctypes.data,
+                length,
+                end,
+            )
         return self._write(self._program, batch.num_rows, text_bytes)
 
     def _write(self, program: npt.NDArray[np.int64], count: int, text_bytes: int) -> pa.Array | None:
         offsets = np.zeros(count + 1, np.int64)
-        out = np.empty(count * self._row_bytes + text_bytes, np.uint8)
-        if not kernels.write(program, offsets, out, out.ctypes.data):
+        out = np.empty(count * self._row_bytes + text_bytes + kernels.SLACK, np.uint8)
+        if not kernels.write(program, offsets, out.ctypes.data):
             return None
         written = pa.py_buffer(out).slice(0, int(offsets[-1]))
         return pa.Array.from_buffers(pa.large_binary(), count, [None, pa.py_buffer(offsets), written])

@@ -6,82 +6,126 @@ from typing import Any
 
 import numpy as np
 
+from onceflow.runtime.kernels.blocks import BLOCK, leading_zeros, store_int32, store_int64, store_uint8
 from onceflow.runtime.kernels.compiled import kernel
-from onceflow.runtime.kernels.memory import copy_bytes, load_int64, load_uint8
+from onceflow.runtime.kernels.copying import copy_short
+from onceflow.runtime.kernels.memory import load_int64, load_uint8
 
 # What a step writes. Its columns: kind, address of the values, address of the offsets (int64) of a text,
-# address of the validity (a byte for each row) or 0, address and length of what stands before the value.
+# address of the validity (a byte for each row) or 0, address and length of what stands before the value,
+# with SLACK more bytes behind it, and the end of the memory in which the texts lie.
 TEXTS, INTEGERS, BOOLEANS = 0, 1, 2
-WRITE_WIDTH = 6
+WRITE_WIDTH = 7
+SLACK = BLOCK
 INTEGER_BYTES_MAX = 20
 _LOWEST = -(1 << 63)
 _ZERO, _MINUS, _QUOTE, _END = 0x30, 0x2D, 0x22, 0x7D
-_A, _E, _F, _L, _N, _R, _S, _T, _U = 0x61, 0x65, 0x66, 0x6C, 0x6E, 0x72, 0x73, 0x74, 0x75
+_PAIRS = np.frombuffer("".join(f"{n:02}" for n in range(100)).encode(), np.uint8)
+"""The digits of each number below 100."""
+_int64: Any = np.int64
+_uint64: Any = np.uint64
+_EIGHT_DIGITS = _uint64(10**8)
+_POWERS = np.array([0, *(10**n for n in range(1, 20))], np.uint64)
+_E = 0x65
+_NULL, _TRUE, _FALS = (int.from_bytes(word, "little") for word in (b"null", b"true", b"fals"))
+"""Four letters as one little-endian word."""
 
 
 @kernel
-def _put_integer(out: Any, at: int, value: int) -> int:
+def _put_integer(at: int, value: int) -> int:
     """Any but the lowest of int64, which has no opposite. Digits come from the last one on."""
     if value < 0:
-        out[at] = _MINUS
+        store_uint8(at, _MINUS)
         at += 1
         value = -value
-    ten = np.uint64(10)
-    rest = np.uint64(value)
-    size = 1
-    bound = ten
-    while size < 19 and rest >= bound:
-        size += 1
-        bound *= ten
-    for place in range(at + size - 1, at - 1, -1):
-        higher = rest // ten
-        out[place] = _ZERO + np.int64(rest - higher * ten)
+    if value < 10:
+        store_uint8(at, _ZERO + value)
+        return at + 1
+    rest = _uint64(value)
+    end = at + _digits(rest)
+    place = end
+    while rest >= _EIGHT_DIGITS:
+        higher = rest // _EIGHT_DIGITS
+        place -= 8
+        store_int64(place, _eight_digits(rest - higher * _EIGHT_DIGITS))
         rest = higher
-    return at + size
+    while rest >= _uint64(100):
+        higher = rest // _uint64(100)
+        place -= 2
+        _put_pair(place, rest - higher * _uint64(100))
+        rest = higher
+    if place - at == 2:
+        _put_pair(at, rest)
+    elif place > at:
+        store_uint8(at, _ZERO + _int64(rest))
+    return end
 
 
 @kernel
-def _put_null(out: Any, at: int) -> int:
-    out[at], out[at + 1], out[at + 2], out[at + 3] = _N, _U, _L, _L
-    return at + 4
+def _digits(number: Any) -> int:
+    """How many it has. Of its bits, 1233 / 4096 is a little more than log10(2)."""
+    guess = ((64 - leading_zeros(_int64(number) | 1)) * 1233) >> 12
+    return guess + int(number >= _POWERS[guess])
 
 
 @kernel
-def _put_boolean(out: Any, at: int, value: int) -> int:
-    if value:
-        out[at], out[at + 1], out[at + 2], out[at + 3] = _T, _R, _U, _E
-        return at + 4
-    out[at], out[at + 1], out[at + 2], out[at + 3], out[at + 4] = _F, _A, _L, _S, _E
-    return at + 5
+def _put_pair(at: int, number: Any) -> None:
+    pair = 2 * _int64(number)
+    store_uint8(at, _PAIRS[pair])
+    store_uint8(at + 1, _PAIRS[pair + 1])
 
 
 @kernel
-def write(program: Any, offsets: Any, out: Any, out_address: int) -> bool:
-    """Writes each row from offsets[row] on, and where it ends to offsets[row + 1]. `out` has room for the
-    longest that the rows can be. False, and nothing is to be used, at an integer it can't write."""
-    at = 0
+def _eight_digits(number: Any) -> int:
+    """Their text as a little-endian word: halves, then quarters, then digits, all parts at once, each
+    divided by multiplying with the inverse."""
+    high = number // _uint64(10_000)
+    halves = high | (number - high * _uint64(10_000)) << _uint64(32)
+    tops = (halves * _uint64(10_486) >> _uint64(20)) & _uint64(0x0000_007F_0000_007F)
+    quarters = tops | (halves - tops * _uint64(100)) << _uint64(16)
+    tens = (quarters * _uint64(103) >> _uint64(10)) & _uint64(0x000F_000F_000F_000F)
+    digits = tens | (quarters - tens * _uint64(10)) << _uint64(8)
+    return _int64(digits | _uint64(0x3030_3030_3030_3030))  # type: ignore[no-any-return]
+
+
+@kernel
+def _put_boolean(at: int, value: int) -> int:
+    """Five bytes are written in either case."""
+    store_int32(at, _TRUE if value else _FALS)
+    store_uint8(at + 4, _E)
+    return at + (4 if value else 5)
+
+
+@kernel
+def write(program: Any, offsets: Any, at: int) -> bool:
+    """Writes each row from the address `at` on, and where it ends, counted from there, to offsets[row + 1].
+    There is room for the longest that the rows can be, and for SLACK bytes more. False, and nothing is to be
+    used, at an integer it can't write."""
+    begin = at
     for row in range(len(offsets) - 1):
         for step in range(program.shape[0]):
-            copy_bytes(out_address + at, program[step, 4], program[step, 5])
-            at += program[step, 5]
+            before, length = program[step, 4], program[step, 5]
+            copy_short(at, before, length, before + length + SLACK)
+            at += length
             kind, values, valid = program[step, 0], program[step, 1], program[step, 3]
             if valid != 0 and load_uint8(valid + row) == 0:
-                at = _put_null(out, at)
+                store_int32(at, _NULL)
+                at += 4
             elif kind == TEXTS:
                 start = load_int64(program[step, 2] + 8 * row)
                 size = load_int64(program[step, 2] + 8 * row + 8) - start
-                out[at] = _QUOTE
-                copy_bytes(out_address + at + 1, values + start, size)
-                out[at + 1 + size] = _QUOTE
+                store_uint8(at, _QUOTE)
+                copy_short(at + 1, values + start, size, program[step, 6])
+                store_uint8(at + 1 + size, _QUOTE)
                 at += size + 2
             elif kind == INTEGERS:
                 value = load_int64(values + 8 * row)
                 if value == _LOWEST:
                     return False
-                at = _put_integer(out, at, value)
+                at = _put_integer(at, value)
             else:
-                at = _put_boolean(out, at, load_uint8(values + row))
-        out[at] = _END
+                at = _put_boolean(at, load_uint8(values + row))
+        store_uint8(at, _END)
         at += 1
-        offsets[row + 1] = at
+        offsets[row + 1] = at - begin
     return True

@@ -27,5 +27,5 @@ def prepare() -> None:
     header_kernels.survey_headers(numbers[:0], starts, np.zeros(header_kernels.HEADER_SUMS, np.int64))
     header_kernels.gather_headers(numbers[:0], starts, none, starts, none, valid)
     columns, written = np.zeros(write_kernels.COLUMNS, np.int64), np.zeros(3, np.int64)
-    write_kernels.write_records(np.zeros(0, np.uint8), none, none, none, none, columns, written)
+    write_kernels.write_records(none, none, none, none, columns, written)
     partition_kernels.choose(none, none, none, np.zeros(0, np.int32))

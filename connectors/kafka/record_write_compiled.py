@@ -24,6 +24,8 @@ class _Column:
     """int32 or int64: where each begins; one longer than there are."""
     data: int
     """The address of the bytes."""
+    end: int
+    """Where the memory ends that holds them."""
     nulls: npt.NDArray[np.bool_] | None
     owner: Any
     """Keeps the bytes alive."""
@@ -36,11 +38,12 @@ class _Column:
             nulls = np.ones(count, np.bool_)
         elif values.null_count:
             nulls = values.is_null().to_numpy(zero_copy_only=False)
-        return _Column(offsets_of(values), 0 if data is None else data.address, nulls, values)
+        address, size = (0, 0) if data is None else (data.address, data.size)
+        return _Column(offsets_of(values), address, address + size, nulls, values)
 
-    def addresses(self) -> tuple[int, int, int]:
+    def addresses(self) -> tuple[int, int, int, int]:
         nulls = 0 if self.nulls is None else self.nulls.ctypes.data
-        return self.starts.ctypes.data, self.data, nulls
+        return self.starts.ctypes.data, self.data, nulls, self.end
 
 
 class _RowBytes:
@@ -54,7 +57,7 @@ class _RowBytes:
         if rows["timestamp"].null_count < count:
             self._times = rows["timestamp"].fill_null(now_ms).to_numpy()
         self._header_starts: npt.NDArray[np.int32] | None = None
-        self._name = self._header_value = _Column(np.zeros(1, np.int32), 0, None, None)
+        self._name = self._header_value = _Column(np.zeros(1, np.int32), 0, 0, None, None)
         if rows["headers"].null_count < count:
             self._take_headers(rows["headers"])
         times = 0 if self._times is None else self._times.ctypes.data
@@ -128,11 +131,11 @@ class CompiledRecordWriter:
         rows = self._rows
         assert rows is not None, "rows were taken"
         self._reserve(rows, runs, room)
-        found, at = [], 0
+        found, at = [], self._buffer.ctypes.data
         for start, stop in runs:
-            kernels.write_records(self._buffer, at, room, start, stop, rows.columns, self._written)
+            kernels.write_records(at, room, start, stop, rows.columns, self._written)
             after, end, latest_own_ms = self._written.tolist()
-            content = pa.foreign_buffer(self._buffer.ctypes.data + at, end - at, self._buffer)
+            content = pa.foreign_buffer(at, end - at, self._buffer)
             found.append(WrittenRecords(content, after, rows.time_ms(start), rows.latest_ms(latest_own_ms)))
             at = end
         return found
@@ -143,5 +146,5 @@ class CompiledRecordWriter:
         for start, stop in runs:
             run = rows.bytes_max(start, stop)
             size += run if run <= room else min(run, room + rows.largest_max())
-        if size > len(self._buffer):
-            self._buffer = np.empty(size, np.uint8)
+        if size + kernels.SLACK > len(self._buffer):
+            self._buffer = np.empty(size + kernels.SLACK, np.uint8)

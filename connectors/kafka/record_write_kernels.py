@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from onceflow.runtime.kernels.blocks import BLOCK, shift_right, store_uint8
 from onceflow.runtime.kernels.compiled import kernel
-from onceflow.runtime.kernels.memory import copy_bytes, load_int32, load_int64, load_uint8
+from onceflow.runtime.kernels.copying import copy_short
+from onceflow.runtime.kernels.memory import load_int32, load_int64, load_uint8
 from onceflow.runtime.records import Int64s
 
 RECORD_BYTES_MAX = 37
@@ -20,8 +21,10 @@ RECORD_BYTES_MAX = 37
 for its length, a byte of attributes and one to spare."""
 HEADER_BYTES_MAX = 10
 """Of a header without its name and value."""
+SLACK = BLOCK
+"""So many bytes behind the last record may be overwritten."""
 
-COLUMNS = 14
+COLUMNS = 18
 (
     KEY,
     VALUE,
@@ -29,13 +32,13 @@ COLUMNS = 14
     HEADER_VALUE,
     TIMES,
     HEADER_STARTS,
-) = (0, 3, 6, 9, 12, 13)
-"""What `write_records` takes: addresses. From KEY, VALUE, NAME and HEADER_VALUE on three each: of the offsets
-(64 bits for keys and values, 32 for headers), of the bytes, and of one byte for each value that says
-whether it is null (0: none is). TIMES: of milliseconds, or 0 for all at once. HEADER_STARTS: of where the
-headers of each row begin among all (32 bits), or 0: there are none."""
+) = (0, 4, 8, 12, 16, 17)
+"""What `write_records` takes: addresses. From KEY, VALUE, NAME and HEADER_VALUE on four each: of the offsets
+(64 bits for keys and values, 32 for headers), of the bytes, of one byte for each value that says whether it
+is null (0: none is), and of the end of the memory that holds the bytes. TIMES: of milliseconds, or 0 for all
+at once. HEADER_STARTS: of where the headers of each row begin among all (32 bits), or 0: there are none."""
 
-_Bytes = npt.NDArray[np.uint8]
+END = 3
 _WIDE, _NARROW = 8, 4
 _int64: Any = np.int64
 """In a kernel a sum with a narrower number could become narrower."""
@@ -43,13 +46,11 @@ _uint64: Any = np.uint64
 
 
 @kernel
-def write_records(
-    target: _Bytes, at: int, room: int, start: int, stop: int, columns: Int64s, written: Int64s
-) -> None:
-    """Writes rows from `start` on to `target` at `at`, until `stop` or until `room` bytes are full; the first
+def write_records(at: int, room: int, start: int, stop: int, columns: Int64s, written: Int64s) -> None:
+    """Writes rows from `start` on to the address `at`, until `stop` or until `room` bytes are full; the first
     one in any case.
 
-    A record's time is relative to the first row's. `written` gets the row that follows, the position that
+    A record's time is relative to the first row's. `written` gets the row that follows, the address that
     follows, and the latest time.
     """
     end = at + room
@@ -66,13 +67,13 @@ def write_records(
         length += headers_bytes(columns, first_header, last_header)
         if at + varint_bytes(length) + length > end and row > start:
             break
-        at = put_varint(target, at, length)
-        target[at] = 0  # attributes, of which none is in use
-        at = put_varint(target, at + 1, time - first_time)
-        at = put_varint(target, at, row - start)
-        at = put_field(target, at, key_at, key_bytes)
-        at = put_field(target, at, value_at, value_bytes)
-        at = put_headers(target, at, columns, first_header, last_header)
+        at = put_varint(at, length)
+        store_uint8(at, 0)  # attributes, of which none is in use
+        at = put_varint(at + 1, time - first_time)
+        at = put_varint(at, row - start)
+        at = put_field(at, key_at, key_bytes, columns[KEY + END])
+        at = put_field(at, value_at, value_bytes, columns[VALUE + END])
+        at = put_headers(at, columns, first_header, last_header)
         latest = max(latest, time)
         row += 1
     written[0] = row
@@ -124,13 +125,13 @@ def headers_bytes(columns: Int64s, first: int, last: int) -> int:
 
 
 @kernel
-def put_headers(target: _Bytes, at: int, columns: Int64s, first: int, last: int) -> int:
-    at = put_varint(target, at, last - first)
+def put_headers(at: int, columns: Int64s, first: int, last: int) -> int:
+    at = put_varint(at, last - first)
     for header in range(first, last):
         name_at, name_bytes = extent(columns, NAME, _NARROW, header)
         value_at, value_bytes = extent(columns, HEADER_VALUE, _NARROW, header)
-        at = put_field(target, at, name_at, name_bytes)
-        at = put_field(target, at, value_at, value_bytes)
+        at = put_field(at, name_at, name_bytes, columns[NAME + END])
+        at = put_field(at, value_at, value_bytes, columns[HEADER_VALUE + END])
     return at
 
 
@@ -141,24 +142,24 @@ def field_bytes(count: int) -> int:
 
 
 @kernel
-def put_field(target: _Bytes, at: int, source: int, count: int) -> int:
-    """The bytes at an address, behind their length."""
-    at = put_varint(target, at, count)
+def put_field(at: int, source: int, count: int, source_end: int) -> int:
+    """The bytes at an address, behind their length; -1: a null."""
+    at = put_varint(at, count)
     if count > 0:
-        copy_bytes(target.ctypes.data + at, source, count)
+        copy_short(at, source, count, source_end)
         at += count
     return at
 
 
 @kernel
-def put_varint(target: _Bytes, at: int, number: int) -> int:
-    """The number in zigzag, seven bits to a byte; the position behind it."""
-    rest = _uint64((number << 1) ^ (number >> 63))
-    while rest >= _uint64(0x80):
-        target[at] = (rest & _uint64(0x7F)) | _uint64(0x80)
-        rest >>= _uint64(7)
+def put_varint(at: int, number: int) -> int:
+    """The number in zigzag, seven bits to a byte; the address behind it."""
+    rest = (number << 1) ^ (number >> 63)
+    while shift_right(rest, 7) != 0:
+        store_uint8(at, rest & 0x7F | 0x80)
+        rest = shift_right(rest, 7)
         at += 1
-    target[at] = rest
+    store_uint8(at, rest)
     return at + 1
 
 

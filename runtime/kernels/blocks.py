@@ -145,5 +145,7 @@ copy_block: Callable[[int, int], None] = _instruction(_copy_block)
 """copy_block(target, source): the 32 bytes, which must not overlap in part."""
 store_int64 = _store(64)
 """store_int64(address, value): 8 bytes in the machine's order, aligned or not."""
+store_int32 = _store(32)
+"""store_int32(address, value): the value's lowest four bytes, as store_int64 stores eight."""
 store_uint8 = _store(8)
 """store_uint8(address, value): the value's lowest byte."""

@@ -14,6 +14,7 @@ pytest.importorskip("numba")
 
 from onceflow.connectors.formats.json_compiled_encoder import FlatEncoder, NotFlatError
 from onceflow.connectors.formats.json_encoder import JsonEncoder
+from tests.unit.guarded_memory import array_of, before_closed_page
 
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
 NAMES = ["user", "a b", "x'~", "n1", "{", "ok"]
@@ -28,7 +29,7 @@ SCHEMA = pa.schema(
     ]
 )
 plain = st.text(
-    st.characters(exclude_characters='"\\', exclude_categories=["Cs"], min_codepoint=0x20), max_size=6
+    st.characters(exclude_characters='"\\', exclude_categories=["Cs"], min_codepoint=0x20), max_size=40
 )
 edges = [sign * 10**power - less for power in range(19) for sign in (-1, 1) for less in (0, 1)]
 numbers = st.integers(LOWEST + 1, HIGHEST) | st.sampled_from([*edges, HIGHEST, LOWEST + 1])
@@ -68,6 +69,40 @@ def test_the_kernel_writes_what_polars_writes(given: list[Any], data: st.DataObj
 def test_with_escapes_and_the_lowest_integer_the_encoder_writes_the_same(given: list[Any]) -> None:
     whole = batch(given)
     assert JsonEncoder(SCHEMA).encode(whole).to_pylist() == by_polars(whole)
+
+
+def test_every_number_of_digits() -> None:
+    near = [n + d for n in [*edges, HIGHEST, 1 << 62, 10**8 + 99, 10**16 + 7] for d in (-1, 0, 1)]
+    steps = range(-HIGHEST, HIGHEST, HIGHEST // 9_973)
+    values = [*range(-1_000, 100_000), *(n for n in near if abs(n) <= HIGHEST), *steps]
+    written = FlatEncoder(pa.schema({"n": pa.int64()})).encode(pa.record_batch({"n": values}))
+    assert written is not None
+    assert written.to_pylist() == [b'{"n":%d}' % n for n in values]
+
+
+def test_texts_and_names_of_any_length() -> None:
+    lengths = [*range(70), 31, 32, 33, 0, 1, 500]
+    for name in (
+        "n",
+        "n" * 27,
+        "n" * 28,
+        "n" * 29,
+        "n" * 300,
+    ):  # around a block
+        texts = ["".join(chr(97 + (i + n) % 26) for i in range(n)) for n in lengths]
+        written = FlatEncoder(pa.schema({name: pa.string()})).encode(pa.record_batch({name: texts}))
+        assert written is not None
+        assert written.to_pylist() == [f'{{"{name}":"{text}"}}'.encode() for text in texts]
+
+
+def test_nothing_is_read_behind_the_end_of_the_memory() -> None:
+    with before_closed_page() as put:
+        for length in (1, 11, 31, 32, 33, 70):
+            texts = [b"x" * length] * 5
+            column = array_of(texts, put(b"".join(texts)), pa.string())
+            written = FlatEncoder(pa.schema({"u": pa.string()})).encode(pa.record_batch({"u": column}))
+            assert written is not None
+            assert written.to_pylist() == [b'{"u":"%s"}' % text for text in texts]
 
 
 @pytest.mark.parametrize("text", ['"', "\\", "\n", "\x00", "\x1f"])

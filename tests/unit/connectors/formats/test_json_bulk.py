@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
-import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -22,6 +20,7 @@ from onceflow.connectors.formats.json_decoder import JsonDecoder, OnNull
 from onceflow.connectors.formats.spans import READ_AHEAD, Spans
 from onceflow.runtime.kernels.compiled import kernels_enabled
 from onceflow.runtime.types import arrow_schema
+from tests.unit.guarded_memory import array_of, before_closed_page
 
 QUICK = ["arrays", "kernels"] if kernels_enabled() else ["arrays"]
 needs_kernels = pytest.mark.skipif(not kernels_enabled(), reason="needs numba")
@@ -434,23 +433,12 @@ def test_where_most_values_are_odd_the_slow_decoder_does_all_for_a_while() -> No
 
 @pytest.mark.parametrize("quick", QUICK)
 def test_nothing_is_read_behind_the_end_of_the_memory(quick: str) -> None:
-    """The page after the values can't be read: who tries is killed."""
-    page = mmap.PAGESIZE
-    memory = mmap.mmap(-1, 2 * page)
-    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    libc = ctypes.CDLL(None, use_errno=True)
-    assert libc.mprotect(ctypes.c_void_p(start + page), ctypes.c_size_t(page), 0) == 0
-    for cut in (0, 1, 10, 20):
-        values = records(30)
-        values[-1] = values[-1][: len(values[-1]) - cut]
-        content = b"".join(values)
-        memory[page - len(content) : page] = content
-        ends = [sum(map(len, values[:i])) for i in range(len(values) + 1)]
-        buffer = pa.foreign_buffer(start + page - len(content), len(content), memory)
-        offsets = pa.py_buffer(memoryview((ctypes.c_int32 * len(ends))(*ends)))
-        array = pa.Array.from_buffers(pa.binary(), len(values), [None, offsets, buffer])
-        Pair(REQUIRED, quick=quick).agree(values, array)
-    assert libc.mprotect(ctypes.c_void_p(start + page), ctypes.c_size_t(page), 3) == 0
+    with before_closed_page() as put:
+        for cut in (0, 1, 10, 20):
+            values = records(30)
+            values[-1] = values[-1][: len(values[-1]) - cut]
+            array = array_of(values, put(b"".join(values)), pa.binary())
+            Pair(REQUIRED, quick=quick).agree(values, array)
 
 
 @pytest.mark.parametrize("quick", QUICK)

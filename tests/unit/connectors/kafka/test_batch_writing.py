@@ -15,6 +15,7 @@ from onceflow.connectors.kafka.batch_writing import BatchWriter, RowsToWrite, ne
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, ProducerIdentity
 from onceflow.connectors.kafka.record_codecs import Codec, codec_of, decompress
 from onceflow.runtime.kernels.compiled import kernels_enabled
+from tests.unit.guarded_memory import array_of, before_closed_page
 
 KERNELS = [False, pytest.param(True, marks=pytest.mark.skipif(not kernels_enabled(), reason="needs numba"))]
 both = pytest.mark.parametrize("kernels", KERNELS, ids=["arrays", "kernels"])
@@ -183,6 +184,19 @@ def test_a_null_may_lie_over_bytes_that_are_not_its_own(kernels: bool) -> None:
     # There is room for just these: bytes that are not there take none.
     [found] = written(batch, 61 + 3 * 7 + 20, kernels)
     assert [record[:2] for record in read(found)] == [(each, each) for each in (b"first", None, b"third")]
+
+
+@both
+@pytest.mark.parametrize("length", [1, 11, 31, 32, 33, 100])
+def test_nothing_is_read_behind_the_end_of_the_memory(kernels: bool, length: int) -> None:
+    values = [b"x" * length] * 3
+    with before_closed_page() as put, before_closed_page() as put_also:
+        batch = pa.RecordBatch.from_pylist([PLAIN] * 3, PRODUCE_SCHEMA)
+        for column, content in ((2, put(b"".join(values))), (3, put_also(b"".join(values)))):
+            array = array_of(values, content, pa.large_binary())
+            batch = batch.set_column(column, PRODUCE_SCHEMA.field(column), array)
+        [found] = written(batch, 1 << 20, kernels)
+        assert [record[:2] for record in read(found)] == list(zip(values, values, strict=True))
 
 
 lengths = st.sampled_from([0, 1, 62, 63, 64, 65, 120, 8_170, 8_180, 8_191, 8_192, 16_400, 70_000])
