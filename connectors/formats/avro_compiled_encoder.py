@@ -63,7 +63,7 @@ class FlatEncoder:
         offsets = np.zeros(count + 1, np.int64)
         kernels.measure(program, offsets)
         out = np.empty(int(offsets[-1]), np.uint8)
-        kernels.write(program, offsets, out, out.ctypes.data)
+        kernels.write(program, offsets, out.ctypes.data)
         return pa.Array.from_buffers(
             pa.large_binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(out)]
         )

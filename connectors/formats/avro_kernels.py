@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from onceflow.runtime.kernels.blocks import trailing_zeros
+from onceflow.runtime.kernels.blocks import store_uint8, trailing_zeros
 from onceflow.runtime.kernels.compiled import kernel
 from onceflow.runtime.kernels.memory import copy_bytes, load_int64, load_uint8
+from onceflow.runtime.kernels.varints import put_varint, varint_bytes
 
 # What a step of the program reads. Its columns: kind, slot of the numbers (-1: skipped), lowest and highest
 # integer, index of the branch null (-1: no union), slot of the validity (-1: none, so null is bad), bytes.
@@ -164,31 +165,6 @@ WRITE_WIDTH = 6
 
 
 @kernel
-def _varint_size(value: int) -> int:
-    zigzag = (value << 1) ^ (value >> 63)
-    size = 1
-    rest = (zigzag >> 7) & 0x01FFFFFFFFFFFFFF
-    while rest:
-        size += 1
-        rest >>= 7
-    return size
-
-
-@kernel
-def _put_varint(out: Any, at: int, value: int) -> int:
-    zigzag = (value << 1) ^ (value >> 63)
-    rest = (zigzag >> 7) & 0x01FFFFFFFFFFFFFF
-    low = zigzag & 0x7F
-    while rest:
-        out[at] = low | 0x80
-        at += 1
-        low = rest & 0x7F
-        rest >>= 7
-    out[at] = low
-    return at + 1
-
-
-@kernel
 def measure(program: Any, offsets: Any) -> None:
     """Where each row's value ends: offsets[1:]."""
     total = 0
@@ -200,39 +176,39 @@ def measure(program: Any, offsets: Any) -> None:
             if program[step, 3] and not load_uint8(program[step, 3] + row):
                 continue
             if kind == VARINTS:
-                total += _varint_size(load_int64(program[step, 1] + 8 * row))
+                total += varint_bytes(load_int64(program[step, 1] + 8 * row))
             elif kind == TEXTS:
                 size = load_int64(program[step, 2] + 8 * row + 8) - load_int64(program[step, 2] + 8 * row)
-                total += _varint_size(size) + size
+                total += varint_bytes(size) + size
             else:
                 total += program[step, 5]
         offsets[row + 1] = total
 
 
 @kernel
-def write(program: Any, offsets: Any, out: Any, out_address: int) -> None:
+def write(program: Any, offsets: Any, out_address: int) -> None:
     """Writes each row's value from offsets[row] on."""
     for row in range(len(offsets) - 1):
-        at = offsets[row]
+        at = out_address + offsets[row]
         for step in range(program.shape[0]):
             kind = program[step, 0]
             null = program[step, 4]
             is_there = program[step, 3] == 0 or load_uint8(program[step, 3] + row) != 0
             if null >= 0:
-                out[at] = 2 * (1 - null if is_there else null)
+                store_uint8(at, 2 * (1 - null if is_there else null))
                 at += 1
             if not is_there:
                 continue
             values = program[step, 1]
             if kind == VARINTS:
-                at = _put_varint(out, at, load_int64(values + 8 * row))
+                at = put_varint(at, load_int64(values + 8 * row))
             elif kind == TEXTS:
                 start = load_int64(program[step, 2] + 8 * row)
                 size = load_int64(program[step, 2] + 8 * row + 8) - start
-                at = _put_varint(out, at, size)
-                copy_bytes(out_address + at, values + start, size)
+                at = put_varint(at, size)
+                copy_bytes(at, values + start, size)
                 at += size
             else:
                 size = program[step, 5]
-                copy_bytes(out_address + at, values + (0 if kind == CONSTANT else size * row), size)
+                copy_bytes(at, values + (0 if kind == CONSTANT else size * row), size)
                 at += size

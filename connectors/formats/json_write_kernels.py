@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from onceflow.connectors.formats.json_skip_kernels import CLOSE_OBJECT, MINUS, NULL, QUOTE, TRUE, ZERO, E
 from onceflow.runtime.kernels.blocks import BLOCK, leading_zeros, store_int32, store_int64, store_uint8
 from onceflow.runtime.kernels.compiled import kernel
 from onceflow.runtime.kernels.copying import copy_short
@@ -19,27 +20,25 @@ WRITE_WIDTH = 7
 SLACK = BLOCK
 INTEGER_BYTES_MAX = 20
 _LOWEST = -(1 << 63)
-_ZERO, _MINUS, _QUOTE, _END = 0x30, 0x2D, 0x22, 0x7D
 _PAIRS = np.frombuffer("".join(f"{n:02}" for n in range(100)).encode(), np.uint8)
 """The digits of each number below 100."""
 _int64: Any = np.int64
 _uint64: Any = np.uint64
 _EIGHT_DIGITS = _uint64(10**8)
 _POWERS = np.array([0, *(10**n for n in range(1, 20))], np.uint64)
-_E = 0x65
-_NULL, _TRUE, _FALS = (int.from_bytes(word, "little") for word in (b"null", b"true", b"fals"))
-"""Four letters as one little-endian word."""
+_FALS = 0x736C6166
+"""The first letters of `false`, as TRUE and NULL are."""
 
 
 @kernel
 def _put_integer(at: int, value: int) -> int:
     """Any but the lowest of int64, which has no opposite. Digits come from the last one on."""
     if value < 0:
-        store_uint8(at, _MINUS)
+        store_uint8(at, MINUS)
         at += 1
         value = -value
     if value < 10:
-        store_uint8(at, _ZERO + value)
+        store_uint8(at, ZERO + value)
         return at + 1
     rest = _uint64(value)
     end = at + _digits(rest)
@@ -57,7 +56,7 @@ def _put_integer(at: int, value: int) -> int:
     if place - at == 2:
         _put_pair(at, rest)
     elif place > at:
-        store_uint8(at, _ZERO + _int64(rest))
+        store_uint8(at, ZERO + _int64(rest))
     return end
 
 
@@ -91,8 +90,8 @@ def _eight_digits(number: Any) -> int:
 @kernel
 def _put_boolean(at: int, value: int) -> int:
     """Five bytes are written in either case."""
-    store_int32(at, _TRUE if value else _FALS)
-    store_uint8(at + 4, _E)
+    store_int32(at, TRUE if value else _FALS)
+    store_uint8(at + 4, E)
     return at + (4 if value else 5)
 
 
@@ -109,14 +108,14 @@ def write(program: Any, offsets: Any, at: int) -> bool:
             at += length
             kind, values, valid = program[step, 0], program[step, 1], program[step, 3]
             if valid != 0 and load_uint8(valid + row) == 0:
-                store_int32(at, _NULL)
+                store_int32(at, NULL)
                 at += 4
             elif kind == TEXTS:
                 start = load_int64(program[step, 2] + 8 * row)
                 size = load_int64(program[step, 2] + 8 * row + 8) - start
-                store_uint8(at, _QUOTE)
+                store_uint8(at, QUOTE)
                 copy_short(at + 1, values + start, size, program[step, 6])
-                store_uint8(at + 1 + size, _QUOTE)
+                store_uint8(at + 1 + size, QUOTE)
                 at += size + 2
             elif kind == INTEGERS:
                 value = load_int64(values + 8 * row)
@@ -125,7 +124,7 @@ def write(program: Any, offsets: Any, at: int) -> bool:
                 at = _put_integer(at, value)
             else:
                 at = _put_boolean(at, load_uint8(values + row))
-        store_uint8(at, _END)
+        store_uint8(at, CLOSE_OBJECT)
         at += 1
         offsets[row + 1] = at - begin
     return True

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from onceflow.runtime.kernels.blocks import BLOCK, shift_right, store_uint8
+from onceflow.runtime.kernels.blocks import BLOCK, store_uint8
 from onceflow.runtime.kernels.compiled import kernel
 from onceflow.runtime.kernels.copying import copy_short
 from onceflow.runtime.kernels.memory import load_int32, load_int64, load_uint8
+from onceflow.runtime.kernels.varints import put_varint, varint_bytes
 from onceflow.runtime.records import Int64s
 
 RECORD_BYTES_MAX = 37
@@ -149,26 +150,3 @@ def put_field(at: int, source: int, count: int, source_end: int) -> int:
         copy_short(at, source, count, source_end)
         at += count
     return at
-
-
-@kernel
-def put_varint(at: int, number: int) -> int:
-    """The number in zigzag, seven bits to a byte; the address behind it."""
-    rest = (number << 1) ^ (number >> 63)
-    while shift_right(rest, 7) != 0:
-        store_uint8(at, rest & 0x7F | 0x80)
-        rest = shift_right(rest, 7)
-        at += 1
-    store_uint8(at, rest)
-    return at + 1
-
-
-@kernel
-def varint_bytes(number: int) -> int:
-    """How many put_varint writes."""
-    rest = _uint64((number << 1) ^ (number >> 63))
-    count = 1
-    while rest >= _uint64(0x80):
-        rest >>= _uint64(7)
-        count += 1
-    return count

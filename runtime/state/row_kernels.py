@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from onceflow.runtime.kernels.blocks import BLOCK, copy_block
+from onceflow.runtime.kernels.blocks import BLOCK
 from onceflow.runtime.kernels.compiled import kernel
+from onceflow.runtime.kernels.copying import copy_short
 from onceflow.runtime.kernels.memory import copy_bytes, prefetch
 
 SLACK = BLOCK
@@ -45,7 +46,4 @@ def copy_short_texts(bounds: Any, data: int, slots: Any, new_bounds: Any, new_da
         prefetch(data + int(bounds[slots[min(i + _AHEAD, last)]]))
         length = int(new_bounds[i + 1]) - int(new_bounds[i])
         target, source = new_data + int(new_bounds[i]), data + int(bounds[slots[i]])
-        if length <= SLACK:
-            copy_block(target, source)
-        else:
-            copy_bytes(target, source, length)
+        copy_short(target, source, length, source + length + SLACK)

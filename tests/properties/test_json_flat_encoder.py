@@ -83,12 +83,8 @@ def test_every_number_of_digits() -> None:
 def test_texts_and_names_of_any_length() -> None:
     lengths = [*range(70), 31, 32, 33, 0, 1, 500]
     for name in (
-        "n",
-        "n" * 27,
-        "n" * 28,
-        "n" * 29,
-        "n" * 300,
-    ):  # around a block
+        "n" * length for length in (1, 27, 28, 29, 300)
+    ):  # about a block
         texts = ["".join(chr(97 + (i + n) % 26) for i in range(n)) for n in lengths]
         written = FlatEncoder(pa.schema({name: pa.string()})).encode(pa.record_batch({name: texts}))
         assert written is not None
