@@ -82,9 +82,7 @@ def test_every_number_of_digits() -> None:
 
 def test_texts_and_names_of_any_length() -> None:
     lengths = [*range(70), 31, 32, 33, 0, 1, 500]
-    for name in (
-        "n" * length for length in (1, 27, 28, 29, 300)
-    ):  # about a block
+    for name in ("n" * length for length in (1, 27, 28, 29, 300)):  # about a block
         texts = ["".join(chr(97 + (i + n) % 26) for i in range(n)) for n in lengths]
         written = FlatEncoder(pa.schema({name: pa.string()})).encode(pa.record_batch({name: texts}))
         assert written is not None
