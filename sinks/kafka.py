@@ -8,21 +8,22 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from onceflow.connectors.formats import Encoder, Format, Json, Raw, Text, for_topic
+from onceflow.connectors.formats import Encoder, Format, Json, PlacingEncoder, Raw, Text, for_topic
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
 from onceflow.connectors.kafka.constant_columns import SameForAll
 from onceflow.connectors.kafka.gathering import Gathering
 from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
 from onceflow.connectors.kafka.options import KafkaOptions, Setting
-from onceflow.connectors.kafka.partition import Partitions, order_by, partition_of_key
+from onceflow.connectors.kafka.partition import Partitions, partition_of_column, partition_of_key
+from onceflow.connectors.kafka.partition_order import in_order, order_by
 from onceflow.connectors.kafka.producer_settings import ProducerSettings
 from onceflow.connectors.kafka.setting_names import check_settings
 from onceflow.connectors.kafka.staged import LEDGER_TOPIC, StagedSettings, StagedWriter
 from onceflow.runtime.contracts import Committable, PreCommit, SinkContext
 from onceflow.runtime.errors import Fatal, GraphError, OptionError, UsageError
-from onceflow.runtime.records import Int64s, Records
+from onceflow.runtime.records import Indices, Int64s, Records
+from onceflow.runtime.recycled_memory import RecycledMemory
 from onceflow.runtime.types import duration_ms, nearest
 
 HEADERS_TYPE = PRODUCE_SCHEMA.field("headers").type
@@ -80,7 +81,7 @@ class KafkaSink:
 
     def check(self, schema: pa.Schema, uid: str) -> None:
         try:
-            _RowEncoder(self, schema)
+            _RowEncoder(self, schema, RecycledMemory())
         except UsageError as e:
             raise GraphError(f"sink {uid!r}: {e}") from e
 
@@ -105,6 +106,9 @@ class KafkaSinkWriter:
         self._sink = sink
         self._staged = staged
         self._rows: _RowEncoder | None = None
+        self._memory = RecycledMemory()
+        """Of encoded rows, which are held until they are committed."""
+        self._clock = context.clock
         self._gathering = Gathering()
         self._next_partition = context.subtask
         self._uid = context.uid
@@ -132,16 +136,16 @@ class KafkaSinkWriter:
     def _encode(self) -> None:
         records, came_in = self._gathering.take()
         if self._rows is None:
-            self._rows = _RowEncoder(self._sink, records.batch.schema)
+            self._rows = _RowEncoder(self._sink, records.batch.schema, self._memory)
         partitions = self._staged.topics[self._sink.topic].partitions
-        unkeyed = (self._next_partition + came_in) % partitions
-        rows = self._rows.encode(records, partitions, unkeyed)
+        rows = self._rows.encode(records, partitions, self._next_partition + came_in)
         self._next_partition += int(came_in[-1]) + 1
         self._staged.write_rows(rows)
 
     def pre_commit(self, checkpoint_id: int) -> PreCommit:
         if self._gathering:
             self._encode()
+        self._memory.let_go(self._clock.monotonic_ms())
         return self._staged.pre_commit(checkpoint_id)
 
     def commit(self, checkpoint_id: int) -> None:
@@ -154,10 +158,12 @@ class KafkaSinkWriter:
 class _RowEncoder:
     """Rows of one schema to PRODUCE_SCHEMA, sorted by partition: so producing is 2-3 times as fast."""
 
-    def __init__(self, sink: KafkaSink, schema: pa.Schema) -> None:
+    def __init__(self, sink: KafkaSink, schema: pa.Schema, memory: RecycledMemory) -> None:
         self._sink = sink
+        self._memory = memory
         self._same = SameForAll(sink.topic)
         self._value = for_topic(sink.value, sink.topic, "value").encoder(schema)
+        self._placing = self._value if isinstance(self._value, PlacingEncoder) else None
         self._key_columns = (
             [] if sink.key is None else [sink.key] if isinstance(sink.key, str) else list(sink.key)
         )
@@ -176,20 +182,20 @@ class _RowEncoder:
                 )
 
     def encode(self, records: Records, partitions: int, unkeyed: Int64s | int) -> pa.RecordBatch:
+        """Rows without a key go to the partition `unkeyed`, modulo how many there are."""
         batch = records.batch
         count = batch.num_rows
         same = self._same.columns(count)
         keys = same["key"]
         if self._key is not None:
-            keys = self._key.encode(batch.select(self._key_columns)).cast(pa.large_binary())
+            keys = _as_large(self._key.encode(batch.select(self._key_columns)))
         partition = self._partition(batch, keys, partitions, unkeyed)
-        values = self._value.encode(batch).cast(pa.large_binary())
+        order = order_by(partition) if count and (partition != partition[0]).any() else None
+        values = self._values(batch, order)
         headers, timestamps = self._headers(batch), self._timestamps(records)
-        if count and (partition != partition[0]).any():
-            order = order_by(partition)
-            partition = partition[order]
-            moved = pa.array(order)
-            keys, values = keys.take(moved), values.take(moved)
+        if order is not None:
+            partition, moved = partition.take(order), pa.array(order)
+            keys = in_order(keys, order, self._memory)
             headers = headers if headers is None else headers.take(moved)
             timestamps = timestamps if timestamps is None else timestamps.take(moved)
         return pa.RecordBatch.from_arrays(
@@ -225,12 +231,21 @@ class _RowEncoder:
         self, batch: pa.RecordBatch, keys: pa.Array, partitions: int, unkeyed: Int64s | int
     ) -> Partitions:
         if self._sink.partitioner != "murmur2":
-            return _named_partition(batch.column(self._sink.partitioner), partitions, self._sink)
-        partition = np.full(batch.num_rows, unkeyed, dtype=np.int32)
+            column = batch.column(self._sink.partitioner)
+            return partition_of_column(column, partitions, self._sink.partitioner, self._sink.topic)
+        if not keys.null_count:
+            return partition_of_key(keys, partitions)
+        partition = np.full(batch.num_rows, unkeyed % partitions, np.int32)
         if keys.null_count < len(keys):
             has_key = keys.is_valid().to_numpy(zero_copy_only=False)
             partition[has_key] = partition_of_key(keys, partitions)[has_key]
         return partition
+
+    def _values(self, batch: pa.RecordBatch, order: Indices | None) -> pa.LargeBinaryArray:
+        if self._placing is not None:
+            return _as_large(self._placing.encode_in_order(batch, order, self._memory))
+        values = _as_large(self._value.encode(batch))
+        return values if order is None else in_order(values, order, self._memory)
 
     def _headers(self, batch: pa.RecordBatch) -> pa.Array | None:
         return None if self._sink.headers is None else batch.column(self._sink.headers)
@@ -249,6 +264,10 @@ class _RowEncoder:
         return pa.array(records.event_time)
 
 
+def _as_large(values: pa.Array) -> pa.LargeBinaryArray:
+    return values if values.type == pa.large_binary() else values.cast(pa.large_binary())
+
+
 def _require(schema: pa.Schema, column: str, option: str) -> None:
     if column not in schema.names:
         raise GraphError(
@@ -256,20 +275,6 @@ def _require(schema: pa.Schema, column: str, option: str) -> None:
             "they have "
             f"{', '.join(schema.names)}"
         )
-
-
-def _named_partition(column: pa.Array, partitions: int, sink: KafkaSink) -> Partitions:
-    bounds = pc.min_max(column)
-    low, high = bounds["min"].as_py(), bounds["max"].as_py()
-    if column.null_count or low is None or low < 0 or high >= partitions:
-        found = "null" if column.null_count else f"{low} to {high}"
-        raise Fatal(
-            f"column {sink.partitioner!r} holds partition {found}, but topic {sink.topic!r} has partitions "
-            "0 to "
-            f"{partitions - 1}"
-        )
-    partition: Partitions = column.cast(pa.int32()).to_numpy()
-    return partition
 
 
 def _check_retention(topic: str, staged: StagedWriter, now_ms: int) -> None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from onceflow.connectors.formats.spans import Spans
 from onceflow.runtime.errors import Fatal
 from onceflow.runtime.records import Indices, Int64s
+from onceflow.runtime.recycled_memory import Memory
 
 
 class EncodeError(Fatal):
@@ -111,6 +112,16 @@ class Encoder(Protocol):
 
         Raises EncodeError naming row and column if a row can't be written in this format.
         """
+        ...
+
+
+@runtime_checkable
+class PlacingEncoder(Encoder, Protocol):
+    """An Encoder that spares its caller to move what it has written."""
+
+    def encode_in_order(self, batch: pa.RecordBatch, order: Indices | None, memory: Memory) -> pa.Array:
+        """As `encode`, but the i-th entry is that of the row order[i] (None: of the i-th); no row is asked
+        for twice. Its bytes are claimed from `memory`, if that is as quick."""
         ...
 
 

@@ -14,11 +14,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from onceflow.connectors.formats import json_write_kernels as kernels
+from onceflow.runtime.records import Indices
+from onceflow.runtime.recycled_memory import Memory, NewMemory
 
 _PLAIN_NAME = re.compile(r"[ !#-\[\]-~]+")
 """Printable ASCII without what JSON escapes."""
 _TEXT = (pa.string(), pa.large_string())
 _FIRST_PLAIN = 0x20
+_AS_THEY_ARE = np.zeros(0, np.int64)
 _ESCAPED = (ord('"'), ord("\\"))
 
 
@@ -41,10 +44,11 @@ class FlatEncoder:
             6 if kind == kernels.TEXTS else kernels.INTEGER_BYTES_MAX for kind in self._kinds
         )
         self._program = np.zeros((len(names), kernels.WRITE_WIDTH), np.int64)
-        self._write(self._program, 0, 0)  # compiles
+        self._write(self._program, _AS_THEY_ARE, 0, 0, NewMemory())  # compiles
 
-    def encode(self, batch: pa.RecordBatch) -> pa.Array | None:
-        """The values; None if there is something in the batch that polars has to write."""
+    def encode(self, batch: pa.RecordBatch, order: Indices | None, memory: Memory) -> pa.Array | None:
+        """See PlacingEncoder. None if there is something in the batch that polars has to write; rows that
+        `order` leaves out are not looked at less closely."""
         if not batch.num_rows or batch.schema.types != self._types:
             return None
         kept: list[Any] = []  # until everything is written
@@ -66,7 +70,7 @@ class FlatEncoder:
                 kept.append(array.is_valid().to_numpy(zero_copy_only=False).view(np.uint8))
                 valid = kept[-1].ctypes.data
             kept.append(values)
-            self._program[step] = (
+            self._program[step, : kernels.STEP_WIDTH] = (
                 kind,
                 values.ctypes.data,
                 places,
@@ -75,15 +79,21 @@ class FlatEncoder:
                 length,
                 end,
             )
-        return self._write(self._program, batch.num_rows, text_bytes)
+        if order is None:
+            return self._write(self._program, _AS_THEY_ARE, batch.num_rows, text_bytes, memory)
+        return self._write(self._program, order, len(order), text_bytes, memory)
 
-    def _write(self, program: npt.NDArray[np.int64], count: int, text_bytes: int) -> pa.Array | None:
-        offsets = np.zeros(count + 1, np.int64)
-        out = np.empty(count * self._row_bytes + text_bytes + kernels.SLACK, np.uint8)
-        if not kernels.write(program, offsets, out.ctypes.data):
+    def _write(
+        self, program: npt.NDArray[np.int64], order: Indices, count: int, text_bytes: int, memory: Memory
+    ) -> pa.Array | None:
+        memory.reserve(8 * (count + 1))
+        offsets = memory.claim(8 * (count + 1)).view(np.int64)
+        out = memory.reserve(count * self._row_bytes + text_bytes + kernels.SLACK)
+        if not kernels.write(program, order, offsets, out.ctypes.data):
             return None
-        written = pa.py_buffer(out).slice(0, int(offsets[-1]))
-        return pa.Array.from_buffers(pa.large_binary(), count, [None, pa.py_buffer(offsets), written])
+        written = memory.claim(int(offsets[-1]))
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(written)]
+        return pa.Array.from_buffers(pa.large_binary(), count, buffers)
 
 
 def _kind(field: pa.Field) -> int:
@@ -116,6 +126,7 @@ def _needs_escapes(text: npt.NDArray[np.uint8]) -> bool:
 def _numbers(array: pa.Array) -> Any:
     if array.type == pa.bool_():
         return array.fill_null(False).to_numpy(zero_copy_only=False).view(np.uint8)
-    array = array.cast(pa.int64())
+    if array.type != pa.int64():
+        array = array.cast(pa.int64())
     raw = np.frombuffer(array.buffers()[1] or b"", np.int64)
     return raw[array.offset : array.offset + len(array)]

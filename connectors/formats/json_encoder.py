@@ -16,14 +16,16 @@ import pyarrow.compute as pc
 from onceflow.connectors.formats.format import EncodeError
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.records import Indices
+from onceflow.runtime.recycled_memory import Memory, NewMemory
 
 if TYPE_CHECKING:
     from onceflow.connectors.formats.json_compiled_encoder import FlatEncoder
 
 
 class JsonEncoder:
-    """See Encoder. Flat rows are encoded by a kernel where kernels are on, other plain columns by polars, a
-    batch at a time; others row by row."""
+    """See PlacingEncoder. Flat rows are encoded by a kernel where kernels are on, other plain columns by
+    polars, a batch at a time; others row by row."""
 
     def __init__(self, schema: pa.Schema) -> None:
         if not len(schema):
@@ -40,10 +42,18 @@ class JsonEncoder:
         self._flat = _flat_encoder(schema) if kernels_enabled() else None
 
     def encode(self, batch: pa.RecordBatch) -> pa.Array:
+        return self.encode_in_order(batch, None, NewMemory())
+
+    def encode_in_order(self, batch: pa.RecordBatch, order: Indices | None, memory: Memory) -> pa.Array:
+        """See PlacingEncoder."""
         if self._flat is not None:
-            written = self._flat.encode(batch)
+            written = self._flat.encode(batch, order, memory)
             if written is not None:
                 return written
+        values = self._encode(batch)
+        return values if order is None else values.take(pa.array(order))
+
+    def _encode(self, batch: pa.RecordBatch) -> pa.Array:
         for name in self._floats:
             _refuse_not_finite(batch.column(name), name)
         if self._is_plain:

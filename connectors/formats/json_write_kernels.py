@@ -14,9 +14,10 @@ from onceflow.runtime.kernels.memory import load_int64, load_uint8
 
 # What a step writes. Its columns: kind, address of the values, address of the offsets (int64) of a text,
 # address of the validity (a byte for each row) or 0, address and length of what stands before the value,
-# with SLACK more bytes behind it, and the end of the memory in which the texts lie.
+# with SLACK more bytes behind it, and the end of the memory in which the texts lie. `write` adds the first
+# integer it wrote, where, and in how many bytes: results of one window all have the same start and end.
 TEXTS, INTEGERS, BOOLEANS = 0, 1, 2
-WRITE_WIDTH = 7
+STEP_WIDTH, WRITE_WIDTH = 7, 10
 SLACK = BLOCK
 INTEGER_BYTES_MAX = 20
 _LOWEST = -(1 << 63)
@@ -96,12 +97,15 @@ def _put_boolean(at: int, value: int) -> int:
 
 
 @kernel
-def write(program: Any, offsets: Any, at: int) -> bool:
-    """Writes each row from the address `at` on, and where it ends, counted from there, to offsets[row + 1].
-    There is room for the longest that the rows can be, and for SLACK bytes more. False, and nothing is to be
-    used, at an integer it can't write."""
+def write(program: Any, order: Any, offsets: Any, at: int) -> bool:
+    """Writes the rows in this order (empty: as they are) from the address `at` on, and where the i-th lies,
+    counted from there, to offsets[i] and offsets[i + 1]. There is room for the longest that the rows can be,
+    and for SLACK bytes more. False, and nothing is to be used, at an integer it can't write."""
     begin = at
-    for row in range(len(offsets) - 1):
+    offsets[0] = 0
+    program[:, 9] = 0
+    for i in range(len(offsets) - 1):
+        row = order[i] if len(order) else i
         for step in range(program.shape[0]):
             before, length = program[step, 4], program[step, 5]
             copy_short(at, before, length, before + length + SLACK)
@@ -119,12 +123,19 @@ def write(program: Any, offsets: Any, at: int) -> bool:
                 at += size + 2
             elif kind == INTEGERS:
                 value = load_int64(values + 8 * row)
-                if value == _LOWEST:
+                if value == program[step, 7] and program[step, 9] != 0:
+                    copy_short(at, program[step, 8], program[step, 9], program[step, 8] + SLACK)
+                    at += program[step, 9]
+                elif value == _LOWEST:
                     return False
-                at = _put_integer(at, value)
+                else:
+                    end = _put_integer(at, value)
+                    if i == 0:
+                        program[step, 7], program[step, 8], program[step, 9] = value, at, end - at
+                    at = end
             else:
                 at = _put_boolean(at, load_uint8(values + row))
         store_uint8(at, CLOSE_OBJECT)
         at += 1
-        offsets[row + 1] = at - begin
+        offsets[i + 1] = at - begin
     return True

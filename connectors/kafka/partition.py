@@ -1,12 +1,15 @@
-"""Which partition a key belongs to: Kafka's murmur2, in columns, so that it agrees with Java producers."""
+"""Which partition a row belongs to: by its key with Kafka's murmur2, in columns, so that it agrees with Java
+producers; or by a column that says it."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from onceflow.runtime.arrow_offsets import offsets_of
+from onceflow.runtime.errors import Fatal
 from onceflow.runtime.kernels.compiled import kernels_loaded
 
 _SEED = np.uint32(0x9747B28C)
@@ -74,11 +77,18 @@ def by_kernel(keys: pa.LargeBinaryArray, partitions: int) -> Partitions:
     return found
 
 
-def order_by(partition: Partitions) -> npt.NDArray[np.int64]:
-    """The rows' numbers by partition, those of one partition in their order."""
-    # NumPy sorts 16 bits by radix, in a tenth of the time.
-    narrow = partition.astype(np.int16) if partition.max(initial=0) < 1 << 15 else partition
-    return np.argsort(narrow, kind="stable")
+def partition_of_column(column: pa.Array, partitions: int, name: str, topic: str) -> Partitions:
+    """As a column of integers says it. Raises Fatal for a partition that the topic does not have."""
+    bounds = pc.min_max(column)
+    low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    if column.null_count or low is None or low < 0 or high >= partitions:
+        found = "null" if column.null_count else f"{low} to {high}"
+        raise Fatal(
+            f"column {name!r} holds partition {found}, but topic {topic!r} has partitions "
+            f"0 to {partitions - 1}"
+        )
+    partition: Partitions = column.cast(pa.int32()).to_numpy()
+    return partition
 
 
 def _buffers(values: pa.LargeBinaryArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from onceflow.connectors.kafka.constant_columns import only_topic
 from onceflow.connectors.kafka.librdkafka_library import CMessage
-from onceflow.connectors.kafka.partition import order_by
+from onceflow.connectors.kafka.partition_order import order_by
 from onceflow.runtime.arrow_offsets import offsets_of
 
 MESSAGE: np.dtype[Any] = np.dtype(CMessage)

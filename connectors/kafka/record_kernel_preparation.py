@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from onceflow.connectors.kafka import partition_kernels
 from onceflow.connectors.kafka import record_header_kernels as header_kernels
 from onceflow.connectors.kafka import record_kernels as kernels
 from onceflow.connectors.kafka import record_write_kernels as write_kernels
+from onceflow.connectors.kafka.partition_order import in_order, order_by
 from onceflow.connectors.kafka.record_sections import SECTION_FIELDS
+from onceflow.runtime.recycled_memory import RecycledMemory
 
 
 def prepare() -> None:
@@ -29,3 +32,5 @@ def prepare() -> None:
     columns, written = np.zeros(write_kernels.COLUMNS, np.int64), np.zeros(3, np.int64)
     write_kernels.write_records(none, none, none, none, columns, written)
     partition_kernels.choose(none, none, none, np.zeros(0, np.int32))
+    order = order_by(np.array([1, 0], np.int32))
+    in_order(pa.array([b"a", b"b"], pa.large_binary()), order, RecycledMemory())

@@ -9,7 +9,8 @@ import pyarrow.compute as pc
 
 from onceflow.connectors.kafka.ahead import Output
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
-from onceflow.connectors.kafka.partition import Partitions, order_by, partition_of_key
+from onceflow.connectors.kafka.partition import Partitions, partition_of_key
+from onceflow.connectors.kafka.partition_order import order_by
 from onceflow.runtime.errors import Fatal, UsageError
 
 _PARTITION = PRODUCE_SCHEMA.get_field_index("partition")

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from onceflow.runtime.kernels.compiled import kernel
+from onceflow.runtime.kernels.counting_sort import sort_counted
 
 _HALF = np.uint64(32)
 
@@ -21,10 +22,4 @@ def order_by_owner(key_hash: Any, owner: Any, owners: Any, order: Any, ends: Any
         subtask = owner[int(((key_hash[row] >> _HALF) * groups) >> _HALF)]
         owners[row] = subtask
         ends[subtask] += 1
-    first = 0
-    for subtask in range(len(ends)):
-        first, ends[subtask] = first + ends[subtask], first
-    for row in range(len(key_hash)):
-        subtask = owners[row]
-        order[ends[subtask]] = row
-        ends[subtask] += 1
+    sort_counted(owners, 0, ends, order)

@@ -118,8 +118,10 @@ class _Copy:
 class GrowableColumn:
     """A numpy array that grows; new places hold `fill`."""
 
-    def __init__(self, dtype: npt.DTypeLike, fill: Any = 0) -> None:
+    def __init__(self, dtype: npt.DTypeLike, fill: Any = 0, is_overwritten: bool = False) -> None:
+        """`is_overwritten`: who grows it writes to each new place, so that these may hold anything."""
         self._dtype = np.dtype(dtype)
+        self._is_overwritten = is_overwritten
         self._fill = fill
         self._is_zero = isinstance(fill, int) and not fill
         self._size = 0
@@ -162,7 +164,7 @@ class GrowableColumn:
             capacity //= 2  # little by little: the next window is likely to need what this one did
         if capacity < len(self.values) or sys.getrefcount(self.values) > _REFERENCES_OF_NOBODY:
             self.values = self._allocate(capacity)
-        else:
+        elif not self._is_overwritten:
             self.values[: self._size] = self._fill  # which costs less than new memory
         self._size = 0
 

@@ -73,7 +73,7 @@ class KeyIndex:
         """`kernels`: whether to use them; None: if they are enabled."""
         self._table = np.zeros(_TABLE_MIN, np.uint64)
         self._mask = np.uint64(_TABLE_MIN - 1)
-        self._keys = GrowableColumn(np.dtype((np.uint64, 2)))
+        self._keys = GrowableColumn(np.dtype((np.uint64, 2)), is_overwritten=True)
         """First and second hash by slot; side by side, since both are looked at together."""
         self._is_removed = GrowableColumn(np.bool_)
         self._removed = 0

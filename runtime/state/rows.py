@@ -30,15 +30,15 @@ def _is_plain_text(column: pa.Array) -> bool:
 
 
 def _take_texts(column: pa.Array, slots: Indices) -> pa.Array:
-    from onceflow.runtime.state import row_kernels
+    from onceflow.runtime.kernels import taking
 
     _, ends, data = column.buffers()
     old = np.frombuffer(ends, np.int32)[column.offset :][: len(column) + 1]
     new = np.zeros(len(slots) + 1, np.int32)
-    total = row_kernels.measure_texts(old, slots, new)
+    total = taking.measure_texts(old, slots, new)
     if total > _TEXT_BYTES_MAX:
         return column.take(pa.array(slots))  # which says so
     texts = np.empty(total, np.uint8)
     if total:
-        row_kernels.copy_texts(old, data.address, slots, new, texts.ctypes.data)
+        taking.copy_texts(old, data.address, slots, new, texts.ctypes.data)
     return pa.Array.from_buffers(column.type, len(slots), [None, pa.py_buffer(new), pa.py_buffer(texts)])

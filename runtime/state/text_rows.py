@@ -38,13 +38,13 @@ class _Texts:
     is_null: Mask | None
 
     def take(self, slots: Indices) -> pa.Array:
-        from onceflow.runtime.state import row_kernels
+        from onceflow.runtime.kernels import taking
 
         offsets = np.zeros(len(slots) + 1, np.int64 if _is_large(self.arrow) else np.int32)
-        total = row_kernels.measure_texts(self.bounds, slots, offsets)
+        total = taking.measure_texts(self.bounds, slots, offsets)
         assert offsets.itemsize == 8 or total <= _TEXT_BYTES_MAX, "more than 2 GiB of keys at once"
-        texts = np.empty(total + row_kernels.SLACK, np.uint8)
-        row_kernels.copy_short_texts(self.bounds, self.memory.ctypes.data, slots, offsets, texts.ctypes.data)
+        texts = np.empty(total + taking.SLACK, np.uint8)
+        taking.copy_short_texts(self.bounds, self.memory.ctypes.data, slots, offsets, texts.ctypes.data)
         nulls = None if self.is_null is None else self.is_null.take(slots)
         validity = None if nulls is None or not nulls.any() else pa.array(~nulls).buffers()[1]
         buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(texts)]
@@ -56,9 +56,9 @@ class _TextColumn:
 
     def __init__(self, arrow: pa.DataType) -> None:
         self._arrow = arrow
-        self._bounds = GrowableColumn(np.int64)
+        self._bounds = GrowableColumn(np.int64, is_overwritten=True)
         self._bounds.grow(1)
-        self._memory = GrowableColumn(np.uint8)
+        self._memory = GrowableColumn(np.uint8, is_overwritten=True)
         self._is_null: GrowableColumn | None = None
         """None as long as there was no null."""
 
@@ -66,16 +66,16 @@ class _TextColumn:
         return len(self._bounds) - 1
 
     def append(self, array: pa.Array, rows: Indices) -> None:
-        from onceflow.runtime.state import row_kernels
+        from onceflow.runtime.kernels import taking
 
         before, after = len(self), len(self) + len(rows)
         data, bounds = array.buffers()[2], offsets_of(array)
         self._bounds.grow(after + 1)
         new_bounds = self._bounds.values[before : after + 1]
-        total = row_kernels.measure_texts(bounds, rows, new_bounds)
-        self._memory.reserve(total + row_kernels.SLACK)
+        total = taking.measure_texts(bounds, rows, new_bounds)
+        self._memory.reserve(total + taking.SLACK)
         if data is not None:
-            row_kernels.copy_texts(bounds, data.address, rows, new_bounds, self._memory.values.ctypes.data)
+            taking.copy_texts(bounds, data.address, rows, new_bounds, self._memory.values.ctypes.data)
         self._memory.grow(total)
         self._append_nulls(array, rows)
 
@@ -90,6 +90,7 @@ class _TextColumn:
         del texts
         self._bounds.clear(len(slots) + 1)
         self._bounds.grow(1)
+        self._bounds.values[0] = 0
         self._memory.clear(sum(array.nbytes for array in kept))
         self._is_null = None
         for array in kept:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -14,6 +15,7 @@ pytest.importorskip("numba")
 
 from onceflow.connectors.formats.json_compiled_encoder import FlatEncoder, NotFlatError
 from onceflow.connectors.formats.json_encoder import JsonEncoder
+from onceflow.runtime.recycled_memory import NewMemory, RecycledMemory
 from tests.unit.guarded_memory import array_of, before_closed_page
 
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
@@ -35,6 +37,9 @@ edges = [sign * 10**power - less for power in range(19) for sign in (-1, 1) for 
 numbers = st.integers(LOWEST + 1, HIGHEST) | st.sampled_from([*edges, HIGHEST, LOWEST + 1])
 
 
+few = st.sampled_from([0, -7, HIGHEST, 12345678901])
+
+
 def rows(text: st.SearchStrategy[str], number: st.SearchStrategy[int]) -> st.SearchStrategy[list[Any]]:
     columns = (text, text, number, st.integers(-128, 127), st.integers(0, (1 << 32) - 1), st.booleans())
     return st.lists(st.tuples(*(st.none() | column for column in columns)), min_size=1, max_size=8)
@@ -47,22 +52,43 @@ def batch(rows: list[Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
+def encoded(schema: pa.Schema, batch: pa.RecordBatch) -> pa.Array | None:
+    return FlatEncoder(schema).encode(batch, None, NewMemory())
+
+
 def by_polars(batch: pa.RecordBatch) -> list[bytes]:
     frame = pl.DataFrame(pl.from_arrow(batch)).select(pl.struct(pl.all()).struct.json_encode().alias("v"))
     return [value.encode() for value in frame.to_series().to_list()]
 
 
-@given(rows(plain, numbers), st.data())
+@given(rows(plain, numbers) | rows(plain, few), st.data())
 @example([("\x7f\u2028é😀", "", HIGHEST, -128, (1 << 32) - 1, True), (None,) * 6], None)
 def test_the_kernel_writes_what_polars_writes(given: list[Any], data: st.DataObject | None) -> None:
     whole = batch(given)
     start = 0 if data is None else data.draw(st.integers(0, len(given) - 1))
     part = whole.slice(start, len(given) if data is None else data.draw(st.integers(1, len(given) - start)))
-    written = FlatEncoder(SCHEMA).encode(part)
+    written = encoded(SCHEMA, part)
     assert written is not None, "nothing in it needs polars"
     written.validate(full=True)
     assert written.type == pa.large_binary()
     assert written.to_pylist() == by_polars(part)
+
+
+@given(rows(plain, numbers) | rows(plain, few), st.data())
+def test_rows_in_another_order_and_one_batch_behind_the_other_in_memory(
+    given: list[Any], data: st.DataObject
+) -> None:
+    part = batch(given).slice(data.draw(st.integers(0, len(given) - 1)))
+    order = data.draw(st.permutations(range(part.num_rows)))[: data.draw(st.integers(1, part.num_rows))]
+    memory, encoder = RecycledMemory(), FlatEncoder(SCHEMA)
+    before = encoder.encode(part, None, memory)
+    written = encoder.encode(part, np.array(order), memory)
+    assert before is not None
+    assert written is not None
+    written.validate(full=True)
+    expected = by_polars(part)
+    assert written.to_pylist() == [expected[row] for row in order]
+    assert before.to_pylist() == expected, "it lies before it"
 
 
 @given(rows(st.text(st.characters(exclude_categories=["Cs"]), max_size=4), numbers | st.just(LOWEST)))
@@ -75,7 +101,7 @@ def test_every_number_of_digits() -> None:
     near = [n + d for n in [*edges, HIGHEST, 1 << 62, 10**8 + 99, 10**16 + 7] for d in (-1, 0, 1)]
     steps = range(-HIGHEST, HIGHEST, HIGHEST // 9_973)
     values = [*range(-1_000, 100_000), *(n for n in near if abs(n) <= HIGHEST), *steps]
-    written = FlatEncoder(pa.schema({"n": pa.int64()})).encode(pa.record_batch({"n": values}))
+    written = encoded(pa.schema({"n": pa.int64()}), pa.record_batch({"n": values}))
     assert written is not None
     assert written.to_pylist() == [b'{"n":%d}' % n for n in values]
 
@@ -84,7 +110,7 @@ def test_texts_and_names_of_any_length() -> None:
     lengths = [*range(70), 31, 32, 33, 0, 1, 500]
     for name in ("n" * length for length in (1, 27, 28, 29, 300)):  # about a block
         texts = ["".join(chr(97 + (i + n) % 26) for i in range(n)) for n in lengths]
-        written = FlatEncoder(pa.schema({name: pa.string()})).encode(pa.record_batch({name: texts}))
+        written = encoded(pa.schema({name: pa.string()}), pa.record_batch({name: texts}))
         assert written is not None
         assert written.to_pylist() == [f'{{"{name}":"{text}"}}'.encode() for text in texts]
 
@@ -94,7 +120,7 @@ def test_nothing_is_read_behind_the_end_of_the_memory() -> None:
         for length in (1, 11, 31, 32, 33, 70):
             texts = [b"x" * length] * 5
             column = array_of(texts, put(b"".join(texts)), pa.string())
-            written = FlatEncoder(pa.schema({"u": pa.string()})).encode(pa.record_batch({"u": column}))
+            written = encoded(pa.schema({"u": pa.string()}), pa.record_batch({"u": column}))
             assert written is not None
             assert written.to_pylist() == [b'{"u":"%s"}' % text for text in texts]
 
@@ -102,18 +128,18 @@ def test_nothing_is_read_behind_the_end_of_the_memory() -> None:
 @pytest.mark.parametrize("text", ['"', "\\", "\n", "\x00", "\x1f"])
 def test_text_with_escapes_is_left_to_polars(text: str) -> None:
     row: list[Any] = [("a", "b", 1, 2, 3, True), ("a", f"b{text}", 1, 2, 3, True)]
-    assert FlatEncoder(SCHEMA).encode(batch(row)) is None
-    assert FlatEncoder(SCHEMA).encode(batch(row).slice(0, 1)) is not None
+    assert encoded(SCHEMA, batch(row)) is None
+    assert encoded(SCHEMA, batch(row).slice(0, 1)) is not None
 
 
 def test_the_lowest_integer_is_left_to_polars() -> None:
-    assert FlatEncoder(SCHEMA).encode(batch([("a", "b", LOWEST, 2, 3, True)])) is None
+    assert encoded(SCHEMA, batch([("a", "b", LOWEST, 2, 3, True)])) is None
 
 
 def test_a_batch_without_rows_or_with_other_types_is_left_to_polars() -> None:
     one = batch([("a", "b", 1, 2, 3, True)])
-    assert FlatEncoder(SCHEMA).encode(one.slice(0, 0)) is None
-    assert FlatEncoder(SCHEMA).encode(one.set_column(3, pa.field("n1", pa.int64()), pa.array([2]))) is None
+    assert encoded(SCHEMA, one.slice(0, 0)) is None
+    assert encoded(SCHEMA, one.set_column(3, pa.field("n1", pa.int64()), pa.array([2]))) is None
     assert JsonEncoder(SCHEMA).encode(one.slice(0, 0)).to_pylist() == []
 
 

@@ -75,7 +75,7 @@ def numbers(data: st.DataObject, below: int) -> np.ndarray:
 
 def test_growing_over_many_batches_keeps_all() -> None:
     """Goal: memory that is replaced, and texts of more bytes than a first guess."""
-    from onceflow.runtime.state import row_kernels
+    from onceflow.runtime.kernels import taking
 
     schema = pa.schema([pa.field("k", pa.string())])
     rows, expected = TextRows(schema), []
@@ -84,9 +84,7 @@ def test_growing_over_many_batches_keeps_all() -> None:
         texts = [f"{n}-{i}" * (i % 9) for i in range(500)]
         rows.append(pa.record_batch({"k": texts}), np.arange(0, 500, 2))
         memory = rows._columns[0]._memory
-        assert len(memory.values) >= len(memory) + row_kernels.SLACK, (
-            "the last text is read with what follows"
-        )
+        assert len(memory.values) >= len(memory) + taking.SLACK, "the last text is read with what follows"
         expected += texts[::2]
         if n % 7 == 0:
             frozen.append((rows.frozen(), len(expected)))

@@ -15,6 +15,7 @@ from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
 from onceflow.connectors.kafka.partition import partition_of_key
 from onceflow.runtime.errors import Fatal, GraphError, OptionError
 from onceflow.runtime.records import Records
+from onceflow.runtime.recycled_memory import RecycledMemory
 from onceflow.sinks.kafka import HEADERS_TYPE, KafkaSink, _RowEncoder
 
 SCHEMA = pa.schema([("user", pa.string()), ("n", pa.int64()), ("h", HEADERS_TYPE), ("p", pa.int32())])
@@ -28,7 +29,9 @@ def encode(
     described: KafkaSink, rows: list[dict[str, Any]], partitions: int = 4, **side: Any
 ) -> pa.RecordBatch:
     batch = pa.RecordBatch.from_pylist(rows, SCHEMA)
-    return _RowEncoder(described, SCHEMA).encode(Records(batch, **side), partitions, unkeyed=2)
+    return _RowEncoder(described, SCHEMA, RecycledMemory()).encode(
+        Records(batch, **side), partitions, unkeyed=2
+    )
 
 
 @pytest.mark.parametrize(

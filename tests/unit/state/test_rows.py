@@ -22,10 +22,11 @@ from onceflow.runtime.operators.tumbling import tumbling
 from onceflow.runtime.operators.window import WindowAggregate
 from onceflow.runtime.testing.harness import OperatorHarness
 from onceflow.runtime.exchange import partition_kernels
-from onceflow.runtime.state import cell_kernels, hash_kernels, index_kernels, row_kernels
+from onceflow.runtime.kernels import counting_sort, taking
+from onceflow.runtime.state import cell_kernels, hash_kernels, index_kernels
 
 def variants():
-    modules = (partition_kernels, cell_kernels, hash_kernels, index_kernels, row_kernels)
+    modules = (partition_kernels, counting_sort, taking, cell_kernels, hash_kernels, index_kernels)
     named = [(name, value) for module in modules for name, value in vars(module).items()]
     return {name: len(value.signatures) for name, value in named if hasattr(value, "signatures")}
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceflow.connectors.kafka.partition import by_columns, by_kernel, murmur2, order_by
+from onceflow.connectors.kafka.partition import by_columns, by_kernel, murmur2
 from onceflow.runtime.kernels.compiled import kernels_enabled
 
 KNOWN = {
@@ -55,9 +55,3 @@ def test_agrees_with_the_reference_for_slices_nulls_and_empty_keys(
         assert [g for g, e in zip(got, expected, strict=True) if e is not None] == [
             e for e in expected if e is not None
         ]
-
-
-@given(st.lists(st.sampled_from([-1, 0, 1, 2, 40_000]), max_size=30))
-def test_order_by_partition_keeps_the_order_within_one(partitions: list[int]) -> None:
-    expected = sorted(range(len(partitions)), key=partitions.__getitem__)
-    assert order_by(np.array(partitions, np.int32)).tolist() == expected

@@ -1,4 +1,4 @@
-"""Loops over the texts in the rows of a state. Needs numba: see kernels/compiled.py."""
+"""Texts by number out of an Arrow array, or of memory that looks like one. For kernels; needs numba."""
 
 from __future__ import annotations
 
