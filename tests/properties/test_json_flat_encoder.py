@@ -106,6 +106,16 @@ def test_every_number_of_digits() -> None:
     assert written.to_pylist() == [b'{"n":%d}' % n for n in values]
 
 
+def test_nothing_of_the_batch_before_is_needed() -> None:
+    memory, encoder = RecycledMemory(), FlatEncoder(pa.schema({"n": pa.int64()}))
+    for _ in range(3):
+        written = encoder.encode(pa.record_batch({"n": [12345, 1, 12345]}), None, memory)
+        assert written is not None
+        assert written.to_pylist() == [b'{"n":12345}', b'{"n":1}', b'{"n":12345}']
+        del written
+        memory.reserve(1000)[:] = 0xFF
+
+
 def test_texts_and_names_of_any_length() -> None:
     lengths = [*range(70), 31, 32, 33, 0, 1, 500]
     for name in ("n" * length for length in (1, 27, 28, 29, 300)):  # about a block

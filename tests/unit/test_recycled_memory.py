@@ -73,6 +73,7 @@ def test_what_was_not_claimed_is_reserved_again() -> None:
     behind = claim(memory, 100, 2)
     assert 100 <= behind.ctypes.data - kept.ctypes.data < 100 + 64
     memory.reserve(700)[:] = 9  # and then something went wrong
+    memory.reserve(2 * BLOCK_BYTES)[:] = 9  # and again
     assert (claim(memory, 10, 3) == 3).all()
     assert (kept == 1).all()
     assert (behind == 2).all()
@@ -101,6 +102,7 @@ def test_a_block_that_was_needed_in_between_is_not_idle() -> None:
     del held[0]
     memory.let_go(0.0)
     held.append(claim(memory, 5 * MB, 5))  # in the first block again
+    held.append(claim(memory, 5 * MB, 6))
     del held[:]
     memory.let_go(KEPT_MS)
-    assert len(memory._others) == 1
+    assert len(memory._others) == 2
