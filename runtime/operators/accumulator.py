@@ -25,14 +25,18 @@ class Rows:
     values: pa.Array | None
     """None for count(), which takes no column."""
     event_time: Int64s
+    all_new: bool = False
+    """Whether all slots that came with the last `grow` are among these; if not, they may be."""
 
 
-def valid_rows(slots: Indices, values: pa.Array | None, event_time: Int64s) -> Rows:
-    """The rows without those whose value is null: all aggregates skip them."""
+def valid_rows(slots: Indices, values: pa.Array | None, event_time: Int64s, all_new: bool = False) -> Rows:
+    """The rows without those whose value is null: all aggregates skip them. `all_new`: see Rows, of these."""
     if values is None:
-        return Rows(slots, None, event_time)
+        return Rows(slots, None, event_time, all_new)
     valid, kept = without_nulls(values)
-    return Rows(slots, valid, event_time) if kept is None else Rows(slots[kept], valid, event_time[kept])
+    if kept is None:
+        return Rows(slots, valid, event_time, all_new)
+    return Rows(slots[kept], valid, event_time[kept])
 
 
 class SumOverflow(Exception):
@@ -53,7 +57,7 @@ class Accumulator(Protocol):
         ...
 
     def update(self, rows: Rows) -> None:
-        """Take in a batch; `grow` was called for its slots."""
+        """Take in a batch; `grow` was called for its slots before, once."""
         ...
 
     def merge(self, slots: Indices, other: Self, other_slots: Indices) -> None:

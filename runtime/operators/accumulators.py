@@ -88,7 +88,7 @@ class WordExtreme(OneColumn):
 
     def update(self, rows: Rows) -> None:
         self._pick.at(self._extremes.values, rows.slots, words_of(rows.values))
-        self._extremes.mark(rows.slots)
+        self._extremes.mark(rows.slots, rows.all_new)
 
 
 class ObjectExtreme(OneColumn):

@@ -42,7 +42,7 @@ class IntegerSum(OneColumn):
         else:
             add_at(self._sums.values, rows.slots, values.astype(np.int64, copy=False))
             self._bound += added
-        self._sums.mark(rows.slots)
+        self._sums.mark(rows.slots, rows.all_new)
 
     def load(self, slots: Indices, state: pa.Array) -> None:
         super().load(slots, state)
@@ -73,7 +73,7 @@ class FloatSum(OneColumn):
 
     def update(self, rows: Rows) -> None:
         add_at(self._sums.values, rows.slots, words_of(rows.values).astype(np.float64, copy=False))
-        self._sums.mark(rows.slots)
+        self._sums.mark(rows.slots, rows.all_new)
 
 
 class FloatMean(Parts):

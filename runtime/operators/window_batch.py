@@ -57,7 +57,10 @@ class Arguments:
 
 
 class Batch:
-    """A batch on its way into a window: arguments and typed records are made once, when first asked for."""
+    """A batch on its way into a window: arguments and typed records are made once, when first asked for.
+
+    Each slot that is new with it has a row in it.
+    """
 
     def __init__(
         self, records: Records, slots: Indices, computed: Sequence[pa.Array], reader: RecordReader
@@ -74,7 +77,7 @@ class Batch:
         if argument not in self._rows:
             assert self.records.event_time is not None
             values = self._values(argument)
-            self._rows[argument] = valid_rows(self.slots, values, self.records.event_time)
+            self._rows[argument] = valid_rows(self.slots, values, self.records.event_time, all_new=True)
         return self._rows[argument]
 
     def typed(self) -> list[Any]:

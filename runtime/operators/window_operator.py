@@ -29,7 +29,7 @@ LATE = "late"
 """The tag of the side output for rows that came after their window had fired."""
 
 TABLE = "windows"
-EMIT_ROWS_MAX = 1 << 14
+EMIT_ROWS_MAX = 1 << 15
 
 FrozenValues = Callable[[Indices], pa.StructArray]
 

@@ -125,6 +125,8 @@ class GrowableColumn:
         self._fill = fill
         self._is_zero = isinstance(fill, int) and not fill
         self._size = 0
+        self._used_before = 0
+        """So many places were in use since their memory was new, and may hold anything."""
         self.values = self._allocate(_GROW_MIN)
         """All places, also those not in use yet; replaced when the column grows."""
 
@@ -133,18 +135,17 @@ class GrowableColumn:
 
     def grow(self, size: int) -> None:
         """Have at least this many places in use."""
-        if size > len(self.values):
-            # Zeros take no memory until they are used, and what is used is copied less often.
-            grown = self._allocate(max(size, (4 if self._is_zero else 2) * len(self.values)))
-            grown[: self._size] = self.values[: self._size]
-            self.values = grown
-        self._size = max(size, self._size)
+        if size <= self._size:
+            return
+        self._have(size)
+        if not self._is_overwritten:
+            # Not all at once when they were left: here they are about to be used, and stay in the cache.
+            self.values[self._size : min(size, self._used_before)] = self._fill
+        self._size = size
 
     def reserve(self, places: int) -> None:
         """Have at least this many places, without any more being in use."""
-        size = self._size
-        self.grow(places)
-        self._size = size
+        self._have(places)
 
     def used(self) -> npt.NDArray[Any]:
         """A view of the places in use."""
@@ -164,12 +165,20 @@ class GrowableColumn:
             capacity //= 2  # little by little: the next window is likely to need what this one did
         if capacity < len(self.values) or sys.getrefcount(self.values) > _REFERENCES_OF_NOBODY:
             self.values = self._allocate(capacity)
-        elif not self._is_overwritten:
-            self.values[: self._size] = self._fill  # which costs less than new memory
+        else:
+            self._used_before = max(self._used_before, self._size)
         self._size = 0
+
+    def _have(self, places: int) -> None:
+        if places > len(self.values):
+            # Zeros take no memory until they are used, and what is used is copied less often.
+            grown = self._allocate(max(places, (4 if self._is_zero else 2) * len(self.values)))
+            grown[: self._size] = self.values[: self._size]
+            self.values = grown
 
     def _allocate(self, capacity: int) -> npt.NDArray[Any]:
         """Zeros are free until they are touched; any other fill has to be written."""
+        self._used_before = 0
         if self._is_zero:
             return np.zeros(capacity, self._dtype)
         return np.full(capacity, self._fill, self._dtype)

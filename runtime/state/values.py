@@ -44,12 +44,17 @@ def value_column(arrow: pa.DataType) -> ValueColumn:
 
 
 class WordColumn:
-    """Numbers, booleans (as uint8), dates and times (as integers) in a numpy array."""
+    """Numbers, booleans (as uint8), dates and times (as integers) in a numpy array.
+
+    Most columns have no null, so which slots have a value is not written down as long as all have one.
+    """
 
     def __init__(self, arrow: pa.DataType, fill: Any = 0) -> None:
         self._arrow = arrow
         self._column = FreezableColumn(word_dtype(arrow), fill)
-        self._is_set = FreezableColumn(np.bool_)
+        self._set_to = 0
+        """While there are no flags: the slots below have a value, those that were grown since have none."""
+        self._flags: FreezableColumn | None = None
 
     @property
     def values(self) -> npt.NDArray[Any]:
@@ -61,12 +66,17 @@ class WordColumn:
         return self._column.used()
 
     def grow(self, size: int) -> None:
+        flags = self._is_set()
         self._column.grow(size)
-        self._is_set.grow(size)
+        if flags is not None:
+            flags.grow(size)
 
-    def mark(self, slots: Indices) -> None:
-        """These slots have a value now."""
-        mark_at(self._is_set.values, slots)
+    def mark(self, slots: Indices, all_new: bool = False) -> None:
+        """These slots have a value now. `all_new`: among them are all that came with the last `grow`."""
+        if self._flags is None and all_new:
+            self._set_to = len(self._column)
+        elif (flags := self._is_set()) is not None:
+            mark_at(flags.values, slots)
 
     def put(self, slots: Indices, values: pa.Array) -> None:
         valid, kept = without_nulls(values)
@@ -75,15 +85,32 @@ class WordColumn:
         self.mark(rows)
 
     def take(self, slots: Indices) -> pa.Array:
-        return array_of_words(self._column.values.take(slots), self._arrow, ~self._is_set.values.take(slots))
+        flags, words = self._is_set(), self._column.values.take(slots)
+        return array_of_words(words, self._arrow, None if flags is None else ~flags.values.take(slots))
 
     def keep(self, slots: Indices) -> None:
+        flags = self._is_set()
         self._column.keep(slots)
-        self._is_set.keep(slots)
+        self._set_to = len(slots)
+        if flags is not None:
+            flags.keep(slots)
+            if flags.used().all():
+                self._flags = None
 
     def freeze(self) -> Frozen:
-        values, is_set, arrow = self._column.frozen(), self._is_set.frozen(), self._arrow
+        flags, values, arrow = self._is_set(), self._column.frozen(), self._arrow
+        if flags is None:
+            return lambda slots: array_of_words(values.take(slots), arrow, None)
+        is_set = flags.frozen()
         return lambda slots: array_of_words(values.take(slots), arrow, ~is_set.take(slots))
+
+    def _is_set(self) -> FreezableColumn | None:
+        """Which slots have a value; None: all."""
+        if self._flags is None and self._set_to < len(self._column):
+            self._flags = FreezableColumn(np.bool_)
+            self._flags.grow(len(self._column))
+            self._flags.values[: self._set_to] = True
+        return self._flags
 
 
 class ObjectColumn:
@@ -134,9 +161,9 @@ def words_of(values: pa.Array) -> npt.NDArray[Any]:
     return bits_of(values)
 
 
-def array_of_words(words: npt.NDArray[Any], arrow: pa.DataType, nulls: Mask) -> pa.Array:
+def array_of_words(words: npt.NDArray[Any], arrow: pa.DataType, nulls: Mask | None) -> pa.Array:
     """The inverse of `words_of`, with nulls."""
-    array = pa.array(words, mask=nulls if nulls.any() else None)
+    array = pa.array(words, mask=nulls if nulls is not None and nulls.any() else None)
     if array.type == arrow:
         return array
     return array.cast(arrow) if pa.types.is_boolean(arrow) else array.view(arrow)

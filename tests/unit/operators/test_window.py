@@ -338,11 +338,11 @@ def test_results_come_by_window_and_then_in_the_order_in_which_keys_came(window)
 
 def test_large_windows_are_emitted_in_bounded_pieces():
     h = harness(config())
-    push(h, *((1, f"u{i}") for i in range(40_000)))
+    push(h, *((1, f"u{i}") for i in range(70_000)))
     h.finish()
     sizes = [len(records) for _, records in h.out.emitted]
-    assert sum(sizes) == 40_000
-    assert max(sizes) <= 16_384
+    assert sum(sizes) == 70_000
+    assert max(sizes) <= 32_768
 
 
 # --- The graph -----------------------------------------------------------------------------------
