@@ -16,7 +16,7 @@ from onceflow.connectors.kafka.gathering import Gathering
 from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
 from onceflow.connectors.kafka.options import KafkaOptions, Setting
 from onceflow.connectors.kafka.partition import Partitions, partition_of_column, partition_of_key
-from onceflow.connectors.kafka.partition_order import in_order, order_by
+from onceflow.connectors.kafka.partition_order import in_order, sort_partitions
 from onceflow.connectors.kafka.producer_settings import ProducerSettings
 from onceflow.connectors.kafka.setting_names import check_settings
 from onceflow.connectors.kafka.staged import LEDGER_TOPIC, StagedSettings, StagedWriter
@@ -190,11 +190,13 @@ class _RowEncoder:
         if self._key is not None:
             keys = _as_large(self._key.encode(batch.select(self._key_columns)))
         partition = self._partition(batch, keys, partitions, unkeyed)
-        order = order_by(partition) if count and (partition != partition[0]).any() else None
+        order = None
+        if count and partition.min() != partition.max():
+            order, partition = sort_partitions(partition)
         values = self._values(batch, order)
         headers, timestamps = self._headers(batch), self._timestamps(records)
         if order is not None:
-            partition, moved = partition.take(order), pa.array(order)
+            moved = pa.array(order)
             keys = in_order(keys, order, self._memory)
             headers = headers if headers is None else headers.take(moved)
             timestamps = timestamps if timestamps is None else timestamps.take(moved)

@@ -14,15 +14,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from onceflow.connectors.formats import json_write_kernels as kernels
+from onceflow.runtime.kernels.text import has_escapes
 from onceflow.runtime.records import Indices
 from onceflow.runtime.recycled_memory import Memory, NewMemory
 
 _PLAIN_NAME = re.compile(r"[ !#-\[\]-~]+")
 """Printable ASCII without what JSON escapes."""
 _TEXT = (pa.string(), pa.large_string())
-_FIRST_PLAIN = 0x20
 _AS_THEY_ARE = np.zeros(0, np.int64)
-_ESCAPED = (ord('"'), ord("\\"))
 
 
 class NotFlatError(Exception):
@@ -45,6 +44,7 @@ class FlatEncoder:
         )
         self._program = np.zeros((len(names), kernels.WRITE_WIDTH), np.int64)
         self._write(self._program, _AS_THEY_ARE, 0, 0, NewMemory())  # compiles
+        has_escapes(0, 0)
 
     def encode(self, batch: pa.RecordBatch, order: Indices | None, memory: Memory) -> pa.Array | None:
         """See PlacingEncoder. None if there is something in the batch that polars has to write; rows that
@@ -58,9 +58,11 @@ class FlatEncoder:
             places = end = 0
             if kind == kernels.TEXTS:
                 text, offsets = _text(array)
-                if _needs_escapes(text[offsets[0] : offsets[-1]]):
+                first, last = int(offsets[0]), int(offsets[-1])
+                # What lies under nulls is looked at as well: polars writes the same there.
+                if has_escapes(text.ctypes.data + first, text.ctypes.data + last):
                     return None
-                text_bytes += int(offsets[-1] - offsets[0])
+                text_bytes += last - first
                 values, places, end = text, offsets.ctypes.data, text.ctypes.data + len(text)
                 kept.append(offsets)
             else:
@@ -114,13 +116,6 @@ def _text(array: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]
     places: Any = np.frombuffer(offsets, np.int64 if array.type == pa.large_string() else np.int32)
     places = places[array.offset : array.offset + len(array) + 1].astype(np.int64, copy=False)
     return np.frombuffer(data or b"", np.uint8), places
-
-
-def _needs_escapes(text: npt.NDArray[np.uint8]) -> bool:
-    """What lies under nulls is looked at as well: then polars writes the batch, to the same effect."""
-    return bool(
-        len(text) and (text.min() < _FIRST_PLAIN or any((text == escaped).any() for escaped in _ESCAPED))
-    )
 
 
 def _numbers(array: pa.Array) -> Any:

@@ -3,6 +3,8 @@ producers; or by a column that says it."""
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -73,7 +75,8 @@ def by_kernel(keys: pa.LargeBinaryArray, partitions: int) -> Partitions:
     found = np.empty(len(keys), np.int32)
     if len(keys):
         offsets, data = _buffers(keys)
-        choose(offsets.ctypes.data, data.ctypes.data, partitions, found)
+        reciprocal = ctypes.c_int64((1 << 64) // partitions + ((1 << 64) % partitions > 0)).value
+        choose(offsets.ctypes.data, data.ctypes.data, partitions, reciprocal, found)
     return found
 
 

@@ -15,15 +15,16 @@ from onceflow.runtime.recycled_memory import RecycledMemory
 _NARROW = 1 << 15
 
 
-def order_by(partition: Partitions) -> Indices:
-    """The rows' numbers by partition, those of one partition in their order."""
+def sort_partitions(partition: Partitions) -> tuple[Indices, Partitions]:
+    """The rows' numbers by partition, those of one partition in their order; and the partitions in it."""
     lowest, highest = int(partition.min(initial=0)), int(partition.max(initial=0))
     if highest - lowest >= _NARROW:
-        return np.argsort(partition, kind="stable")
-    if kernels_loaded():
+        order = np.argsort(partition, kind="stable")
+    elif kernels_loaded():
         return _counted(partition, lowest, highest)
-    # NumPy sorts 16 bits by radix, in a tenth of the time.
-    return np.argsort((partition - lowest).astype(np.int16), kind="stable")
+    else:  # NumPy sorts 16 bits by radix, in a tenth of the time
+        order = np.argsort((partition - lowest).astype(np.int16), kind="stable")
+    return order, partition.take(order)
 
 
 def in_order(values: pa.LargeBinaryArray, order: Indices, memory: RecycledMemory) -> pa.LargeBinaryArray:
@@ -37,18 +38,21 @@ def in_order(values: pa.LargeBinaryArray, order: Indices, memory: RecycledMemory
     moved: npt.NDArray[np.int64] = memory.claim(size).view(np.int64)
     moved[0] = 0
     total = taking.measure_texts(offsets, order, moved)
-    texts = memory.reserve(total)
+    texts = memory.reserve(total + taking.SLACK)
     data = values.buffers()[2]
     if total:
-        taking.copy_texts(offsets, data.address, order, moved, texts.ctypes.data)
+        end = data.address + data.size
+        taking.copy_texts(offsets, data.address, end, order, moved, texts.ctypes.data)
     buffers = [None, pa.py_buffer(moved), pa.py_buffer(memory.claim(total))]
     return pa.Array.from_buffers(pa.large_binary(), len(order), buffers)
 
 
-def _counted(partition: Partitions, lowest: int, highest: int) -> Indices:
-    from onceflow.runtime.kernels.counting_sort import sort_counted
+def _counted(partition: Partitions, lowest: int, highest: int) -> tuple[Indices, Partitions]:
+    from onceflow.runtime.kernels import counting_sort
 
     order = np.empty(len(partition), np.int64)
-    ends = np.bincount(partition - lowest, minlength=highest - lowest + 1)
-    sort_counted(partition, lowest, ends, order)
-    return order
+    numbers = np.arange(lowest, highest + 1, dtype=np.int32)
+    counts = np.zeros(len(numbers), np.int64)
+    counting_sort.count(partition, lowest, counts)
+    counting_sort.sort_counted(partition, lowest, counts.copy(), order)
+    return order, np.repeat(numbers, counts)

@@ -26,6 +26,7 @@ from confluent_kafka import KafkaError, Producer
 
 from onceflow.connectors.kafka.batch_writing import Batch, BatchWriter, RowsToWrite, next_sequence
 from onceflow.connectors.kafka.client import ProducerIdentity
+from onceflow.connectors.kafka.constant_columns import OnlyTopic
 from onceflow.connectors.kafka.failures import failure
 from onceflow.connectors.kafka.leaders import Leaders, Leading
 from onceflow.connectors.kafka.partition import partition_of_key
@@ -106,6 +107,7 @@ class DirectRoute:
         self._sequences: dict[Place, int] = {}
         self._in_transaction: set[Place] = set()
         self._has_failed = False
+        self._topics = OnlyTopic()
         self._turn = random.randrange(1 << 20)
 
     @property
@@ -191,7 +193,7 @@ class DirectRoute:
         """The rows so that those of a partition stand together, and where."""
         if (rows["partition"].to_numpy() == _CHOSEN_BY_US).any():
             rows = self._with_partitions(rows)
-        cut = runs(rows)
+        cut = runs(rows, self._topics.of)
         if len({(run.topic, run.partition) for run in cut}) < len(cut):
             rows = sorted_by_partition(rows)
             cut = runs(rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 
 from onceflow.connectors.kafka.constant_columns import only_topic
 from onceflow.connectors.kafka.librdkafka_library import CMessage
-from onceflow.connectors.kafka.partition_order import order_by
+from onceflow.connectors.kafka.partition_order import sort_partitions
 from onceflow.runtime.arrow_offsets import offsets_of
 
 MESSAGE: np.dtype[Any] = np.dtype(CMessage)
@@ -69,12 +70,14 @@ class MessageArray:
 def sorted_by_partition(rows: pa.RecordBatch) -> pa.RecordBatch:
     """The same rows in few runs; rows of one partition keep their order."""
     if only_topic(rows) is not None:
-        return rows.take(pa.array(order_by(rows["partition"].to_numpy())))
+        order, _ = sort_partitions(rows["partition"].to_numpy())
+        return rows.take(pa.array(order))
     return rows.take(pc.sort_indices(rows, [("topic", "ascending"), ("partition", "ascending")]))
 
 
-def runs(rows: pa.RecordBatch) -> list[Run]:
-    """The rows cut where topic or partition changes: few pieces if they are sorted by them."""
+def runs(rows: pa.RecordBatch, only_topic: Callable[[pa.RecordBatch], str | None] = only_topic) -> list[Run]:
+    """The rows cut where topic or partition changes: few pieces if they are sorted by them. `only_topic`: as
+    that of constant_columns.py."""
     partitions = rows["partition"].to_numpy()
     cuts = np.flatnonzero(partitions[1:] != partitions[:-1]) + 1
     found: list[Run] = []

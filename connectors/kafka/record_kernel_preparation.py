@@ -12,8 +12,9 @@ from onceflow.connectors.kafka import partition_kernels
 from onceflow.connectors.kafka import record_header_kernels as header_kernels
 from onceflow.connectors.kafka import record_kernels as kernels
 from onceflow.connectors.kafka import record_write_kernels as write_kernels
-from onceflow.connectors.kafka.partition_order import in_order, order_by
+from onceflow.connectors.kafka.partition_order import in_order, sort_partitions
 from onceflow.connectors.kafka.record_sections import SECTION_FIELDS
+from onceflow.connectors.kafka.record_size import longest
 from onceflow.runtime.recycled_memory import RecycledMemory
 
 
@@ -31,6 +32,8 @@ def prepare() -> None:
     header_kernels.gather_headers(numbers[:0], starts, none, starts, none, valid)
     columns, written = np.zeros(write_kernels.COLUMNS, np.int64), np.zeros(3, np.int64)
     write_kernels.write_records(none, none, none, none, columns, written)
-    partition_kernels.choose(none, none, none, np.zeros(0, np.int32))
-    order = order_by(np.array([1, 0], np.int32))
-    in_order(pa.array([b"a", b"b"], pa.large_binary()), order, RecycledMemory())
+    partition_kernels.choose(none, none, none, none, np.zeros(0, np.int32))
+    order, _ = sort_partitions(np.array([1, 0], np.int32))
+    keys = pa.array([b"a", b"b"], pa.large_binary())
+    in_order(keys, order, RecycledMemory())
+    longest(keys)

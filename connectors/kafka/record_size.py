@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 
 from onceflow.runtime.arrow_offsets import offsets_of
 from onceflow.runtime.errors import Fatal
+from onceflow.runtime.kernels.compiled import kernels_loaded
 
 _RECORD_OVERHEAD_BYTES = 100  # batch header and varints, at most
 
@@ -16,9 +17,9 @@ def refuse_too_large(rows: pa.RecordBatch, limit: int) -> None:
     max.message.bytes."""
     if rows.nbytes + _RECORD_OVERHEAD_BYTES <= limit:
         return  # all of them together are small enough for one
-    longest = sum(_longest(rows[name]) for name in ("key", "value"))
+    largest_max = longest(rows["key"]) + longest(rows["value"])
     has_headers = rows["headers"].null_count < rows.num_rows
-    if not has_headers and longest + _RECORD_OVERHEAD_BYTES <= limit:
+    if not has_headers and largest_max + _RECORD_OVERHEAD_BYTES <= limit:
         return
     sizes = pc.add(
         pc.fill_null(pc.binary_length(rows["key"]), 0), pc.fill_null(pc.binary_length(rows["value"]), 0)
@@ -38,9 +39,13 @@ def refuse_too_large(rows: pa.RecordBatch, limit: int) -> None:
         )
 
 
-def _longest(values: pa.LargeBinaryArray) -> int:
+def longest(values: pa.LargeBinaryArray) -> int:
     """At least the bytes of the longest value."""
     if values.null_count == len(values):
         return 0
     offsets = offsets_of(values)
+    if kernels_loaded():
+        from onceflow.runtime.kernels import taking
+
+        return taking.longest(offsets.ctypes.data, len(values))
     return int((offsets[1:] - offsets[:-1]).max())

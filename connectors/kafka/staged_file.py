@@ -14,11 +14,13 @@ import pyarrow as pa
 from isal import isal_zlib  # zlib's numbers, at four times its speed
 
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
-from onceflow.connectors.kafka.constant_columns import SameForAll, only_topic
+from onceflow.connectors.kafka.constant_columns import OnlyTopic, SameForAll
 
 _TOPIC = b"onceflow.topic"
 """In the metadata of a stream's schema: the topic of all its rows, if they have no column for it."""
 _READ_BYTES = 1 << 20
+_PIECE_BYTES = 1 << 18
+"""So many are read twice, for the checksum and for the file: the second time out of the cache."""
 
 
 class StagedFileWriter:
@@ -29,6 +31,7 @@ class StagedFileWriter:
         self._file = file
         self._crc32 = 0
         self._size = 0
+        self._only_topic = OnlyTopic()
         self._topic: str | None = None
         """Of all rows of the stream."""
         self._columns = {"partition", "value"}
@@ -38,7 +41,7 @@ class StagedFileWriter:
 
     def write(self, rows: pa.RecordBatch) -> None:
         """As one batch, which reading gives back as it was."""
-        needed, topic = _columns_of(rows), None if "topic" in self._columns else only_topic(rows)
+        needed, topic = _columns_of(rows), None if "topic" in self._columns else self._only_topic.of(rows)
         if topic is None or self._topic not in (None, topic):
             needed.add("topic")
         if self._stream is None or not needed <= self._columns:
@@ -57,10 +60,13 @@ class StagedFileWriter:
         return self._crc32, self._size
 
     def take(self, block: bytes) -> int:
-        self._crc32 = isal_zlib.crc32(block, self._crc32)
-        self._size += len(block)
-        self._file.write(block)
-        return len(block)
+        content = memoryview(block)
+        for first in range(0, len(content), _PIECE_BYTES):
+            piece = content[first : first + _PIECE_BYTES]
+            self._crc32 = isal_zlib.crc32(piece, self._crc32)
+            self._file.write(piece)
+        self._size += len(content)
+        return len(content)
 
     def _begin_stream(self) -> None:
         if self._stream is not None:

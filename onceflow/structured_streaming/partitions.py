@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from onceflow.connectors.kafka.ahead import Output
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
 from onceflow.connectors.kafka.partition import Partitions, partition_of_key
-from onceflow.connectors.kafka.partition_order import order_by
+from onceflow.connectors.kafka.partition_order import sort_partitions
 from onceflow.runtime.errors import Fatal, UsageError
 
 _PARTITION = PRODUCE_SCHEMA.get_field_index("partition")
@@ -46,7 +46,8 @@ class PartitionedOutput:
         self._unkeyed += 1
         placed = rows.set_column(_PARTITION, PRODUCE_SCHEMA.field(_PARTITION), pa.array(partition))
         if (partition != partition[0]).any():
-            placed = placed.take(pa.array(order_by(partition)))
+            order, _ = sort_partitions(partition)
+            placed = placed.take(pa.array(order))
         return placed
 
     def _chosen(self, rows: pa.RecordBatch, topic: str, count: int) -> Partitions:

@@ -8,6 +8,13 @@ from onceflow.runtime.kernels.compiled import kernel
 
 
 @kernel
+def count(numbers: Any, lowest: int, counts: Any) -> None:
+    """Adds to counts[i] how many rows have the number lowest + i."""
+    for row in range(len(numbers)):
+        counts[int(numbers[row]) - lowest] += 1
+
+
+@kernel
 def sort_counted(numbers: Any, lowest: int, ends: Any, order: Any) -> None:
     """Into `order` the rows by their number, those of one number in their order. ends[i]: how many rows have
     the number lowest + i; after, where in `order` they end."""

@@ -9,7 +9,7 @@ import numpy as np
 from onceflow.runtime.kernels.blocks import BLOCK
 from onceflow.runtime.kernels.compiled import kernel
 from onceflow.runtime.kernels.copying import copy_short
-from onceflow.runtime.kernels.memory import copy_bytes, prefetch
+from onceflow.runtime.kernels.memory import load_int64, prefetch
 
 SLACK = BLOCK
 _AHEAD = 24
@@ -30,20 +30,20 @@ def measure_texts(bounds: Any, slots: Any, new_bounds: Any) -> int:
 
 
 @kernel
-def copy_texts(bounds: Any, data: int, slots: Any, new_bounds: Any, new_data: int) -> None:
-    """Copy these texts from the address `data` to `new_data`."""
-    for i in range(len(slots)):
-        length = int(new_bounds[i + 1]) - int(new_bounds[i])
-        copy_bytes(new_data + int(new_bounds[i]), data + int(bounds[slots[i]]), length)
-
-
-@kernel
-def copy_short_texts(bounds: Any, data: int, slots: Any, new_bounds: Any, new_data: int) -> None:
-    """As copy_texts, where SLACK more bytes than all texts lie at either address, anything behind the texts
-    may be overwritten, and texts come from all over the place."""
+def copy_texts(bounds: Any, data: int, data_end: int, slots: Any, new_bounds: Any, new_data: int) -> None:
+    """Copy these texts from the address `data` to `new_data`. Nothing is read from `data_end` on; SLACK bytes
+    behind all texts may be overwritten."""
     last = len(slots) - 1
     for i in range(len(slots)):
         prefetch(data + int(bounds[slots[min(i + _AHEAD, last)]]))
         length = int(new_bounds[i + 1]) - int(new_bounds[i])
-        target, source = new_data + int(new_bounds[i]), data + int(bounds[slots[i]])
-        copy_short(target, source, length, source + length + SLACK)
+        copy_short(new_data + int(new_bounds[i]), data + int(bounds[slots[i]]), length, data_end)
+
+
+@kernel
+def longest(bounds: int, count: int) -> int:
+    """The bytes of the longest of `count` texts. `bounds`: the address of their offsets of 64 bits."""
+    found = 0
+    for i in range(count):
+        found = max(found, load_int64(bounds + 8 * i + 8) - load_int64(bounds + 8 * i))
+    return found

@@ -8,8 +8,26 @@ from onceflow.runtime.kernels.memory import load_uint8
 
 WRONG = -1
 _ASCII_BLOCK = 32  # the bits of text_stops from here on
+_STOPS = 0xFFFFFFFF  # those below
+_FIRST_PLAIN, _QUOTE, _BACKSLASH = 0x20, 0x22, 0x5C
 _U = 0x75
 _HIGH_SURROGATES, _LOW_SURROGATES, _AFTER_SURROGATES = 0xD800, 0xDC00, 0xE000
+
+
+@kernel
+def has_escapes(at: int, end: int) -> bool:
+    """Whether JSON writes any of these characters other than as it is: quotes, backslashes, controls. Reads
+    nothing behind the end."""
+    while at + BLOCK <= end:
+        if text_stops(at) & _STOPS != 0:
+            return True
+        at += BLOCK
+    while at < end:
+        byte = load_uint8(at)
+        if byte < _FIRST_PLAIN or byte == _QUOTE or byte == _BACKSLASH:  # noqa: SIM109 - numba makes a set
+            return True
+        at += 1
+    return False
 
 
 @kernel

@@ -38,7 +38,7 @@ def _take_texts(column: pa.Array, slots: Indices) -> pa.Array:
     total = taking.measure_texts(old, slots, new)
     if total > _TEXT_BYTES_MAX:
         return column.take(pa.array(slots))  # which says so
-    texts = np.empty(total, np.uint8)
+    texts = np.empty(total + taking.SLACK, np.uint8)
     if total:
-        taking.copy_texts(old, data.address, slots, new, texts.ctypes.data)
+        taking.copy_texts(old, data.address, data.address + data.size, slots, new, texts.ctypes.data)
     return pa.Array.from_buffers(column.type, len(slots), [None, pa.py_buffer(new), pa.py_buffer(texts)])

@@ -44,7 +44,8 @@ class _Texts:
         total = taking.measure_texts(self.bounds, slots, offsets)
         assert offsets.itemsize == 8 or total <= _TEXT_BYTES_MAX, "more than 2 GiB of keys at once"
         texts = np.empty(total + taking.SLACK, np.uint8)
-        taking.copy_short_texts(self.bounds, self.memory.ctypes.data, slots, offsets, texts.ctypes.data)
+        data, data_end = self.memory.ctypes.data, self.memory.ctypes.data + len(self.memory)
+        taking.copy_texts(self.bounds, data, data_end, slots, offsets, texts.ctypes.data)
         nulls = None if self.is_null is None else self.is_null.take(slots)
         validity = None if nulls is None or not nulls.any() else pa.array(~nulls).buffers()[1]
         buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(texts)]
@@ -75,7 +76,8 @@ class _TextColumn:
         total = taking.measure_texts(bounds, rows, new_bounds)
         self._memory.reserve(total + taking.SLACK)
         if data is not None:
-            taking.copy_texts(bounds, data.address, rows, new_bounds, self._memory.values.ctypes.data)
+            target, data_end = self._memory.values.ctypes.data, data.address + data.size
+            taking.copy_texts(bounds, data.address, data_end, rows, new_bounds, target)
         self._memory.grow(total)
         self._append_nulls(array, rows)
 

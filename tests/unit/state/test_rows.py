@@ -40,7 +40,7 @@ for window in (tumbling(10), sliding(10, 5)):
     h.advance(2_000)
     h.finish()
     assert variants() == made, (made, variants())
-assert made["hash_texts"] == made["copy_short_texts"] == made["find_or_add"] == 1, made
+assert made["hash_texts"] == made["find_or_add"] == 1 <= made["copy_texts"], made
 print("ready")
 """
 

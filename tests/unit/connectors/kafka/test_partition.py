@@ -41,9 +41,10 @@ def test_known_hashes() -> None:
     assert murmur2(keys).astype(np.int32).tolist() == list(KNOWN.values())
 
 
-@given(
-    st.lists(st.one_of(st.none(), st.binary(max_size=40)), max_size=30), st.integers(0, 5), st.integers(1, 50)
-)
+PARTITIONS = st.integers(1, 50) | st.integers(1, (1 << 31) - 1) | st.sampled_from([1 << 30, (1 << 31) - 1])
+
+
+@given(st.lists(st.one_of(st.none(), st.binary(max_size=40)), max_size=30), st.integers(0, 5), PARTITIONS)
 def test_agrees_with_the_reference_for_slices_nulls_and_empty_keys(
     keys: list[bytes | None], start: int, partitions: int
 ) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceflow.connectors.kafka import partition_order
-from onceflow.connectors.kafka.partition_order import in_order, order_by
+from onceflow.connectors.kafka.partition_order import in_order, sort_partitions
 from onceflow.runtime.kernels.compiled import kernels_enabled
 from onceflow.runtime.recycled_memory import RecycledMemory
 
@@ -22,7 +22,10 @@ def test_rows_by_partition_keep_their_order_within_one(kernels: bool, partitions
     expected = sorted(range(len(partitions)), key=partitions.__getitem__)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(partition_order, "kernels_loaded", lambda: kernels)
-        assert order_by(np.array(partitions, np.int32)).tolist() == expected
+        order, in_it = sort_partitions(np.array(partitions, np.int32))
+    assert order.tolist() == expected
+    assert in_it.tolist() == sorted(partitions)
+    assert in_it.dtype == np.int32
 
 
 @with_and_without_kernels

@@ -1,0 +1,44 @@
+"""Records that the topic would refuse are named; others pass, however many there are."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from onceflow.connectors.kafka import record_size
+from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
+from onceflow.connectors.kafka.record_size import longest, refuse_too_large
+from onceflow.runtime.errors import Fatal
+from onceflow.runtime.kernels.compiled import kernels_enabled
+
+LIMIT = 1_000
+OVERHEAD = 100
+
+
+@pytest.fixture(params=[True, False] if kernels_enabled() else [False])
+def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    monkeypatch.setattr(record_size, "kernels_loaded", lambda: request.param)
+    return bool(request.param)
+
+
+def rows(*records: tuple[bytes | None, bytes | None]) -> pa.RecordBatch:
+    made = [{"topic": "out", "partition": 0, "key": key, "value": value} for key, value in records]
+    return pa.RecordBatch.from_pylist(made, PRODUCE_SCHEMA)
+
+
+@pytest.mark.parametrize("key", [None, b"", b"k" * 300])
+def test_the_largest_record_decides(kernels: bool, key: bytes | None) -> None:
+    room = LIMIT - OVERHEAD - len(key or b"")
+    fits = [(key, b"v" * room), (None, None), (None, b"v" * 10), (b"k" * 300, b"v")]
+    for at in range(len(fits) + 1):
+        refuse_too_large(rows(*fits[:at], *fits)[1:], LIMIT)
+        with pytest.raises(Fatal, match=f"{LIMIT - OVERHEAD + 1} bytes, the topic takes {LIMIT}"):
+            refuse_too_large(rows(*fits[:at], (key, b"v" * (room + 1)), *fits[at:]), LIMIT)
+
+
+def test_the_longest_value_of_a_part(kernels: bool) -> None:
+    values = pa.array([b"x" * 50, None, b"xxx", b"", b"xxxxx", None, b"x" * 60], pa.large_binary())
+    assert longest(values[1:6]) == 5
+    assert longest(values[:2]) == 50
+    assert longest(values[5:]) == 60
+    assert longest(pa.nulls(3, pa.large_binary())) == 0

@@ -1,0 +1,44 @@
+"""Texts by number: what is read, and what is written."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onceflow.runtime.kernels.compiled import kernels_enabled
+from tests.unit.guarded_memory import before_closed_page
+
+if not kernels_enabled():
+    pytest.skip("needs numba", allow_module_level=True)
+
+from onceflow.runtime.kernels.taking import SLACK, copy_texts, longest, measure_texts
+
+TEXTS = st.lists(st.binary(max_size=70), min_size=1, max_size=12)
+
+
+@given(TEXTS, st.data(), st.sampled_from([np.int32, np.int64]))
+def test_texts_lie_one_after_the_other_and_nothing_behind_the_source_is_read(
+    texts: list[bytes], data: st.DataObject, width: type[np.integer]
+) -> None:
+    slots = data.draw(st.lists(st.integers(0, len(texts) - 1), min_size=1, max_size=20))
+    bounds = np.cumsum([0, *map(len, texts)], dtype=width)
+    new_bounds = np.zeros(len(slots) + 1, np.int64)
+    total = measure_texts(bounds, np.array(slots), new_bounds)
+    assert total == sum(len(texts[slot]) for slot in slots)
+    target = np.full(total + SLACK + 64, 7, np.uint8)
+    with before_closed_page() as put:
+        source = put(b"".join(texts))
+        end = source.address + source.size
+        copy_texts(bounds, source.address, end, np.array(slots), new_bounds, target.ctypes.data)
+        del source
+    assert target[:total].tobytes() == b"".join(texts[slot] for slot in slots)
+    assert (target[total + SLACK :] == 7).all()
+
+
+@given(TEXTS)
+def test_the_longest(texts: list[bytes]) -> None:
+    bounds = np.cumsum([3, *map(len, texts)], dtype=np.int64)
+    assert longest(bounds.ctypes.data, len(texts)) == max(map(len, texts))
+    assert longest(bounds.ctypes.data, 0) == 0
