@@ -15,13 +15,14 @@ import pyarrow as pa
 
 from onceflow.connectors.formats import json_write_kernels as kernels
 from onceflow.runtime.kernels.text import has_escapes
-from onceflow.runtime.records import Indices
+from onceflow.runtime.records import Indices, Int64s
 from onceflow.runtime.recycled_memory import Memory, NewMemory
 
 _PLAIN_NAME = re.compile(r"[ !#-\[\]-~]+")
 """Printable ASCII without what JSON escapes."""
 _TEXT = (pa.string(), pa.large_string())
 _AS_THEY_ARE = np.zeros(0, np.int64)
+_BOOLEANS = (b"false", b"true")
 
 
 class NotFlatError(Exception):
@@ -36,14 +37,12 @@ class FlatEncoder:
         self._types = schema.types
         self._kinds = [_kind(field) for field in schema]
         names = [f'"{name}":'.encode() for name in schema.names]
-        before = [b",{"[not i :][:1] + name for i, name in enumerate(names)]
-        self._before = [(np.frombuffer(text + bytes(kernels.SLACK), np.uint8), len(text)) for text in before]
-        self._row_bytes = 1 + sum(map(len, before))
+        self._before = [(b"," if i else b"{") + name for i, name in enumerate(names)]
+        self._row_bytes = 1 + sum(map(len, self._before))
         self._row_bytes += sum(
             6 if kind == kernels.TEXTS else kernels.INTEGER_BYTES_MAX for kind in self._kinds
         )
-        self._program = np.zeros((len(names), kernels.WRITE_WIDTH), np.int64)
-        self._write(self._program, _AS_THEY_ARE, 0, 0, NewMemory())  # compiles
+        self._write(_Program(), _AS_THEY_ARE, 0, 0, NewMemory())  # compiles
         has_escapes(0, 0)
 
     def encode(self, batch: pa.RecordBatch, order: Indices | None, memory: Memory) -> pa.Array | None:
@@ -51,11 +50,9 @@ class FlatEncoder:
         `order` leaves out are not looked at less closely."""
         if not batch.num_rows or batch.schema.types != self._types:
             return None
-        kept: list[Any] = []  # until everything is written
-        text_bytes = 0
-        for step, (kind, (before, length)) in enumerate(zip(self._kinds, self._before, strict=True)):
-            array = batch.column(step)
-            places = end = 0
+        program, text_bytes = _Program(), 0
+        for kind, before, array in zip(self._kinds, self._before, batch.columns, strict=True):
+            program.put(before)
             if kind == kernels.TEXTS:
                 text, offsets = _text(array)
                 first, last = int(offsets[0]), int(offsets[-1])
@@ -63,39 +60,71 @@ class FlatEncoder:
                 if has_escapes(text.ctypes.data + first, text.ctypes.data + last):
                     return None
                 text_bytes += last - first
-                values, places, end = text, offsets.ctypes.data, text.ctypes.data + len(text)
-                kept.append(offsets)
+                program.add_texts(array, text, offsets)
             else:
-                values = _numbers(array)
-            valid = 0
-            if array.null_count:
-                kept.append(array.is_valid().to_numpy(zero_copy_only=False).view(np.uint8))
-                valid = kept[-1].ctypes.data
-            kept.append(values)
-            self._program[step, : kernels.STEP_WIDTH] = (
-                kind,
-                values.ctypes.data,
-                places,
-                valid,
-                before.ctypes.data,
-                length,
-                end,
-            )
+                program.add_numbers(kind, array, _numbers(array))
         if order is None:
-            return self._write(self._program, _AS_THEY_ARE, batch.num_rows, text_bytes, memory)
-        return self._write(self._program, order, len(order), text_bytes, memory)
+            return self._write(program, _AS_THEY_ARE, batch.num_rows, text_bytes, memory)
+        return self._write(program, order, len(order), text_bytes, memory)
 
     def _write(
-        self, program: npt.NDArray[np.int64], order: Indices, count: int, text_bytes: int, memory: Memory
+        self, program: _Program, order: Indices, count: int, text_bytes: int, memory: Memory
     ) -> pa.Array | None:
         memory.reserve(8 * (count + 1))
         offsets = memory.claim(8 * (count + 1)).view(np.int64)
         out = memory.reserve(count * self._row_bytes + text_bytes + kernels.SLACK)
-        if not kernels.write(program, order, offsets, out.ctypes.data):
+        if not kernels.write(program.steps(), order, offsets, out.ctypes.data):
             return None
         written = memory.claim(int(offsets[-1]))
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(written)]
         return pa.Array.from_buffers(pa.large_binary(), count, buffers)
+
+
+class _Program:
+    """The steps by which `kernels.write` writes each row of a batch, and what they point to."""
+
+    def __init__(self) -> None:
+        self._steps: list[tuple[int, ...]] = []
+        self._text = b""
+        """That stands before the next value."""
+        self._kept: list[Any] = []
+
+    def put(self, text: bytes) -> None:
+        """The same in each row."""
+        self._text += text
+
+    def add_texts(self, array: pa.Array, text: npt.NDArray[np.uint8], offsets: Int64s) -> None:
+        self._kept.append(offsets)
+        end = text.ctypes.data + len(text)
+        self._add(kernels.TEXTS, array, text, offsets.ctypes.data, end)
+
+    def add_numbers(self, kind: int, array: pa.Array, numbers: npt.NDArray[Any]) -> None:
+        """Integers or booleans. What is the same in all rows, as the start and the end of results of one
+        window, is written once and copied with what stands before and behind it."""
+        if not array.null_count and numbers[0] == numbers[-1] and (numbers == numbers[0]).all():
+            number = int(numbers[0])
+            self.put(b"%d" % number if kind == kernels.INTEGERS else _BOOLEANS[number])
+        else:
+            self._add(kind, array, numbers, 0, 0)
+
+    def steps(self) -> npt.NDArray[np.int64]:
+        self.put(b"}")
+        self._step(kernels.END, 0, 0, 0, 0)
+        return np.array(self._steps, np.int64)
+
+    def _add(self, kind: int, array: pa.Array, values: npt.NDArray[Any], places: int, end: int) -> None:
+        self._kept.append(values)
+        valid = 0
+        if array.null_count:
+            self._kept.append(array.is_valid().to_numpy(zero_copy_only=False).view(np.uint8))
+            valid = self._kept[-1].ctypes.data
+        self._step(kind, values.ctypes.data, places, valid, end)
+
+    def _step(self, kind: int, values: int, places: int, valid: int, end: int) -> None:
+        before = pa.py_buffer(self._text + bytes(kernels.SLACK))
+        self._kept.append(before)
+        self._steps.append((kind, values, places, valid, before.address, len(self._text), end))
+        self._text = b""
 
 
 def _kind(field: pa.Field) -> int:

@@ -6,19 +6,26 @@ from typing import Any
 
 import numpy as np
 
-from onceflow.connectors.formats.json_skip_kernels import CLOSE_OBJECT, MINUS, NULL, QUOTE, TRUE, ZERO, E
-from onceflow.runtime.kernels.blocks import BLOCK, leading_zeros, store_int32, store_int64, store_uint8
+from onceflow.connectors.formats.json_skip_kernels import MINUS, NULL, QUOTE, TRUE, ZERO, E
+from onceflow.runtime.kernels.blocks import (
+    BLOCK,
+    copy_block,
+    leading_zeros,
+    store_int32,
+    store_int64,
+    store_uint8,
+)
 from onceflow.runtime.kernels.compiled import kernel
 from onceflow.runtime.kernels.copying import copy_short
 from onceflow.runtime.kernels.memory import load_int64, load_uint8
 
 # What a step writes. Its columns: kind, address of the values, address of the offsets (int64) of a text,
-# address of the validity (a byte for each row) or 0, address and length of what stands before the value,
-# with SLACK more bytes behind it, and the end of the memory in which the texts lie. `write` adds the first
-# integer it wrote, where, and in how many bytes: results of one window all have the same start and end.
-TEXTS, INTEGERS, BOOLEANS = 0, 1, 2
-STEP_WIDTH, WRITE_WIDTH = 7, 10
+# address of the validity (a byte for each row) or 0, address and length of what stands before the value, and
+# the end of the memory in which the texts lie. The last step has no value: it is what ends each row.
+TEXTS, INTEGERS, BOOLEANS, END = 0, 1, 2, 3
+STEP_WIDTH = 7
 SLACK = BLOCK
+"""So many bytes are read behind what stands before a value, and written behind all rows."""
 INTEGER_BYTES_MAX = 20
 _LOWEST = -(1 << 63)
 _PAIRS = np.frombuffer("".join(f"{n:02}" for n in range(100)).encode(), np.uint8)
@@ -97,20 +104,29 @@ def _put_boolean(at: int, value: int) -> int:
 
 
 @kernel
+def _copy_blocks(target: int, source: int, count: int) -> None:
+    """Up to SLACK bytes more than `count`."""
+    copy_block(target, source)
+    for done in range(BLOCK, count, BLOCK):
+        copy_block(target + done, source + done)
+
+
+@kernel
 def write(program: Any, order: Any, offsets: Any, at: int) -> bool:
     """Writes the rows in this order (empty: as they are) from the address `at` on, and where the i-th lies,
     counted from there, to offsets[i] and offsets[i + 1]. There is room for the longest that the rows can be,
     and for SLACK bytes more. False, and nothing is to be used, at an integer it can't write."""
     begin = at
     offsets[0] = 0
-    program[:, 9] = 0
     for i in range(len(offsets) - 1):
         row = order[i] if len(order) else i
         for step in range(program.shape[0]):
             before, length = program[step, 4], program[step, 5]
-            copy_short(at, before, length, before + length + SLACK)
+            _copy_blocks(at, before, length)
             at += length
             kind, values, valid = program[step, 0], program[step, 1], program[step, 3]
+            if kind == END:
+                break
             if valid != 0 and load_uint8(valid + row) == 0:
                 store_int32(at, NULL)
                 at += 4
@@ -123,19 +139,10 @@ def write(program: Any, order: Any, offsets: Any, at: int) -> bool:
                 at += size + 2
             elif kind == INTEGERS:
                 value = load_int64(values + 8 * row)
-                if value == program[step, 7] and program[step, 9] != 0:
-                    copy_short(at, program[step, 8], program[step, 9], program[step, 8] + SLACK)
-                    at += program[step, 9]
-                elif value == _LOWEST:
+                if value == _LOWEST:
                     return False
-                else:
-                    end = _put_integer(at, value)
-                    if i == 0:
-                        program[step, 7], program[step, 8], program[step, 9] = value, at, end - at
-                    at = end
+                at = _put_integer(at, value)
             else:
                 at = _put_boolean(at, load_uint8(values + row))
-        store_uint8(at, CLOSE_OBJECT)
-        at += 1
         offsets[i + 1] = at - begin
     return True

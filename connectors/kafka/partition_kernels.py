@@ -46,9 +46,11 @@ def murmur2(at: int, count: int) -> int:
         found = ((found * _M) & _MASK) ^ block
     rest = count & 3
     if rest:
-        at += 4 * words
-        for byte in range(rest):
-            found ^= _int64(load_uint8(at + byte)) << (8 * byte)
+        if words:  # the last word, without what of it is in the word before
+            found ^= (load_int32(at + count - 4) & _MASK) >> (8 * (4 - rest))
+        else:
+            for byte in range(rest):
+                found ^= _int64(load_uint8(at + byte)) << (8 * byte)
         found = (found * _M) & _MASK
     found = ((found ^ (found >> 13)) * _M) & _MASK
     return found ^ (found >> 15)

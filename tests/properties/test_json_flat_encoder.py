@@ -116,6 +116,20 @@ def test_nothing_of_the_batch_before_is_needed() -> None:
         memory.reserve(1000)[:] = 0xFF
 
 
+def test_what_all_rows_share_and_what_only_some_do() -> None:
+    values = [7, -12345678901, 7]
+    for step in (0, 1, -1):
+        for at in range(len(values)):
+            some = [values[0]] * 3 if step == 0 else [*values[:at], values[0], *values[at + 1 :]]
+            for nulls in (False, True):
+                column = pa.array([None if nulls and i == at else v for i, v in enumerate(some)], pa.int64())
+                flags = pa.array([v == values[0] for v in some])
+                rows = pa.record_batch({"a" * 40: column, "b": flags, "c": column, "d": ["x", "", "yy"]})
+                written = encoded(rows.schema, rows)
+                assert written is not None
+                assert written.to_pylist() == by_polars(rows)
+
+
 def test_texts_and_names_of_any_length() -> None:
     lengths = [*range(70), 31, 32, 33, 0, 1, 500]
     for name in ("n" * length for length in (1, 27, 28, 29, 300)):  # about a block
@@ -143,7 +157,12 @@ def test_text_with_escapes_is_left_to_polars(text: str) -> None:
 
 
 def test_the_lowest_integer_is_left_to_polars() -> None:
-    assert encoded(SCHEMA, batch([("a", "b", LOWEST, 2, 3, True)])) is None
+    one, other = ("a", "b", LOWEST, 2, 3, True), ("a", "b", 7, 2, 3, True)
+    for some in ([one, other], [other, one], [one, (None,) * 6]):
+        assert encoded(SCHEMA, batch(some)) is None
+    all_the_same = encoded(SCHEMA, batch([one, one]))
+    assert all_the_same is not None, "it is not the kernel that writes it"
+    assert all_the_same.to_pylist() == by_polars(batch([one, one]))
 
 
 def test_a_batch_without_rows_or_with_other_types_is_left_to_polars() -> None:
