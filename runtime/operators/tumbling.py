@@ -24,6 +24,11 @@ class Tumbling:
         """How many windows a row can be in."""
         return 1
 
+    @property
+    def slide_ms(self) -> int:
+        """From the start of a window to that of the next."""
+        return self.size_ms
+
     def starts(self, event_time: Int64s) -> Int64s:
         """The start of each row's window. Raises Fatal for a time whose window would not fit 64 bits."""
         lowest, highest = check_event_time(event_time, self.size_ms, self.size_ms + self.offset_ms)

@@ -120,8 +120,12 @@ class WindowOperator:
         last_start = time_ms + 1 - self._window.size_ms
         if self._earliest_start is None or self._earliest_start > last_start:
             return
+        first_start = self._earliest_start
         due, self._earliest_start = self._slots.due(last_start)
-        self._fire(due)
+        if first_start + self._window.slide_ms > last_start:
+            self._fire_one(due, first_start)
+        else:
+            self._fire(due)
         self._slots.remove(due)
         if self._slots.is_sparse:
             self._values.keep(self._slots.compact())
@@ -152,6 +156,15 @@ class WindowOperator:
             earliest if self._earliest_start is None else min(self._earliest_start, earliest)
         )
 
+    def _fire_one(self, due: Indices, start: int) -> None:
+        """Emit these slots of one window, in the order in which the keys came."""
+        starts = np.full(min(len(due), EMIT_ROWS_MAX), start, np.int64)
+        ends = starts + self._window.size_ms
+        times = ends - 1
+        for first in range(0, len(due), EMIT_ROWS_MAX):
+            slots = due[first : first + EMIT_ROWS_MAX]
+            self._emit(slots, starts[: len(slots)], ends[: len(slots)], times[: len(slots)])
+
     def _fire(self, due: Indices) -> None:
         """Emit these slots: by window, within it in the order in which the keys came, where memory is read
         from front to back."""
@@ -161,12 +174,12 @@ class WindowOperator:
             due, starts = due.take(by_window), starts.take(by_window)
         for first in range(0, len(due), EMIT_ROWS_MAX):
             piece = slice(first, first + EMIT_ROWS_MAX)
-            self._emit(due[piece], starts[piece])
+            ends = starts[piece] + self._window.size_ms
+            self._emit(due[piece], starts[piece], ends, ends - 1)
 
-    def _emit(self, slots: Indices, starts: Int64s) -> None:
-        ends = starts + self._window.size_ms
+    def _emit(self, slots: Indices, starts: Int64s, ends: Int64s, times: Int64s) -> None:
         batch = self._values.results(self._slots.keys(slots), starts, ends, slots)
-        self._out.emit(Records(batch, ends - 1))
+        self._out.emit(Records(batch, times))
 
     def _load(self, table: pa.Table) -> None:
         for piece in table.to_batches():
@@ -224,8 +237,7 @@ def without_late(
 
 def window_as_json(window: Tumbling | Sliding) -> list[Json]:
     """What a snapshot says of the window that it is for."""
-    slide_ms = window.slide_ms if isinstance(window, Sliding) else window.size_ms
-    return [window.size_ms, slide_ms, window.offset_ms]
+    return [window.size_ms, window.slide_ms, window.offset_ms]
 
 
 def check_window(state: OperatorState, window: Tumbling | Sliding, uid: str) -> None:
