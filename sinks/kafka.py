@@ -16,13 +16,13 @@ from onceflow.connectors.kafka.gathering import Gathering
 from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
 from onceflow.connectors.kafka.options import KafkaOptions, Setting
 from onceflow.connectors.kafka.partition import Partitions, partition_of_column, partition_of_key
-from onceflow.connectors.kafka.partition_order import in_order, sort_partitions
+from onceflow.connectors.kafka.partition_order import as_large, in_order, sort_partitions
 from onceflow.connectors.kafka.producer_settings import ProducerSettings
 from onceflow.connectors.kafka.setting_names import check_settings
 from onceflow.connectors.kafka.staged import LEDGER_TOPIC, StagedSettings, StagedWriter
 from onceflow.runtime.contracts import Committable, PreCommit, SinkContext
 from onceflow.runtime.errors import Fatal, GraphError, OptionError, UsageError
-from onceflow.runtime.records import Indices, Int64s, Records
+from onceflow.runtime.records import Indices, Records
 from onceflow.runtime.recycled_memory import RecycledMemory
 from onceflow.runtime.types import duration_ms, nearest
 
@@ -134,12 +134,12 @@ class KafkaSinkWriter:
             self._encode()
 
     def _encode(self) -> None:
-        records, came_in = self._gathering.take()
+        records, counts = self._gathering.take()
         if self._rows is None:
             self._rows = _RowEncoder(self._sink, records.batch.schema, self._memory)
         partitions = self._staged.topics[self._sink.topic].partitions
-        rows = self._rows.encode(records, partitions, self._next_partition + came_in)
-        self._next_partition += int(came_in[-1]) + 1
+        rows = self._rows.encode(records, partitions, counts, self._next_partition)
+        self._next_partition += len(counts)
         self._staged.write_rows(rows)
 
     def pre_commit(self, checkpoint_id: int) -> PreCommit:
@@ -181,30 +181,32 @@ class _RowEncoder:
                     f'{schema.field(sink.partitioner).type}; or leave it at "murmur2"'
                 )
 
-    def encode(self, records: Records, partitions: int, unkeyed: Int64s | int) -> pa.RecordBatch:
-        """Rows without a key go to the partition `unkeyed`, modulo how many there are."""
+    def encode(
+        self, records: Records, partitions: int, counts: Sequence[int], unkeyed: int
+    ) -> pa.RecordBatch:
+        """`counts`: of the rows that came together. Those of them without a key go to one partition, of the
+        first of these to `unkeyed`, modulo how many there are."""
         batch = records.batch
         count = batch.num_rows
         same = self._same.columns(count)
         keys = same["key"]
         if self._key is not None:
-            keys = _as_large(self._key.encode(batch.select(self._key_columns)))
-        partition = self._partition(batch, keys, partitions, unkeyed)
+            keys = self._key.encode(batch.select(self._key_columns))
+        partition = self._partition(batch, keys, partitions, counts, unkeyed)
         order = None
         if count and partition.min() != partition.max():
             order, partition = sort_partitions(partition)
         values = self._values(batch, order)
         headers, timestamps = self._headers(batch), self._timestamps(records)
         if order is not None:
-            moved = pa.array(order)
             keys = in_order(keys, order, self._memory)
-            headers = headers if headers is None else headers.take(moved)
-            timestamps = timestamps if timestamps is None else timestamps.take(moved)
+            headers = headers if headers is None else headers.take(pa.array(order))
+            timestamps = timestamps if timestamps is None else timestamps.take(pa.array(order))
         return pa.RecordBatch.from_arrays(
             [
                 same["topic"],
                 pa.array(partition),
-                keys,
+                as_large(keys),
                 values,
                 same["headers"] if headers is None else headers,
                 same["timestamp"] if timestamps is None else timestamps,
@@ -230,14 +232,15 @@ class _RowEncoder:
         )
 
     def _partition(
-        self, batch: pa.RecordBatch, keys: pa.Array, partitions: int, unkeyed: Int64s | int
+        self, batch: pa.RecordBatch, keys: pa.Array, partitions: int, counts: Sequence[int], unkeyed: int
     ) -> Partitions:
         if self._sink.partitioner != "murmur2":
             column = batch.column(self._sink.partitioner)
             return partition_of_column(column, partitions, self._sink.partitioner, self._sink.topic)
         if not keys.null_count:
             return partition_of_key(keys, partitions)
-        partition = np.full(batch.num_rows, unkeyed % partitions, np.int32)
+        turns = (unkeyed + np.arange(len(counts))) % partitions
+        partition = np.repeat(turns.astype(np.int32), counts)
         if keys.null_count < len(keys):
             has_key = keys.is_valid().to_numpy(zero_copy_only=False)
             partition[has_key] = partition_of_key(keys, partitions)[has_key]
@@ -245,8 +248,8 @@ class _RowEncoder:
 
     def _values(self, batch: pa.RecordBatch, order: Indices | None) -> pa.LargeBinaryArray:
         if self._placing is not None:
-            return _as_large(self._placing.encode_in_order(batch, order, self._memory))
-        values = _as_large(self._value.encode(batch))
+            return as_large(self._placing.encode_in_order(batch, order, self._memory))
+        values = as_large(self._value.encode(batch))
         return values if order is None else in_order(values, order, self._memory)
 
     def _headers(self, batch: pa.RecordBatch) -> pa.Array | None:
@@ -264,10 +267,6 @@ class _RowEncoder:
                 f"event time {int(records.event_time.min())} is before 1970: Kafka has no such timestamp"
             )
         return pa.array(records.event_time)
-
-
-def _as_large(values: pa.Array) -> pa.LargeBinaryArray:
-    return values if values.type == pa.large_binary() else values.cast(pa.large_binary())
 
 
 def _require(schema: pa.Schema, column: str, option: str) -> None:

@@ -14,8 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from onceflow.connectors.formats import json_write_kernels as kernels
+from onceflow.runtime.arrow_offsets import offsets_of
 from onceflow.runtime.kernels.text import has_escapes
-from onceflow.runtime.records import Indices, Int64s
+from onceflow.runtime.records import Indices
 from onceflow.runtime.recycled_memory import Memory, NewMemory
 
 _PLAIN_NAME = re.compile(r"[ !#-\[\]-~]+")
@@ -23,6 +24,7 @@ _PLAIN_NAME = re.compile(r"[ !#-\[\]-~]+")
 _TEXT = (pa.string(), pa.large_string())
 _AS_THEY_ARE = np.zeros(0, np.int64)
 _BOOLEANS = (b"false", b"true")
+_NO_TEXTS = (0, 0, 0)
 
 
 class NotFlatError(Exception):
@@ -54,7 +56,7 @@ class FlatEncoder:
         for kind, before, array in zip(self._kinds, self._before, batch.columns, strict=True):
             program.put(before)
             if kind == kernels.TEXTS:
-                text, offsets = _text(array)
+                text, offsets = np.frombuffer(array.buffers()[2] or b"", np.uint8), offsets_of(array)
                 first, last = int(offsets[0]), int(offsets[-1])
                 # What lies under nulls is looked at as well: polars writes the same there.
                 if has_escapes(text.ctypes.data + first, text.ctypes.data + last):
@@ -93,10 +95,10 @@ class _Program:
         """The same in each row."""
         self._text += text
 
-    def add_texts(self, array: pa.Array, text: npt.NDArray[np.uint8], offsets: Int64s) -> None:
+    def add_texts(self, array: pa.Array, text: npt.NDArray[np.uint8], offsets: npt.NDArray[Any]) -> None:
         self._kept.append(offsets)
         end = text.ctypes.data + len(text)
-        self._add(kernels.TEXTS, array, text, offsets.ctypes.data, end)
+        self._add(kernels.TEXTS, array, text, (offsets.ctypes.data, offsets.itemsize, end))
 
     def add_numbers(self, kind: int, array: pa.Array, numbers: npt.NDArray[Any]) -> None:
         """Integers or booleans. What is the same in all rows, as the start and the end of results of one
@@ -105,25 +107,25 @@ class _Program:
             number = int(numbers[0])
             self.put(b"%d" % number if kind == kernels.INTEGERS else _BOOLEANS[number])
         else:
-            self._add(kind, array, numbers, 0, 0)
+            self._add(kind, array, numbers, _NO_TEXTS)
 
     def steps(self) -> npt.NDArray[np.int64]:
         self.put(b"}")
-        self._step(kernels.END, 0, 0, 0, 0)
+        self._step(kernels.END, 0, 0, _NO_TEXTS)
         return np.array(self._steps, np.int64)
 
-    def _add(self, kind: int, array: pa.Array, values: npt.NDArray[Any], places: int, end: int) -> None:
+    def _add(self, kind: int, array: pa.Array, values: npt.NDArray[Any], texts: tuple[int, int, int]) -> None:
         self._kept.append(values)
         valid = 0
         if array.null_count:
             self._kept.append(array.is_valid().to_numpy(zero_copy_only=False).view(np.uint8))
             valid = self._kept[-1].ctypes.data
-        self._step(kind, values.ctypes.data, places, valid, end)
+        self._step(kind, values.ctypes.data, valid, texts)
 
-    def _step(self, kind: int, values: int, places: int, valid: int, end: int) -> None:
+    def _step(self, kind: int, values: int, valid: int, texts: tuple[int, int, int]) -> None:
         before = pa.py_buffer(self._text + bytes(kernels.SLACK))
         self._kept.append(before)
-        self._steps.append((kind, values, places, valid, before.address, len(self._text), end))
+        self._steps.append((kind, before.address, len(self._text), values, valid, *texts))
         self._text = b""
 
 
@@ -137,14 +139,6 @@ def _kind(field: pa.Field) -> int:
     if pa.types.is_integer(field.type) and field.type != pa.uint64():
         return kernels.INTEGERS
     raise NotFlatError(str(field))
-
-
-def _text(array: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Bytes and offsets of a column; of a slice, its own offsets."""
-    _, offsets, data = array.buffers()
-    places: Any = np.frombuffer(offsets, np.int64 if array.type == pa.large_string() else np.int32)
-    places = places[array.offset : array.offset + len(array) + 1].astype(np.int64, copy=False)
-    return np.frombuffer(data or b"", np.uint8), places
 
 
 def _numbers(array: pa.Array) -> Any:

@@ -17,13 +17,15 @@ from onceflow.runtime.kernels.blocks import (
 )
 from onceflow.runtime.kernels.compiled import kernel
 from onceflow.runtime.kernels.copying import copy_short
-from onceflow.runtime.kernels.memory import load_int64, load_uint8
+from onceflow.runtime.kernels.memory import load_int32, load_int64, load_uint8
 
-# What a step writes. Its columns: kind, address of the values, address of the offsets (int64) of a text,
-# address of the validity (a byte for each row) or 0, address and length of what stands before the value, and
-# the end of the memory in which the texts lie. The last step has no value: it is what ends each row.
+# What a step writes. Its columns: kind; address and length of what stands before the value; address of the
+# values; address of the validity (a byte for each row) or 0; of texts the address of the offsets, the bytes
+# of each (4 or 8), and the end of the memory in which the texts lie. The last step has no value: it is what
+# ends each row.
 TEXTS, INTEGERS, BOOLEANS, END = 0, 1, 2, 3
-STEP_WIDTH = 7
+STEP_WIDTH = 8
+_WIDE = 8
 SLACK = BLOCK
 """So many bytes are read behind what stands before a value, and written behind all rows."""
 INTEGER_BYTES_MAX = 20
@@ -112,6 +114,16 @@ def _copy_blocks(target: int, source: int, count: int) -> None:
 
 
 @kernel
+def _extent(offsets: int, width: int, row: int) -> tuple[int, int]:
+    """Where a text begins, and its bytes."""
+    if width == _WIDE:
+        start = load_int64(offsets + 8 * row)
+        return start, load_int64(offsets + 8 * row + 8) - start
+    start = _int64(load_int32(offsets + 4 * row))
+    return start, _int64(load_int32(offsets + 4 * row + 4)) - start
+
+
+@kernel
 def write(program: Any, order: Any, offsets: Any, at: int) -> bool:
     """Writes the rows in this order (empty: as they are) from the address `at` on, and where the i-th lies,
     counted from there, to offsets[i] and offsets[i + 1]. There is room for the longest that the rows can be,
@@ -121,20 +133,19 @@ def write(program: Any, order: Any, offsets: Any, at: int) -> bool:
     for i in range(len(offsets) - 1):
         row = order[i] if len(order) else i
         for step in range(program.shape[0]):
-            before, length = program[step, 4], program[step, 5]
+            before, length = program[step, 1], program[step, 2]
             _copy_blocks(at, before, length)
             at += length
-            kind, values, valid = program[step, 0], program[step, 1], program[step, 3]
+            kind, values, valid = program[step, 0], program[step, 3], program[step, 4]
             if kind == END:
                 break
             if valid != 0 and load_uint8(valid + row) == 0:
                 store_int32(at, NULL)
                 at += 4
             elif kind == TEXTS:
-                start = load_int64(program[step, 2] + 8 * row)
-                size = load_int64(program[step, 2] + 8 * row + 8) - start
+                start, size = _extent(program[step, 5], program[step, 6], row)
                 store_uint8(at, QUOTE)
-                copy_short(at + 1, values + start, size, program[step, 6])
+                copy_short(at + 1, values + start, size, program[step, 7])
                 store_uint8(at + 1 + size, QUOTE)
                 at += size + 2
             elif kind == INTEGERS:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from onceflow.runtime.records import Int64s, Records
+from onceflow.runtime.records import Records
 
 ROWS_ENOUGH = 4_096
 BYTES_ENOUGH = 1 << 20
@@ -39,16 +39,15 @@ class Gathering:
     def is_enough(self) -> bool:
         return self._rows >= ROWS_ENOUGH or self._bytes >= BYTES_ENOUGH
 
-    def take(self) -> tuple[Records, Int64s]:
-        """All of it as one batch, with the number of the batch that each row came in. Without key hashes
-        and origins. Empty after."""
+    def take(self) -> tuple[Records, list[int]]:
+        """All of it as one batch, and how many rows each of those had that came. Without key hashes and
+        origins. Empty after."""
         assert self._batches, "there is something"
         batches, rows = self._batches, [len(records) for records in self._batches]
         self._batches, self._rows, self._bytes = [], 0, 0
-        came_in = np.repeat(np.arange(len(rows)), rows)
         if len(batches) == 1:  # as it is: concatenating would copy it
-            return batches[0], came_in
+            return batches[0], rows
         times = [records.event_time for records in batches if records.event_time is not None]
         assert len(times) in (0, len(batches)), "all rows of a stream have an event time, or none"
         event_time = np.concatenate(times) if times else None
-        return Records(pa.concat_batches([records.batch for records in batches]), event_time), came_in
+        return Records(pa.concat_batches([records.batch for records in batches]), event_time), rows

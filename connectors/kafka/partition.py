@@ -4,6 +4,7 @@ producers; or by a column that says it."""
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,17 +25,18 @@ _M_IF_ANY = np.array([1, _M, _M, _M], np.uint32)
 Partitions = npt.NDArray[np.int32]
 
 
-def murmur2(values: pa.LargeBinaryArray) -> npt.NDArray[np.uint32]:
-    """Kafka's `Utils.murmur2` of each value, as uint32; what a null gives means nothing."""
+def murmur2(values: pa.Array) -> npt.NDArray[np.uint32]:
+    """Kafka's `Utils.murmur2` of each value, texts or bytes, as uint32; what a null gives means nothing."""
     if len(values) == 0:
         return np.zeros(0, dtype=np.uint32)
     offsets, data = _buffers(values)
+    offsets = offsets.astype(np.int64, copy=False)  # by which NumPy looks up places
     first, end = int(offsets[0]), int(offsets[-1])
     at, lengths = offsets[:-1] - first, offsets[1:] - offsets[:-1]
     # A word from every byte on, the last ones too.
     padded = np.append(data[first:end], np.zeros(_WORD_BYTES, np.uint8))
     words_at = np.ndarray((len(padded) - _WORD_BYTES + 1,), "<u4", padded.data, strides=(1,))
-    hashes = _SEED ^ lengths.astype(np.uint32)
+    hashes: npt.NDArray[np.uint32] = _SEED ^ lengths.astype(np.uint32)
     words = lengths >> 2
     everywhere = int(words.min())
     for word in range(int(words.max())):
@@ -53,8 +55,9 @@ def murmur2(values: pa.LargeBinaryArray) -> npt.NDArray[np.uint32]:
     return hashes
 
 
-def partition_of_key(keys: pa.LargeBinaryArray, partitions: int) -> Partitions:
-    """As Java's default partitioner does it for records with a key; what a null gets means nothing.
+def partition_of_key(keys: pa.Array, partitions: int) -> Partitions:
+    """As Java's default partitioner does it for records with a key, text or bytes; what a null gets means
+    nothing.
 
     By a kernel where others have loaded numba: alone it would not be worth that.
     """
@@ -63,12 +66,12 @@ def partition_of_key(keys: pa.LargeBinaryArray, partitions: int) -> Partitions:
     return by_columns(keys, partitions)
 
 
-def by_columns(keys: pa.LargeBinaryArray, partitions: int) -> Partitions:
+def by_columns(keys: pa.Array, partitions: int) -> Partitions:
     """See partition_of_key."""
     return ((murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)).astype(np.int32)
 
 
-def by_kernel(keys: pa.LargeBinaryArray, partitions: int) -> Partitions:
+def by_kernel(keys: pa.Array, partitions: int) -> Partitions:
     """See partition_of_key. Needs numba."""
     from onceflow.connectors.kafka.partition_kernels import choose
 
@@ -76,7 +79,7 @@ def by_kernel(keys: pa.LargeBinaryArray, partitions: int) -> Partitions:
     if len(keys):
         offsets, data = _buffers(keys)
         reciprocal = ctypes.c_int64((1 << 64) // partitions + ((1 << 64) % partitions > 0)).value
-        choose(offsets.ctypes.data, data.ctypes.data, partitions, reciprocal, found)
+        choose(offsets.ctypes.data, offsets.itemsize, data.ctypes.data, partitions, reciprocal, found)
     return found
 
 
@@ -94,7 +97,7 @@ def partition_of_column(column: pa.Array, partitions: int, name: str, topic: str
     return partition
 
 
-def _buffers(values: pa.LargeBinaryArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+def _buffers(values: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:
     data_buffer, offsets = values.buffers()[2], offsets_of(values)
     if data_buffer is None or data_buffer.size == 0:
         return offsets, np.zeros(1, dtype=np.uint8)

@@ -16,22 +16,29 @@ from onceflow.runtime.kernels.memory import load_int32, load_int64, load_uint8
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
+_WIDE = 8
 _int64: Any = np.int64
 _MASK = 0xFFFFFFFF
 """Numbers are unsigned and of 32 bits: in 64 signed ones the product of two fits, since _M has 31 bits."""
 
 
 @kernel
-def choose(starts: int, data: int, partitions: int, reciprocal: int, found: npt.NDArray[np.int32]) -> None:
-    """A partition for each key. `starts`: the address of their 64-bit offsets; `data`: of their bytes.
-    `reciprocal`: 2^64 / partitions, rounded up, as a signed number.
+def choose(
+    starts: int, width: int, data: int, partitions: int, reciprocal: int, found: npt.NDArray[np.int32]
+) -> None:
+    """A partition for each key. `starts`: the address of their offsets, of 4 or 8 bytes, as `width` says;
+    `data`: of the keys' bytes. `reciprocal`: 2^64 / partitions, rounded up, as a signed number.
 
     The rest of a division, by two products instead (Lemire, Kaser, Kurz: Faster Remainder by Direct
     Computation, 2019): exact, since hash and partitions have no more than 32 bits.
     """
     for row in range(len(found)):
-        at = load_int64(starts + 8 * row)
-        count = load_int64(starts + 8 * row + 8) - at
+        if width == _WIDE:
+            at = load_int64(starts + 8 * row)
+            count = load_int64(starts + 8 * row + 8) - at
+        else:
+            at = _int64(load_int32(starts + 4 * row))
+            count = _int64(load_int32(starts + 4 * row + 4)) - at
         found[row] = product_high(reciprocal * (murmur2(data + at, count) & 0x7FFFFFFF), partitions)
 
 

@@ -27,10 +27,11 @@ def sort_partitions(partition: Partitions) -> tuple[Indices, Partitions]:
     return order, partition.take(order)
 
 
-def in_order(values: pa.LargeBinaryArray, order: Indices, memory: RecycledMemory) -> pa.LargeBinaryArray:
-    """The values order[0], order[1] and so on; by a kernel into `memory`, where that is worth it."""
+def in_order(values: pa.Array, order: Indices, memory: RecycledMemory) -> pa.LargeBinaryArray:
+    """The values order[0], order[1] and so on, texts or bytes; by a kernel into `memory`, where that is worth
+    it."""
     if values.null_count or not len(order) or not kernels_loaded():
-        return values.take(pa.array(order))
+        return as_large(values).take(pa.array(order))
     from onceflow.runtime.kernels import taking
 
     offsets, size = offsets_of(values), 8 * (len(order) + 1)
@@ -45,6 +46,11 @@ def in_order(values: pa.LargeBinaryArray, order: Indices, memory: RecycledMemory
         taking.copy_texts(offsets, data.address, end, order, moved, texts.ctypes.data)
     buffers = [None, pa.py_buffer(moved), pa.py_buffer(memory.claim(total))]
     return pa.Array.from_buffers(pa.large_binary(), len(order), buffers)
+
+
+def as_large(values: pa.Array) -> pa.LargeBinaryArray:
+    """Texts or bytes as PRODUCE_SCHEMA has them."""
+    return values if values.type == pa.large_binary() else values.cast(pa.large_binary())
 
 
 def _counted(partition: Partitions, lowest: int, highest: int) -> tuple[Indices, Partitions]:

@@ -32,8 +32,8 @@ def prepare() -> None:
     header_kernels.gather_headers(numbers[:0], starts, none, starts, none, valid)
     columns, written = np.zeros(write_kernels.COLUMNS, np.int64), np.zeros(3, np.int64)
     write_kernels.write_records(none, none, none, none, columns, written)
-    partition_kernels.choose(none, none, none, none, np.zeros(0, np.int32))
+    partition_kernels.choose(none, none, none, none, none, np.zeros(0, np.int32))
     order, _ = sort_partitions(np.array([1, 0], np.int32))
-    keys = pa.array([b"a", b"b"], pa.large_binary())
-    in_order(keys, order, RecycledMemory())
+    for arrow in (pa.binary(), pa.large_binary()):
+        keys = in_order(pa.array([b"a", b"b"], arrow), order, RecycledMemory())
     longest(keys)

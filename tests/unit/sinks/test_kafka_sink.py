@@ -26,12 +26,15 @@ def sink(**options: Any) -> KafkaSink:
 
 
 def encode(
-    described: KafkaSink, rows: list[dict[str, Any]], partitions: int = 4, **side: Any
+    described: KafkaSink,
+    rows: list[dict[str, Any]],
+    partitions: int = 4,
+    counts: list[int] | None = None,
+    **side: Any,
 ) -> pa.RecordBatch:
     batch = pa.RecordBatch.from_pylist(rows, SCHEMA)
-    return _RowEncoder(described, SCHEMA, RecycledMemory()).encode(
-        Records(batch, **side), partitions, unkeyed=2
-    )
+    encoder = _RowEncoder(described, SCHEMA, RecycledMemory())
+    return encoder.encode(Records(batch, **side), partitions, counts or [len(rows)], unkeyed=2)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +94,12 @@ def test_rows_without_a_key_go_to_the_partition_whose_turn_it_is() -> None:
     by_key = dict(zip(rows["key"].to_pylist(), rows["partition"].to_pylist(), strict=True))
     assert by_key[None] == 2
     assert by_key[b""] == int(partition_of_key(pa.array([b""], pa.large_binary()), 4)[0])
+
+
+def test_rows_without_a_key_that_came_together_stay_together() -> None:
+    rows = encode(sink(), [{"user": None, "n": n} for n in range(9)], counts=[2, 1, 3, 1, 2])
+    came = [(row["partition"], json.loads(row["value"])["n"]) for row in rows.to_pylist()]
+    assert came == [(0, 3), (0, 4), (0, 5), (1, 6), (2, 0), (2, 1), (2, 7), (2, 8), (3, 2)]
 
 
 def test_partitioner_column_headers_and_json_key() -> None:
