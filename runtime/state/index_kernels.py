@@ -14,6 +14,7 @@ import numpy as np
 from onceflow.runtime.kernels.compiled import kernel
 from onceflow.runtime.kernels.memory import prefetch
 
+NO_NUMBER = np.int64((1 << 63) - 1)
 BLOCK_ROWS = 32
 """So many rows are looked for at a time."""
 _ONE = np.uint64(1)
@@ -86,6 +87,22 @@ def find_or_add(
                 added += 1
             slots[row] = slot
     return added
+
+
+@kernel
+def split(is_removed: Any, numbers: Any, limit: int, within: Any) -> tuple[Any, Any]:
+    """Into `within`, which has room for all keys there are, the slots of those whose number is at most
+    `limit`; how many, and the lowest number of the other keys, or NO_NUMBER."""
+    found, lowest = 0, NO_NUMBER
+    for slot in range(len(numbers)):
+        if is_removed[slot]:
+            continue
+        if numbers[slot] <= limit:
+            within[found] = slot
+            found += 1
+        else:
+            lowest = min(lowest, numbers[slot])
+    return found, lowest
 
 
 @kernel

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from onceflow.runtime.kernels.compiled import kernels_enabled
-from onceflow.runtime.records import Indices, Mask, UInt64s
+from onceflow.runtime.records import Indices, Int64s, Mask, UInt64s
+from onceflow.runtime.state.cells import mark_at
 from onceflow.runtime.state.columns import GrowableColumn
 
 _EMPTY = -1
@@ -81,6 +82,7 @@ class KeyIndex:
         if self._with_kernels:
             self.find_or_add(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
             self._build(_TABLE_MIN)
+            self.split(np.zeros(0, np.int64), 0)
 
     def __len__(self) -> int:
         """How many keys there are, without those removed."""
@@ -110,6 +112,19 @@ class KeyIndex:
         """The slots of the keys there are."""
         return LiveSlots(self.size, np.flatnonzero(self.is_live) if self._removed else None)
 
+    def split(self, numbers: Int64s, limit: int) -> tuple[Indices, int | None]:
+        """Of the keys there are the slots of those whose number is at most `limit`, lowest first, and the
+        lowest number of the others; None: there are none. `numbers`: by slot, less than 2^63 - 1."""
+        if self._with_kernels:
+            from onceflow.runtime.state import index_kernels
+
+            within = np.empty(len(self), np.int64)
+            count, lowest = index_kernels.split(self._is_removed.used(), numbers, limit, within)
+            return within[:count], None if lowest == index_kernels.NO_NUMBER else int(lowest)
+        is_live, is_within = self.is_live, numbers <= limit
+        others = numbers[is_live & ~is_within]
+        return np.flatnonzero(is_live & is_within), int(others.min()) if len(others) else None
+
     def find_or_add(self, hashes: UInt64s, checks: UInt64s) -> Found:
         """The slot of each row's key; a key that is not there is added, at its first row."""
         self._reserve(len(hashes))
@@ -131,7 +146,7 @@ class KeyIndex:
 
     def remove(self, slots: Indices) -> None:
         """Forget these keys, each there and given once."""
-        self._is_removed.values[slots] = True
+        mark_at(self._is_removed.values, slots, self._with_kernels)
         self._removed += len(slots)
 
     @property

@@ -83,11 +83,7 @@ class KeyedSlots:
 
     def due(self, last_start: int) -> tuple[Indices, int | None]:
         """The slots of windows that start at this time or before, and the earliest start of the others."""
-        starts, is_live = self.window_start, self._index.is_live
-        is_open = starts > last_start
-        open_starts = starts[is_live & is_open]
-        due = np.flatnonzero(is_live & ~is_open)
-        return due, int(open_starts.min()) if len(open_starts) else None
+        return self._index.split(self.window_start, last_start)
 
     def keys(self, slots: Indices) -> pa.RecordBatch:
         """The key columns of these slots, in this order."""

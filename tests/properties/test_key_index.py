@@ -50,6 +50,16 @@ class IndexAgainstDict(RuleBasedStateMachine):
             self.index.remove(np.array([self.slot_of.pop(key) for key in keys], np.int64))
             self.gone.update(keys)
 
+    @rule(data=st.data())
+    def split(self, data):
+        numbers = data.draw(st.lists(st.integers(-3, 3), min_size=len(self.names), max_size=len(self.names)))
+        limit = data.draw(st.sampled_from([-4, 0, 2, 3]))
+        within, lowest = self.index.split(np.array(numbers, np.int64), limit)
+        live = sorted(self.slot_of.values())
+        others = [numbers[slot] for slot in live if numbers[slot] > limit]
+        assert within.tolist() == [slot for slot in live if numbers[slot] <= limit]
+        assert lowest == min(others, default=None)
+
     @rule()
     def compact(self):
         kept = self.index.compact()
