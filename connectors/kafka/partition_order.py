@@ -10,7 +10,7 @@ from onceflow.connectors.kafka.partition import Partitions
 from onceflow.runtime.arrow_offsets import offsets_of
 from onceflow.runtime.kernels.compiled import kernels_loaded
 from onceflow.runtime.records import Indices
-from onceflow.runtime.recycled_memory import RecycledMemory
+from onceflow.runtime.recycled_memory import Memory
 
 _NARROW = 1 << 15
 
@@ -27,7 +27,7 @@ def sort_partitions(partition: Partitions) -> tuple[Indices, Partitions]:
     return order, partition.take(order)
 
 
-def in_order(values: pa.Array, order: Indices, memory: RecycledMemory) -> pa.LargeBinaryArray:
+def in_order(values: pa.Array, order: Indices, memory: Memory) -> pa.LargeBinaryArray:
     """The values order[0], order[1] and so on, texts or bytes; by a kernel into `memory`, where that is worth
     it."""
     if values.null_count or not len(order) or not kernels_loaded():

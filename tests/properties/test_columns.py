@@ -14,6 +14,7 @@ from onceflow.runtime.operators.accumulator import valid_rows
 from onceflow.runtime.operators.accumulators import WordExtreme
 from onceflow.runtime.operators.sums import IntegerSum
 from onceflow.runtime.state.columns import FreezableColumn, GrowableColumn
+from onceflow.runtime.state.values import WordColumn
 
 FILL = 7
 GROWN_PLACES = st.integers(0, 3_000)  # a column begins with 1,024
@@ -119,6 +120,27 @@ def test_a_slot_is_null_until_it_has_seen_a_value(is_max: bool, steps: list[tupl
         assert column.results(np.arange(len(expected))).to_pylist() == expected
         for snapshot, values_then in frozen:
             assert snapshot(np.arange(len(values_then))).to_pylist() == values_then
+
+
+def test_slots_that_nobody_marked_stay_null() -> None:
+    """As the contract of `mark` has it, whatever operators do."""
+    column = WordColumn(pa.int64())
+    column.grow(3)
+    column.mark(np.array([0, 1, 2]), all_new=True)
+    column.grow(5)
+    column.grow(7)
+    column.mark(np.array([5, 6]), all_new=True)
+    column.mark(np.array([1]))
+    assert column.take(np.arange(7)).is_null().to_pylist() == [False] * 3 + [True] * 2 + [False] * 2
+    column.keep(np.array([0, 3, 5]))
+    assert column.freeze()(np.arange(3)).is_null().to_pylist() == [False, True, False]
+
+
+def test_a_merge_says_nothing_of_slots_that_it_does_not_name() -> None:
+    column = IntegerSum()
+    column.grow(3)
+    column.merge(np.array([0, 2]), *other_with(False, pa.array([4, 5], pa.int64())))
+    assert column.results(np.arange(3)).to_pylist() == [4, None, 5]
 
 
 def other_with(is_max: bool, values: pa.Array) -> tuple[Any, np.ndarray[Any, Any]]:

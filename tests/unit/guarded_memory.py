@@ -1,4 +1,4 @@
-"""Memory whose end nobody can read past: the page behind it is closed, and who tries is killed."""
+"""Memory that nobody can read past: the page behind or before it is closed, and who tries is killed."""
 
 from __future__ import annotations
 
@@ -19,20 +19,39 @@ def before_closed_page() -> Iterator[Callable[[bytes], pa.Buffer]]:
     page = mmap.PAGESIZE
     memory = mmap.mmap(-1, 2 * page)
     start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def protect(how: int) -> None:
-        assert libc.mprotect(ctypes.c_void_p(start + page), ctypes.c_size_t(page), how) == 0
 
     def put(content: bytes) -> pa.Buffer:
         memory[page - len(content) : page] = content
         return pa.foreign_buffer(start + page - len(content), len(content), memory)
 
-    protect(_CLOSED)
+    _protect(start + page, _CLOSED)
     try:
         yield put
     finally:
-        protect(_OPEN)
+        _protect(start + page, _OPEN)
+
+
+@contextlib.contextmanager
+def behind_closed_page() -> Iterator[Callable[[bytes], pa.Buffer]]:
+    """As before_closed_page, of the bytes right behind it."""
+    page = mmap.PAGESIZE
+    memory = mmap.mmap(-1, 2 * page)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+    def put(content: bytes) -> pa.Buffer:
+        memory[page : page + len(content)] = content
+        return pa.foreign_buffer(start + page, len(content), memory)
+
+    _protect(start, _CLOSED)
+    try:
+        yield put
+    finally:
+        _protect(start, _OPEN)
+
+
+def _protect(page: int, how: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(mmap.PAGESIZE), how) == 0
 
 
 def array_of(values: Sequence[bytes], content: pa.Buffer, arrow: pa.DataType) -> pa.Array:

@@ -11,7 +11,7 @@ from onceflow.runtime.errors import Fatal, GraphError, OptionError
 from onceflow.runtime.operators.aggregates import count, first, last, max_, mean, min_, sum_
 from onceflow.runtime.operators.sliding import Sliding, sliding
 from onceflow.runtime.operators.tumbling import Tumbling, tumbling
-from onceflow.runtime.operators.window import WindowAggregate
+from onceflow.runtime.operators.window import WindowAggregate, WindowReduce
 from onceflow.runtime.testing.harness import OperatorHarness
 
 SCHEMA = pa.schema(
@@ -334,6 +334,30 @@ def test_results_come_by_window_and_then_in_the_order_in_which_keys_came(window)
         assert [row["user"] for row in h.rows() if row["window_start"] == 0] == list(came)
         found.append(sorted(h.rows(), key=lambda row: (row["window_start"], row["user"])))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3])
+def test_windows_that_are_due_at_once_fire_each_with_its_own_start(at_once):
+    h = harness(config())
+    push(h, *((start + 1, user) for start in (0, 10_000, 20_000, 30_000) for user in "ab"))
+    h.advance(10_000 * at_once - 1)
+    starts = [start for start in (0, 10_000, 20_000)[:at_once] for _ in "ab"]
+    assert [row["window_start"] for row in h.rows()] == starts
+    assert [row["window_end"] for row in h.rows()] == [start + 10_000 for start in starts]
+    times = [time for _, records in h.out.emitted for time in records.event_time.tolist()]
+    assert times == [start + 9_999 for start in starts]
+    h.finish()
+    assert len(h.rows()) == 8
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3])
+def test_overlapping_windows_that_are_due_at_once_fire_each_at_its_own_time(at_once):
+    reduced = WindowReduce("r", ("user",), sliding(10, 4), lambda total, row: row, SCHEMA)
+    h = OperatorHarness(reduced.create, ["user"])
+    push(h, (9, "a"))  # in the windows from 0, 4 and 8 on
+    h.advance(9 + 4 * (at_once - 1))
+    times = [time for _, records in h.out.emitted for time in records.event_time.tolist()]
+    assert times == [9, 13, 17][:at_once]
 
 
 def test_large_windows_are_emitted_in_bounded_pieces():

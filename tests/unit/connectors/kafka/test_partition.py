@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from onceflow.connectors.kafka.partition import by_columns, by_kernel, murmur2
 from onceflow.runtime.kernels.compiled import kernels_enabled
+from tests.unit.guarded_memory import array_of, before_closed_page, behind_closed_page
 
 KNOWN = {
     b"21": -973932308,
@@ -61,3 +63,14 @@ def test_agrees_with_the_reference_for_slices_nulls_and_empty_keys(
         assert [g for g, e in zip(got, expected, strict=True) if e is not None] == [
             e for e in expected if e is not None
         ]
+
+
+@pytest.mark.skipif(not kernels_enabled(), reason="needs numba")
+@pytest.mark.parametrize("length", [*range(10)])
+def test_the_kernel_reads_nothing_before_or_behind_a_key(length: int) -> None:
+    key = bytes(range(200, 200 + length))
+    for closed in (before_closed_page, behind_closed_page):
+        with closed() as put:
+            column = array_of([key], put(key), pa.binary())
+            assert by_kernel(column, 1_000).tolist() == [(reference(key) & 0x7FFFFFFF) % 1_000]
+            del column

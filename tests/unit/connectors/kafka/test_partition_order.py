@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from onceflow.connectors.kafka import partition_order
 from onceflow.connectors.kafka.partition_order import in_order, sort_partitions
 from onceflow.runtime.kernels.compiled import kernels_enabled
-from onceflow.runtime.recycled_memory import RecycledMemory
+from onceflow.runtime.recycled_memory import Bytes, RecycledMemory
 
 with_and_without_kernels = pytest.mark.parametrize("kernels", [True, False] if kernels_enabled() else [False])
 
@@ -49,3 +49,31 @@ def test_values_in_another_order(
     assert moved.type == again.type == pa.large_binary()
     assert moved.to_pylist() == [column[row].as_py() for row in order]
     assert again.to_pylist() == column.to_pylist()
+
+
+class Exact:
+    """Memory with something else right behind what was reserved."""
+
+    def __init__(self) -> None:
+        self._all: list[Bytes] = []
+
+    def reserve(self, most: int) -> Bytes:
+        self._all.append(np.full(most + 64, 7, np.uint8))
+        return self._all[-1][:most]
+
+    def claim(self, size: int) -> Bytes:
+        return self._all[-1][:size]
+
+    @property
+    def is_sound(self) -> bool:
+        return all((memory[-64:] == 7).all() for memory in self._all)
+
+
+@given(st.lists(st.binary(max_size=70), min_size=1, max_size=20))
+def test_nothing_is_written_behind_the_memory_that_was_reserved(values: list[bytes]) -> None:
+    memory = Exact()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(partition_order, "kernels_loaded", kernels_enabled)
+        moved = in_order(pa.array(values, pa.binary()), np.arange(len(values))[::-1].copy(), memory)
+    assert moved.to_pylist() == values[::-1]
+    assert memory.is_sound
