@@ -136,6 +136,6 @@ class _ColumnEncoder:
 
     def encode(self, batch: pa.RecordBatch) -> pa.Array:
         array = batch.column(self._column)
-        return array.cast(
+        return array.view(
             pa.large_binary() if array.type in (pa.large_string(), pa.large_binary()) else pa.binary()
         )

@@ -15,6 +15,7 @@ import pyarrow as pa
 from onceflow.connectors.formats.spans import BINARY_BYTES_MAX
 from onceflow.connectors.kafka.fetch import HEADERS_TYPE
 from onceflow.runtime.records import Int64s
+from onceflow.runtime.recycled_memory import Memory
 
 
 class Survey(NamedTuple):
@@ -69,15 +70,23 @@ CopyHeaders = Callable[[npt.NDArray[np.int32], int, npt.NDArray[np.int32], int, 
 """Of names, then values: where each begins and the address to copy to; last the bitmap of values."""
 
 
-def bytes_column(count: int, size: int, nulls: int, bytes_max: int, copy: CopyBytes) -> pa.Array:
-    """`count` rows of `size` bytes in all, of its own memory: binary, or large_binary beyond bytes_max."""
+def bytes_column(
+    count: int, size: int, nulls: int, bytes_max: int, copy: CopyBytes, memory: Memory | None = None
+) -> pa.Array:
+    """`count` rows of `size` bytes in all, of its own memory, or of this: binary, or large_binary beyond
+    bytes_max."""
     fits = size <= bytes_max
-    data = pa.allocate_buffer(size)
+    data = pa.allocate_buffer(size) if memory is None else _claimed(memory, size)
     starts: npt.NDArray[Any] = np.empty(count + 1, np.int32 if fits else np.int64)
     valid = np.zeros((count + 7) // 8 if nulls else 0, np.uint8)
     copy(starts, valid, data.address)
     buffers = [pa.py_buffer(valid) if nulls else None, pa.py_buffer(starts), data]
     return pa.Array.from_buffers(pa.binary() if fits else pa.large_binary(), count, buffers, nulls)
+
+
+def _claimed(memory: Memory, size: int) -> pa.Buffer:
+    memory.reserve(size)
+    return pa.py_buffer(memory.claim(size))
 
 
 def headers_column(starts: npt.NDArray[np.int32], sums: Int64s, copy: CopyHeaders) -> pa.Array:

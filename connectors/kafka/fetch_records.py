@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from onceflow.connectors.kafka.fetch_batch import bytes_column, headers_column
 from onceflow.connectors.kafka.record_sections import LEFT, Section, table_of
 from onceflow.connectors.kafka.wire import ProtocolError
 from onceflow.runtime.records import Int64s
+from onceflow.runtime.recycled_memory import RecycledMemory
 
 
 class RecordColumns:
@@ -29,6 +31,7 @@ class RecordColumns:
         self._records = np.empty((kernels.RECORD_FIELDS, room), np.int64)
         self._sums = np.zeros(kernels.SUMS, np.int64)
         self._rows = 0
+        self._memory = RecycledMemory()
 
     def read(self, sections: Sequence[Section], records_max: int) -> tuple[Fetched, int]:
         table = table_of(sections)
@@ -36,6 +39,7 @@ class RecordColumns:
         if rows == kernels.MALFORMED:
             raise ProtocolError("records are not as version 2 has them")
         self._rows = rows
+        self._memory.let_go(time.monotonic() * 1000)
         unfinished = np.flatnonzero(table[:, LEFT])
         finished = int(unfinished[0]) if len(unfinished) else len(table)
         if finished < len(table):
@@ -60,7 +64,12 @@ class RecordColumns:
         """`field` is where its addresses are; its lengths are next to them."""
         of = (self._records[field, : self._rows], self._records[field + 1, : self._rows])
         return bytes_column(
-            self._rows, size, nulls, self._binary_bytes_max, lambda *to: kernels.gather(*of, *to)
+            self._rows,
+            size,
+            nulls,
+            self._binary_bytes_max,
+            lambda *to: kernels.gather(*of, *to),
+            self._memory,
         )
 
     def _headers(self, headers_at: Int64s) -> pa.Array:

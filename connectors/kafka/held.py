@@ -15,7 +15,9 @@ from onceflow.runtime.contracts import StagedFiles
 from onceflow.runtime.errors import CorruptCheckpointError, Retryable
 
 _PARTS = 4
-"""Of what may be in memory, one is written at a time."""
+"""Of what may be in memory, at most one is written at a time."""
+_WRITTEN_BYTES = 8 << 20
+"""Nor more than this: so it is written out of the CPU's cache, and what was sent is let go of soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +66,15 @@ class RestoredOutput:
 class HeldOutput:
     """Rows written since the last barrier; frozen by `freeze`, durable after `stage`.
 
-    `add` writes to the staged file, on the caller's thread, each time that a quarter of `memory_bytes_max`
-    has come. What was sent already needs no memory then; the rest stays, unless it is more than
-    `memory_bytes_max`. An Output of transactions.py once it is staged.
+    `add` writes to the staged file, on the caller's thread, each time that 8 MiB have come, or a quarter of
+    `memory_bytes_max` if that is less. What was sent already needs no memory then; the rest stays, unless it
+    is more than `memory_bytes_max`. An Output of transactions.py once it is staged.
     """
 
     def __init__(self, files: StagedFiles, memory_bytes_max: int) -> None:
         self._files = files
         self._memory_bytes_max = memory_bytes_max
+        self._written_bytes = min(memory_bytes_max // _PARTS, _WRITTEN_BYTES)
         self._in_memory: tuple[int, list[pa.RecordBatch]] = (0, [])
         """The number of the first batch that is in memory, and all from there on."""
         self._count = 0
@@ -119,7 +122,7 @@ class HeldOutput:
         self._count += 1
         self._rows += rows.num_rows
         self._bytes_to.append(self.bytes + rows.nbytes)
-        if self._bytes_from(self._written) > self._memory_bytes_max // _PARTS:
+        if self._bytes_from(self._written) > self._written_bytes:
             self._spill()
 
     def freeze(self, checkpoint_id: int) -> None:

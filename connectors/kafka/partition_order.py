@@ -28,8 +28,8 @@ def sort_partitions(partition: Partitions) -> tuple[Indices, Partitions]:
 
 
 def in_order(values: pa.Array, order: Indices, memory: Memory) -> pa.LargeBinaryArray:
-    """The values order[0], order[1] and so on, texts or bytes; by a kernel into `memory`, where that is worth
-    it."""
+    """The values order[0], order[1] and so on, each at most once, texts or bytes; by a kernel into `memory`,
+    where that is worth it."""
     if values.null_count or not len(order) or not kernels_loaded():
         return as_large(values).take(pa.array(order))
     from onceflow.runtime.kernels import taking
@@ -38,12 +38,11 @@ def in_order(values: pa.Array, order: Indices, memory: Memory) -> pa.LargeBinary
     memory.reserve(size)
     moved: npt.NDArray[np.int64] = memory.claim(size).view(np.int64)
     moved[0] = 0
-    total = taking.measure_texts(offsets, order, moved)
-    texts = memory.reserve(total + taking.SLACK)
-    data = values.buffers()[2]
-    if total:
-        end = data.address + data.size
-        taking.copy_texts(offsets, data.address, end, order, moved, texts.ctypes.data)
+    room, data = int(offsets[-1] - offsets[0]), values.buffers()[2]
+    texts = memory.reserve(room + taking.SLACK)
+    address, size = (0, 0) if data is None else (data.address, data.size)
+    total = taking.place_texts(offsets, address, address + size, order, moved, texts.ctypes.data, room)
+    assert total >= 0, "each at most once"
     buffers = [None, pa.py_buffer(moved), pa.py_buffer(memory.claim(total))]
     return pa.Array.from_buffers(pa.large_binary(), len(order), buffers)
 

@@ -17,7 +17,10 @@ def refuse_too_large(rows: pa.RecordBatch, limit: int) -> None:
     max.message.bytes."""
     if rows.nbytes + _RECORD_OVERHEAD_BYTES <= limit:
         return  # all of them together are small enough for one
-    largest_max = longest(rows["key"]) + longest(rows["value"])
+    largest_max = longest(rows["value"])
+    keys_max = rows["key"].nbytes  # of all of them, mostly little
+    is_enough = largest_max + keys_max + _RECORD_OVERHEAD_BYTES <= limit
+    largest_max += keys_max if is_enough else longest(rows["key"])
     has_headers = rows["headers"].null_count < rows.num_rows
     if not has_headers and largest_max + _RECORD_OVERHEAD_BYTES <= limit:
         return

@@ -57,15 +57,15 @@ def write_records(at: int, room: int, start: int, stop: int, columns: Int64s, wr
     end = at + room
     first_time = time_of(columns, start)
     latest = first_time
+    has_headers = columns[HEADER_STARTS] != 0
     row = start
     while row < stop:
         time = time_of(columns, row)
         key_at, key_bytes = extent(columns, KEY, _WIDE, row)
         value_at, value_bytes = extent(columns, VALUE, _WIDE, row)
-        first_header, last_header = headers_of(columns, row)
         length = 1 + varint_bytes(time - first_time) + varint_bytes(row - start)
         length += field_bytes(key_bytes) + field_bytes(value_bytes)
-        length += headers_bytes(columns, first_header, last_header)
+        length += headers_bytes(columns, row) if has_headers else 1
         if at + varint_bytes(length) + length > end and row > start:
             break
         at = put_varint(at, length)
@@ -74,7 +74,11 @@ def write_records(at: int, room: int, start: int, stop: int, columns: Int64s, wr
         at = put_varint(at, row - start)
         at = put_field(at, key_at, key_bytes, columns[KEY + END])
         at = put_field(at, value_at, value_bytes, columns[VALUE + END])
-        at = put_headers(at, columns, first_header, last_header)
+        if has_headers:
+            at = put_headers(at, columns, row)
+        else:  # their count, a varint
+            store_uint8(at, 0)
+            at += 1
         latest = max(latest, time)
         row += 1
     written[0] = row
@@ -107,16 +111,15 @@ def extent(columns: Int64s, column: int, width: int, row: int) -> tuple[int, int
 
 @kernel
 def headers_of(columns: Int64s, row: int) -> tuple[int, int]:
-    """The first one, and the one that follows on the last."""
+    """The first one of a row, and the one that follows on the last."""
     starts = columns[HEADER_STARTS]
-    if starts == 0:
-        return _int64(0), _int64(0)
     return _int64(load_int32(starts + 4 * row)), _int64(load_int32(starts + 4 * row + 4))
 
 
 @kernel
-def headers_bytes(columns: Int64s, first: int, last: int) -> int:
-    """With their count."""
+def headers_bytes(columns: Int64s, row: int) -> int:
+    """Of a row's, with their count."""
+    first, last = headers_of(columns, row)
     size = varint_bytes(last - first)
     for header in range(first, last):
         _, name_bytes = extent(columns, NAME, _NARROW, header)
@@ -126,7 +129,8 @@ def headers_bytes(columns: Int64s, first: int, last: int) -> int:
 
 
 @kernel
-def put_headers(at: int, columns: Int64s, first: int, last: int) -> int:
+def put_headers(at: int, columns: Int64s, row: int) -> int:
+    first, last = headers_of(columns, row)
     at = put_varint(at, last - first)
     for header in range(first, last):
         name_at, name_bytes = extent(columns, NAME, _NARROW, header)

@@ -42,8 +42,8 @@ class StagedSettings:
     delivery_timeout_ms: int = 120_000
     """How long the broker may be away before the attempt fails."""
     memory_bytes_max: int = 128 << 20
-    """Output of one checkpoint above this waits in its staged file alone. A quarter of it at a time is
-    written there as it comes."""
+    """Output of one checkpoint above this waits in its staged file alone. Much less at a time is written
+    there as it comes."""
     waiting_bytes_max: int = 1 << 30
     """Output above this waits for the commit of the checkpoint before: a broker that is away for long
     must not fill the disk."""

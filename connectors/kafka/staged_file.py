@@ -19,7 +19,7 @@ from onceflow.connectors.kafka.constant_columns import OnlyTopic, SameForAll
 _TOPIC = b"onceflow.topic"
 """In the metadata of a stream's schema: the topic of all its rows, if they have no column for it."""
 _READ_BYTES = 1 << 20
-_PIECE_BYTES = 1 << 18
+_PIECE_BYTES = 1 << 20
 """So many are read twice, for the checksum and for the file: the second time out of the cache."""
 
 

@@ -19,8 +19,8 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-BLOCK_BYTES = 1 << 20
-_BLOCKS_MAX = 16
+BLOCK_BYTES = 2 << 20
+_BLOCKS_MAX = 8
 """Full ones of a file that wait for the disk; and empty ones that are kept for the next file."""
 _O_DIRECT = getattr(os, "O_DIRECT", 0)
 
@@ -44,21 +44,23 @@ class DurableFile:
         """Of the block, in the file."""
         self._pending: deque[Future[None]] = deque()
         self._error: OSError | None = None
+        """Of the disk's thread."""
         self._is_direct: bool | None = None
         """None: not tried yet."""
 
     def write(self, data: bytes | memoryview) -> int:
         """Waits for the disk if it is far behind. May raise an OSError of an earlier write."""
-        self._settle_done()
-        left = memoryview(data).cast("B")
-        size = len(left)
-        while len(left):
-            part = left[: self._block_bytes - self._filled]
-            self._block[self._filled : self._filled + len(part)] = part
-            self._filled += len(part)
-            left = left[len(part) :]
-            if self._filled == self._block_bytes:
-                self._hand_on()
+        self._refuse_if_failed()
+        content = memoryview(data).cast("B")
+        size = len(content)
+        done = 0
+        while size - done >= self._block_bytes - self._filled:
+            end = done + self._block_bytes - self._filled
+            self._block[self._filled : self._block_bytes] = content[done:end]
+            done = end
+            self._hand_on()
+        self._block[self._filled : self._filled + size - done] = content[done:]
+        self._filled += size - done
         return size
 
     def tell(self) -> int:
@@ -120,11 +122,7 @@ class DurableFile:
 
     def _settle(self) -> None:
         """The oldest block: wait until it is written."""
-        try:
-            self._pending.popleft().result()
-        except OSError as error:
-            self._error = error
-            raise
+        self._pending.popleft().result()
 
     def _refuse_if_failed(self) -> None:
         if self._error is not None:
@@ -142,15 +140,22 @@ class DurableFile:
             self._set_direct(True)
         content = memoryview(block)[: self._block_bytes]
         try:
+            self._write_content(content, place)
+        except OSError as error:
+            self._error = error  # there at once for the next `write`
+            raise
+        finally:
+            content.release()
+            _empty_blocks.append(block)
+
+    def _write_content(self, content: memoryview, place: int) -> None:
+        try:
             _write_at(self._descriptor, content, place)
         except OSError as error:
             if not self._is_direct or error.errno != errno.EINVAL:
                 raise
             self._set_direct(False)  # not so, says the file system
             _write_at(self._descriptor, content, place)
-        finally:
-            content.release()
-            _empty_blocks.append(block)
 
     def _set_direct(self, is_direct: bool) -> None:
         self._is_direct = False

@@ -18,7 +18,7 @@ _LOG = logging.getLogger(__name__)
 ENVIRONMENT_VARIABLE = "ONCEFLOW_KERNELS"
 """`off` turns kernels off though numba is installed."""
 
-_WITHOUT_REFERENCE_COUNTS = {"_nrt": False}
+_WITHOUT_REFERENCE_COUNTS: dict[str, Any] = {"_nrt": False}
 """Not in numba's documentation; its own code for texts and sorting uses it."""
 
 Function = TypeVar("Function", bound=Callable[..., object])

@@ -41,9 +41,31 @@ def copy_texts(bounds: Any, data: int, data_end: int, slots: Any, new_bounds: An
 
 
 @kernel
+def place_texts(
+    bounds: Any, data: int, data_end: int, slots: Any, new_bounds: Any, new_data: int, room: int
+) -> int:
+    """Both in one pass; -1 if the last text would end behind the first `room` bytes from `new_data` on. SLACK
+    more may be overwritten."""
+    last, end = len(slots) - 1, int(new_bounds[0])
+    for i in range(len(slots)):
+        ahead = slots[min(i + _AHEAD, last)]
+        prefetch(data + int(bounds[ahead]))
+        start = int(bounds[slots[i]])
+        length = int(bounds[slots[i] + 1]) - start
+        if end + length > room:
+            return -1
+        copy_short(new_data + end, data + start, length, data_end)
+        end += length
+        new_bounds[i + 1] = end
+    return end
+
+
+@kernel
 def longest(bounds: int, count: int) -> int:
     """The bytes of the longest of `count` texts. `bounds`: the address of their offsets of 64 bits."""
-    found = 0
+    found, start = 0, load_int64(bounds)
     for i in range(count):
-        found = max(found, load_int64(bounds + 8 * i + 8) - load_int64(bounds + 8 * i))
+        end = load_int64(bounds + 8 * i + 8)
+        found = max(found, end - start)
+        start = end
     return found

@@ -78,7 +78,7 @@ class Expressions:
 
     def __call__(self, records: Records) -> Records | None:
         kept = self._masked(records)
-        frame = pl.DataFrame()
+        frame = None
         if self._computed or self._rest_drops:
             frame = self._run_rest(kept)
             if self._rest_drops:
@@ -111,10 +111,11 @@ class Expressions:
                     frame = frame.select(*(n for n, _ in expressions), _ROW)
         return frame.select(*self._computed, _ROW).collect()
 
-    def _assemble(self, through: pa.RecordBatch, frame: pl.DataFrame) -> pa.RecordBatch:
+    def _assemble(self, through: pa.RecordBatch, frame: pl.DataFrame | None) -> pa.RecordBatch:
+        """`frame`: None if nothing is computed."""
         columns = [
             through.column(self._through[field.name])
-            if field.name in self._through
+            if frame is None or field.name in self._through
             else frame[field.name].to_arrow().cast(field.type)
             for field in self._schema
         ]

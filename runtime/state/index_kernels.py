@@ -15,8 +15,10 @@ from onceflow.runtime.kernels.compiled import kernel
 from onceflow.runtime.kernels.memory import prefetch
 
 NO_NUMBER = np.int64((1 << 63) - 1)
-BLOCK_ROWS = 32
-"""So many rows are looked for at a time."""
+BLOCK_ROWS = 16
+"""So many rows are looked for at a time. Of more, some of what is asked for is asked for in vain: a core can
+wait for a few lines of memory only."""
+_BUILD_AHEAD = 32
 _ONE = np.uint64(1)
 _NUMBER = np.uint64(0xFFFFFFFF)
 _TAG = np.uint64(0xFFFFFFFF00000000)
@@ -111,7 +113,7 @@ def build(table: Any, keys: Any) -> None:
     mask = np.uint64(len(table) - 1)
     table_at, slots = np.int64(table.ctypes.data), len(keys)
     for slot in range(slots):
-        ahead = min(slot + BLOCK_ROWS, slots - 1)
+        ahead = min(slot + _BUILD_AHEAD, slots - 1)
         prefetch(table_at + 8 * np.int64(keys[ahead, 0] & mask))
         place = keys[slot, 0] & mask
         while table[place] != 0:

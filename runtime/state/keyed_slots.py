@@ -16,6 +16,7 @@ from onceflow.runtime.state.hashing import CHECK_SEED, hash_keys
 from onceflow.runtime.state.key_groups import key_groups_of
 from onceflow.runtime.state.key_index import KeyIndex, LiveSlots
 from onceflow.runtime.state.key_rows import FrozenKeyRows, key_rows
+from onceflow.runtime.state.slot_runs import run_of
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 """Odd, so that one key's windows all have different hashes; a key group's hashes stay uniform."""
@@ -36,7 +37,10 @@ class FrozenSlots:
         return self._keys.take(slots)
 
     def key_groups(self, slots: Indices, max_parallelism: int) -> npt.NDArray[np.uint16]:
-        return key_groups_of(_key_hash(self._hashes[slots], self.window_start.take(slots)), max_parallelism)
+        run = run_of(slots)
+        hashes = self._hashes[slots if run is None else run]
+        starts = self.window_start[slots if run is None else run]
+        return key_groups_of(_key_hash(hashes, starts), max_parallelism)
 
 
 class KeyedSlots:

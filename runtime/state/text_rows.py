@@ -1,8 +1,8 @@
 """TextRows: rows of texts that are appended and read by number, end to end in memory of their own.
 
 The fast twin of ArrowRows, for keys that are texts only. Needs kernels. A text is copied once, when it comes,
-and once for each time that it is asked for; growing copies few of them, and freezing none: what lies there
-stays as it is until `keep`, which leaves alone what somebody froze.
+and once for each time that it is asked for, if not with many of its neighbours; growing copies few of them,
+and freezing none: what lies there stays as it is until `keep`, which leaves alone what somebody can see.
 """
 
 from __future__ import annotations
@@ -11,13 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from onceflow.runtime.arrow_offsets import offsets_of
 from onceflow.runtime.records import Indices, Int64s, Mask
 from onceflow.runtime.state.columns import GrowableColumn, null_mask
+from onceflow.runtime.state.slot_runs import run_of
 
 _PIECE_ROWS = 1 << 18
+_VIEW_ROWS_MIN = 4_096
+"""Of fewer neighbours there is a copy: a view keeps all memory of its column from being used again."""
 _TEXT_BYTES_MAX = (1 << 31) - 1
 
 
@@ -38,18 +42,43 @@ class _Texts:
     is_null: Mask | None
 
     def take(self, slots: Indices) -> pa.Array:
+        """These texts, in this order; of many neighbours a view."""
+        run = run_of(slots) if len(slots) >= _VIEW_ROWS_MIN else None
+        return self.copy(slots) if run is None else self._view(run)
+
+    def copy(self, slots: Indices) -> pa.Array:
+        """As `take`, in memory of its own."""
         from onceflow.runtime.kernels import taking
 
-        offsets = np.zeros(len(slots) + 1, np.int64 if _is_large(self.arrow) else np.int32)
+        offsets = np.zeros(len(slots) + 1, self._offset_type)
         total = taking.measure_texts(self.bounds, slots, offsets)
-        assert offsets.itemsize == 8 or total <= _TEXT_BYTES_MAX, "more than 2 GiB of keys at once"
+        self._check(total)
         texts = np.empty(total + taking.SLACK, np.uint8)
         data, data_end = self.memory.ctypes.data, self.memory.ctypes.data + len(self.memory)
         taking.copy_texts(self.bounds, data, data_end, slots, offsets, texts.ctypes.data)
-        nulls = None if self.is_null is None else self.is_null.take(slots)
+        return self._array(offsets, texts, None if self.is_null is None else self.is_null.take(slots))
+
+    def _view(self, run: slice) -> pa.Array:
+        from onceflow.runtime.kernels import taking
+
+        bounds = self.bounds[run.start : run.stop + 1]
+        first, end = int(bounds[0]), int(bounds[-1])
+        self._check(end - first)
+        offsets = (bounds - first).astype(self._offset_type, copy=False)
+        texts = self.memory[first : end + taking.SLACK]
+        return self._array(offsets, texts, None if self.is_null is None else self.is_null[run])
+
+    def _array(self, offsets: npt.NDArray[Any], texts: npt.NDArray[np.uint8], nulls: Mask | None) -> pa.Array:
         validity = None if nulls is None or not nulls.any() else pa.array(~nulls).buffers()[1]
         buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(texts)]
-        return pa.Array.from_buffers(self.arrow, len(slots), buffers)
+        return pa.Array.from_buffers(self.arrow, len(offsets) - 1, buffers)
+
+    @property
+    def _offset_type(self) -> type[np.int64] | type[np.int32]:
+        return np.int64 if _is_large(self.arrow) else np.int32
+
+    def _check(self, total: int) -> None:
+        assert _is_large(self.arrow) or total <= _TEXT_BYTES_MAX, "more than 2 GiB of keys at once"
 
 
 class _TextColumn:
@@ -73,12 +102,15 @@ class _TextColumn:
         data, bounds = array.buffers()[2], offsets_of(array)
         self._bounds.grow(after + 1)
         new_bounds = self._bounds.values[before : after + 1]
-        total = taking.measure_texts(bounds, rows, new_bounds)
-        self._memory.reserve(total + taking.SLACK)
-        if data is not None:
-            target, data_end = self._memory.values.ctypes.data, data.address + data.size
-            taking.copy_texts(bounds, data.address, data_end, rows, new_bounds, target)
-        self._memory.grow(total)
+        address, size = (0, 0) if data is None else (data.address, data.size)
+        room = len(self._memory) + int(bounds[-1] - bounds[0])  # enough, if no row comes twice
+        end = -1
+        while end < 0:
+            self._memory.reserve(room + taking.SLACK)
+            target = self._memory.values.ctypes.data
+            end = taking.place_texts(bounds, address, address + size, rows, new_bounds, target, room)
+            room = taking.measure_texts(bounds, rows, new_bounds) if end < 0 else room
+        self._memory.grow(end)
         self._append_nulls(array, rows)
 
     def texts(self) -> _Texts:
@@ -88,7 +120,7 @@ class _TextColumn:
 
     def keep(self, slots: Indices) -> None:
         texts = self.texts()
-        kept = [texts.take(slots[i : i + _PIECE_ROWS]) for i in range(0, len(slots), _PIECE_ROWS)]
+        kept = [texts.copy(slots[i : i + _PIECE_ROWS]) for i in range(0, len(slots), _PIECE_ROWS)]
         del texts
         self._bounds.clear(len(slots) + 1)
         self._bounds.grow(1)

@@ -110,6 +110,29 @@ def test_memory_is_used_again_if_nobody_holds_it() -> None:
     assert rows._columns[0]._memory.values.ctypes.data == memory
 
 
+@pytest.mark.parametrize("arrow", TYPES)
+def test_many_neighbours_are_a_view_that_stays_as_it_is(arrow: pa.DataType) -> None:
+    """Goal: what a window gives out while it is fired must not change when its memory is used again."""
+    schema = pa.schema([pa.field("k", arrow)])
+    texts = [None if n % 7 == 3 else f"{n}" * (n % 4) for n in range(10_000)]
+    rows = TextRows(schema)
+    rows.append(pa.record_batch({"k": pa.array(texts, arrow)}), np.arange(len(texts)))
+    memory = rows._columns[0]._memory.values
+    taken = rows.take(np.arange(1_000, 6_000))["k"]
+    begin = memory.ctypes.data
+    assert begin <= taken.buffers()[2].address < begin + len(memory), "not copied"
+    few = rows.take(np.arange(1_000, 1_100))["k"]
+    assert not begin <= few.buffers()[2].address < begin + len(memory), "or they would keep all of it"
+    del memory
+    rows.keep(np.arange(9_000, 10_000))
+    rows.append(pa.record_batch({"k": pa.array(["other"] * 9_000, arrow)}), np.arange(9_000))
+    taken.validate(full=True)
+    assert taken.type == arrow
+    assert taken.to_pylist() == texts[1_000:6_000]
+    assert few.to_pylist() == texts[1_000:1_100]
+    assert rows.take(np.arange(10_000))["k"].to_pylist() == texts[9_000:] + ["other"] * 9_000
+
+
 @pytest.mark.parametrize(
     ("arrow", "kernels", "kind"),
     [(pa.string(), True, TextRows), (pa.string(), False, ArrowRows), (pa.int64(), True, ArrowRows)],

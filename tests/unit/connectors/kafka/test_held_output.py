@@ -125,3 +125,15 @@ def test_what_nobody_sends_does_not_stay_in_memory(files: AttemptStagedFiles) ->
     assert held.in_memory_from(0) == []
     held.add(rows(9))
     assert len(held.in_memory_from(9)) == 1
+
+
+def test_output_is_written_long_before_memory_is_full() -> None:
+    """Goal: out of the CPU's cache; and what was sent is let go of while more comes."""
+    folder = MemoryStore()
+    held = HeldOutput(AttemptStagedFiles(folder, 1, "out", 0), 1 << 30)
+    value = b"x" * (1 << 20)
+    batch = pa.RecordBatch.from_pylist([{"topic": "t", "partition": 0, "value": value}] * 3, PRODUCE_SCHEMA)
+    for sent in range(12):
+        held.in_memory_from(sent)
+        held.add(batch)
+    assert held.memory_bytes < 13 << 20 < held.bytes

@@ -36,6 +36,13 @@ def test_the_largest_record_decides(kernels: bool, key: bytes | None) -> None:
             refuse_too_large(rows(*fits[:at], (key, b"v" * (room + 1)), *fits[at:]), LIMIT)
 
 
+def test_many_keys_that_are_more_than_a_record_may_be_are_looked_at_one_by_one(kernels: bool) -> None:
+    many = [(b"k" * 300, b"v" * 10)] * 20
+    refuse_too_large(rows(*many), LIMIT)
+    with pytest.raises(Fatal, match="910 bytes, the topic takes 1000"):
+        refuse_too_large(rows(*many, (b"k" * 900, b"v" * 10)), LIMIT)
+
+
 def test_the_longest_value_of_a_part(kernels: bool) -> None:
     values = pa.array([b"x" * 50, None, b"xxx", b"", b"xxxxx", None, b"x" * 60], pa.large_binary())
     assert longest(values[1:6]) == 5
