@@ -99,14 +99,14 @@ def test_memory_is_used_again_if_nobody_holds_it() -> None:
     """Goal: a window that fires leaves its memory to the next one."""
     schema = pa.schema([pa.field("k", pa.string())])
     rows = TextRows(schema)
-    rows.append(pa.record_batch({"k": ["text"] * 5_000}), np.arange(5_000))
+    rows.append(pa.record_batch({"k": ["text"] * 9_000}), np.arange(9_000))
     memory = rows._columns[0]._memory.values.ctypes.data
     held = rows.frozen()
-    rows.keep(np.arange(4_000))
+    rows.keep(np.arange(8_000))
     assert rows._columns[0]._memory.values.ctypes.data != memory
     del held
     memory = rows._columns[0]._memory.values.ctypes.data
-    rows.keep(np.arange(3_000))
+    rows.keep(np.arange(7_000))
     assert rows._columns[0]._memory.values.ctypes.data == memory
 
 

@@ -477,25 +477,3 @@ def test_without_kernels_memory_is_used_again_as_soon_as_nobody_has_values_in_it
     del view, held
     address = read().content.ctypes.data
     assert read().content.ctypes.data == address
-
-
-@needs_numba
-def test_values_lie_in_memory_that_is_used_again_once_nobody_has_them() -> None:
-    """Goal: no new memory for each fetch, and what somebody still has is never written to."""
-    columns = reader(True, Wanted(), 5)
-
-    def fetched(value: bytes) -> Any:
-        data = record(START, NO_KEY, number(len(value)) + value, number(0))
-        memory = np.frombuffer(data, np.uint8).copy()
-        return columns.read([section_of(memory, 0, len(data), 1)], 5)[0].value
-
-    kept = fetched(b"kept")
-    part = kept.slice(0, 1)
-    address = kept.buffers()[2].address
-    del kept
-    other = fetched(b"other")
-    assert other.buffers()[2].address != address
-    assert as_list(part) == [b"kept"]
-    assert as_list(other) == [b"other"]
-    del part, other
-    assert fetched(b"next").buffers()[2].address == address
