@@ -66,8 +66,8 @@ class _Part:
 
 
 class RecordArrays:
-    """See SectionReader. The records of all sections that have come are found at once and then remembered,
-    for NumPy takes as long for a few as for a hundred, and a section may have more than there is room for."""
+    """See SectionReader. The records of as many whole sections as are asked for are found at once, for NumPy
+    takes as long for a few as for a hundred. A section may have more: they are remembered."""
 
     def __init__(self, wanted: Wanted, room: int) -> None:
         self._wanted = wanted
@@ -83,7 +83,7 @@ class RecordArrays:
 
     def read(self, sections: Sequence[Section], records_max: int) -> tuple[Fetched, int]:
         if sections and sections[0].found is None:  # nor is any other
-            self._find(sections)
+            self._find(_whole(sections, min(records_max, self._room)))
         finished = 0
         chunk, first, stop = self._chunk, 0, 0
         for section in sections:
@@ -184,6 +184,13 @@ class RecordArrays:
         key = self._spans(chunk.places.key_at, chunk.places.key_bytes)[int(at[0])]
         (headers,) = self._headers(at).to_pylist()
         return Details(key, int(_chosen(chunk.time_ms, at)[0]), headers)
+
+
+def _whole(sections: Sequence[Section], records_max: int) -> Sequence[Section]:
+    """The first ones that are handed on together, one at least. Of one more there would be a rest, too few
+    records for a fetch of their own."""
+    ends = np.cumsum([section.fields[LEFT] for section in sections])
+    return sections[: max(1, int(np.searchsorted(ends, records_max, "right")))]
 
 
 def _chosen(column: Int64s | None, rows: slice | Indices) -> Int64s:
