@@ -12,6 +12,6 @@ def run_of(slots: Indices) -> slice | None:
         return None
     first = int(slots[0])
     # The last one alone answers nearly always; all of them are looked at only to be sure.
-    if int(slots[-1]) - first != count - 1 or (count > 1 and not (slots[1:] - slots[:-1] == 1).all()):
+    if int(slots[-1]) - first != count - 1 or not (slots[1:] - slots[:-1] == 1).all():
         return None
     return slice(first, first + count)

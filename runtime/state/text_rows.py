@@ -103,13 +103,15 @@ class _TextColumn:
         self._bounds.grow(after + 1)
         new_bounds = self._bounds.values[before : after + 1]
         address, size = (0, 0) if data is None else (data.address, data.size)
-        room = len(self._memory) + int(bounds[-1] - bounds[0])  # enough, if no row comes twice
-        end = -1
-        while end < 0:
+
+        def placed(room: int) -> int:
             self._memory.reserve(room + taking.SLACK)
             target = self._memory.values.ctypes.data
-            end = taking.place_texts(bounds, address, address + size, rows, new_bounds, target, room)
-            room = taking.measure_texts(bounds, rows, new_bounds) if end < 0 else room
+            return int(taking.place_texts(bounds, address, address + size, rows, new_bounds, target, room))
+
+        end = placed(len(self._memory) + int(bounds[-1] - bounds[0]))
+        if end < 0:  # rows that come twice need more than the batch has
+            end = placed(taking.measure_texts(bounds, rows, new_bounds))
         self._memory.grow(end)
         self._append_nulls(array, rows)
 
