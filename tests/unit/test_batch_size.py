@@ -63,7 +63,7 @@ def test_a_batch_is_through_soon_or_its_own_cost_is_as_large_as_its_records(
     fixed: float, each: float
 ) -> None:
     records, took_ms = settled(lambda n: fixed + each * n)
-    if records == 1:  # there is no smaller batch; it is right where two would take too long, or gain too little
+    if records == 1:  # there is no smaller batch: right where two take too long, or gain too little
         assert fixed + 2 * each > GOAL_MS
         assert fixed <= GOAL_MS / 2 or each >= fixed / 3
         return
