@@ -87,8 +87,10 @@ class ConfluentRegistry:
         self._nodes: dict[int, Node] = {}
         self._ids: dict[tuple[str, str, bool], int] = {}
         try:
-            # Waiting is done here, where it has a bound of its own.
-            self._client = client({"timeout": _REQUEST_TIMEOUT_S, "max.retries": 0, **config})
+            # Waiting is done here, where it has a bound of its own. The client's own would be none: one
+            # lost answer, and it reads for ever.
+            request_s = config.get("timeout") or min(_REQUEST_TIMEOUT_S, self._timeout_s)
+            self._client = client({"max.retries": 0, **config, "timeout": request_s})
         except (ValueError, TypeError) as error:
             raise OptionError(f"registry={self._url!r}: {_without_secrets(str(error))}") from error
 

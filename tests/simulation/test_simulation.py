@@ -6,11 +6,15 @@ visible once, and the job comes to its end. Method: runtime/testing/world.py.
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+
 import pytest
 
 from onceflow.runtime.testing.choices import ReplayedChoices, SeededChoices
 from onceflow.runtime.testing.mutants import MUTANTS, Mutant, hunt, mutated
-from onceflow.runtime.testing.simulate import run_parallel
+from onceflow.runtime.testing.simulate import limit_cpu, run_parallel
 from onceflow.runtime.testing.simulation import (
     draw_options,
     run_exhaustive,
@@ -31,12 +35,19 @@ RARE_MOVES = {
 }
 
 
+@pytest.mark.timeout(0)  # a run that never ends is found by the CPU time that it takes: run_parallel
 def test_five_thousand_seeds() -> None:
     report = run_parallel(range(5_000), processes=2)
     assert report.failed_seed is None, f"{report.failure}; repeat: make sim SEED={report.failed_seed}"
     assert report.runs == 5_000
     assert {crash.name for crash in Crash} <= set(report.crashes), "every kind of crash was tried"
     assert set(report.marks) >= RARE_MOVES, f"never reached: {RARE_MOVES - set(report.marks)}"
+
+
+def test_a_run_that_never_ends_is_ended_by_the_work_that_it_does() -> None:
+    program = f"from {limit_cpu.__module__} import limit_cpu\nlimit_cpu(1)\nwhile True: pass"
+    ended = subprocess.run([sys.executable, "-c", program], timeout=120)
+    assert ended.returncode == -signal.SIGXCPU
 
 
 def test_every_crash_at_every_point_of_the_tiny_job() -> None:

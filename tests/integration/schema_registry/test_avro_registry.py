@@ -39,9 +39,14 @@ SECOND = {
 }
 
 
+def client_of(registry: str) -> SchemaRegistryClient:
+    """Confluent's own client. Unless it is told otherwise it waits for an answer for ever."""
+    return SchemaRegistryClient({"url": registry, "timeout": 10, "max.retries": 5})
+
+
 def produce(servers: str, registry: str, topic: str) -> Counter[tuple[str, str, int]]:
     """Purchases of both schemas, and one value that is no Avro; the totals that are to come out."""
-    client, chance = SchemaRegistryClient({"url": registry}), random.Random(3)
+    client, chance = client_of(registry), random.Random(3)
     context = SerializationContext(topic, MessageField.VALUE)
     first, second = (AvroSerializer(client, json.dumps(schema)) for schema in (FIRST, SECOND))
     producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 20})
@@ -83,7 +88,7 @@ def test_a_job_reads_and_writes_what_confluents_serializers_write_and_read(
         master=host,
     )
     assert job.wait(240) == 0, job.story()
-    client = SchemaRegistryClient({"url": registry})
+    client = client_of(registry)
     read = AvroDeserializer(client)
     context = SerializationContext(output, MessageField.VALUE)
     rows: Any = [read(value, context) for value in engine.read_topic(servers, output)]
@@ -103,7 +108,7 @@ def test_an_id_that_nobody_registered_is_a_bad_record(registry: str) -> None:
 
 
 def test_a_schema_that_refers_to_another_subject_is_put_together(registry: str) -> None:
-    client = SchemaRegistryClient({"url": registry})
+    client = client_of(registry)
     place = {"type": "record", "name": "Place", "namespace": "geo", "fields": [{"name": "x", "type": "int"}]}
     client.register_schema("place", Schema(json.dumps(place), "AVRO"))
     outer = {"type": "record", "name": "Trip", "fields": [{"name": "to", "type": "geo.Place"}]}
@@ -127,7 +132,7 @@ def test_a_schema_is_only_looked_up_if_that_is_said(registry: str) -> None:
 
 
 def test_a_schema_that_would_break_readers_is_refused_by_the_registry(registry: str) -> None:
-    client = SchemaRegistryClient({"url": registry})
+    client = client_of(registry)
     client.register_schema("strict", Schema(json.dumps(FIRST), "AVRO"))
     client.set_compatibility("strict", "BACKWARD")
     rows = pa.RecordBatch.from_pylist([{"other": 1}], pa.schema([pa.field("other", pa.int64(), False)]))

@@ -21,19 +21,28 @@ from onceflow.runtime.errors import Fatal, Retryable
 SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "x", "type": "long"}]}
 COLUMNS = pa.schema([pa.field("x", pa.int64())])
 Answer = tuple[int, Any]
+SILENCE: Answer = (0, None)
 
 
 class Registry:
-    """An HTTP server that answers one request after the other as it was told; the last answer stays."""
+    """An HTTP server that answers one request after the other as it was told; the last answer stays.
+
+    SILENCE: it takes the request and says nothing until it is closed.
+    """
 
     def __init__(self, *answers: Answer) -> None:
         self.asked: list[tuple[str, str]] = []
+        self._closed = threading.Event()
         registry, left = self, list(answers)
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 registry.asked.append((self.path, self.headers.get("Authorization", "")))
-                status, body = left.pop(0) if len(left) > 1 else left[0]
+                answer = left.pop(0) if len(left) > 1 else left[0]
+                if answer is SILENCE:
+                    registry._closed.wait()
+                    return
+                status, body = answer
                 raw = body if isinstance(body, bytes) else json.dumps(body).encode()
                 length = int(self.headers.get("Content-Length", 0))
                 self.rfile.read(length)
@@ -53,6 +62,7 @@ class Registry:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def close(self) -> None:
+        self._closed.set()
         self._server.shutdown()
         self._server.server_close()
 
@@ -100,6 +110,21 @@ def test_a_registry_that_fails_is_asked_until_it_answers(serve: Callable[..., Re
     registry = serve((503, {"error_code": 50301, "message": "starting"}), (500, b"<html>"), GOOD)
     assert Avro(COLUMNS, registry=registry.url).decoder().decode([VALUE]).batch.num_rows == 1
     assert len(registry.asked) == 3
+
+
+@pytest.mark.parametrize("given", [{"timeout": 0.2}, {"timeout": None}], ids=["user's", "none"])
+def test_a_request_that_is_never_answered_is_asked_again(
+    serve: Callable[..., Registry], given: dict[str, Any]
+) -> None:
+    """Confluent's client has no deadline of its own: it would read for ever."""
+    registry = serve(SILENCE, SILENCE, GOOD)
+    schemas = ConfluentRegistry({"url": registry.url, **given}, 200 if given["timeout"] is None else 60_000)
+    if given["timeout"] is None:
+        with pytest.raises(Retryable, match="can't be reached"):
+            schemas.schema_of(7)
+    else:
+        schemas.schema_of(7)
+        assert len(registry.asked) == 3
 
 
 def test_a_registry_that_stays_away_makes_no_record_bad(serve: Callable[..., Registry]) -> None:
