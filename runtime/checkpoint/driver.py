@@ -100,7 +100,7 @@ class CheckpointIO:
                 assert self._retention is not None
                 self._quietly(lambda retention: retention.subsume(checkpoint_id))
             case ev.Discard(paths):
-                self._quietly(lambda _: self._store.delete(sorted(paths)))
+                self._quietly(lambda retention: retention.discard(paths))
         return None
 
     # --- Opening an attempt -------------------------------------------------------------------------

@@ -253,7 +253,8 @@ class Subsume:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Delete these state files of a checkpoint that was aborted. Best effort, no answer."""
+    """A checkpoint that named these state files was aborted: let those go that no other needs. Best effort,
+    no answer."""
 
     paths: frozenset[str]
 

@@ -6,7 +6,10 @@ A file may go when no kept manifest names it and no checkpoint that can still co
   latest completed one, which is always kept;
 - at the start of an attempt, any file of an earlier attempt that no kept manifest names: those attempts
   are fenced. What a zombie writes later is found at the next start;
-- a state file of this attempt with the id of an aborted checkpoint (`Discard`).
+- a state file of an aborted checkpoint (`Discard`), once a later checkpoint is complete. Until then nobody
+  can tell whether it is needed: a file may be part of the checkpoint before, and an operator that had
+  written it may name it again in the next one, which is under way. What no kept manifest names by then
+  nobody will name: later checkpoints are built on the one that is complete.
 
 Never: anything of this attempt that is not named yet (it is being written), or of a newer attempt (we
 are the zombie then, and our listing says nothing about it).
@@ -38,6 +41,8 @@ class Retention:
         self._retained = retained
         self._kept: list[tuple[int, int, Set[str]]] = []
         """Position in the log, checkpoint id, files."""
+        self._discarded: set[str] = set()
+        """Of aborted checkpoints since the latest completed one."""
         for position, manifest in kept:
             self.add(position, manifest)
 
@@ -46,21 +51,27 @@ class Retention:
         assert not self._kept or manifest.checkpoint_id > self._kept[-1][1]
         self._kept.append((position, manifest.checkpoint_id, manifest.paths()))
 
+    def discard(self, paths: Set[str]) -> None:
+        """These state files belong to a checkpoint that was aborted: they go with the next `subsume`."""
+        self._discarded |= paths
+
     def subsume(self, checkpoint_id: int) -> None:
-        """This checkpoint is committed: drop what is beyond the retained number and older than it.
+        """This checkpoint is committed: drop what is beyond the retained number and older than it, and what
+        was discarded.
 
         Manifests go first, oldest first, then the files: a crash in between leaves files that nobody
         names, and never a manifest without its files or a gap between kept entries.
         """
         droppable = [kept for kept in self._kept if kept[1] < checkpoint_id]
         dropped = droppable[: max(0, len(self._kept) - self._retained)]
-        if not dropped:
+        if not dropped and not self._discarded:
             return
         self._kept = self._kept[len(dropped) :]
         for position, _, _ in dropped:
             self._store.delete([entry_path(position)])
         named = frozenset().union(*(paths for _, _, paths in self._kept))
-        gone = frozenset().union(*(paths for _, _, paths in dropped)) - named
+        gone = self._discarded.union(*(paths for _, _, paths in dropped)) - named
+        self._discarded.clear()
         self._store.delete(sorted(gone))
 
     def sweep(self, attempt: int, now_ms: int) -> list[str]:

@@ -22,6 +22,7 @@ class Lateness:
         self._max_parallelism = max_parallelism
         self._key_groups = key_groups
         self.watermark_ms = WATERMARK_MIN_MS
+        """Everything up to here has fired: set after firing, since a snapshot records it as fired."""
         self._floors: Int64s | None = None
         """None once the watermark is past all."""
 

@@ -100,12 +100,14 @@ class PaneOperator:
         before_ms = self._lateness.watermark_ms
         if time_ms <= before_ms:
             return
-        self._lateness.watermark_ms = time_ms
         if self._earliest_pane is not None:
             end = self._window.first_end(max(self._earliest_pane, before_ms + 1))
             if end - 1 <= time_ms:
                 self._fire_until(time_ms, end)
-        self._lateness.forget_passed()  # after firing: what a floor says has fired must not fire again
+        # After firing: what is recorded as fired must have been sent, wherever a snapshot falls; and what
+        # a floor says has fired must not fire again.
+        self._lateness.watermark_ms = time_ms
+        self._lateness.forget_passed()
 
     def snapshot(self) -> OperatorState:
         frozen = self._slots.freeze()
@@ -126,6 +128,7 @@ class PaneOperator:
         panes = self._slots.panes()
         for first, last, window_end in self._due(panes, time_ms, end):
             self._fire(self._slots.slots_of(panes[first:last]), window_end)
+            self._lateness.watermark_ms = window_end - 1  # windows fire in the order of their ends
         done = int(np.count_nonzero(self._window.last_ends(panes) - 1 <= time_ms))  # they end in their order
         for pane in panes[:done].tolist():
             self._slots.remove(pane)

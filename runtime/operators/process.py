@@ -73,6 +73,7 @@ class ProcessOperator:
         self._sides: dict[str, SideOutput[Any]] = declared_sides(config.process, config.uid)
         handles = Timers(config.uid, self._timers, self._cursor, config.has_event_time)
         self._ctx = Ctx(handles, self._sides)
+        self._fired_ms = self._ctx.watermark  # all timers up to here have fired
 
     def open(self, context: OperatorContext, out: Output) -> None:
         self._context = context
@@ -84,7 +85,7 @@ class ProcessOperator:
                 for piece in state.tables[TABLE].to_batches():
                     self._load(piece)
         if states:
-            self._ctx.watermark = min(int(state.meta["watermark"]) for state in states)
+            self._fired_ms = self._ctx.watermark = min(int(state.meta["watermark"]) for state in states)
 
     def on_records(self, records: Records) -> None:
         assert records.key_hash is not None, "a KeyedProcess comes after a key_by"
@@ -110,9 +111,9 @@ class ProcessOperator:
 
     def on_watermark(self, time_ms: int) -> None:
         self._ctx.watermark = max(time_ms, self._ctx.watermark)  # after a restore it begins again lower
-        due = self._timers.pop_due(time_ms)
-        if due:
+        if due := self._timers.pop_due(time_ms):
             self._fire(due, time_ms)
+        self._fired_ms = self._ctx.watermark
 
     def snapshot(self) -> OperatorState:
         self._forget_empty_keys()
@@ -122,7 +123,7 @@ class ProcessOperator:
         timers = self._timers.freeze(live)
         rows = TableRows(lambda: _table(frozen, self._context.max_parallelism, states, timers))
         tables = LazyTables(TABLE, rows)
-        return OperatorState(self._context.key_groups, tables, {"watermark": self._ctx.watermark})
+        return OperatorState(self._context.key_groups, tables, {"watermark": self._fired_ms})
 
     def close(self) -> None:
         pass
@@ -297,9 +298,8 @@ def _table(
             list(arrays.values()), fields=[pa.field(name, a.type) for name, a in arrays.items()]
         )
     columns["timers"] = timers()
-    fields = [pa.field(name, column.type) for name, column in columns.items()]
-    assert fields[-1].type == TIMERS_TYPE
-    return pa.table(list(columns.values()), schema=pa.schema(fields))
+    assert columns["timers"].type == TIMERS_TYPE
+    return pa.table(columns)
 
 
 def _constant(place: str, _: int) -> str:

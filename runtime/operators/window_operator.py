@@ -115,20 +115,12 @@ class WindowOperator:
     def on_watermark(self, time_ms: int) -> None:
         if time_ms <= self._lateness.watermark_ms:
             return
+        last_start = time_ms + 1 - self._window.size_ms
+        if self._earliest_start is not None and self._earliest_start <= last_start:
+            self._fire_until(last_start, self._earliest_start)
+        # After firing: what is recorded as fired must have been sent, wherever a snapshot falls.
         self._lateness.watermark_ms = time_ms
         self._lateness.forget_passed()
-        last_start = time_ms + 1 - self._window.size_ms
-        if self._earliest_start is None or self._earliest_start > last_start:
-            return
-        first_start = self._earliest_start
-        due, self._earliest_start = self._slots.due(last_start)
-        if first_start + self._window.slide_ms > last_start:
-            self._fire_one(due, first_start)
-        else:
-            self._fire(due)
-        self._slots.remove(due)
-        if self._slots.is_sparse:
-            self._values.keep(self._slots.compact())
 
     def snapshot(self) -> OperatorState:
         frozen = self._slots.freeze()
@@ -156,6 +148,18 @@ class WindowOperator:
             earliest if self._earliest_start is None else min(self._earliest_start, earliest)
         )
 
+    def _fire_until(self, last_start: int, first_start: int) -> None:
+        """Fire the windows that start at `last_start` or before; the earliest there is starts at
+        `first_start`."""
+        due, later = self._slots.due(last_start)
+        if first_start + self._window.slide_ms > last_start:
+            self._fire_one(due, first_start)
+        else:
+            self._fire(due)
+        self._earliest_start = later
+        if self._slots.is_sparse:
+            self._values.keep(self._slots.compact())
+
     def _fire_one(self, due: Indices, start: int) -> None:
         """Emit these slots of one window, in the order in which the keys came."""
         starts = np.full(min(len(due), EMIT_ROWS_MAX), start, np.int64)
@@ -178,8 +182,11 @@ class WindowOperator:
             self._emit(due[piece], starts[piece], ends, ends - 1)
 
     def _emit(self, slots: Indices, starts: Int64s, ends: Int64s, times: Int64s) -> None:
+        """A piece of what is due: sent, and then gone, so that between two pieces the state holds exactly
+        what was not sent."""
         batch = self._values.results(self._slots.keys(slots), starts, ends, slots)
         self._out.emit(Records(batch, times))
+        self._slots.remove(slots)
 
     def _load(self, table: pa.Table) -> None:
         for piece in table.to_batches():

@@ -64,6 +64,8 @@ class Checker:
         self._covered: Counter[Row] = Counter()
         """Rows that may be visible: those of records under a durable checkpoint."""
         self.latest: CheckpointManifest | None = None
+        self._named: dict[str, set[str]] = {}
+        """By log entry: the files that its manifest names."""
 
     def on_log_entry(self, path: str, content: bytes) -> None:
         """An entry was created just now."""
@@ -80,10 +82,17 @@ class Checker:
                 self.attempt = attempt
             case CheckpointCompleted(manifest=manifest):
                 self._check(manifest.attempt == self.attempt, "a stale attempt completed a checkpoint")
+                self._named[path] = manifest.paths()
                 self._on_manifest(manifest)
             case JobFinished():
                 self._has_finished = True
                 self.check_complete()
+
+    def on_delete(self, path: str) -> None:
+        """A file is about to be deleted."""
+        self._named.pop(path, None)
+        for entry, paths in self._named.items():
+            self._check(path not in paths, f"{path} is deleted, which {entry} names")
 
     def on_visible(self, rows: Sequence[Row]) -> None:
         """These rows became visible to read_committed consumers just now."""

@@ -38,6 +38,11 @@ from onceflow.runtime.slot_group import SlotGroup
 from onceflow.runtime.slot_tasks import SlotBuilder
 from onceflow.runtime.state.key_groups import key_group_range
 from onceflow.runtime.testing import sim_slot
+from onceflow.runtime.testing.retention_mutants import (
+    discard_unasked,
+    discard_what_none_names,
+    drop_all_but_named,
+)
 from onceflow.runtime.testing.sim_broker import SimSinkWriter, _SimPreCommit
 from onceflow.runtime.testing.sim_job import Row, SimReader, Tally
 from onceflow.runtime.testing.simulation import run_exhaustive, run_seeds
@@ -238,11 +243,6 @@ def _unknown_is_not_done(self: CheckpointLog, entry: LogEntry) -> int:
         raise Retryable(str(error)) from error
 
 
-def _drop_all_but_named(self: Retention, checkpoint_id: int) -> None:
-    paths = [path for _, _, names in self._kept for path in names]
-    self._store.delete(paths)
-
-
 def _one_before_the_latest(log: Any, completed: Sequence[CheckpointManifest]) -> CheckpointManifest | None:
     return completed[-2] if len(completed) > 1 else _original_latest(log, completed)
 
@@ -298,7 +298,9 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("state goes on changing while it is written", [(Tally, "snapshot", _LiveState)]),
     Mutant("an old attempt is not fenced", [(CheckpointLog, "append", _append_after_the_newer)]),
     Mutant("an unknown outcome taken for not done", [(CheckpointLog, "append", _unknown_is_not_done)]),
-    Mutant("retention deletes what is still named", [(Retention, "subsume", _drop_all_but_named)]),
+    Mutant("retention deletes what is still named", [(Retention, "subsume", drop_all_but_named)]),
+    Mutant("a discard asks nobody", [(Retention, "discard", discard_unasked)]),
+    Mutant("a discard asks the kept manifests only", [(Retention, "discard", discard_what_none_names)]),
     Mutant("restore from the last but one checkpoint", [(recovery, "_latest", _one_before_the_latest)]),
     Mutant("state not redistributed at a rescale", [(slot_group, "assign", _own_state_only)]),
     Mutant(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from msgspec import structs
+
 from onceflow.runtime.checkpoint.alignment import Alignment
-from onceflow.runtime.checkpoint.manifest import StateHandle
+from onceflow.runtime.checkpoint.manifest import StateHandle, meta_as_json
 from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles, StateFiles
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.clock import Clock
@@ -18,6 +21,7 @@ from onceflow.runtime.operators.operator import OperatorState
 from onceflow.runtime.records import Element
 from onceflow.runtime.slot import Slot
 from onceflow.runtime.slot_tasks import SlotBuilder, SlotEnvironment, SlotTasks
+from onceflow.runtime.state.key_groups import key_group_range
 from onceflow.runtime.testing.sim_job import SimReader
 
 Result = TypeVar("Result")
@@ -123,6 +127,49 @@ class SimBackground:
         pass
 
 
+class SharedFiles:
+    """Incremental snapshots in the small: a state that is as it was is not written again, its file is named
+    again, whatever became of the checkpoint that it was written for."""
+
+    def __init__(self, files: StateFiles, key_groups: range, restored: Sequence[StateHandle]) -> None:
+        self._files = files
+        self._newest: dict[str, tuple[int, StateHandle, Content]] = {}
+        """By uid: the checkpoint it was written for, or 0 for what was restored."""
+        for handle in restored:
+            if handle.key_groups == key_groups:
+                state = files.read(handle, key_groups)
+                self._newest[handle.uid] = (0, handle, _content(state))
+
+    def write(self, checkpoint_id: int, uid: str, subtask: int, state: OperatorState) -> StateHandle:
+        content = _content(state)
+        newest_id, newest, found = self._newest.get(uid, (-1, None, {}))
+        if newest is not None and found == content:
+            return structs.replace(newest, subtask=subtask, meta_json=meta_as_json(state.meta))
+        handle = self._files.write(checkpoint_id, uid, subtask, state)
+        if checkpoint_id > newest_id:
+            self._newest[uid] = (checkpoint_id, handle, content)
+        return handle
+
+
+Content = dict[str, list[tuple[object, ...]]]
+
+
+def _content(state: OperatorState) -> Content:
+    """The rows of all tables, without an order."""
+    return {
+        name: sorted(zip(*(column.to_pylist() for column in table.columns), strict=True), key=repr)
+        for name, table in state.tables.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class SimSlotOptions:
+    """What all slots of a run are like; see WorldOptions."""
+
+    is_aligned: bool
+    shares_files: bool
+
+
 class SimSlot:
     """One slot process: starts when its assignment comes, then steps."""
 
@@ -135,7 +182,7 @@ class SimSlot:
         store: CheckpointStore,
         clock: Clock,
         send: Callable[[int, Message], None],
-        is_aligned: bool = True,
+        options: SimSlotOptions,
     ) -> None:
         self.attempt = attempt
         self.peer = peer
@@ -153,7 +200,7 @@ class SimSlot:
         self._store = store
         self._clock = clock
         self._send = send
-        self._is_aligned = is_aligned
+        self._options = options
         self._slot: Slot | None = None
         self._readers: list[SimReader] = []
 
@@ -197,9 +244,13 @@ class SimSlot:
     def _start(self, assignment: Assignment) -> Slot:
         self.number = assignment.slot
         files = StateFiles(self._store, assignment.attempt)
+        writer: StateFiles | SharedFiles = files
+        if self._options.shares_files:
+            mine = key_group_range(self._graph.max_parallelism, assignment.parallelism, assignment.slot)
+            writer = SharedFiles(files, mine, assignment.states)
 
         def write_state(checkpoint_id: int, uid: str, state: OperatorState) -> StateHandle:
-            return files.write(checkpoint_id, uid, assignment.slot, state)
+            return writer.write(checkpoint_id, uid, assignment.slot, state)
 
         slot = Slot(assignment, self, self.background, self._clock, write_state)
         environment = SlotEnvironment(
@@ -210,7 +261,7 @@ class SimSlot:
             read_state=files.read,
             on_snapshot=slot.on_snapshot,
             on_wait=slot.waiting_for,
-            is_aligned=self._is_aligned,
+            is_aligned=self._options.is_aligned,
             make_alignment=Alignment,
         )
         wiring = self.wiring.of_slot(self, assignment.slot)

@@ -20,6 +20,7 @@ GraphOf = Callable[[SimSource, SimSink, int, bool], JobGraph]
 _CRASHES = list(Crash)
 _LENGTHS = (60, 150, 400)
 """Crash points are drawn uniformly over one of these, so that short runs and late steps are hit too."""
+_SIZES = ((3, "splits"), (4, "records"), (4, "keys"))
 
 
 @dataclass(slots=True)
@@ -58,16 +59,18 @@ def draw_options(choices: Choices) -> WorldOptions:
         1 + choices.choose(length, "crash point"): _CRASHES[choices.choose(len(_CRASHES), "crash")]
         for _ in range(count)
     }
+    splits, records_max, keys = (1 + choices.choose(n, what) for n, what in _SIZES)
     return WorldOptions(
         parallelism=parallelism,
-        splits=1 + choices.choose(3, "splits"),
-        records_max=1 + choices.choose(4, "records"),
-        keys=1 + choices.choose(4, "keys"),
+        splits=splits,
+        records_max=records_max,
+        keys=keys,
         crashes=crashes,
         store_faults=(0, 0, 2, 6)[choices.choose(4, "store faults")],
         resends=(0, 0, 1, 2)[choices.choose(4, "resends")],
         early_timeouts=(0, 0, 1, 2)[choices.choose(4, "early timeouts")],
         has_real_windows=choices.choose(10, "real windows") == 9,
+        shares_files=keys % 2 == 1,
     )
 
 

@@ -31,7 +31,7 @@ from onceflow.runtime.testing.faults import FaultyStore
 from onceflow.runtime.testing.sim_broker import SimBroker, SimSink
 from onceflow.runtime.testing.sim_driver import SimDriver
 from onceflow.runtime.testing.sim_job import SimInput, SimSource, sim_graph
-from onceflow.runtime.testing.sim_slot import Jobs, SimChannel, SimSlot, SimWiring
+from onceflow.runtime.testing.sim_slot import Jobs, SimChannel, SimSlot, SimSlotOptions, SimWiring
 
 MOVES_MAX = 6_000
 ZOMBIE_MOVES_MAX = 80
@@ -74,6 +74,8 @@ class WorldOptions:
     is_aligned: bool = True
     has_real_windows: bool = False
     max_parallelism: int = 8
+    shares_files: bool = False
+    """Whether checkpoints name files that were written for earlier ones."""
 
 
 Move = tuple[str, object, Callable[..., None], tuple[object, ...]]
@@ -298,7 +300,7 @@ class World:
                 self.store,
                 self.clock,
                 self._post,
-                self.options.is_aligned,
+                SimSlotOptions(self.options.is_aligned, self.options.shares_files),
             )
             peers.append(peer)
         return peers
@@ -419,4 +421,5 @@ class _WatchedStore:
     def delete(self, paths: Iterable[str]) -> None:
         for path in paths:
             self._point("delete")
+            self._checker.on_delete(path)
             self._store.delete([path])

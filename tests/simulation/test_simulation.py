@@ -69,8 +69,10 @@ def test_at_least_once_loses_nothing_either() -> None:
 
 KNOWN_SEEDS = {
     "a channel unblocked too early": 22,
+    "a discard asks nobody": 11,
+    "a discard asks the kept manifests only": 118,
     "a stale attempt's ack accepted": 849,
-    "an unknown outcome taken for not done": 183,
+    "an unknown outcome taken for not done": 92,
     "no alignment": 6,
     "retention deletes what is still named": 3,
     "state not redistributed at a rescale": 113,

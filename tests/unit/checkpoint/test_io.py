@@ -228,3 +228,25 @@ def test_a_connectors_fault_ends_the_job_instead_of_the_thread() -> None:
     thread.close()
     assert answers[0] == ev.OpenFailed('KeyError: "a connector\'s fault"', is_fatal=True)
     assert answers[1] == ev.FinishMarked(1)
+
+
+def test_a_discard_takes_no_file_that_a_checkpoint_needs() -> None:
+    """An aborted checkpoint may have named files of the completed one before it (which was not written
+    again), and the next one may name files that were written for the aborted one."""
+    store = MemoryStore()
+    io = driver(store, retained=1)
+    first = opened(io)
+    assert write_checkpoint(io, store, first.manifest, 1, 1) == ev.Persisted(1, 1)
+    io.execute(ev.Subsume(1, 1))
+    completed, aborted, unused = (f"state/attempt-000001/000000000{n}.op.0.arrows" for n in (1, 2, 3))
+    for path in (aborted, unused):
+        with store.create_file(path) as file:
+            file.write(b"0123456789")
+    io.execute(ev.Discard(frozenset({completed, aborted, unused})))
+    assert {completed, aborted, unused} <= {status.path for status in store.list("state")}
+    handles = [StateHandle("op", 0, 0, 8, (TableFile("t", aborted, 0, 10, "crc32:0", (0,) * 8),))]
+    manifest = replace(first.manifest, checkpoint_id=4, states=handles)
+    assert io.execute(ev.Persist(manifest)) == ev.Persisted(1, 4)
+    io.execute(ev.Subsume(1, 4))
+    assert {status.path for status in store.list("state")} == {aborted}
+    assert opened(driver(store)).manifest.checkpoint_id == 4
