@@ -5,17 +5,24 @@ is killed while the request is on its way and comes back later (librdkafka 2.16:
 killed and restarted inside a transaction; the reply to the caller is never sent). Other transactional
 calls wait for the same internal queue. So they run on another thread with a deadline; one that is
 overdue is left behind with its producer, which the next producer's initialisation fences.
+
+Once a connection broke, a call is overdue long before its timeout: what librdkafka sends again by itself
+is answered moments after the broker is back, and what hangs never is.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import TypeVar
 
 Result = TypeVar("Result")
+
+_AFTER_CUT_S = 3.0
+_LOOK_S = 0.05
 
 
 class OverdueError(TimeoutError):
@@ -25,13 +32,22 @@ class OverdueError(TimeoutError):
 class CallsWithDeadline:
     """One call at a time, on a thread of its own that lives as long as calls return. Not thread-safe."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, after_cut_s: float = _AFTER_CUT_S) -> None:
+        """`after_cut_s`: how long a call may still take once a connection broke."""
         self._name = name
+        self._after_cut_s = after_cut_s
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] | None = None
 
-    def call(self, call: Callable[[], Result], timeout_s: float, what: str) -> Result:
-        """The call's result or exception. Raises OverdueError after timeout_s; the call goes on, unheard,
-        and holds its thread: the next call gets another one."""
+    def call(
+        self,
+        call: Callable[[], Result],
+        timeout_s: float,
+        what: str,
+        is_cut: Callable[[], bool] = lambda: False,
+    ) -> Result:
+        """The call's result or exception. Raises OverdueError after timeout_s, or sooner once a connection
+        broke, which the waiting thread asks `is_cut` now and then; the call goes on, unheard, and holds its
+        thread: the next call gets another one."""
         future: Future[Result] = Future()
 
         def run() -> None:
@@ -44,13 +60,23 @@ class CallsWithDeadline:
             self._jobs = queue.SimpleQueue()
             threading.Thread(target=_work, args=(self._jobs,), name=self._name, daemon=True).start()
         self._jobs.put(run)
-        try:
-            return future.result(timeout_s)
-        except TimeoutError:
-            if future.done():
-                raise  # the call's own
+        overdue = self._wait_done(future, timeout_s, is_cut)
+        if overdue is not None:
             self.close()
-            raise OverdueError(f"{what} has not returned within {timeout_s:.0f} s") from None
+            raise OverdueError(f"{what} has not returned within {overdue}")
+        return future.result()
+
+    def _wait_done(self, future: Future[Result], timeout_s: float, is_cut: Callable[[], bool]) -> str | None:
+        """None once it is done; else how long was waited."""
+        deadline, said, is_known = time.monotonic() + timeout_s, f"{timeout_s:.0f} s", False
+        while (left_s := deadline - time.monotonic()) > 0:
+            if wait([future], min(left_s, _LOOK_S)).done:
+                return None
+            if not is_known and is_cut():
+                is_known, sooner = True, time.monotonic() + self._after_cut_s
+                if sooner < deadline:
+                    deadline, said = sooner, f"{self._after_cut_s:.0f} s after a connection broke"
+        return None if future.done() else said
 
     def close(self) -> None:
         """End the thread, once a call that is under way returns. Does not wait."""

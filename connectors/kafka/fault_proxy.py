@@ -110,8 +110,12 @@ class FaultProxy:
         while not self._closed:
             try:
                 client, _ = self._server.accept()
+            except OSError:
+                continue
+            try:
                 upstream = socket.create_connection(self._upstream, timeout=30)
             except OSError:
+                _end(client)  # at once: who is behind the proxy must see that nobody is there
                 continue
             upstream.settimeout(None)
             pair = _Pair(client, upstream)

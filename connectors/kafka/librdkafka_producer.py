@@ -18,10 +18,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey, ProducerIdentity
 from onceflow.connectors.kafka.cuts import CutsWatch, now_us
 from onceflow.connectors.kafka.deadline import CallsWithDeadline, OverdueError
-from onceflow.connectors.kafka.failures import connection_failure, failure
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.produce import LOG, Route, open_route
 from onceflow.connectors.kafka.produce_choice import DirectChoice
+from onceflow.connectors.kafka.producer_reasons import Reasons
 from onceflow.connectors.kafka.producer_settings import DEFAULTS, STATISTICS_MS, ProducerSettings
 from onceflow.runtime.errors import Fatal, Indeterminate, OnceflowError, OptionError, Retryable
 
@@ -57,9 +57,8 @@ class LibrdkafkaProducer:
         self._group = group
         self._lock = threading.RLock()
         self._discarded = threading.Event()
-        self._reason = ""
+        self._reasons = Reasons(options)
         self._request_s = settings.request_ms(options) / 1000
-        self._is_away = False
         self._calls = CallsWithDeadline("kafka-calls")
         self._watch = CutsWatch()
         self._sent_until_us = 0
@@ -68,11 +67,15 @@ class LibrdkafkaProducer:
         self._identity: ProducerIdentity | None = None
         try:
             ours = settings.librdkafka(options, ledger.transactional_id)
-            callbacks = {"stats_cb": self._watch.on_statistics, "error_cb": self._on_error, "logger": LOG}
+            callbacks = {
+                "stats_cb": self._watch.on_statistics,
+                "error_cb": self._reasons.on_error,
+                "logger": LOG,
+            }
             self._producer = Producer(options.producer({**ours, **callbacks}, DEFAULTS))
         except KafkaException as e:
             raise OptionError(f"librdkafka refuses its settings: {options.redact(e.args[0].str())}") from e
-        watchers = self._watch.on_statistics, self._on_error
+        watchers = self._watch.on_statistics, self._reasons.on_error
         self._route = open_route(self._producer, options, *watchers, is_bulk=settings.route != "one by one")
 
     @staticmethod
@@ -114,7 +117,7 @@ class LibrdkafkaProducer:
                 where = f"Topic {rows['topic'][0]}"
                 if e.args[0].code() in (KafkaError._FATAL, KafkaError._STATE):
                     self._explain_failed_transaction(where)
-                raise self._failure(e.args[0], "write", where) from e
+                raise self._reasons.failure(e.args[0], "write", where) from e
 
     def flush(self) -> int:
         with self._lock:
@@ -124,7 +127,7 @@ class LibrdkafkaProducer:
             error, topic = self._route.first_failure
             if error.code() == KafkaError._PURGE_QUEUE:
                 self._explain_failed_transaction(f"Topic {topic}")
-            raise self._failure(error, "write", f"Topic {topic}")
+            raise self._reasons.failure(error, "write", f"Topic {topic}")
 
     def send_ledger(self, entry: LedgerEntry) -> None:
         # The broker drops a negative offset and says OK to everything.
@@ -164,7 +167,7 @@ class LibrdkafkaProducer:
     def abort(self) -> None:
         with self._lock:
             self._is_sending = False
-            if self._is_away:
+            if self._reasons.is_away:
                 return
             self._route.abort()
             try:
@@ -204,12 +207,19 @@ class LibrdkafkaProducer:
         *,
         may_have_happened: bool = False,
     ) -> Result:
-        """`call()` on librdkafka with a deadline. A call that is overdue is given up with its producer."""
+        """`call()` on librdkafka with a deadline, which comes sooner once a connection broke. A call that is
+        overdue is given up with its producer."""
 
         def bounded() -> Result:
-            return self._calls.call(call, self._request_s + _GRACE_S, f"kafka: {action}")
+            overdue_s = self._request_s + _GRACE_S
+            return self._calls.call(call, overdue_s, f"kafka: {action}", self._is_cut)
 
         return self._explained(bounded, action, resource, may_have_happened=may_have_happened)
+
+    def _is_cut(self) -> bool:
+        """Whether a connection broke, or a request timed out, since the producer was initialised."""
+        self._poll(0)  # the statistics that tell of it
+        return self._watch.since_mark() > 0
 
     def _explained(
         self,
@@ -231,8 +241,10 @@ class LibrdkafkaProducer:
             cause = e if isinstance(e, KafkaException) else self._fatal_error(e)
             error, topic = self._route.first_failure or (cause.args[0], "")
             if topic and error.code() != KafkaError._PURGE_QUEUE and not cause.args[0].fatal():
-                raise self._failure(error, "write", f"Topic {topic}") from e
-            raise self._failure(cause.args[0], action, resource, may_have_happened=may_have_happened) from e
+                raise self._reasons.failure(error, "write", f"Topic {topic}") from e
+            raise self._reasons.failure(
+                cause.args[0], action, resource, may_have_happened=may_have_happened
+            ) from e
 
     def _send_offsets(self, entry: LedgerEntry, action: str, resource: str) -> None:
         position = TopicPartition(self._ledger.topic, 0, entry.checkpoint_id, metadata=entry.metadata)
@@ -255,13 +267,13 @@ class LibrdkafkaProducer:
                 self._producer.init_transactions(_SLICE_S)
             except KafkaException as e:
                 self._poll(0)
-                error = self._failure(e.args[0], "initialise the producer", self._id)
-                is_late = self._is_away or time.monotonic() > deadline
+                error = self._reasons.failure(e.args[0], "initialise the producer", self._id)
+                is_late = self._reasons.is_away or time.monotonic() > deadline
                 is_settling = e.args[0].code() in _SETTLING
                 if isinstance(error, Fatal) or not is_settling or is_late:
                     raise error from e
             else:
-                self._is_away = False
+                self._reasons.is_away = False
                 return
 
     def _fatal_error(self, error: SystemError) -> KafkaException:
@@ -274,25 +286,15 @@ class LibrdkafkaProducer:
             return e
         raise error
 
-    def _failure(
-        self, error: KafkaError, action: str, resource: str, *, may_have_happened: bool = False
-    ) -> OnceflowError:
-        known = connection_failure(self._reason, self._options.bootstrap_servers)
-        explained = known or failure(error, action, resource, may_have_happened=may_have_happened)
-        reason = f"; {self._reason}" if self._reason and not isinstance(explained, Fatal) else ""
-        return type(explained)(self._options.redact(f"{explained}{reason}"))
-
     def _wait_progress(self, is_done: Callable[[], bool]) -> None:
         """Until it is done; gives up if no record is acknowledged for a while."""
         seen, since = self._route.delivered, time.monotonic()
         while not self._explained(is_done, "send records", self._id):
             if self._route.delivered != seen:
                 seen, since = self._route.delivered, time.monotonic()
-                self._is_away = False
-            elif self._is_away or time.monotonic() - since > _NO_PROGRESS_S:
-                waited_s = time.monotonic() - since
-                reason = f"no record was acknowledged for {waited_s:.0f} s; {self._reason}"
-                raise Retryable(self._options.redact(reason))
+                self._reasons.is_away = False
+            elif self._reasons.is_away or time.monotonic() - since > _NO_PROGRESS_S:
+                raise self._reasons.no_progress(time.monotonic() - since)
 
     def _wait_sample(self, after_us: int) -> bool:
         """Serve callbacks until there are statistics made later than after_us."""
@@ -312,10 +314,6 @@ class LibrdkafkaProducer:
             self._explained(lambda: poll(timeout_s), "use the producer", self._id)
         except OnceflowError as e:
             self._broken = str(e)
-
-    def _on_error(self, error: KafkaError) -> None:
-        self._reason = error.str()
-        self._is_away = error.code() == KafkaError._ALL_BROKERS_DOWN or self._is_away
 
 
 def _serve(self: LibrdkafkaProducer) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import signal
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from onceflow.connectors.kafka.fault_proxy import Api, Course, FaultProxy, Request
 from onceflow.runtime.checkpoint.listing import CheckpointStatus, list_checkpoints
 from onceflow.runtime.checkpoint.store_url import open_store
 
@@ -42,6 +46,50 @@ def test_a_broker_that_is_away_is_waited_for_and_said(
     verdict = judge(servers).verdict(expected, "out")
     assert verdict.is_exact, verdict
     assert not job.named("restarted"), "waiting needs no restart"
+
+
+def test_soon_after_a_broker_that_was_killed_inside_a_commit_is_back_there_is_new_output(
+    start_job: Any, feed: Any, judge: Any, follow: Any, own_broker: Any, tmp_path: Path
+) -> None:
+    """Killed when a step of the commit reaches it. One of librdkafka's calls then never returns: it was
+    waited for until it had timed out, which took ten seconds more."""
+    kafka = own_broker()
+    servers = kafka.bootstrap_servers
+    kafka.create_topic("in", 2)
+    kafka.create_topic("out", 2)
+    arguments = ("--bootstrap-servers", servers, "--input", "in", "--output", "out")
+    with FaultProxy(servers) as proxy:
+        data, rows = feed(servers, "in", 2), follow(servers, "out")
+        job = start_job(tmp_path / "ck", *arguments, "--sink-servers", proxy.address, parallelism=1)
+        data.run(5_000)
+        for step in (Api.ADD_OFFSETS_TO_TXN, Api.TXN_OFFSET_COMMIT, Api.END_TXN):
+            rows.first_after(time.monotonic(), job)
+            is_dead = threading.Event()
+            proxy.on_request = _killing(kafka, step, is_dead)
+            assert is_dead.wait(30), job.story()
+            kafka.start()
+            back = time.monotonic()
+            assert rows.first_after(back, job) - back < 6.0, f"{step!r}\n{job.story()}"
+        data.close()
+        expected = judge(servers).expected("in")
+        rows.wait_rows(len(expected), job)
+        job.send(signal.SIGTERM)
+        assert job.wait(15) == 0, job.story()
+    verdict = judge(servers).verdict(expected, "out")
+    assert verdict.is_exact, verdict
+
+
+def _killing(kafka: Any, step: Api, is_dead: threading.Event) -> Callable[[Request], Course]:
+    """Kills the broker when the next request for this step comes, before it gets it."""
+    once = threading.Lock()
+
+    def on_request(request: Request) -> Course:
+        if request.api == step and once.acquire(blocking=False):
+            kafka.kill()
+            is_dead.set()
+        return Course.PASS
+
+    return on_request
 
 
 def test_a_broker_that_stays_away_fails_the_job_after_the_stated_time_and_a_stop_is_quick(

@@ -49,6 +49,36 @@ def test_a_call_that_never_returns_is_left_behind_and_holds_up_no_other(calls: C
     never.set()
 
 
+def test_a_call_under_which_a_connection_broke_is_overdue_sooner() -> None:
+    never, asked = threading.Event(), threading.Event()
+    calls = CallsWithDeadline("test-calls", after_cut_s=0.05)
+
+    def is_cut() -> bool:
+        asked.set()
+        return True
+
+    with pytest.raises(OverdueError, match="stuck has not returned within 0 s after a connection broke"):
+        calls.call(never.wait, DEADLINE_S, "stuck", is_cut)
+    assert asked.is_set()
+    assert calls.call(lambda: 7, DEADLINE_S, "seven", is_cut) == 7
+    never.set()
+    calls.close()
+
+
+def test_a_call_that_returns_soon_after_a_cut_is_passed_on(calls: CallsWithDeadline) -> None:
+    asked = threading.Event()
+
+    def is_cut() -> bool:
+        asked.set()
+        return True
+
+    def answered_after_the_cut() -> int:
+        assert asked.wait(DEADLINE_S)
+        return 7
+
+    assert calls.call(answered_after_the_cut, DEADLINE_S, "seven", is_cut) == 7
+
+
 def test_threads_end_when_they_are_done(calls: CallsWithDeadline) -> None:
     never = threading.Event()
     stuck: list[threading.Thread] = []
