@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.operators.user_functions import function_name
-from onceflow.runtime.types import arrow_schema, is_record_type, nearest, record_class, type_name
+from onceflow.runtime.record_types import is_record_type, type_name
+from onceflow.runtime.types import arrow_schema, nearest, record_class
 
 _ITERABLES = (Iterator, Iterable, Generator, Sequence, list, tuple)
 

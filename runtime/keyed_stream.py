@@ -28,8 +28,9 @@ from onceflow.runtime.operators.tumbling import Tumbling
 from onceflow.runtime.operators.user_functions import function_name
 from onceflow.runtime.operators.window import WindowAggregate, WindowReduce
 from onceflow.runtime.operators.window_operator import LATE
+from onceflow.runtime.record_types import is_record_type, type_name
 from onceflow.runtime.steps import Build, Built, Input, Keyed, Rows, Step
-from onceflow.runtime.types import RecordReader, arrow_schema, arrow_type, is_record_type, type_name
+from onceflow.runtime.types import RecordReader, arrow_schema, arrow_type
 
 if TYPE_CHECKING:
     from onceflow.runtime.stream import JobGraphBuilder, Stream

@@ -11,7 +11,8 @@ import dataclasses
 import inspect
 import types
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from enum import Enum
 from functools import partial
 from itertools import repeat
 from typing import Any
@@ -24,30 +25,72 @@ _GENERATED = "<string>"
 
 
 class RecordMaker:
-    """Makes the rows of columns into records, equal to `list(map(record_type, *columns))`. Travels to
-    the slots with the graph, and is made anew there: what a class has for its slots does not travel."""
+    """Makes the rows of columns into records, equal to `list(map(record_type, *columns))`. Made when the
+    graph is built, where it looks at the type; travels to the slots with what it has found."""
 
-    def __init__(self, record_type: type, names: Sequence[str]) -> None:
-        """`names`: the type's fields, in the order of the columns."""
-        self._arguments = record_type, names
-        self._make = _choose(record_type, names)
+    def __init__(self, record_type: type, names: Sequence[str], by_keyword: Collection[str] = ()) -> None:
+        """`names`: the type's fields, in the order of the columns; `by_keyword`: those of them that the
+        type takes by keyword only."""
+        self._become(record_type, tuple(names), frozenset(by_keyword), _way(record_type, names))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return RecordMaker, self._arguments
+    def _become(
+        self, record_type: type, names: tuple[str, ...], by_keyword: frozenset[str], way: _Way
+    ) -> None:
+        self._found = record_type, names, by_keyword, way
+        self._make = _choose(record_type, names, by_keyword, way)
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        """What a class has for its slots does not travel, so what sets them is made anew there."""
+        return self._found
+
+    def __setstate__(self, found: tuple[Any, ...]) -> None:
+        self._become(*found)
 
     def __call__(self, columns: Columns) -> list[Any]:
         """`columns`: at least one."""
         return self._make(columns)
 
 
-def _choose(record_type: type, names: Sequence[str]) -> Callable[[Columns], list[Any]]:
+class _Way(Enum):
+    """How records of a type are made."""
+
+    CALL = "call"
+    NAMED_TUPLE = "named tuple"
+    FIELD_BY_FIELD = "field by field"
+
+
+def _way(record_type: type, names: Sequence[str]) -> _Way:
     if _is_plain_named_tuple(record_type):
+        return _Way.NAMED_TUPLE
+    return _Way.FIELD_BY_FIELD if _is_plain_frozen_dataclass(record_type, names) else _Way.CALL
+
+
+def _choose(
+    record_type: type, names: Sequence[str], by_keyword: frozenset[str], way: _Way
+) -> Callable[[Columns], list[Any]]:
+    if way is _Way.NAMED_TUPLE:
         new: Any = partial(tuple.__new__, record_type)
         return lambda columns: list(map(new, zip(*columns, strict=True)))
-    if _is_plain_frozen_dataclass(record_type, names):
+    if way is _Way.FIELD_BY_FIELD:
         setters = [_setter(record_type, name) for name in names]
         return lambda columns: _by_field(record_type, setters, columns)
-    return lambda columns: list(map(record_type, *columns))
+    call = record_call(record_type, names, by_keyword)
+    return lambda columns: list(map(call, *columns))
+
+
+def record_call(record_type: type, names: Sequence[str], by_keyword: Collection[str]) -> Callable[..., Any]:
+    """The type as a function of its fields by position, those that it takes by keyword too."""
+    if not by_keyword:
+        return record_type
+    keywords = [name for name in names if name in by_keyword]
+    places = [n for n, name in enumerate(names) if name not in by_keyword]
+    places_by_keyword = [n for n, name in enumerate(names) if name in by_keyword]
+
+    def call(*values: Any) -> Any:
+        given = dict(zip(keywords, [values[n] for n in places_by_keyword], strict=True))
+        return record_type(*[values[n] for n in places], **given)
+
+    return call
 
 
 def _by_field(

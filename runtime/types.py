@@ -1,25 +1,13 @@
-"""Python types and Arrow types: records to columns and back, durations, nearest names.
-
-A record type is a dataclass or a NamedTuple; each field is a column:
-
-    str, int, float, bool, bytes     string, int64, double, bool, binary
-    datetime, date                   timestamp[ms, UTC] (a naive datetime is taken as UTC), date32
-    X | None, Optional[X]            the same, nullable
-    list[X], dict[str, X]            list, map
-    a record type                    struct
-"""
+"""Python values and Arrow columns: records to columns and back; durations, nearest names."""
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import difflib
 import numbers
 import re
-import types
-import typing
 from collections import namedtuple
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter, countOf
 from types import NoneType
 from typing import Any
@@ -27,21 +15,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from onceflow.runtime.errors import GraphError, OptionError
-from onceflow.runtime.record_making import RecordMaker
+from onceflow.runtime.errors import OptionError
+from onceflow.runtime.record_making import RecordMaker, record_call
+from onceflow.runtime.record_types import (
+    PLAIN,
+    RecordType,
+    ValueType,
+    describe_record,
+    describe_type,
+    is_record_type,
+    type_name,
+)
 
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|h|d)\s*")
 _UNIT_MS = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
-_PLAIN: dict[Any, pa.DataType] = {
-    str: pa.string(),
-    int: pa.int64(),
-    float: pa.float64(),
-    bool: pa.bool_(),
-    bytes: pa.binary(),
-    dt.datetime: pa.timestamp("ms", "UTC"),
-    dt.date: pa.date32(),
-}
 # What Arrow would convert without a word (1.5 to 1, a datetime to a date) is refused: only these go in.
 _TAKEN: dict[pa.DataType, tuple[type, ...]] = {
     pa.string(): (str,),
@@ -52,10 +40,6 @@ _TAKEN: dict[pa.DataType, tuple[type, ...]] = {
     pa.timestamp("ms", "UTC"): (dt.datetime,),
     pa.date32(): (dt.date,),
 }
-_SUPPORTED = "str, int, float, bool, bytes, datetime, date, X | None, list[X], dict[str, X] and record types"
-
-_RESOLVED = "__onceflow_types__"
-
 Convert = Callable[[Any], Any]
 
 
@@ -83,107 +67,27 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
 # --- Types --------------------------------------------------------------------------------------
 
 
-def is_record_type(value: object) -> bool:
-    """A dataclass or a NamedTuple with annotated fields."""
-    if not isinstance(value, type):
-        return False
-    return dataclasses.is_dataclass(value) or (issubclass(value, tuple) and hasattr(value, "_fields"))
-
-
 def arrow_schema(record_type: type) -> pa.Schema:
     """The columns of a record type, one for each field, in its order.
 
     Raises GraphError naming the type and the field for which there is no Arrow type.
     """
-    if not is_record_type(record_type):
-        raise GraphError(f"{type_name(record_type)} is no record type: use a dataclass or a NamedTuple")
-    return pa.schema([_arrow_field(name, t, record_type) for name, t in field_types(record_type).items()])
+    return describe_record(record_type).schema
 
 
 def arrow_type(python_type: Any, where: str) -> pa.DataType:
     """The Arrow type for values of a Python type. Raises GraphError that begins with `where`."""
-    return _arrow_field("", python_type, None, where).type
-
-
-def type_name(python_type: Any) -> str:
-    """How a type is called in a sentence: `int`, `list[str]`, `Purchase`."""
-    plain = isinstance(python_type, type) and not typing.get_args(python_type)
-    return str(python_type.__name__ if plain else python_type)
+    return describe_type(python_type, where).arrow
 
 
 def python_name(arrow: pa.DataType) -> str:
     """What a value of this Arrow type is called in Python, for a sentence."""
-    return next((type_name(t) for t, a in _PLAIN.items() if a == arrow), str(arrow))
+    return next((type_name(t) for t, a in PLAIN.items() if a == arrow), str(arrow))
 
 
 def record_class(schema: pa.Schema) -> type:
     """A named tuple for rows that have columns but no type of the user's."""
     return namedtuple("Record", schema.names, rename=True)
-
-
-def field_types(record_type: type) -> Mapping[str, Any]:
-    """Field names and types of a record type in order, resolved in the type's own module.
-
-    They are kept on the type: a type from the user's file travels to the slots by value, and there its
-    module is not to be found, so that annotations that are text could not be resolved any more.
-    """
-    known: Mapping[str, Any] | None = record_type.__dict__.get(_RESOLVED)
-    if known is not None:
-        return known
-    if dataclasses.is_dataclass(record_type):
-        names = [f.name for f in dataclasses.fields(record_type) if f.init]
-    else:
-        names = list(record_type._fields)  # type: ignore[attr-defined]
-    try:
-        hints = typing.get_type_hints(record_type)
-    except NameError as error:
-        raise GraphError(
-            f"{record_type.__name__} has an annotation that can't be resolved: {error}; "
-            "define the type at the top level of its module"
-        ) from error
-    missing = [name for name in names if name not in hints]
-    if missing:
-        raise GraphError(f"{record_type.__name__}.{missing[0]} has no type: annotate the field")
-    resolved = {name: hints[name] for name in names}
-    setattr(record_type, _RESOLVED, resolved)
-    return resolved
-
-
-def returned_type(function: Callable[..., Any]) -> Any:
-    """The return annotation of a function of the user's, or None if there is none.
-
-    Kept on the function, for the same reason as `field_types`. Raises NameError.
-    """
-    known = getattr(function, _RESOLVED, None)
-    if known is None:
-        known = (typing.get_type_hints(function).get("return"),)
-        setattr(function, _RESOLVED, known)
-    return known[0]
-
-
-def _arrow_field(name: str, python_type: Any, owner: type | None, where: str = "") -> pa.Field:
-    inner, nullable = _without_none(python_type)
-    place = where or f"{owner.__name__ if owner else ''}.{name}"
-    if inner in _PLAIN:
-        return pa.field(name, _PLAIN[inner], nullable)
-    origin, args = typing.get_origin(inner), typing.get_args(inner)
-    if origin is list:
-        return pa.field(name, pa.list_(_arrow_field("item", args[0], owner, place)), nullable)
-    if origin is dict and args[0] is str:
-        value = _arrow_field("value", args[1], owner, place)
-        return pa.field(name, pa.map_(pa.string(), value), nullable)
-    if is_record_type(inner):
-        return pa.field(name, pa.struct(list(arrow_schema(inner))), nullable)
-    raise GraphError(f"{place} is a {type_name(inner)}, which has no Arrow type; there are {_SUPPORTED}")
-
-
-def _without_none(python_type: Any) -> tuple[Any, bool]:
-    """`X | None` as (X, True); anything else as it is, and False."""
-    if typing.get_origin(python_type) not in (typing.Union, types.UnionType):
-        return python_type, False
-    args = typing.get_args(python_type)
-    rest = [a for a in args if a is not type(None)]
-    return (rest[0] if len(rest) == 1 else python_type), len(rest) < len(args)
 
 
 # --- Columns to Python values -------------------------------------------------------------------
@@ -195,16 +99,22 @@ def records_from_batch(batch: pa.RecordBatch, record_type: type) -> list[Any]:
 
 
 class RecordReader:
-    """Makes records of a type from batches. Made when the graph is built, where the annotations can be
-    resolved; travels to the slots and is used for many batches."""
+    """Makes records of a type from batches. Made when the graph is built, where the type can be described;
+    travels to the slots and is used for many batches."""
 
     def __init__(self, record_type: type) -> None:
+        """`record_type`: a record type, or one that `record_class` made."""
+        self.type: RecordType | None = None
+        """Its description; None if the types of its fields are not known."""
+        by_keyword: list[str] = []
         if is_record_type(record_type) and getattr(record_type, "__annotations__", None):
-            self._columns = [(name, _converter(t)) for name, t in field_types(record_type).items()]
+            self.type = describe_record(record_type)
+            self._columns = [(field.name, _converter(field.type)) for field in self.type.fields]
+            by_keyword = [field.name for field in self.type.fields if field.by_keyword]
         else:
             self._columns = [(name, None) for name in record_type._fields]  # type: ignore[attr-defined]
         self._new = record_type
-        self._make = RecordMaker(record_type, self.columns)
+        self._make = RecordMaker(record_type, self.columns, by_keyword)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -217,9 +127,9 @@ class RecordReader:
         return self._make([_values(batch.column(name), convert) for name, convert in self._columns])
 
 
-def values_from_array(array: pa.Array, python_type: Any) -> list[Any]:
+def values_from_array(array: pa.Array, of: ValueType) -> list[Any]:
     """The values of a column as Python values of this type (maps as dict, structs as record types)."""
-    return _values(array, _converter(python_type))
+    return _values(array, _converter(of))
 
 
 def _values(array: pa.Array, convert: Convert | None) -> list[Any]:
@@ -227,22 +137,20 @@ def _values(array: pa.Array, convert: Convert | None) -> list[Any]:
     return values if convert is None else [None if v is None else convert(v) for v in values]
 
 
-def _converter(python_type: Any) -> Convert | None:
+def _converter(of: ValueType) -> Convert | None:
     """From what Arrow's to_pylist gives to the Python type; None if that is the same."""
-    inner, _ = _without_none(python_type)
-    origin, args = typing.get_origin(inner), typing.get_args(inner)
-    if origin is list:
-        item = _converter(args[0])
-        return None if item is None else _each(item)
-    if origin is dict:
-        convert: Convert = _converter(args[1]) or _same
+    if of.record is not None:
+        fields = [(field.name, _converter(field.type) or _same) for field in of.record.fields]
+        by_keyword = [field.name for field in of.record.fields if field.by_keyword]
+        new = record_call(of.record.of, [name for name, _ in fields], by_keyword)
+        return lambda v: new(*(None if v[n] is None else as_type(v[n]) for n, as_type in fields))
+    if of.items is None:
+        return None
+    item = _converter(of.items)
+    if pa.types.is_map(of.arrow):
+        convert: Convert = item or _same
         return lambda v: {k: None if x is None else convert(x) for k, x in v}
-    if is_record_type(inner):
-        fields: list[tuple[str, Convert]] = [
-            (name, _converter(t) or _same) for name, t in field_types(inner).items()
-        ]
-        return lambda v: inner(*(None if v[n] is None else as_type(v[n]) for n, as_type in fields))
-    return None
+    return None if item is None else _each(item)
 
 
 def _each(convert: Convert) -> Convert:

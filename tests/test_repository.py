@@ -40,7 +40,6 @@ LONG_FILES = {
     "runtime/testing/mutants.py": 330,
     "runtime/testing/sim_job.py": 340,
     "runtime/testing/world.py": 430,
-    "runtime/types.py": 370,
 }
 """Files above 300 lines and how long they may be: a ratchet. Numbers may shrink, entries may go."""
 

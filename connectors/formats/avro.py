@@ -19,9 +19,10 @@ digits have no columns; in fields that nobody reads they are skipped.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -34,9 +35,9 @@ from onceflow.connectors.formats.avro_schema import AvroJson, Node, parse_schema
 from onceflow.connectors.formats.avro_target import Target, targets_of_arrow, targets_of_avro
 from onceflow.connectors.formats.format import Decoder, Encoder
 from onceflow.connectors.formats.schema_registry import LocalSchemas, Schemas, open_registry
-from onceflow.runtime import types
 from onceflow.runtime.errors import OptionError
-from onceflow.runtime.types import duration_ms, is_record_type
+from onceflow.runtime.record_types import describe_record, is_record_type
+from onceflow.runtime.types import duration_ms
 
 Registry = str | Mapping[str, Any] | Mapping[int, Any]
 
@@ -124,7 +125,9 @@ class Avro:
         """See TopicFormat: the subject is the topic's, unless one is given."""
         if self.subject is not None or self.framing == "none":
             return self
-        return replace(self, subject=f"{topic}-{part}")
+        found = copy.copy(self)  # with what was found out about the type; a slot can't find it out again
+        object.__setattr__(found, "subject", f"{topic}-{part}")
+        return found
 
     # --- Parts ---
 
@@ -134,10 +137,13 @@ class Avro:
 
     @cached_property
     def _targets(self) -> tuple[Target, ...]:
+        """Found when the format is made, and shipped with it."""
         if self._avro is not None:
             return targets_of_avro(self._avro)
-        schema = self.of if isinstance(self.of, pa.Schema) else types.arrow_schema(self.record_type or object)
-        return targets_of_arrow(schema, self.record_type)
+        if isinstance(self.of, pa.Schema):
+            return targets_of_arrow(self.of, None)
+        described = describe_record(self.record_type or object)
+        return targets_of_arrow(described.schema, described)
 
     def _schema_or_raise(self) -> pa.Schema:
         schema = self.schema

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
-import types
-import typing
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -14,7 +11,8 @@ import pyarrow as pa
 
 from onceflow.connectors.formats.avro_schema import Field, Node, arrow_field, logical_type, without_null
 from onceflow.runtime.errors import OptionError
-from onceflow.runtime.types import WrongFieldError, array_from_values, field_types, is_record_type
+from onceflow.runtime.record_types import RecordType, ValueType
+from onceflow.runtime.types import WrongFieldError, array_from_values
 
 _READABLE = (
     "bool, int8 to int64, uint8 to uint32, float, double, string, binary, fixed_size_binary, date32, "
@@ -47,36 +45,36 @@ class Target:
 # --- From Arrow and record types ------------------------------------------------------------------
 
 
-def targets_of_arrow(schema: pa.Schema, record_type: type | None) -> tuple[Target, ...]:
+def targets_of_arrow(schema: pa.Schema, record_type: RecordType | None) -> tuple[Target, ...]:
     """A field of a record type has the type's default, if there is one; a nullable column of an Arrow
     schema is null. Raises OptionError naming a column that Avro has nothing for."""
     return _fields(list(schema), record_type, "")
 
 
-def _fields(fields: list[pa.Field], record_type: type | None, above: str) -> tuple[Target, ...]:
-    hints = {} if record_type is None else field_types(record_type)
-    defaults = {} if record_type is None else _defaults(record_type)
+def _fields(fields: list[pa.Field], record_type: RecordType | None, above: str) -> tuple[Target, ...]:
     made = []
     for field in fields:
         default = None
-        if field.name in defaults:
-            default = _scalar(defaults[field.name], field)
+        declared = None if record_type is None else record_type.field(field.name)
+        if declared is not None and declared.default is not None:
+            default = _scalar(declared.default.make(), field)
         elif record_type is None and field.nullable:
             default = pa.scalar(None, field.type)
-        made.append(_target(field, hints.get(field.name), default, f"{above}{field.name}"))
+        value_type = None if declared is None else declared.type
+        made.append(_target(field, value_type, default, f"{above}{field.name}"))
     return tuple(made)
 
 
-def _target(field: pa.Field, hint: Any, default: pa.Scalar | None, where: str) -> Target:
+def _target(field: pa.Field, declared: ValueType | None, default: pa.Scalar | None, where: str) -> Target:
     arrow, is_ = field.type, pa.types
-    inner, args = _without_none(hint)
+    items, record = (None, None) if declared is None else (declared.items, declared.record)
     children: tuple[Target, ...] = ()
     if is_.is_list(arrow) or is_.is_large_list(arrow):
-        children = (_target(arrow.value_field, args[0] if args else None, None, f"{where}[]"),)
+        children = (_target(arrow.value_field, items, None, f"{where}[]"),)
     elif is_.is_map(arrow) and arrow.key_type in (pa.string(), pa.large_string()):
-        children = (_target(arrow.item_field, args[1] if args else None, None, f"{where}[]"),)
+        children = (_target(arrow.item_field, items, None, f"{where}[]"),)
     elif is_.is_struct(arrow):
-        children = _fields(list(arrow), inner if is_record_type(inner) else None, f"{where}.")
+        children = _fields(list(arrow), record, f"{where}.")
     elif not _is_readable(arrow):
         raise OptionError(f"Avro has no way to read {where!r} as {arrow}; there are {_READABLE}")
     return Target(field, default, (), children)
@@ -95,24 +93,6 @@ def _is_readable(arrow: pa.DataType) -> bool:
         or is_.is_decimal128(arrow)
         or is_.is_fixed_size_binary(arrow)
     )
-
-
-def _without_none(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        hint = next(a for a in typing.get_args(hint) if a is not type(None))
-    return hint, typing.get_args(hint)
-
-
-def _defaults(record_type: type) -> dict[str, Any]:
-    if not dataclasses.is_dataclass(record_type):
-        return dict(getattr(record_type, "_field_defaults", {}))
-    defaults = {}
-    for field in dataclasses.fields(record_type):
-        if field.default is not dataclasses.MISSING:
-            defaults[field.name] = field.default
-        elif field.default_factory is not dataclasses.MISSING:
-            defaults[field.name] = field.default_factory()
-    return defaults
 
 
 def _scalar(value: Any, field: pa.Field) -> pa.Scalar:

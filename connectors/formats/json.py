@@ -21,7 +21,7 @@ Fields that no column needs are checked to be well formed, not to be UTF-8 or wi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -33,7 +33,7 @@ from onceflow.connectors.formats.json_decoder import JsonDecoder, OnNull, has_pl
 from onceflow.connectors.formats.json_encoder import JsonEncoder
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.kernels.compiled import kernels_enabled
-from onceflow.runtime.types import arrow_schema, is_record_type
+from onceflow.runtime.record_types import RecordType, describe_record, is_record_type
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class Json:
 
     of: type | pa.Schema | None = None
     on_null: OnNull = "error"
+    _described: RecordType | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.on_null not in ("error", "skip", "nulls"):
@@ -57,17 +58,19 @@ class Json:
             return
         if not isinstance(self.of, pa.Schema) and not is_record_type(self.of):
             raise OptionError(f"Json({self.of!r}): give a dataclass, a NamedTuple or a pyarrow.Schema")
+        if not isinstance(self.of, pa.Schema):
+            object.__setattr__(self, "_described", describe_record(self.of))
         schema = self._schema_or_raise()
-        required = [field.name for field in schema if not field.nullable]
+        required = [column.name for column in schema if not column.nullable]
         if self.on_null == "nulls" and required:
             raise OptionError(f'on_null="nulls" needs every field to be nullable; {required[0]!r} is not')
-        JsonDecoder(schema, self.record_type, self.on_null)
+        JsonDecoder(schema, self._described, self.on_null)
 
     @property
     def schema(self) -> pa.Schema | None:
         if self.of is None or isinstance(self.of, pa.Schema):
             return self.of
-        return arrow_schema(self.of)
+        return None if self._described is None else self._described.schema
 
     @property
     def record_type(self) -> type | None:
@@ -76,8 +79,8 @@ class Json:
     def decoder(self, columns: frozenset[str] | None = None) -> Decoder:
         schema = self._schema_or_raise()
         if columns is not None:
-            schema = pa.schema([field for field in schema if field.name in columns])
-        return _decoder(schema, self.record_type, self.on_null)
+            schema = pa.schema([column for column in schema if column.name in columns])
+        return _decoder(schema, self._described, self.on_null)
 
     def encoder(self, schema: pa.Schema) -> Encoder:
         return JsonEncoder(schema)
@@ -91,7 +94,7 @@ class Json:
         return schema
 
 
-def _decoder(schema: pa.Schema, record_type: type | None, on_null: OnNull) -> Decoder:
+def _decoder(schema: pa.Schema, record_type: RecordType | None, on_null: OnNull) -> Decoder:
     """The one for all values at once, where the columns' types are plain."""
     twin = JsonDecoder(schema, record_type, on_null)
     if not has_plain_types(schema):

@@ -19,6 +19,7 @@ from onceflow.connectors.formats.json_shape import NO_COLUMN, Scalar, Shape, sha
 from onceflow.connectors.formats.json_texts import Memory, Texts
 from onceflow.connectors.formats.json_walk import Guesses, Walk
 from onceflow.connectors.formats.spans import Spans
+from onceflow.runtime.record_types import RecordType
 from onceflow.runtime.records import Int64s, Mask
 
 _ANY: Mask = np.zeros(0, np.bool_)
@@ -35,7 +36,7 @@ class ArrayRows:
     run_cost = 9
     """What a run takes, in about 10 ns a value; see `_pays`."""
 
-    def __init__(self, twin: Decoder, record_type: type | None) -> None:
+    def __init__(self, twin: Decoder, record_type: RecordType | None) -> None:
         """`twin`: a JsonDecoder of this record type, of columns with plain types."""
         self._twin = twin
         self._schema = twin.schema

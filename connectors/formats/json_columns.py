@@ -11,6 +11,7 @@ import pyarrow as pa
 from onceflow.connectors.formats import json_value_kernels as kernels
 from onceflow.connectors.formats.json_decoder import JsonDecoder, has_factory
 from onceflow.runtime.kernels.blocks import BLOCK
+from onceflow.runtime.record_types import RecordType
 
 _SCRATCH_KEPT_BYTES = 64 << 20
 _TEXT = (pa.string(), pa.large_string())
@@ -23,7 +24,7 @@ _FLOAT: dict[pa.DataType, Any] = {
 class KernelColumns:
     """The columns of one decoder, batch after batch. Their types are plain: see `has_plain_types`."""
 
-    def __init__(self, schema: pa.Schema, record_type: type | None) -> None:
+    def __init__(self, schema: pa.Schema, record_type: RecordType | None) -> None:
         self.words = np.zeros((len(schema), kernels.COLUMN_WORDS), np.int64)
         """A row for each column, as the kernel wants it."""
         self._types = schema.types
@@ -80,7 +81,7 @@ class KernelColumns:
             return pa.Array.from_buffers(arrow, count, [valid, pa.py_buffer(ends), pa.py_buffer(text)], nulls)
         return pa.Array.from_buffers(arrow, count, [valid, _packed(words[1 : count + 1], arrow)], nulls)
 
-    def _describe_absent(self, words: Any, field: pa.Field, record_type: type | None) -> None:
+    def _describe_absent(self, words: Any, field: pa.Field, record_type: RecordType | None) -> None:
         """JsonDecoder is asked what becomes of a record without the field."""
         words[kernels.ABSENT] = kernels.IS_ODD
         if has_factory(record_type, field.name):

@@ -8,13 +8,10 @@ certain of it, many values are decoded in one call.
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import decimal
 import re
-import types
-import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -32,6 +29,7 @@ from onceflow.connectors.formats.format import (
 from onceflow.connectors.formats.json_lines import LINES_MIN, as_lines
 from onceflow.connectors.formats.spans import Spans
 from onceflow.runtime.errors import OptionError
+from onceflow.runtime.record_types import RecordType, ValueType
 
 OnNull = Literal["error", "skip", "nulls"]
 
@@ -61,7 +59,11 @@ class JsonDecoder:
     """See Decoder. `record_type` is where the schema came from, for default values."""
 
     def __init__(
-        self, schema: pa.Schema, record_type: type | None, on_null: OnNull, lines_min: int = LINES_MIN
+        self,
+        schema: pa.Schema,
+        record_type: RecordType | None,
+        on_null: OnNull,
+        lines_min: int = LINES_MIN,
     ) -> None:
         """Fewer values than `lines_min` are decoded one by one."""
         self._schema = schema
@@ -69,7 +71,7 @@ class JsonDecoder:
         decoder = msgspec.json.Decoder(struct, strict=True)
         self._decode, self._decode_lines = decoder.decode, decoder.decode_lines
         self._lines_min = lines_min
-        defaults = {} if record_type is None else _defaults(record_type)
+        defaults = {} if record_type is None else record_type.defaults
         self._columns = [_column(i, field, field.name in defaults) for i, field in enumerate(schema)]
         self._on_null = on_null
         self._null = None if on_null != "nulls" else struct(**{f"f{i}": None for i in range(len(schema))})
@@ -174,14 +176,12 @@ def _column(index: int, field: pa.Field, has_default: bool) -> Callable[[list[An
 # --- The struct that a value is decoded into ------------------------------------------------------
 
 
-def _struct(name: str, fields: Iterable[pa.Field], record_type: type | None) -> type[msgspec.Struct]:
+def _struct(name: str, fields: Iterable[pa.Field], record_type: RecordType | None) -> type[msgspec.Struct]:
     """Attributes f0, f1, ... under the columns' own names in JSON, which may be no Python names.
 
     A field of a record type may be missing if it has a default, and then has it. A nullable column of
     an Arrow schema may be missing, and is then null. Everything else must be there.
     """
-    hints = {} if record_type is None else typing.get_type_hints(record_type)
-    defaults = {} if record_type is None else _defaults(record_type)
     names: dict[str, str] = {}
     definitions: list[Any] = []
     for index, field in enumerate(fields):
@@ -189,10 +189,10 @@ def _struct(name: str, fields: Iterable[pa.Field], record_type: type | None) -> 
             raise OptionError(f"Json can't read a field named {field.name!r}: quotes, backslashes, controls")
         attribute = f"f{index}"
         names[attribute] = field.name
-        python: Any = _python_type(field.type, hints.get(field.name))
-        python = python | None if field.nullable else python
-        if field.name in defaults:
-            definitions.append((attribute, python, defaults[field.name]))
+        declared = None if record_type is None else record_type.field(field.name)
+        python = _field_type(field, None if declared is None else declared.type)
+        if declared is not None and declared.default is not None:
+            definitions.append((attribute, python, msgspec.field(default_factory=declared.default.make)))
         elif record_type is None and field.nullable:
             definitions.append((attribute, python, None))
         else:
@@ -200,41 +200,22 @@ def _struct(name: str, fields: Iterable[pa.Field], record_type: type | None) -> 
     return msgspec.defstruct(name, definitions, rename=names, kw_only=True, gc=False)
 
 
-def _defaults(record_type: type) -> Mapping[str, Any]:
-    """A msgspec field for each of a record type's fields that has a default."""
-    if not dataclasses.is_dataclass(record_type):
-        given: Mapping[str, Any] = getattr(record_type, "_field_defaults", {})
-        return {name: _default(value) for name, value in given.items()}
-    defaults = {}
-    for field in dataclasses.fields(record_type):
-        if field.default is not dataclasses.MISSING:
-            defaults[field.name] = _default(field.default)
-        elif field.default_factory is not dataclasses.MISSING:
-            defaults[field.name] = msgspec.field(default_factory=field.default_factory)
-    return defaults
-
-
-def has_factory(record_type: type | None, name: str) -> bool:
+def has_factory(record_type: RecordType | None, name: str) -> bool:
     """Whether each record gets a default of its own, from a function of the user's."""
-    fields = dataclasses.fields(record_type) if dataclasses.is_dataclass(record_type) else ()
-    return any(f.name == name and f.default_factory is not dataclasses.MISSING for f in fields)
+    default = None if record_type is None else record_type.defaults.get(name)
+    return default is not None and default.factory is not None
 
 
-def _default(value: Any) -> Any:
-    return msgspec.field(default_factory=lambda: value)
-
-
-def _python_type(arrow: pa.DataType, hint: Any) -> Any:
+def _python_type(arrow: pa.DataType, declared: ValueType | None) -> Any:
     """What msgspec is told to decode a value of this Arrow type from."""
     is_ = pa.types
-    hint = _without_none(hint)
-    inner = typing.get_args(hint)
+    items = None if declared is None else declared.items
     if is_.is_list(arrow) or is_.is_large_list(arrow):
-        return list[_field_type(arrow.value_field, inner[0] if inner else None)]  # type: ignore[misc]
+        return list[_field_type(arrow.value_field, items)]  # type: ignore[misc]
     if is_.is_map(arrow) and arrow.key_type in (pa.string(), pa.large_string()):
-        return dict[str, _field_type(arrow.item_field, inner[1] if inner else None)]  # type: ignore[misc]
+        return dict[str, _field_type(arrow.item_field, items)]  # type: ignore[misc]
     if is_.is_struct(arrow):
-        return _struct("Nested", list(arrow), hint)
+        return _struct("Nested", list(arrow), None if declared is None else declared.record)
     if is_.is_timestamp(arrow) and arrow.unit != "ns":  # Python's datetime ends at microseconds
         return Annotated[dt.datetime, msgspec.Meta(tz=arrow.tz is not None)]
     if is_.is_decimal(arrow):  # Arrow finds what has too many digits
@@ -255,8 +236,8 @@ def _python_type(arrow: pa.DataType, hint: Any) -> Any:
     )
 
 
-def _field_type(field: pa.Field, hint: Any) -> Any:
-    python: Any = _python_type(field.type, hint)
+def _field_type(field: pa.Field, declared: ValueType | None) -> Any:
+    python: Any = _python_type(field.type, declared)
     return python | None if field.nullable else python
 
 
@@ -265,10 +246,3 @@ def _integer(bit_width: int, is_signed: bool) -> Any:
         # msgspec takes no bound above int64: what is too large for a uint64 is found by Arrow.
         return Annotated[int, msgspec.Meta(ge=0, le=None if bit_width == 64 else (1 << bit_width) - 1)]
     return Annotated[int, msgspec.Meta(ge=-(1 << (bit_width - 1)), le=(1 << (bit_width - 1)) - 1)]
-
-
-def _without_none(hint: Any) -> Any:
-    if typing.get_origin(hint) not in (typing.Union, types.UnionType):
-        return hint
-    rest = [a for a in typing.get_args(hint) if a is not type(None)]
-    return rest[0] if len(rest) == 1 else None

@@ -12,6 +12,7 @@ from onceflow.connectors.formats import json_kernels as kernels
 from onceflow.connectors.formats.format import as_binary, rows_without_columns
 from onceflow.connectors.formats.json_columns import KernelColumns
 from onceflow.connectors.formats.spans import Spans
+from onceflow.runtime.record_types import RecordType
 from onceflow.runtime.records import Int64s
 
 _NO_WORDS = np.empty(0, np.int64)
@@ -24,7 +25,7 @@ class KernelRows:
     values_min = 256
     odd_share_max = 0.5
 
-    def __init__(self, schema: pa.Schema, record_type: type | None) -> None:
+    def __init__(self, schema: pa.Schema, record_type: RecordType | None) -> None:
         """`schema`: columns with plain types."""
         self._schema = schema
         self._columns = KernelColumns(schema, record_type)

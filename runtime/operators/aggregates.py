@@ -15,8 +15,9 @@ import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
+from onceflow.runtime.record_types import ValueType, describe_type
 from onceflow.runtime.state.columns import is_word
-from onceflow.runtime.types import arrow_type, nearest, returned_type
+from onceflow.runtime.types import nearest
 
 In = TypeVar("In")
 Acc = TypeVar("Acc")
@@ -124,7 +125,7 @@ class TypedAggregate:
     argument: pa.Field | None
     """The column or the expression's result; None: rows, or the user's records."""
     result: pa.Field
-    state: pa.DataType | None = None
+    state: ValueType | None = None
     """The user's accumulator; None for the built-in ones, which know theirs."""
 
 
@@ -134,8 +135,7 @@ def check_aggregate(name: str, aggregate: Aggregate, schema: pa.Schema, uid: str
     if isinstance(aggregate, AggregateFunction):
         result = _returned(aggregate, "get_result", where)
         state = _returned(aggregate, "create_accumulator", where)
-        nullable = _is_optional(aggregate)
-        return TypedAggregate(name, aggregate, None, pa.field(name, result, nullable), state)
+        return TypedAggregate(name, aggregate, None, result.field(name), state)
     if not isinstance(aggregate, BuiltinAggregate):
         raise GraphError(
             f"{where} is {aggregate!r}, which is no aggregate: use count(), sum_(), min_(), max_(), mean(), "
@@ -246,21 +246,12 @@ def is_comparable_object(arrow: pa.DataType) -> bool:
     return bool(is_text or is_bytes or t.is_decimal(arrow))
 
 
-def python_type(function: AggregateFunction[Any, Any, Any], method: str) -> Any:
-    """The return annotation of a method, or None if there is none."""
-    return returned_type(getattr(type(function), method))
-
-
-def _returned(function: AggregateFunction[Any, Any, Any], method: str, where: str) -> pa.DataType:
+def _returned(function: AggregateFunction[Any, Any, Any], method: str, where: str) -> ValueType:
     name = f"{type(function).__name__}.{method}"
     try:
-        returned = python_type(function, method)
+        returned = typing.get_type_hints(getattr(type(function), method)).get("return")
     except NameError as error:
         raise GraphError(f"{where}: the annotation of {name} can't be resolved: {error}") from error
     if returned is None or isinstance(returned, TypeVar):
         raise GraphError(f"{where}: {name} has no return annotation: write `def {method}(...) -> int:`")
-    return arrow_type(returned, f"{where}: what {name} returns")
-
-
-def _is_optional(function: AggregateFunction[Any, Any, Any]) -> bool:
-    return type(None) in typing.get_args(python_type(function, "get_result"))
+    return describe_type(returned, f"{where}: what {name} returns")

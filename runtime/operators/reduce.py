@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -39,16 +40,19 @@ class RollingReduce:
 
     def __post_init__(self) -> None:
         check_keys(self.key_columns, self.input_schema, self.uid)
+        assert self._rows is not None
 
     @property
     def output_schema(self) -> pa.Schema:
-        return self._rows().schema
+        return self._rows.schema
 
     def create(self) -> Operator:
         """A fresh operator for one subtask and attempt."""
-        return ReduceOperator(self.uid, self.key_columns, self.fn, self.input_schema, self._rows())
+        return ReduceOperator(self.uid, self.key_columns, self.fn, self.input_schema, self._rows)
 
+    @cached_property
     def _rows(self) -> RecordRows:
+        """Made when the graph is built, and shipped."""
         what = f"operator {self.uid!r}: {function_name(self.fn)}"
         return RecordRows(self.input_schema, self.record_type, what)
 

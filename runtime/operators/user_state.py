@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from onceflow.runtime.errors import UserFunctionError
+from onceflow.runtime.record_types import ValueType
 from onceflow.runtime.records import Indices
 from onceflow.runtime.state.key_index import LiveSlots
 from onceflow.runtime.state.values import Frozen
@@ -21,16 +19,12 @@ from onceflow.runtime.types import (
     WrongFieldError,
     array_from_values,
     batch_from_records,
-    field_types,
-    is_record_type,
     record_class,
     values_from_array,
 )
 
 EMPTY: Any = object()
 """What a slot holds before its first value; None can be a value."""
-
-_IMMUTABLE = {str, int, float, bool, bytes, dt.datetime, dt.date, Decimal, type(None)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +37,16 @@ class UserType:
     """No code can change a value in place."""
 
 
-def declared_type(python_type: Any, field: pa.Field, what: str) -> UserType:
-    """Values of a declared Python type; `what` begins error messages."""
+def declared_type(declared: ValueType, field: pa.Field, what: str) -> UserType:
+    """Values of a declared type; `what` begins error messages."""
 
     def encode(values: list[Any]) -> pa.Array:
         return typed_array(values, field, what)
 
     def decode(array: pa.Array) -> list[Any]:
-        return values_from_array(array, python_type)
+        return values_from_array(array, declared)
 
-    return UserType(encode, decode, is_immutable(python_type))
+    return UserType(encode, decode, declared.is_immutable)
 
 
 def typed_array(values: list[Any], field: pa.Field, what: str) -> pa.Array:
@@ -64,15 +58,15 @@ def typed_array(values: list[Any], field: pa.Field, what: str) -> pa.Array:
 
 
 class RecordRows:
-    """A stream's rows as the user's records and back. Without a type of the user's they are named tuples."""
+    """A stream's rows as the user's records and back. Without a type of the user's they are named tuples.
+    Made when the graph is built; travels to the slots."""
 
     def __init__(self, schema: pa.Schema, record_type: type | None, what: str) -> None:
-        self._type = record_type or record_class(schema)
-        self._reader = RecordReader(self._type)
+        self._reader = RecordReader(record_type or record_class(schema))
         self._what = what
         self.schema = pa.schema([schema.field(name) for name in self._reader.columns])
         """The columns that a record has: of the stream's, in the order of the type."""
-        self.is_immutable = is_immutable(self._type)
+        self.is_immutable = self._reader.type is not None and self._reader.type.is_immutable
 
     def read(self, batch: pa.RecordBatch) -> list[Any]:
         return self._reader.read(batch)
@@ -127,18 +121,3 @@ class UserColumn:
     def load(self, slots: Indices, state: pa.Array) -> None:
         for slot, value in zip(slots.tolist(), self._type.decode(state), strict=True):
             self.values[slot] = value
-
-
-def is_immutable(python_type: Any) -> bool:
-    """Whether no code can change a value of this type in place."""
-    if python_type in _IMMUTABLE:
-        return True
-    if args := typing.get_args(python_type):
-        is_container = typing.get_origin(python_type) in (list, dict, set)
-        return not is_container and all(is_immutable(arg) for arg in args)
-    if not is_record_type(python_type) or not getattr(python_type, "__annotations__", None):
-        return False  # of a named tuple made for columns the types are not known
-    settings: Any = getattr(python_type, "__dataclass_params__", None)
-    if settings is not None and not settings.frozen:
-        return False
-    return all(is_immutable(hint) for hint in field_types(python_type).values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ from onceflow.runtime.operators.user_state import RecordRows
 from onceflow.runtime.operators.window_operator import LATE, WindowOperator
 from onceflow.runtime.operators.window_values import AggregateValues, ReduceValues
 from onceflow.runtime.state.hashing import is_hashable
-from onceflow.runtime.types import nearest
+from onceflow.runtime.types import RecordReader, nearest, record_class
 
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 
@@ -56,9 +57,12 @@ class WindowAggregate:
         names = Counter([*self.key_columns, WINDOW_START, WINDOW_END, *self.aggregates])
         if doubled := [name for name, times in names.items() if times > 1]:
             raise GraphError(f"operator {self.uid!r}: two output columns are called {doubled[0]!r}")
-        self.typed()
+        assert self.typed is not None
+        assert self._reader is not None
 
+    @cached_property
     def typed(self) -> list[TypedAggregate]:
+        """Found out when the graph is built, like the reader, and shipped: a slot could not any more."""
         return [
             plain_argument(check_aggregate(name, aggregate, self.input_schema, self.uid))
             for name, aggregate in self.aggregates.items()
@@ -68,11 +72,15 @@ class WindowAggregate:
     def output_schema(self) -> pa.Schema:
         keys = [self.input_schema.field(name) for name in self.key_columns]
         bounds = [pa.field(name, pa.int64(), nullable=False) for name in (WINDOW_START, WINDOW_END)]
-        return pa.schema([*keys, *bounds, *(t.result for t in self.typed())])
+        return pa.schema([*keys, *bounds, *(t.result for t in self.typed)])
 
     @property
     def side_schemas(self) -> dict[str, pa.Schema]:
         return {LATE: self.input_schema} if self.late else {}
+
+    @cached_property
+    def _reader(self) -> RecordReader:
+        return RecordReader(self.record_type or record_class(self.input_schema))
 
     @property
     def columns_read(self) -> frozenset[str]:
@@ -84,8 +92,8 @@ class WindowAggregate:
 
     def create(self, kernels: bool | None = None) -> Operator:
         """A fresh operator for one subtask and attempt. `kernels`: whether to use them; None: if enabled."""
-        schema, typed = self.input_schema, self.typed()
-        values = AggregateValues(self.uid, typed, schema, self.record_type, self.output_schema)
+        schema = self.input_schema
+        values = AggregateValues(self.uid, self.typed, self._reader, self.output_schema)
         if isinstance(self.window, Sliding):
             return PaneOperator(self.key_columns, schema, self.window, values, self.late, kernels)
         return WindowOperator(self.key_columns, schema, self.window, values, self.late, kernels)
@@ -109,10 +117,11 @@ class WindowReduce:
 
     def __post_init__(self) -> None:
         check_keys(self.key_columns, self.input_schema, self.uid)
+        assert self._rows is not None
 
     @property
     def output_schema(self) -> pa.Schema:
-        return self._rows().schema
+        return self._rows.schema
 
     @property
     def side_schemas(self) -> dict[str, pa.Schema]:
@@ -120,10 +129,12 @@ class WindowReduce:
 
     def create(self) -> Operator:
         """A fresh operator for one subtask and attempt."""
-        values = ReduceValues(self.uid, self.fn, self._rows())
+        values = ReduceValues(self.uid, self.fn, self._rows)
         return WindowOperator(self.key_columns, self.input_schema, self.window, values, self.late)
 
+    @cached_property
     def _rows(self) -> RecordRows:
+        """Made when the graph is built, and shipped."""
         what = f"operator {self.uid!r}: {function_name(self.fn)}"
         return RecordRows(self.input_schema, self.record_type, what)
 

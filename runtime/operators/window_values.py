@@ -14,7 +14,6 @@ from onceflow.runtime.operators.aggregates import (
     AggregateFunction,
     BuiltinAggregate,
     TypedAggregate,
-    python_type,
 )
 from onceflow.runtime.operators.user_functions import user_function_error
 from onceflow.runtime.operators.user_state import (
@@ -28,7 +27,7 @@ from onceflow.runtime.operators.window_batch import Argument, Arguments, Batch
 from onceflow.runtime.records import Indices, Int64s, Records
 from onceflow.runtime.state.key_index import LiveSlots
 from onceflow.runtime.state.values import Frozen
-from onceflow.runtime.types import RecordReader, record_class
+from onceflow.runtime.types import RecordReader
 
 
 class AggregateColumn(Protocol):
@@ -89,9 +88,9 @@ class UserAggregate:
         self._result = typed.result
         what = f"operator {uid!r}: {type(self._function).__name__}"
         self._what = f"{what}.get_result"
-        field = pa.field("accumulator", typed.state)
-        declared = python_type(self._function, "create_accumulator")
-        self._column = UserColumn(declared_type(declared, field, f"{what}: its accumulator"))
+        assert typed.state is not None
+        field = pa.field("accumulator", typed.state.arrow)
+        self._column = UserColumn(declared_type(typed.state, field, f"{what}: its accumulator"))
         self.grow = self._column.grow
         self.keep = self._column.keep
         self.freeze = self._column.freeze
@@ -153,13 +152,12 @@ class AggregateValues:
         self,
         uid: str,
         aggregates: Sequence[TypedAggregate],
-        schema: pa.Schema,
-        record_type: type | None,
+        reader: RecordReader,
         output: pa.Schema,
     ) -> None:
         self._output = output
         self._arguments = Arguments(uid)
-        self._reader = RecordReader(record_type or record_class(schema))
+        self._reader = reader
         self._columns: dict[str, AggregateColumn] = {
             typed.name: UserAggregate(uid, typed)
             if typed.state is not None

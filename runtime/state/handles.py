@@ -20,6 +20,7 @@ from collections.abc import Callable, ItemsView, Iterable, KeysView, Mapping, Va
 from typing import Any, Generic, Self, TypeVar, overload
 
 from onceflow.runtime.errors import GraphError
+from onceflow.runtime.record_types import type_name
 from onceflow.runtime.state.slot_values import (
     IMMUTABLE,
     Codec,
@@ -30,7 +31,6 @@ from onceflow.runtime.state.slot_values import (
     SlotValues,
     ValueCodec,
 )
-from onceflow.runtime.types import type_name
 
 V = TypeVar("V")
 K = TypeVar("K")

@@ -9,8 +9,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from onceflow.runtime.errors import UsageError, UserFunctionError
+from onceflow.runtime.record_types import describe_type
 from onceflow.runtime.records import Indices
-from onceflow.runtime.types import WrongFieldError, array_from_values, arrow_type, values_from_array
+from onceflow.runtime.types import WrongFieldError, array_from_values, values_from_array
 
 IMMUTABLE = frozenset({str, int, float, bool, bytes, dt.datetime, dt.date})
 """Types whose values no code can change in place."""
@@ -115,9 +116,9 @@ class ValueCodec:
     """A value of one type."""
 
     def __init__(self, name: str, python_type: Any, nullable: bool = True) -> None:
-        self.field = pa.field(name, arrow_type(python_type, f"state {name!r}"), nullable)
+        self._type = describe_type(python_type, f"state {name!r}")
+        self.field = pa.field(name, self._type.arrow, nullable)
         self.is_immutable = python_type in IMMUTABLE
-        self._python_type = python_type
 
     def copy(self, values: list[Any]) -> list[Any]:
         return values.copy()
@@ -130,7 +131,7 @@ class ValueCodec:
             raise UserFunctionError(f"{found} (found when the checkpoint was taken)") from error
 
     def from_arrow(self, column: pa.Array) -> list[Any]:
-        return values_from_array(column, self._python_type)
+        return values_from_array(column, self._type)
 
 
 class ListCodec:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from onceflow.connectors.formats.json_decoder import JsonDecoder
 from onceflow.connectors.formats.json_lines import as_lines
-from onceflow.runtime.types import arrow_schema
+from onceflow.runtime.record_types import describe_record
 
 
 @dataclass
@@ -22,9 +22,10 @@ class Pair:
     b: str = "none"
 
 
-SCHEMA = arrow_schema(Pair)
-LINES = JsonDecoder(SCHEMA, Pair, "error", lines_min=1)
-ALONE = JsonDecoder(SCHEMA, Pair, "error", lines_min=1 << 60)
+PAIR = describe_record(Pair)
+SCHEMA = PAIR.schema
+LINES = JsonDecoder(SCHEMA, PAIR, "error", lines_min=1)
+ALONE = JsonDecoder(SCHEMA, PAIR, "error", lines_min=1 << 60)
 
 GOOD = st.builds(
     lambda a, b, more: b'{"a":%d,"b":"%s"%s}' % (a, b, more),

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from onceflow.runtime.operators.user_state import UserColumn, declared_type
+from onceflow.runtime.record_types import describe_type
 from onceflow.runtime.state.key_index import LiveSlots
 
 
@@ -19,7 +20,7 @@ from onceflow.runtime.state.key_index import LiveSlots
 def test_pieces_of_what_was_frozen_are_the_values_of_their_slots(
     python_type: Any, arrow: pa.DataType, values: list[Any]
 ) -> None:
-    column = UserColumn(declared_type(python_type, pa.field("x", arrow), "x"))
+    column = UserColumn(declared_type(describe_type(python_type, "x"), pa.field("x", arrow), "x"))
     column.grow(6)
     column.values[1:5] = values
     before = {slot: pa.scalar(value, arrow).as_py() for slot, value in enumerate(values, start=1)}

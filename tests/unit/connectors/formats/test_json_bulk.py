@@ -19,7 +19,7 @@ from onceflow.connectors.formats.json_bulk import BulkJsonDecoder, PlainRows
 from onceflow.connectors.formats.json_decoder import JsonDecoder, OnNull
 from onceflow.connectors.formats.spans import READ_AHEAD, Spans
 from onceflow.runtime.kernels.compiled import kernels_enabled
-from onceflow.runtime.types import arrow_schema
+from onceflow.runtime.record_types import RecordType, describe_record
 from tests.unit.guarded_memory import array_of, before_closed_page
 
 QUICK = ["arrays", "kernels"] if kernels_enabled() else ["arrays"]
@@ -49,6 +49,7 @@ SCHEMA = pa.schema(
         pa.field(LONG, pa.int64()),
     ]
 )
+PURCHASE = describe_record(Purchase)
 REQUIRED = pa.schema(
     [pa.field("user", pa.string(), nullable=False), pa.field("amount", pa.int64(), nullable=False)]
 )
@@ -57,7 +58,9 @@ REQUIRED = pa.schema(
 class Twin:
     """A JsonDecoder that remembers what it was asked."""
 
-    def __init__(self, schema: pa.Schema, record_type: type | None = None, on_null: OnNull = "error") -> None:
+    def __init__(
+        self, schema: pa.Schema, record_type: RecordType | None = None, on_null: OnNull = "error"
+    ) -> None:
         self._decoder = JsonDecoder(schema, record_type, on_null)
         self.asked: list[bytes | None] = []
 
@@ -83,7 +86,7 @@ class Pair:
     def __init__(
         self,
         schema: pa.Schema,
-        record_type: type | None = None,
+        record_type: RecordType | None = None,
         on_null: OnNull = "error",
         quick: str = "kernels",
     ) -> None:
@@ -133,7 +136,7 @@ PAIRS = {
         "nullable": Pair(SCHEMA, quick=quick),
         "skip": Pair(SCHEMA, on_null="skip", quick=quick),
         "nulls": Pair(SCHEMA, on_null="nulls", quick=quick),
-        "record": Pair(arrow_schema(Purchase), Purchase, quick=quick),
+        "record": Pair(PURCHASE.schema, PURCHASE, quick=quick),
         "required": Pair(REQUIRED, quick=quick),
         "no columns": Pair(pa.schema([]), quick=quick),
     }.items()
