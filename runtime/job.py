@@ -7,7 +7,6 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import ModuleType
 from typing import Any
 
 from onceflow.runtime.checkpoint.options import CheckpointOptions
@@ -24,6 +23,7 @@ from onceflow.runtime.options import (
     absolute_url,
     restart_strategy,
 )
+from onceflow.runtime.program import NO_PROGRAM, Program, running_program
 from onceflow.runtime.report import Reporter, Silent
 from onceflow.runtime.stream import JobGraphBuilder
 from onceflow.runtime.types import duration_ms
@@ -65,7 +65,7 @@ class Job(JobGraphBuilder):
             guarantee=guarantee,
             restart=restart,
         )
-        return run_job(self.build(), options, reporter or Silent())
+        return run_job(self.build(), options, reporter or Silent(), running_program())
 
 
 def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
@@ -103,15 +103,15 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
 
 
 def run_job(
-    graph: JobGraph, options: RunOptions, reporter: Reporter, modules: tuple[ModuleType, ...] = ()
+    graph: JobGraph, options: RunOptions, reporter: Reporter, program: Program = NO_PROGRAM
 ) -> JobResult:
-    """Run a graph to its end. `modules`: the user's, shipped to the slots by value."""
+    """Run a graph to its end. `program`: the user's, of which the slots need what the graph refers to."""
     if options.parallelism is not None and options.parallelism > graph.max_parallelism:
         raise OptionError(
             f"parallelism={options.parallelism} is more than the job's max_parallelism, which is "
             f"{graph.max_parallelism}"
         )
-    launcher = _launcher(graph, options, modules)
+    launcher = _launcher(graph, options, program)
     try:
         driver = JobDriver(graph, options, launcher, SystemClock(), reporter)
         reporter.event("job_started", {"job": graph.job, "master": options.master})
@@ -122,7 +122,7 @@ def run_job(
         reporter.close()
 
 
-def _launcher(graph: JobGraph, options: RunOptions, modules: tuple[ModuleType, ...]) -> SlotLauncher:
+def _launcher(graph: JobGraph, options: RunOptions, program: Program) -> SlotLauncher:
     threads = _THREADS.fullmatch(options.master)
     if threads:
         return LocalLauncher(int(threads[1] or 1))
@@ -136,7 +136,7 @@ def _launcher(graph: JobGraph, options: RunOptions, modules: tuple[ModuleType, .
     # Here and not above: the JVM's client is slow to import and a job on threads needs none of it.
     from onceflow.runtime.spark.runner import SparkLauncher
 
-    return SparkLauncher(options.master, graph.job, options.spark_conf, modules)
+    return SparkLauncher(options.master, graph, options.spark_conf, program)
 
 
 @contextmanager

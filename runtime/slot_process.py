@@ -14,7 +14,7 @@ import socket
 import threading
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onceflow.runtime.background import Threads
 from onceflow.runtime.checkpoint.manifest import StateHandle
@@ -57,16 +57,25 @@ class SlotLaunch:
         return f"SlotLaunch(job={self.graph.job!r}, attempt={self.attempt})"  # never the secret
 
 
-def run_slot(launch: SlotLaunch, spark_partition: int, host: str, on_lost: Callable[[], None]) -> None:
+def run_slot(
+    launch: SlotLaunch,
+    spark_partition: int,
+    host: str,
+    on_lost: Callable[[], None],
+    graph: Callable[[], JobGraph] | None = None,
+) -> None:
     """Run one slot to its end. Returns when the driver says so; what goes wrong is told to the driver.
 
     `host` is an address of this machine that the peers can reach. `on_lost` is called on another thread
-    when the driver is gone; it should end the process.
+    when the driver is gone; it should end the process. `graph` gives the graph that belongs in `launch`,
+    if it has still to be read.
     """
     clock = SystemClock()
     control = ControlClient(launch.control_address, launch.secret, clock)
     network = Network(launch.secret, launch.attempt, host)
     try:
+        if graph is not None:
+            launch = replace(launch, graph=graph())
         control.send(_hello(launch.attempt, spark_partition, network))
         assignment = control.wait_assignment(ASSIGNMENT_TIMEOUT_S)
         if assignment is not None:

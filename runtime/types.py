@@ -23,7 +23,6 @@ from onceflow.runtime.record_types import (
     ValueType,
     describe_record,
     describe_type,
-    is_record_type,
     type_name,
 )
 
@@ -107,7 +106,7 @@ class RecordReader:
         self.type: RecordType | None = None
         """Its description; None if the types of its fields are not known."""
         by_keyword: list[str] = []
-        if is_record_type(record_type) and getattr(record_type, "__annotations__", None):
+        if any(getattr(base, "__annotations__", None) for base in record_type.__mro__):
             self.type = describe_record(record_type)
             self._columns = [(field.name, _converter(field.type)) for field in self.type.fields]
             by_keyword = [field.name for field in self.type.fields if field.by_keyword]

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from onceflow.runtime.errors import OnceflowError, UsageError
+from onceflow.runtime.program import Program, import_folder
 from onceflow.runtime.stream import JobGraphBuilder
 from onceflow.runtime.types import nearest
 
@@ -22,14 +23,10 @@ _FORMS = "FILE.py, FILE.py:name, package.module or package.module:name"
 
 @dataclass(frozen=True, slots=True)
 class LoadedJob:
-    """A job and where it comes from.
-
-    `modules` are the user's own, the one that was named first: they are not installed where the slots
-    run, so that their functions and classes must travel by value.
-    """
+    """A job and where it comes from."""
 
     job: JobGraphBuilder
-    modules: tuple[ModuleType, ...]
+    program: Program
 
 
 def load_job(target: str, arguments: Sequence[str] = ()) -> LoadedJob:
@@ -40,11 +37,11 @@ def load_job(target: str, arguments: Sequence[str] = ()) -> LoadedJob:
     """
     place, _, attribute = target.partition(":")
     if place.endswith(".py"):
-        folder = Path(place).resolve().parent
         module = _import_file(Path(place))
+        folder = import_folder(module)
     elif all(part.isidentifier() for part in place.split(".")):
-        folder = Path.cwd()
-        module = _import_module(place, folder)
+        module = _import_module(place, Path.cwd())
+        folder = import_folder(module, place)
     else:
         raise UsageError(f"{target!r} names no job: write {_FORMS}")
     found = _find(module, attribute, target)
@@ -53,7 +50,7 @@ def load_job(target: str, arguments: Sequence[str] = ()) -> LoadedJob:
         raise UsageError(
             f"{target} has a job that takes no arguments, but after '--' there are: {' '.join(arguments)}"
         )
-    return LoadedJob(job, (module, *(m for m in _modules_in(folder) if m is not module)))
+    return LoadedJob(job, Program(module, folder))
 
 
 def _import_file(path: Path) -> ModuleType:
@@ -139,14 +136,3 @@ def _run_user_code(run: Callable[[], Any], where: str) -> Any:
 
 def _is_machinery(filename: str) -> bool:
     return filename.startswith("<frozen importlib") or filename in (__file__, importlib.__file__)
-
-
-def _modules_in(folder: Path) -> list[ModuleType]:
-    """What was imported from a folder and is not an installed package."""
-    found = []
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        is_own = name.partition(".")[0] == "onceflow" or "site-packages" in str(file)
-        if file and not is_own and Path(file).is_relative_to(folder) and isinstance(module, ModuleType):
-            found.append(module)
-    return found

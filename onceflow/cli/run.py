@@ -80,7 +80,7 @@ def run(
         from onceflow.cli.metrics import Metrics
 
         reporter = Metrics(reporter, metrics_port)
-    result = run_job(loaded.job.build(), options, reporter, loaded.modules)
+    result = run_job(loaded.job.build(), options, reporter, loaded.program)
     if result.outcome in (Outcome.FINISHED, Outcome.STOPPED):
         return
     if debug and result.detail:

@@ -15,16 +15,20 @@ import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import as_file, files
-from typing import Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from py4j.protocol import Py4JError
-from pyspark import InheritableThread, SparkConf, SparkContext, cloudpickle
+from pyspark import InheritableThread, SparkConf, SparkContext
 
 from onceflow.runtime.errors import OptionError
+from onceflow.runtime.graph import JobGraph
 from onceflow.runtime.java import find_java
+from onceflow.runtime.program import Program, archive_modules
 from onceflow.runtime.slot_process import SlotLaunch
 from onceflow.runtime.spark.class_archive import as_setting, local_java_options
 from onceflow.runtime.spark.executor import SlotFunction
+from onceflow.runtime.spark.shipping import pack_graph
 
 OWN_SETTINGS: Mapping[str, str] = {
     "spark.stage.maxConsecutiveAttempts": "1",
@@ -48,11 +52,8 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
 class SparkLauncher:
     """Owns the SparkContext. Making it starts the JVM (2-3 s)."""
 
-    def __init__(self, master: str, job: str, settings: Mapping[str, str], modules: tuple[Any, ...]) -> None:
-        """`modules`: the user's own modules, whose functions and classes are shipped by value.
-
-        Raises OptionError for a setting that is ours.
-        """
+    def __init__(self, master: str, graph: JobGraph, settings: Mapping[str, str], program: Program) -> None:
+        """Raises OptionError for a setting that is ours, GraphError for a graph that can't be shipped."""
         for name, value in settings.items():
             if OWN_SETTINGS.get(name, value) != value:
                 raise OptionError(
@@ -60,8 +61,11 @@ class SparkLauncher:
                     f"{OWN_SETTINGS[name]}"
                 )
         java = find_java()  # here: what is raised below, on a thread, counts as a failure to try again
-        for module in modules:
-            cloudpickle.register_pickle_by_value(module)
+        self._packed = pack_graph(graph, program.module)
+        self._files = TemporaryDirectory(prefix="onceflow-")
+        self._modules = Path(self._files.name, "modules.zip")
+        if program.folder is None or not archive_modules(program.folder, self._modules):
+            self._files.cleanup()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         is_local = master.startswith("local")
         self._settings = {
@@ -72,7 +76,7 @@ class SparkLauncher:
         }
         self._java_options = local_java_options(java) if is_local else ()
         self._master = master
-        self._job = job
+        self._job = graph.job
         self._attempt = 0
         # On a thread: the JVM takes seconds, and the driver has a log to read and sources to ask
         # meanwhile. (And only on the main thread would Spark take SIGINT for itself.)
@@ -88,6 +92,8 @@ class SparkLauncher:
                 conf.set(name, value)
             context = SparkContext(conf=conf)
         context.setLogLevel("ERROR")
+        if self._modules.exists():
+            context.addArchive(str(self._modules))
         return context
 
     @property
@@ -107,7 +113,8 @@ class SparkLauncher:
 
     def launch(self, launch: SlotLaunch, parallelism: int, on_ended: Callable[[str | None], None]) -> None:
         self._attempt = launch.attempt
-        function = SlotFunction(launch)
+        folder = self._modules.name if self._modules.exists() else None
+        function = SlotFunction(launch, self._packed, folder)
 
         def run_stage() -> None:
             try:
@@ -135,6 +142,7 @@ class SparkLauncher:
                 self._context.stop()
         finally:
             self._starter.shutdown()
+            self._files.cleanup()
 
     @property
     def _group(self) -> str:

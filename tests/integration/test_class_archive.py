@@ -16,8 +16,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 START_SPARK = """
 import sys
+from onceflow.runtime.graph import JobGraph
+from onceflow.runtime.program import NO_PROGRAM
 from onceflow.runtime.spark.runner import SparkLauncher
-launcher = SparkLauncher("local[1]", "job", {"spark.driver.defaultJavaOptions": sys.argv[1]}, ())
+settings = {"spark.driver.defaultJavaOptions": sys.argv[1]}
+launcher = SparkLauncher("local[1]", JobGraph("job", (), ()), settings, NO_PROGRAM)
 assert launcher.slots_max == 1
 launcher.close()
 """

@@ -29,7 +29,9 @@ def write(folder: Path, name: str, text: str) -> str:
 def test_a_file_with_a_job(folder: Path) -> None:
     loaded = load_job(write(folder, "plain.py", JOB))
     assert loaded.job.name == "mine"
-    assert loaded.modules[0].__name__ == "onceflow_job_plain"
+    assert loaded.program.module is not None
+    assert loaded.program.module.__name__ == "onceflow_job_plain"
+    assert loaded.program.folder == folder
 
 
 def test_a_file_called_like_a_module_of_python(folder: Path) -> None:
@@ -59,7 +61,7 @@ def test_neighbours_come_along(folder: Path) -> None:
     text = "from onceflow import Job\nfrom neighbour_of_job import NAME\njob = Job(NAME)\n"
     loaded = load_job(write(folder, "with_neighbour.py", text))
     assert loaded.job.name == "next-door"
-    assert {m.__name__ for m in loaded.modules} >= {"onceflow_job_with_neighbour", "neighbour_of_job"}
+    assert loaded.program.folder == folder, "where slots find the neighbour too"
 
 
 @pytest.mark.parametrize(
@@ -180,11 +182,11 @@ shouted.key_by("word").process(Count(), uid="count").sink_to(Sink(), uid="out")
 """
 
 SLOT = """
-import pickle, sys
+import pathlib, sys
 import numpy as np, pyarrow as pa
-with open(sys.argv[1], "rb") as file:
-    graph = pickle.load(file)
-assert not [m for m in sys.modules if "travels" in m], "the user's module is not here"
+from onceflow.runtime.spark.shipping import unpack_graph
+graph = unpack_graph(pathlib.Path(sys.argv[1]).read_bytes())
+assert not [n for n, m in sys.modules.items() if "travels" in n and hasattr(m, "__file__")], "not the file"
 from onceflow.runtime.records import Records
 from onceflow.runtime.testing.harness import OperatorHarness
 mapped = graph.chains[0].nodes["map"].create()
@@ -217,16 +219,10 @@ print("fine")
 
 def test_the_users_code_runs_where_its_module_is_not(folder: Path) -> None:
     """As in a Spark worker: the file's functions and classes travel by value, annotations are text."""
-    from pyspark import cloudpickle
+    from onceflow.runtime.spark.shipping import pack_graph
 
     loaded = load_job(write(folder, "travels.py", PROGRAM))
-    for module in loaded.modules:
-        cloudpickle.register_pickle_by_value(module)
-    try:
-        (folder / "graph.bin").write_bytes(cloudpickle.dumps(loaded.job.build()))
-    finally:
-        for module in loaded.modules:
-            cloudpickle.unregister_pickle_by_value(module)
+    (folder / "graph.bin").write_bytes(pack_graph(loaded.job.build(), loaded.program.module))
     (folder / "travels.py").unlink()
     run = subprocess.run(
         [sys.executable, "-c", SLOT, str(folder / "graph.bin")], capture_output=True, text=True, check=False
