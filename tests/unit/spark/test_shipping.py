@@ -30,6 +30,6 @@ def test_a_graph_is_what_it_was() -> None:
 
 def test_a_function_that_holds_a_lock_is_refused_with_its_operator() -> None:
     with pytest.raises(
-        GraphError, match="operator 'holds' holds something that can't be sent to the slots: .*lock"
+        GraphError, match=r"operator 'holds' holds something that can't be sent to the slots: .*lock"
     ):
         pack_graph(graph_with(threading.Lock()), None)
