@@ -19,7 +19,10 @@ _ITERABLES = (Iterator, Iterable, Generator, Sequence, list, tuple)
 
 
 def hints(fn: Callable[..., Any], uid: str) -> dict[str, Any]:
-    """The annotations of a function, method or callable object, resolved."""
+    """The annotations of a function, method or callable object, resolved. Raises GraphError for what can't be
+    called."""
+    if not callable(fn):
+        raise GraphError(f"operator {uid!r}: {fn!r} is a {type(fn).__name__}: wanted is a function")
     plain = fn if isinstance(fn, types.FunctionType | types.MethodType) else type(fn).__call__
     if isinstance(fn, type) or not hasattr(plain, "__annotations__"):
         return {"return": fn} if isinstance(fn, type) else {}

@@ -13,7 +13,7 @@ from onceflow.runtime.checkpoint.options import CheckpointOptions
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.driver import JobDriver, JobResult
 from onceflow.runtime.errors import OptionError
-from onceflow.runtime.graph import JobGraph
+from onceflow.runtime.graph import DEFAULT_MAX_PARALLELISM, JobGraph
 from onceflow.runtime.launch import SlotLauncher
 from onceflow.runtime.local import LocalLauncher
 from onceflow.runtime.options import (
@@ -39,6 +39,9 @@ class Job(JobGraphBuilder):
     The graph that exists before it runs can be printed (`onceflow plan`), is checked against schemas
     before anything starts, and is what the slots get.
     """
+
+    def __init__(self, name: str, max_parallelism: int = DEFAULT_MAX_PARALLELISM) -> None:
+        super().__init__(name, max_parallelism)
 
     def run(
         self,

@@ -76,7 +76,7 @@ def _importable(folder: Path) -> Iterator[Path]:
         if path.is_dir():
             if _is_package(path):
                 yield from _files(path)
-        elif path.suffix in _CODE and path.is_file():
+        elif path.suffix in _CODE and _is_readable(path):
             yield path
 
 
@@ -86,10 +86,15 @@ def _is_package(folder: Path) -> bool:
     if folder.name == "onceflow":
         return False
     loaded = sys.modules.get(folder.name)
-    return (folder / "__init__.py").is_file() or str(folder) in map(str, getattr(loaded, "__path__", ()))
+    return _is_readable(folder / "__init__.py") or str(folder) in map(str, getattr(loaded, "__path__", ()))
 
 
 def _files(package: Path) -> Iterator[Path]:
     for folder, folders, names in os.walk(package):
         folders[:] = sorted(name for name in folders if name != "__pycache__" and not name.startswith("."))
-        yield from (path for name in sorted(names) if (path := Path(folder, name)).is_file())
+        yield from (path for name in sorted(names) if _is_readable(path := Path(folder, name)))
+
+
+def _is_readable(path: Path) -> bool:
+    """A file that the driver may read; what it may not, the program has not imported either."""
+    return os.path.isfile(path) and os.access(path, os.R_OK)

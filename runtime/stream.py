@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 import polars as pl
 import pyarrow as pa
 
+from onceflow.runtime.arguments import check_given
 from onceflow.runtime.columns import ColumnCheck
 from onceflow.runtime.compile import compile_graph
 from onceflow.runtime.contracts import Sink, Source, WatermarkStrategy
@@ -63,10 +64,10 @@ class JobGraphBuilder:
     """
 
     def __init__(self, name: str, max_parallelism: int = DEFAULT_MAX_PARALLELISM) -> None:
-        if not _NAME.fullmatch(name):
+        if not (isinstance(name, str) and _NAME.fullmatch(name)):
             raise GraphError(f"job name {name!r}: use letters, digits, '.', '_' and '-'")
-        if not 1 <= max_parallelism <= _MAX_PARALLELISM:
-            raise GraphError(f"max_parallelism={max_parallelism}: it must be from 1 to {_MAX_PARALLELISM}")
+        if not (isinstance(max_parallelism, int) and 1 <= max_parallelism <= _MAX_PARALLELISM):
+            raise GraphError(f"max_parallelism={max_parallelism!r}: it must be from 1 to {_MAX_PARALLELISM}")
         self.name = name
         self.max_parallelism = max_parallelism
         self._steps: list[Step] = []
@@ -75,7 +76,11 @@ class JobGraphBuilder:
         self, source: Source, watermarks: WatermarkStrategy | None = None, uid: str | None = None
     ) -> Stream[Any]:
         """A stream of what the source reads. With `watermarks` it has event time, which windows need."""
+        check_given(source, "schema", "job.source(...)", "a source, as in KafkaSource(...)", GraphError)
         uid = self.new_uid(uid, type(source).__name__.lower())
+        if watermarks is not None:
+            wanted = 'a strategy, as in WatermarkStrategy.bounded_out_of_orderness("2 s")'
+            check_given(watermarks, "idle_after_ms", f"source {uid!r}: watermarks", wanted, GraphError)
         if watermarks is not None and watermarks.event_time is not None:
             check_event_time(watermarks.event_time, source.schema, uid)
         for field in source.schema:
@@ -243,6 +248,7 @@ class Stream(Generic[T]):
         uid = self._uid(uid, "sink")
         if not self.schema.names:
             raise GraphError(f"sink {uid!r}: the stream has no columns")
+        check_given(sink, "check", f"sink {uid!r}", "a sink, as in KafkaSink(...)", GraphError)
         sink.check(self.schema, uid)
         self._job.add(Step(uid, type(sink).__name__, Write(sink), (self._input,)))
 

@@ -26,8 +26,9 @@ from onceflow.runtime.record_types import (
     type_name,
 )
 
-_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|h|d)\s*")
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:(ms|s|min|h|d)|(millisecond|second|minute|hour|day)s?)\s*")
 _UNIT_MS = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_UNITS = {"millisecond": "ms", "second": "s", "minute": "min", "hour": "h", "day": "d"}
 
 # What Arrow would convert without a word (1.5 to 1, a datetime to a date) is refused: only these go in.
 _TAKEN: dict[pa.DataType, tuple[type, ...]] = {
@@ -43,7 +44,8 @@ Convert = Callable[[Any], Any]
 
 
 def duration_ms(value: str | int, option: str) -> int:
-    """`"2 s"`, `"500 ms"`, `"1 min"`, `"1 h"`, `"1 d"`, or an int in ms, as ms.
+    """`"2 s"`, `"500 ms"`, `"1 min"`, `"1 h"`, `"1 d"`, the same in words (`"2 seconds"`, `"1 hour"`), or an
+    int in ms, as ms.
 
     Raises OptionError naming the option if it is anything else, or negative.
     """
@@ -53,7 +55,7 @@ def duration_ms(value: str | int, option: str) -> int:
     if match is None:
         example = 'write a number and ms, s, min, h or d, as in "2 s" or "500 ms"'
         raise OptionError(f"{option}={value!r} is no duration: {example}")
-    return round(float(match[1]) * _UNIT_MS[match[2]])
+    return round(float(match[1]) * _UNIT_MS[match[2] or _UNITS[match[3]]])
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:

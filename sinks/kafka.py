@@ -20,6 +20,7 @@ from onceflow.connectors.kafka.partition_order import as_large, in_order, sort_p
 from onceflow.connectors.kafka.producer_settings import ProducerSettings
 from onceflow.connectors.kafka.setting_names import check_settings
 from onceflow.connectors.kafka.staged import LEDGER_TOPIC, StagedSettings, StagedWriter
+from onceflow.runtime.arguments import check_formats
 from onceflow.runtime.contracts import Committable, PreCommit, SinkContext
 from onceflow.runtime.errors import Fatal, GraphError, OptionError, UsageError
 from onceflow.runtime.records import Indices, Records
@@ -67,12 +68,13 @@ class KafkaSink:
         duration_ms(self.delivery_timeout, "delivery_timeout")
         if self.timestamp not in ("wall-clock", "event-time"):
             raise OptionError(f'timestamp={self.timestamp!r} must be "wall-clock" or "event-time"')
-        if not self.topic:
+        if not (isinstance(self.topic, str) and self.topic):
             raise OptionError("topic must be the name of a topic")
         if self.topic == self.ledger_topic:
             raise OptionError(
                 f"topic and ledger_topic are both {self.topic!r}: the ledger needs a topic of its own"
             )
+        check_formats("encoder", value=self.value, key_format=self.key_format)
         if self.key_format is not None and self.key is None:
             raise OptionError("key_format is given but no key: name the key's column with key=")
 

@@ -28,6 +28,7 @@ from onceflow.connectors.kafka.splits import (
     Start,
     Subscription,
 )
+from onceflow.runtime.arguments import check_formats
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import ReaderContext, Sink, SourceReader, SplitEnumerator
 from onceflow.runtime.errors import OptionError
@@ -90,6 +91,7 @@ class KafkaSource:
         self._take_connect_names()
         _check_topics(self)
         _check_choices(self)
+        check_formats("decoder", value=self.value, key=self.key)
         parse_start(self.start, self.group_id)
         duration_ms(self.discovery_interval, "discovery_interval")
         duration_ms(self.broker_timeout, "broker_timeout")

@@ -6,13 +6,13 @@ import importlib
 import importlib.util
 import inspect
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from onceflow.cli.mistakes import as_sentence, has_users_line, with_users_line
 from onceflow.runtime.errors import OnceflowError, UsageError
 from onceflow.runtime.program import Program, import_folder
 from onceflow.runtime.stream import JobGraphBuilder
@@ -122,17 +122,11 @@ def _run_user_code(run: Callable[[], Any], where: str) -> Any:
     """What it returns. An error in it becomes a sentence with the user's line."""
     try:
         return run()
+    except UsageError as error:
+        raise with_users_line(error)  # noqa: B904 - it is the same error
     except OnceflowError:
         raise
-    except SyntaxError as error:
-        raise UsageError(f"{error.filename}:{error.lineno}: {error.msg}") from error
     except Exception as error:
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if not _is_machinery(f.filename)]
-        if isinstance(error, ModuleNotFoundError) and not frames:
+        if isinstance(error, ModuleNotFoundError) and not has_users_line(error):
             raise
-        line = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else where
-        raise UsageError(f"{line}: {type(error).__name__}: {error}") from error
-
-
-def _is_machinery(filename: str) -> bool:
-    return filename.startswith("<frozen importlib") or filename in (__file__, importlib.__file__)
+        raise as_sentence(error, where) from error

@@ -44,7 +44,7 @@ class State:
     """What the three kinds have in common: a name, and for the operator `bind`."""
 
     def __init__(self, name: str, codec: Callable[[], Codec], ttl: str | None) -> None:
-        if not _NAME.fullmatch(name):
+        if not (isinstance(name, str) and _NAME.fullmatch(name)):
             raise GraphError(f"state name {name!r}: use letters, digits, '.', '_' and '-'")
         if ttl is not None:
             raise GraphError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import zipfile
 from pathlib import Path
@@ -48,6 +49,17 @@ def test_a_package_without_an_init_file_is_sent_if_the_program_has_imported_it(
         del sys.modules["space_of_names.part"], sys.modules["space_of_names"]
     with zipfile.ZipFile(tmp_path / "modules.zip") as found:
         assert found.namelist() == ["space_of_names/part.py"]
+
+
+def test_what_the_driver_can_not_read_is_left_out(tmp_path: Path) -> None:
+    """As in /tmp, where what belongs to others lies beside a program."""
+    write(tmp_path, "job.py")
+    (tmp_path / "gone.py").symlink_to(tmp_path / "not-there")
+    (tmp_path / "closed").symlink_to(tmp_path / "closed")
+    os.mkfifo(tmp_path / "pipe.py")
+    archive_modules(tmp_path, tmp_path / "modules.zip")
+    with zipfile.ZipFile(tmp_path / "modules.zip") as found:
+        assert found.namelist() == ["job.py"]
 
 
 def test_nothing_to_send_is_no_archive(tmp_path: Path) -> None:

@@ -1,0 +1,102 @@
+"""What went wrong in the user's program, as one sentence with the user's line and the nearest right name."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onceflow
+from onceflow.runtime.errors import UsageError
+from onceflow.runtime.types import nearest
+
+_OURS = tuple(
+    Path(folder, part).resolve()
+    for folder in onceflow.__path__
+    for part in ("", "runtime", "connectors", "sinks")  # links, where it is installed from its repository
+)
+_UNEXPECTED = re.compile(r"([\w.]+)\(\) got an unexpected keyword argument '(\w+)'")
+_MISSING = re.compile(r"([\w.]+)\(\) missing \d+ required (?:positional|keyword-only) arguments?: (.+)")
+_TOO_MANY = re.compile(r"([\w.]+)\(\) takes .* positional arguments? but .* given")
+
+
+def with_users_line(error: UsageError) -> UsageError:
+    """A sentence of ours, beginning with the line of the program that it is about."""
+    if line := _users_line(error):
+        error.args = (f"{line}: {error}",)
+    return error
+
+
+def as_sentence(error: Exception, where: str) -> UsageError:
+    """Any other error of the program's. `where`: what is named if no line of it is to be found."""
+    line = _users_line(error) or where
+    if isinstance(error, SyntaxError):
+        return UsageError(f"{error.filename}:{error.lineno}: {error.msg}")
+    if isinstance(error, TypeError) and (told := _about_a_call(str(error))):
+        return UsageError(f"{line}: {told}")
+    if isinstance(error, AttributeError) and (told := _about_a_name(error)):
+        return UsageError(f"{line}: {told}")
+    return UsageError(f"{line}: {type(error).__name__}: {error}")
+
+
+def has_users_line(error: Exception) -> bool:
+    """Whether it was raised in the program, or in what the program called."""
+    return bool(_users_line(error))
+
+
+def _users_line(error: Exception) -> str:
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not _is_machinery(f.filename)]
+    own = [f for f in frames if not _is_ours(f.filename)]
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else ""
+
+
+def _is_machinery(filename: str) -> bool:
+    """Of Python itself: imports, and code that is made of text, as the `__init__` of a dataclass."""
+    return filename.startswith("<") or filename == importlib.__file__
+
+
+def _is_ours(filename: str) -> bool:
+    return any(Path(filename).resolve().is_relative_to(folder) for folder in _OURS)
+
+
+def _about_a_call(message: str) -> str:
+    """A call of ours with other arguments than it takes; empty if it is none of ours."""
+    for pattern in (_UNEXPECTED, _MISSING, _TOO_MANY):
+        match = pattern.match(message)
+        if match is None or (called := _ours(match[1])) is None:
+            continue
+        name = match[1].removesuffix(".__init__")
+        takes = [each for each in inspect.signature(called).parameters if each != "self"]
+        if pattern is _UNEXPECTED:
+            hint = nearest(match[2], takes) or f"; its arguments are {', '.join(takes)}"
+            return f"{name} has no argument {match[2]!r}{hint}"
+        if pattern is _MISSING:
+            return f"{name} lacks {match[2].replace(chr(39), '')}; its arguments are {', '.join(takes)}"
+        return f"{name} is given more than it takes without a name; its arguments are {', '.join(takes)}"
+    return ""
+
+
+def _about_a_name(error: AttributeError) -> str:
+    """A method or an attribute that an object of ours has not."""
+    owner = error.obj if isinstance(error.obj, type) else type(error.obj)
+    if error.name is None or not owner.__module__.startswith("onceflow."):
+        return ""
+    names = [each for each in dir(error.obj) if not each.startswith("_")]
+    return f"a {owner.__name__} has no {error.name!r}{nearest(error.name, names)}"
+
+
+def _ours(qualified_name: str) -> Callable[..., Any] | None:
+    """A function, class or method of ours by the name that Python has for it in messages."""
+    first, *rest = qualified_name.removesuffix(".__init__").split(".")
+    for name, module in list(sys.modules.items()):
+        found = getattr(module, first, None) if name.startswith("onceflow.") else None
+        if getattr(found, "__module__", None) == name:
+            for each in rest:
+                found = getattr(found, each, None)
+            return found if callable(found) else None
+    return None

@@ -1,0 +1,23 @@
+"""What is given where a source, a sink, a format or the like is wanted."""
+
+from __future__ import annotations
+
+from onceflow.runtime.errors import OptionError, UsageError
+
+
+def check_given(value: object, offers: str, where: str, wanted: str, error: type[UsageError]) -> None:
+    """Raises `error`, which begins with `where`, if the value is not one of what is wanted: if it does not
+    have the attribute `offers`, or is a class whose objects have it."""
+    if isinstance(value, type):
+        name = value.__name__
+        advice = f"write {name}(...)" if hasattr(value, offers) else f"wanted is {wanted}"
+        raise error(f"{where} is the class {name}: {advice}")
+    if not hasattr(value, offers):
+        raise error(f"{where} is {repr(value)[:80]}, a {type(value).__name__}: wanted is {wanted}")
+
+
+def check_formats(offers: str, **formats: object) -> None:
+    """Raises OptionError, naming the option, for one that is no format with the method `offers`, nor None."""
+    for name, given in formats.items():
+        if given is not None:
+            check_given(given, offers, name, "a format, as in Json(Purchase)", OptionError)
