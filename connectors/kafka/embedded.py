@@ -30,8 +30,10 @@ from onceflow.connectors.kafka.embedded_process import (
     BrokerError,
     BrokerProcess,
     answers,
+    class_archive,
     cluster_id_of,
     end_process,
+    java_command,
     log_reason,
     quiet_admin,
     require_space,
@@ -196,17 +198,11 @@ class EmbeddedKafka:
         settings.write_text(text, encoding="utf-8")
         (self.data_dir / "log4j2.properties").write_text(LOG4J2, encoding="utf-8")
 
-    def _java_command(self, java: Java, class_path: str) -> list[str]:
-        # C1 alone and the serial collector start faster and leave the cores to the job under test.
-        flags = ["-Xms128m", "-Xmx1g", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
-        flags += [f"-Dlog4j2.configurationFile={self.data_dir / 'log4j2.properties'}"]
-        return [str(java.executable), *flags, "-cp", class_path]
-
     def _format(self, java: Java, class_path: str) -> None:
         shutil.rmtree(self._log_dir, ignore_errors=True)  # a format that was cut short
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        command = [*self._java_command(java, class_path), "kafka.tools.StorageTool", "format"]
-        if (archive := self._class_archive(java)).exists():
+        command = [*java_command(java, class_path, self.data_dir), "kafka.tools.StorageTool", "format"]
+        if (archive := class_archive(self._jar_cache, self.version, java)).exists():
             command[1:1] = [f"-XX:SharedArchiveFile={archive}"]  # half of its classes are the broker's too
         command += [f"--cluster-id={cluster_id}", "--config", str(self.data_dir / "server.properties")]
         command += self._format_arguments
@@ -217,7 +213,7 @@ class EmbeddedKafka:
             raise BrokerError(f"the data folder {self.data_dir} can't be formatted: {reason}")
 
     def _launch(self, java: Java, class_path: str, ports: Ports) -> None:
-        command = self._java_command(java, class_path)
+        command = java_command(java, class_path, self.data_dir)
         command[1:1] = self._archive_flags(java)
         command += ["kafka.Kafka", str(self.data_dir / "server.properties")]
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
@@ -229,12 +225,9 @@ class EmbeddedKafka:
         started_at = self._process.create_time()
         BrokerProcess(self._process.pid, started_at, self.version, dict(ports.listeners)).save(self.data_dir)
 
-    def _class_archive(self, java: Java) -> Path:
-        return self._jar_cache.folder / f"classes-{self.version}-java-{java.version}.jsa"
-
     def _archive_flags(self, java: Java) -> list[str]:
         """Classes ready to map: written when a broker first ends cleanly, it cuts a start from 2 s to 1."""
-        archive = self._class_archive(java)
+        archive = class_archive(self._jar_cache, self.version, java)
         if archive.exists():
             self._archive = None
             return [f"-XX:SharedArchiveFile={archive}"]

@@ -15,7 +15,9 @@ import psutil
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from onceflow.connectors.kafka.embedded_jars import JarCache
 from onceflow.runtime.errors import OnceflowError
+from onceflow.runtime.java import Java
 
 _STOP_TIMEOUT_S = 30.0
 
@@ -151,3 +153,18 @@ def answers(bootstrap_servers: str, cluster_id: str) -> bool:
 def quiet_admin(bootstrap_servers: str) -> AdminClient:
     quiet: dict[str, Any] = {"log_level": 0, "error_cb": lambda _: None}
     return AdminClient({"bootstrap.servers": bootstrap_servers, **quiet})
+
+
+def java_command(java: Java, class_path: str, folder: Path, heap_max: str = "1g") -> list[str]:
+    """A JVM for Kafka, without its main class; it logs as `folder`/log4j2.properties says.
+
+    C1 alone and the serial collector start faster and leave the cores to the job under test.
+    """
+    flags = ["-Xms128m", f"-Xmx{heap_max}", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
+    flags += [f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}"]
+    return [str(java.executable), *flags, "-cp", class_path]
+
+
+def class_archive(cache: JarCache, version: str, java: Java) -> Path:
+    """Where the classes of this Kafka are, ready to map, once a broker has ended cleanly."""
+    return cache.folder / f"classes-{version}-java-{java.version}.jsa"

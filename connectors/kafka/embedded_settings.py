@@ -1,4 +1,4 @@
-"""The settings of the embedded Kafka: one node, both broker and controller, on loopback."""
+"""The settings of an embedded Kafka's node, both broker and controller, on loopback."""
 
 from __future__ import annotations
 
@@ -58,13 +58,26 @@ class Ports:
         return (*self.listeners.values(), self.controller)
 
 
-def server_properties(
-    log_dir: Path, ports: Ports, protocols: Mapping[str, str], user: Mapping[str, str]
-) -> str:
-    """The text of server.properties. The user's settings win, except those that make it one node.
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One node of a cluster: its number, and the controllers' ports of all nodes by their numbers."""
 
-    `protocols` maps each client listener to its security protocol.
+    node: int
+    voters: Mapping[int, int]
+
+
+def server_properties(
+    log_dir: Path,
+    ports: Ports,
+    protocols: Mapping[str, str],
+    user: Mapping[str, str],
+    member: Member | None = None,
+) -> str:
+    """The text of server.properties. The user's settings win, except those that make it this node.
+
+    `protocols` maps each client listener to its security protocol. `member`: None for a cluster of one.
     """
+    member = member or Member(1, {1: ports.controller})
     refused = sorted(_OWNED & user.keys())
     if refused:
         raise OptionError(
@@ -74,8 +87,8 @@ def server_properties(
     addresses = ",".join(f"{name}://{HOST}:{port}" for name, port in ports.listeners.items())
     settings = {
         "process.roles": "broker,controller",
-        "node.id": "1",
-        "controller.quorum.voters": f"1@{HOST}:{ports.controller}",
+        "node.id": str(member.node),
+        "controller.quorum.voters": ",".join(f"{n}@{HOST}:{port}" for n, port in member.voters.items()),
         "controller.listener.names": "CONTROLLER",
         "listeners": f"{addresses},CONTROLLER://{HOST}:{ports.controller}",
         "advertised.listeners": addresses,

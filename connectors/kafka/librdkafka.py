@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
@@ -198,8 +197,7 @@ class LibrdkafkaClient:
 
     def _admin(self) -> AdminClient:
         if self._admin_client is None:
-            settings: Any = {**self._options.admin(), "error_cb": self._on_error, "logger": LOG}
-            self._admin_client = AdminClient(settings)
+            self._admin_client = AdminClient(self._options.admin({"error_cb": self._on_error, "logger": LOG}))
         return self._admin_client
 
     def _on_error(self, error: KafkaError) -> None:

@@ -69,7 +69,7 @@ class ClusterMetadata:
         self._timeout_ms = timeout_ms
         self._last_error = "no answer"
         self._refusal: str | None = None
-        settings = {**options.admin(), "error_cb": self._on_error, "logger": _LOG}
+        settings = options.admin({"error_cb": self._on_error, "logger": _LOG})
         try:
             self._admin: AdminClient | None = AdminClient(settings)
         except KafkaException as error:

@@ -66,6 +66,14 @@ REFUSED: Mapping[str, tuple[str, str]] = {
 }
 """Setting -> (why it is refused, what to do)."""
 
+ADMIN: Mapping[str, Setting] = {"enable.sparse.connections": False}
+"""An admin request that has to go to a broker which is away (the controller, or a leader) makes librdkafka
+look for it at each change of a connection's state. Looking for it connects at once, past every backoff,
+and a refused connection is such a change: 20,000 connects a second for as long as the request lasts. A
+client that holds its connections open by itself does not do so: it connects by the backoff alone."""
+
+ADMIN_DEFAULTS: Mapping[str, Setting] = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 1_000}
+
 _CONSUMER_ONLY = re.compile(
     r"fetch\..*|queued\.(min|max)\..*|max\.partition\.fetch\.bytes|max\.poll\.interval\.ms"
     r"|session\.timeout\.ms|heartbeat\.interval\.ms|coordinator\.query\.interval\.ms|group\..*"
@@ -129,9 +137,9 @@ class KafkaOptions:
         """The dict for confluent_kafka.Producer. `ours` can't be overridden, `defaults` can."""
         return self._merged(ours, defaults, _CONSUMER_ONLY)
 
-    def admin(self) -> dict[str, Any]:
-        """The dict for confluent_kafka.admin.AdminClient."""
-        merged = self._merged({}, None, _CONSUMER_ONLY)
+    def admin(self, ours: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The dict for confluent_kafka.admin.AdminClient: the only way to make one (see ADMIN)."""
+        merged = self._merged({**(ours or {}), **ADMIN}, ADMIN_DEFAULTS, _CONSUMER_ONLY)
         return {name: value for name, value in merged.items() if not _PRODUCER_ONLY.fullmatch(name)}
 
     def kafka_python(self) -> dict[str, Any]:

@@ -21,6 +21,8 @@ from onceflow.runtime.errors import DataLossError
 _LOG = logging.getLogger(__name__)
 _CONFIRMATIONS = 2
 """A broker that lags behind in metadata may tell of an earlier topic, once."""
+_ANSWER_S = 5.0
+"""A question for a broker that has died waits for that one: the next goes to another."""
 
 
 class TopicWatch:
@@ -29,8 +31,7 @@ class TopicWatch:
     def __init__(self, options: KafkaOptions, clock: Clock, interval_ms: int) -> None:
         self._clock = clock
         self._interval_ms = interval_ms
-        settings: dict[str, Any] = {**options.admin(), "logger": _LOG}
-        self._admin: AdminClient | None = AdminClient(settings)
+        self._admin: AdminClient | None = AdminClient(options.admin({"logger": _LOG}))
         self._expected: dict[str, str] = {}
         self._contradicted: dict[str, int] = {}
         self._pending: Mapping[str, Future[Any]] = {}
@@ -50,7 +51,9 @@ class TopicWatch:
         now = self._clock.monotonic_ms()
         if not self._pending and self._expected and now >= self._next_ask_ms:
             self._next_ask_ms = now + self._interval_ms
-            self._pending = self._admin.describe_topics(TopicCollection(list(self._expected)))
+            self._admin.poll(0)  # what the client logs would pile up
+            wanted = TopicCollection(list(self._expected))
+            self._pending = self._admin.describe_topics(wanted, request_timeout=_ANSWER_S)
 
     def close(self) -> None:
         self._admin = None

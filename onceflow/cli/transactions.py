@@ -18,6 +18,7 @@ from onceflow.connectors.kafka.client import LedgerKey
 from onceflow.connectors.kafka.hanging import HangingTransaction, TransactionDoctor
 from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
 from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.connectors.kafka.produce import LOG
 from onceflow.connectors.kafka.producer_settings import ProducerSettings
 from onceflow.connectors.kafka.setting_names import check_settings
 from onceflow.connectors.kafka.staged import LEDGER_TOPIC
@@ -117,7 +118,9 @@ def _put_ledger(options: KafkaOptions, key: LedgerKey, value: int) -> None:
     position = TopicPartition(key.topic, 0, value)
     wanted = ConsumerGroupTopicPartitions(key.transactional_id, [position])
     try:
-        AdminClient(options.admin()).alter_consumer_group_offsets([wanted])[key.transactional_id].result()
+        AdminClient(options.admin({"logger": LOG})).alter_consumer_group_offsets([wanted])[
+            key.transactional_id
+        ].result()
     except KafkaException as e:
         raise Retryable(f"the ledger could not be set: {options.redact(str(e))}") from e
 

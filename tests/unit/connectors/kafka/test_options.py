@@ -42,7 +42,13 @@ def test_one_object_serves_consumer_producer_and_admin() -> None:
     producer = options.producer({"transactional.id": "t"}, {"linger.ms": 5})
     assert (producer["linger.ms"], producer["compression.type"]) == (3, "lz4")
     assert "fetch.min.bytes" not in producer
-    assert options.admin() == {"bootstrap.servers": "localhost:9092", "sasl.username": "me"}
+    assert options.admin() == {
+        "bootstrap.servers": "localhost:9092",
+        "sasl.username": "me",
+        "enable.sparse.connections": False,
+        "reconnect.backoff.ms": 50,
+        "reconnect.backoff.max.ms": 1_000,
+    }
 
 
 def test_kafka_python_gets_the_same_connection() -> None:

@@ -1,0 +1,149 @@
+"""One of three brokers is dead: nothing storms at its port, and no attempt fails.
+
+A cluster of three real brokers, one of which is killed by its process id. Who tries to reach it is counted
+by a listener that takes its port, hangs up on each connection at once, and so looks like a port where
+nobody speaks Kafka; refused connections look the same to a client, but can't be counted from outside.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from onceflow.connectors.kafka.embedded_cluster import EmbeddedCluster
+from onceflow.connectors.kafka.options import KafkaOptions
+
+pytestmark = pytest.mark.kafka
+
+TENS = 60
+"""Connections a second of all clients of one process together. A storm has 20,000."""
+
+
+class DeadPort:
+    """Listens where a broker was, hangs up on everybody, and counts them."""
+
+    def __init__(self, port: int) -> None:
+        self.connects = 0
+        self._listener = socket.create_server(("127.0.0.1", port), backlog=512)
+        self._since = time.monotonic()
+        self._thread = threading.Thread(target=self._hang_up, daemon=True)
+        self._thread.start()
+
+    def _hang_up(self) -> None:
+        with suppress(OSError):
+            while True:
+                accepted, _ = self._listener.accept()
+                self.connects += 1
+                accepted.close()
+
+    @property
+    def per_second(self) -> float:
+        return self.connects / (time.monotonic() - self._since)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    tmp_path_factory: pytest.TempPathFactory, kafka_version: str, jar_cache: Any
+) -> Iterator[EmbeddedCluster]:
+    """Three nodes. Each test that kills one brings it back."""
+    folder = tmp_path_factory.mktemp("cluster")
+    with EmbeddedCluster(folder, version=kafka_version, jar_cache=jar_cache) as three:
+        yield three
+
+
+@pytest.fixture
+def kill_node(cluster: EmbeddedCluster) -> Iterator[Callable[[int], DeadPort]]:
+    """`kill_node(2)` kills it and counts who comes; afterwards it is back."""
+    dead: dict[int, DeadPort] = {}
+
+    def kill(node: int) -> DeadPort:
+        cluster.kill(node)
+        dead[node] = DeadPort(cluster.port(node))
+        return dead[node]
+
+    yield kill
+    for node, port in dead.items():
+        port.close()
+        cluster.start_node(node)
+
+
+def test_an_admin_request_for_a_dead_controller_connects_by_the_backoff_and_not_by_the_thousand(
+    cluster: EmbeddedCluster, kill_node: Callable[[int], DeadPort]
+) -> None:
+    """The client's controller dies, and the client is asked something that only a controller may answer."""
+    topic = cluster.create_topic("asked-of-the-controller", 3)
+    connects: dict[str, int] = {}
+
+    def note(statistics: str) -> None:
+        brokers = json.loads(statistics)["brokers"]
+        connects.update({name: broker["connects"] for name, broker in brokers.items()})
+
+    settings = KafkaOptions(cluster.bootstrap_servers).admin(
+        {"stats_cb": note, "statistics.interval.ms": 100, "log_level": 0, "error_cb": lambda _: None}
+    )
+    admin = AdminClient(settings)
+    controller = admin.list_topics(topic, timeout=30).controller_id
+    cluster.kill(controller)  # nobody takes its port: connections are refused
+    began = time.monotonic()
+    try:
+        answer = admin.describe_topics(TopicCollection([topic]), request_timeout=5)[topic]
+        while not answer.done() or time.monotonic() - began < 3:
+            admin.poll(0.1)
+    finally:
+        took_s = time.monotonic() - began
+        cluster.start_node(controller)
+    with suppress(KafkaException):
+        assert answer.result().name == topic
+    assert 0 < sum(connects.values()) < 20 * took_s, (connects, took_s)
+
+
+def test_a_job_goes_on_while_one_of_three_brokers_is_dead_and_leaves_its_port_alone(
+    cluster: EmbeddedCluster,
+    kill_node: Callable[[int], DeadPort],
+    start_job: Any,
+    feed: Any,
+    judge: Any,
+    follow: Any,
+    tmp_path: Path,
+) -> None:
+    """Source, topic watch, discovery, ledger and transactions, in four slots; the broker dies while records
+    flow and stays dead for the rest of the job. What is read and written is exact, and no attempt fails."""
+    servers = cluster.bootstrap_servers
+    cluster.create_topic("dead-in", 6)
+    cluster.create_topic("dead-out", 6)
+    data, rows = feed(servers, "dead-in", 6), follow(servers, "dead-out")
+    arguments = ("--bootstrap-servers", servers, "--input", "dead-in", "--output", "dead-out")
+    arguments += ("--discovery", "500 ms")
+    job = start_job(tmp_path / "ck", *arguments, parallelism=4, master="threads[4]")
+    data.run(2_000)
+    job.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
+    before = len(rows.arrivals)
+    port = kill_node(2)
+    rows.wait_rows(before + 10_000, job)
+    seen, since = port.connects, job.mark
+    job.wait_event("checkpoint_completed", after=since)
+    rows.wait_rows(before + 20_000, job)
+    assert port.per_second < TENS, f"{port.connects} connects, {seen} of them at first"
+    data.close()
+    expected = judge(servers).expected("dead-in")
+    rows.wait_rows(len(expected), job)
+    job.send(15)
+    assert job.wait(30) == 0, job.story()
+    assert not job.named("attempt_failed"), job.story()
+    verdict = judge(servers).verdict(expected, "dead-out")
+    assert verdict.is_exact, verdict
