@@ -133,9 +133,9 @@ class JobDriver:
     def _cancel(self, reason: str) -> None:
         if self._result is None:
             last = self._coordinator.last_completed_id
-            fields = {"outcome": Outcome.STOPPED.value, "reason": reason, "checkpoint_id": last}
+            fields = {"outcome": Outcome.CANCELLED.value, "reason": reason, "checkpoint_id": last}
             self._announce("job_finished", fields)
-            self._finish(JobResult(Outcome.STOPPED, reason, last, self._meter.late_records))
+            self._finish(JobResult(Outcome.CANCELLED, reason, last, self._meter.late_records))
 
     def _checkpoint_io(self) -> CheckpointIO:
         uids = [uid for chain in self._graph.chains for uid in chain.nodes]
@@ -237,10 +237,11 @@ class JobDriver:
             checkpoint_url=self._options.checkpoint_dir,
             is_aligned=self._options.guarantee is not Guarantee.AT_LEAST_ONCE,
             checkpoint_interval_ms=self._options.checkpoints.interval_ms,
+            slot_timeout_ms=silence_ms,
         )
 
         def on_ended(reason: str | None) -> None:
-            self._inbox.put(lambda: self._handle_all(group.on_host_ended(reason)))
+            self._inbox.put(lambda: self._handle_all(group.on_host_ended(reason, self._clock.monotonic_ms())))
 
         self._launcher.launch(launch, self._parallelism, on_ended)
         self._end_discovery = self._enumerators.start_discovery(

@@ -29,6 +29,12 @@ class Retryable(OnceflowError):
     """It did not happen, and may succeed when tried again."""
 
 
+class Unavailable(Retryable):
+    """Something outside (a broker, a registry, a folder) could not be used for as long as its time-out
+    allows, or waiting alone will not make it usable. Raised before an attempt of a run has worked, it is
+    taken for a wrong setting and ends the job at once (checkpoint/verdict.py)."""
+
+
 class Indeterminate(OnceflowError):
     """It may or may not have happened. Ask the system of record before trying again."""
 
@@ -42,7 +48,16 @@ class Fatal(OnceflowError):
 
 
 class UserFunctionError(OnceflowError):
-    """The user's own function raised. Names operator, record and the user's line."""
+    """The user's own function raised. Names operator, record and the user's line.
+
+    `kind` is the message without the record, `record` where the record came from ("" if that is not
+    known): what a second failure is compared by (fingerprints.py).
+    """
+
+    def __init__(self, message: str, kind: str = "", record: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.record = record
 
 
 class BadRecordError(Fatal):

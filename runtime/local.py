@@ -35,7 +35,7 @@ class LocalLauncher:
 
         def run(number: int) -> None:
             try:
-                run_slot(launch, number, "127.0.0.1", on_lost=lambda: None)
+                run_slot(launch, number, "127.0.0.1", end_process=None)
             finally:
                 if not remaining.acquire(blocking=False):
                     on_ended(None)

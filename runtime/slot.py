@@ -43,6 +43,7 @@ from onceflow.runtime.control.messages import (
     Trigger,
 )
 from onceflow.runtime.errors import CorruptCheckpointError, Indeterminate, Retryable
+from onceflow.runtime.fingerprints import is_unavailable
 from onceflow.runtime.operators.operator import OperatorState
 from onceflow.runtime.records import Barrier
 from onceflow.runtime.slot_tasks import SlotTasks
@@ -85,6 +86,7 @@ class _Written:
     states: Sequence[StateHandle] = ()
     committables: Sequence[Committable] = ()
     failure: str | None = None
+    is_unavailable: bool = False
 
 
 class Slot:
@@ -179,7 +181,8 @@ class Slot:
                 states = [self._write_state(checkpoint_id, uid, s) for uid, s in snapshot.states.items()]
                 return _Written(states, [p.stage() for p in snapshot.pre_commits.values()])
             except (OSError, Retryable, Indeterminate, CorruptCheckpointError) as error:
-                return _Written(failure=f"slot {self._assignment.slot} can't write its snapshot: {error}")
+                said = f"slot {self._assignment.slot} can't write its snapshot: {error}"
+                return _Written(failure=said, is_unavailable=is_unavailable(error))
 
         self._background.write(write, lambda written: self._on_written(checkpoint_id, number, written))
 
@@ -244,7 +247,10 @@ class Slot:
             del self._pending[checkpoint_id]
             self._control.send(
                 Declined(
-                    attempt=self._assignment.attempt, checkpoint_id=checkpoint_id, reason=written.failure
+                    attempt=self._assignment.attempt,
+                    checkpoint_id=checkpoint_id,
+                    reason=written.failure,
+                    is_unavailable=written.is_unavailable,
                 )
             )
             return

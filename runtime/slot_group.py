@@ -27,6 +27,9 @@ from onceflow.runtime.control.messages import (
     ToDriver,
 )
 
+HEAR_OUT_MS = 1_000.0
+"""So long a slot that failed of itself is waited for, when others say that it is gone."""
+
 Assign = Callable[[int, Sequence[tuple[str, int]]], Assignment]
 """(slot, data addresses of all slots) -> what that slot starts from."""
 
@@ -86,6 +89,8 @@ class SlotGroup:
         self._slot_of_peer: dict[int, int] = {}
         self._running: set[int] = set()
         self._first_record_ms: int | None = None
+        self._hearsay: tuple[float, str] | None = None
+        """Since when and why the attempt is over as others have it, until a slot says so itself."""
         self.is_over = False
         """No event comes from it any more."""
 
@@ -114,6 +119,8 @@ class SlotGroup:
         if slot is None or self.is_over or getattr(message, "attempt", None) != self.attempt:
             return []
         self._slots[slot].heard_ms = now_ms
+        if isinstance(message, Failed) and message.is_consequence:
+            return self._hear_say(message.reason, now_ms)
         return self._on_slot_message(slot, message)
 
     def on_lost(self, peer: int) -> list[ev.Event]:
@@ -124,20 +131,25 @@ class SlotGroup:
         name = f"slot {self._slot_of_peer[peer]}" if peer in self._slot_of_peer else "a slot"
         return [self._failed(f"{name} (pid {gone.hello.pid} on {gone.hello.host}) was lost")]
 
-    def on_host_ended(self, reason: str | None) -> list[ev.Event]:
+    def on_host_ended(self, reason: str | None, now_ms: float) -> list[ev.Event]:
         """The host says that all slots are over."""
+        said = reason or "the host ended the slots"
         if self.is_over:
             return []
-        return [self._failed(reason or "the host ended the slots")]
+        # Why is for the slots to say. It comes on another way than this, and may come behind it.
+        return self._hear_say(said, now_ms) if self._arrived else [self._failed(said)]
 
     def check_alive(self, now_ms: float) -> list[ev.Event]:
         """Who has been silent for too long? A frozen process keeps its connection."""
+        if self._hearsay is not None and not self.is_over and now_ms - self._hearsay[0] >= HEAR_OUT_MS:
+            return [self._failed(self._hearsay[1])]
         for number, slot in enumerate(self._slots):
             silent_ms = now_ms - slot.heard_ms
             if not self.is_over and silent_ms > self._timeout_ms:
                 return [
                     self._failed(
-                        f"slot {number} (pid {slot.hello.pid}) is silent for {silent_ms / 1000:.0f} s"
+                        f"slot {number} (pid {slot.hello.pid}) is silent for {silent_ms / 1000:.0f} s: its "
+                        "process is frozen, or a function in it does not let go of Python's lock"
                     )
                 ]
         return []
@@ -178,24 +190,38 @@ class SlotGroup:
             case Running():
                 self._running.add(slot)
                 return [ev.SlotsRunning(self.attempt)] if len(self._running) == len(self._slots) else []
-            case Declined(checkpoint_id=checkpoint_id, reason=reason):
-                return [ev.SlotDeclined(self.attempt, checkpoint_id, slot, reason)]
+            case Declined():
+                n, reason = message.checkpoint_id, message.reason
+                return [ev.SlotDeclined(self.attempt, n, slot, reason, message.is_unavailable)]
             case Drained():
                 return [ev.SlotDrained(self.attempt, slot)]
-            case Failed(reason=reason, is_fatal=is_fatal, is_fenced=is_fenced):
-                return [ev.AttemptFailed(self.attempt, reason, is_fatal, is_fenced)]
+            case Failed():
+                return [
+                    ev.AttemptFailed(
+                        self.attempt,
+                        message.reason,
+                        message.is_fatal,
+                        message.is_fenced,
+                        message.is_unavailable,
+                        frozenset(message.fingerprints),
+                    )
+                ]
             case Progress():
-                self._on_progress(slot, message)
-                return []
+                return self._on_progress(slot, message)
             case _:
                 return []
 
-    def _on_progress(self, slot: int, progress: Progress) -> None:
+    def _on_progress(self, slot: int, progress: Progress) -> list[ev.Event]:
         self._slots[slot].progress = progress
-        if progress.first_record_ms is not None:
-            earlier = self._first_record_ms
-            first_ms = progress.first_record_ms
-            self._first_record_ms = first_ms if earlier is None else min(earlier, first_ms)
+        if progress.first_record_ms is None:
+            return []
+        earlier, first_ms = self._first_record_ms, progress.first_record_ms
+        self._first_record_ms = first_ms if earlier is None else min(earlier, first_ms)
+        return [ev.FirstRecordRead(self.attempt)] if earlier is None else []
+
+    def _hear_say(self, reason: str, now_ms: float) -> list[ev.Event]:
+        self._hearsay = self._hearsay or (now_ms, reason)
+        return []
 
     def _failed(self, reason: str) -> ev.AttemptFailed:
         return ev.AttemptFailed(self.attempt, reason)

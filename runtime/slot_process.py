@@ -15,17 +15,20 @@ import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from types import FrameType
 
 from onceflow.runtime.background import Threads
+from onceflow.runtime.call_watch import CallWatch, UserCall, stack_of
 from onceflow.runtime.checkpoint.manifest import StateHandle
-from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles, StateFiles
+from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles, StateFiles, check_writable
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.clock import Clock, SystemClock
 from onceflow.runtime.control.client import ControlClient
 from onceflow.runtime.control.heartbeat import heartbeat_ms
 from onceflow.runtime.control.messages import Assignment, Failed, Hello
 from onceflow.runtime.errors import Fatal, Fenced, OnceflowError, Retryable, UsageError
-from onceflow.runtime.exchange.transport import Network
+from onceflow.runtime.exchange.transport import Network, PeerLostError
+from onceflow.runtime.fingerprints import fingerprints, is_unavailable
 from onceflow.runtime.graph import JobGraph
 from onceflow.runtime.slot import Slot
 from onceflow.runtime.slot_tasks import SlotBuilder, SlotEnvironment, SlotTasks
@@ -39,6 +42,10 @@ LEASE_MS = 60_000.0
 IDLE_WAIT_MS_MAX = 5.0
 COLLECT_EVERY_MS = 5_000.0
 SNAPSHOT_THREADS = 2
+SAY_CALL_AFTER_MS = 3_000.0
+"""A call of the user's function that takes so long is shown on the live line."""
+LAST_WORD_S = 2.0
+"""So long a slot with a call that hangs waits for the driver to end it, before it does so itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +59,28 @@ class SlotLaunch:
     checkpoint_url: str
     is_aligned: bool = True
     checkpoint_interval_ms: int | None = None
+    slot_timeout_ms: float = 30_000.0
 
     def __repr__(self) -> str:
         return f"SlotLaunch(job={self.graph.job!r}, attempt={self.attempt})"  # never the secret
+
+
+EndProcess = Callable[[], None]
 
 
 def run_slot(
     launch: SlotLaunch,
     spark_partition: int,
     host: str,
-    on_lost: Callable[[], None],
+    end_process: EndProcess | None,
     graph: Callable[[], JobGraph] | None = None,
 ) -> None:
     """Run one slot to its end. Returns when the driver says so; what goes wrong is told to the driver.
 
-    `host` is an address of this machine that the peers can reach. `on_lost` is called on another thread
-    when the driver is gone; it should end the process. `graph` gives the graph that belongs in `launch`,
-    if it has still to be read.
+    `host` is an address of this machine that the peers can reach. `end_process` is called on another
+    thread when the driver is gone, or a call of the user's function does not come back; None: the slot
+    is a thread among others of its process, which nothing can end. `graph` gives the graph that belongs
+    in `launch`, if it has still to be read.
     """
     clock = SystemClock()
     control = ControlClient(launch.control_address, launch.secret, clock)
@@ -79,7 +91,7 @@ def run_slot(
         control.send(_hello(launch.attempt, spark_partition, network))
         assignment = control.wait_assignment(ASSIGNMENT_TIMEOUT_S)
         if assignment is not None:
-            _SlotRun(launch, assignment, control, network, clock).run(on_lost)
+            _SlotRun(launch, assignment, control, network, clock).run(end_process)
     except Exception as error:
         with contextlib.suppress(Retryable):
             control.send(failure(launch.attempt, error))
@@ -108,7 +120,19 @@ def failure(attempt: int, error: Exception) -> Failed:
         is_fatal=isinstance(error, Fatal | UsageError),
         is_fenced=isinstance(error, Fenced),
         detail="".join(traceback.format_exception(error)),
+        is_unavailable=is_unavailable(error),
+        is_consequence=isinstance(error, PeerLostError),
+        fingerprints=sorted(fingerprints(error)),
     )
+
+
+def hanging(attempt: int, call: UserCall, lasted_ms: float, can_end: bool) -> Failed:
+    """What the driver has to know of a call that does not come back. Without a process of its own the slot
+    can't be ended, and another attempt would run beside the call: fatal."""
+    reason = f"{call.describe(lasted_ms)}: if it may take so long, give a longer slot_timeout"
+    if not can_end:
+        reason += ". A thread of the job's own process can't be ended, as a slot on Spark can"
+    return Failed(attempt=attempt, reason=reason, is_fatal=not can_end, fingerprints=[call.fingerprint])
 
 
 class _SlotRun:
@@ -128,11 +152,13 @@ class _SlotRun:
         self._network = network
         self._clock = clock
         self._has_ended = threading.Event()
+        self._steps = 0
 
-    def run(self, on_lost: Callable[[], None]) -> None:
+    def run(self, end_process: EndProcess | None) -> None:
         launch, assignment = self._launch, self._assignment
         self._network.slot = assignment.slot
         store = open_store(launch.checkpoint_url)
+        check_writable(store, assignment.attempt, assignment.slot)
         state_files = StateFiles(store, assignment.attempt)
         background = Threads(SNAPSHOT_THREADS, on_done=self._network.wake)
 
@@ -152,9 +178,10 @@ class _SlotRun:
         slot_tasks: SlotTasks | None = None
         try:
             # First of all, since restoring may take long: hear the driver, and show that we live.
-            self._control.listen(self._network.wake, self._on_control_lost(on_lost))
+            self._control.listen(self._network.wake, self._on_control_lost(end_process))
+            arguments = (slot, stack_of(threading.get_ident()), end_process)
             threading.Thread(
-                target=self._heartbeat, args=(slot, on_lost), name="onceflow-alive", daemon=True
+                target=self._heartbeat, args=arguments, name="onceflow-alive", daemon=True
             ).start()
             wiring = NetworkWiring(self._network, launch.graph, assignment.slot, assignment.peers)
             slot_tasks = SlotBuilder(launch.graph, assignment, wiring, environment).build()
@@ -178,6 +205,7 @@ class _SlotRun:
         try:
             wait_ms, collected_ms = 0.0, self._clock.monotonic_ms()
             while slot.shutdown_reason is None:
+                self._steps += 1
                 wait_ms = 0.0 if slot.step() else min(2 * wait_ms + 1.0, IDLE_WAIT_MS_MAX)
                 self._network.pump(wait_ms)
                 now_ms = self._clock.monotonic_ms()
@@ -188,21 +216,35 @@ class _SlotRun:
             gc.enable()
             gc.unfreeze()
 
-    def _heartbeat(self, slot: Slot, on_lost: Callable[[], None]) -> None:
-        """A sign of life now and then, on a thread of its own: a user's function may take long."""
-        pause_s = heartbeat_ms(self._assignment.parallelism) / 1000
-        while not self._has_ended.wait(pause_s):
+    def _heartbeat(
+        self, slot: Slot, stack: Callable[[], FrameType | None], end_process: EndProcess | None
+    ) -> None:
+        """A sign of life now and then, on a thread of its own: a user's function may take long. For ever
+        it may not: a call that lasts for the slot timeout is the slot's end."""
+        pause_ms = heartbeat_ms(self._assignment.parallelism)
+        watch = CallWatch(stack, pause_ms)
+        while not self._has_ended.wait(pause_ms / 1000):
             if self._control.silent_ms > LEASE_MS:
-                on_lost()
+                if end_process is not None:
+                    end_process()
                 return
+            call = watch.look(self._steps, self._clock.monotonic_ms())
             try:
+                if call is not None and watch.lasted_ms >= self._launch.slot_timeout_ms:
+                    can_end = end_process is not None
+                    self._control.send(hanging(self._launch.attempt, call, watch.lasted_ms, can_end))
+                    break
+                if call is not None and watch.lasted_ms >= SAY_CALL_AFTER_MS:
+                    slot.waiting_for(call.uid, call.describe(watch.lasted_ms))
                 self._control.send(slot.progress())
             except Retryable:
                 return
+        if end_process is not None and not self._has_ended.wait(LAST_WORD_S):
+            end_process()
 
-    def _on_control_lost(self, on_lost: Callable[[], None]) -> Callable[[], None]:
+    def _on_control_lost(self, end_process: EndProcess | None) -> Callable[[], None]:
         def lost() -> None:
-            if not self._has_ended.is_set():
-                on_lost()
+            if end_process is not None and not self._has_ended.is_set():
+                end_process()
 
         return lost

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 import tenacity
 
 from onceflow.connectors.formats.avro_schema import AvroJson, Node, parse_schema
-from onceflow.runtime.errors import Fatal, GraphError, OptionError, Retryable
+from onceflow.runtime.errors import Fatal, GraphError, OptionError, Retryable, Unavailable
 
 Answer = TypeVar("Answer")
 
@@ -174,7 +174,7 @@ class ConfluentRegistry:
         except self._error_class as error:
             raise self._meaning(error, missing) from error
         except Exception as error:  # whatever the HTTP library raises when nobody answers
-            raise Retryable(
+            raise Unavailable(
                 f"the schema registry {self._url} can't be reached: {_without_secrets(str(error))}"
             ) from error
 

@@ -15,7 +15,7 @@ from onceflow.connectors.kafka.failures import connection_failure
 from onceflow.connectors.kafka.metadata import PartitionKey
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.runtime.clock import Clock
-from onceflow.runtime.errors import Retryable
+from onceflow.runtime.errors import Unavailable
 
 STATISTICS_INTERVAL_MS = 1_000
 _SILENT_US = 5_000_000
@@ -111,7 +111,7 @@ class ReaderConnection:
         return known is not None and known.leader not in self._up
 
     def check(self, needed: Iterable[PartitionKey]) -> None:
-        """Tell what is waited for; raise Retryable once that has lasted for the timeout."""
+        """Tell what is waited for; raise Unavailable once that has lasted for the timeout."""
         away = [partition for partition in needed if self.is_away(partition)]
         if not away:
             self._away_since_ms = None
@@ -128,5 +128,5 @@ class ReaderConnection:
         )
         if waited_ms >= self._timeout_ms:
             self._away_since_ms = None
-            raise Retryable(f"{sentence}. Waited for broker_timeout ({self._timeout_ms / 1000:g} s)")
+            raise Unavailable(f"{sentence}. Waited for broker_timeout ({self._timeout_ms / 1000:g} s)")
         self._on_wait(sentence)

@@ -25,7 +25,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from onceflow.connectors.kafka.failures import denied
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.runtime.clock import Clock
-from onceflow.runtime.errors import Fatal, OptionError, Retryable
+from onceflow.runtime.errors import Fatal, OptionError, Retryable, Unavailable
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 PartitionKey = tuple[str, int]
@@ -148,7 +148,7 @@ class ClusterMetadata:
             topics: Mapping[str, Any] = self._client.list_topics(timeout=self._timeout_ms / 1000).topics
         except KafkaException as error:
             self._client.poll(0)
-            raise self._explain(error, "the list of topics") from error
+            raise self._explain(error, "the list of topics", has_waited=True) from error
         return topics
 
     def _answer(self, future: Future[Any], what: str, none_if: tuple[int, ...] = ()) -> Any:
@@ -160,7 +160,7 @@ class ClusterMetadata:
             if self._refusal is not None:
                 raise Fatal(self._sentence(what, self._refusal))
             if self._clock.monotonic_ms() > deadline:
-                raise Retryable(self._sentence(what, self._last_error))
+                raise Unavailable(self._sentence(what, self._last_error))
         try:
             return future.result()
         except KafkaException as error:
@@ -168,14 +168,16 @@ class ClusterMetadata:
                 return None
             raise self._explain(error, what) from error
 
-    def _explain(self, error: KafkaException, what: str) -> Exception:
+    def _explain(self, error: KafkaException, what: str, has_waited: bool = False) -> Exception:
         cause: KafkaError = error.args[0]
         if cause.code() in _DENIED:
             return denied(f"get {what}", what.removeprefix("offsets of "), "DESCRIBE", cause.name())
         if self._refusal is not None or cause.code() in _AUTHENTICATION:
             return Fatal(self._sentence(what, self._refusal or cause.str()))
         timed_out = cause.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT)
-        return Retryable(self._sentence(what, self._last_error if timed_out else cause.str()))
+        said = self._sentence(what, self._last_error if timed_out else cause.str())
+        is_over = cause.code() == KafkaError._TIMED_OUT or (timed_out and has_waited)
+        return Unavailable(said) if is_over else Retryable(said)
 
     def _sentence(self, what: str, reason: str) -> str:
         servers = self._options.bootstrap_servers

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from onceflow.runtime.clock import Clock
-from onceflow.runtime.errors import OnceflowError, Retryable
+from onceflow.runtime.errors import OnceflowError, Retryable, Unavailable
 
 _PAUSE_FIRST_S = 0.02
 _PAUSE_MAX_S = 1.0
@@ -33,7 +33,7 @@ class WaitForBroker:
             self._since_ms = now_ms
         waited_ms = now_ms - self._since_ms
         if waited_ms >= self._give_up_after_ms:
-            raise Retryable(
+            raise Unavailable(
                 f"gave up after {waited_ms / 1000:.0f} s (delivery_timeout): {error}. The output is safe "
                 "in the "
                 "checkpoint and goes out when the job is started again"

@@ -100,7 +100,8 @@ def _started(fields: Mapping[str, Any]) -> Text:
 
 def _failed(fields: Mapping[str, Any]) -> Text:
     attempt = "opening the job" if fields["attempt"] is None else f"attempt {fields['attempt']}"
-    again = f"; again in {fields['restart_in_ms'] / 1000:g} s"
+    row = f" (failure {fields['failures']} in a row)" if fields["failures"] > 1 else ""
+    again = f"; again in {fields['restart_in_ms'] / 1000:g} s{row}"
     return Text.assemble((f"{attempt} failed", "red"), f": {fields['reason']}{again}")
 
 
@@ -114,7 +115,7 @@ def _checkpoint_failed(fields: Mapping[str, Any]) -> Text:
 
 def _finished(fields: Mapping[str, Any]) -> Text:
     """Why it failed is the command's own last sentence, on standard error."""
-    is_good = fields["outcome"] in ("finished", "stopped")
+    is_good = fields["outcome"] in ("finished", "stopped", "cancelled")
     line = Text.assemble((fields["outcome"], "green" if is_good else "red"))
     if is_good:
         line.append(f": {fields['reason']}")

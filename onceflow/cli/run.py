@@ -16,6 +16,9 @@ from onceflow.runtime.errors import OnceflowError, OptionError
 from onceflow.runtime.job import DEFAULT_INTERVAL, run_job, run_options
 from onceflow.runtime.options import DEFAULT_MASTER
 
+WITHOUT_LAST_CHECKPOINT = 3
+"""Exit code: ended on request; the next run reads again what came after the last completed checkpoint."""
+
 app = typer.Typer(
     help="Run a job until it ends. Run again after any crash: it goes on.",
     add_completion=False,
@@ -59,7 +62,8 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
     debug: Annotated[bool, typer.Option(help="Show the traceback of a slot's failure.")] = False,
 ) -> None:
-    """Exit code 0: finished or stopped; 1: failed; 2: wrong use."""
+    """Exit code 0: finished, or stopped after a last checkpoint; 1: failed; 2: wrong use; 3: ended on
+    request, but without a last checkpoint."""
     options = run_options(
         checkpoint_dir,
         master=master,
@@ -83,6 +87,9 @@ def run(
     result = run_job(loaded.job.build(), options, reporter, loaded.program)
     if result.outcome in (Outcome.FINISHED, Outcome.STOPPED):
         return
+    if result.outcome is Outcome.CANCELLED:
+        typer.echo(f"onceflow: ended without a last checkpoint: {result.reason}", err=True)
+        raise typer.Exit(WITHOUT_LAST_CHECKPOINT)
     if debug and result.detail:
         typer.echo(result.detail, err=True)
     last = result.last_checkpoint_id

@@ -23,6 +23,7 @@ from onceflow.runtime.checkpoint.events import Effect, Event, Outcome
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.options import CheckpointOptions
 from onceflow.runtime.checkpoint.pending import PendingCheckpoint, Phase
+from onceflow.runtime.checkpoint.verdict import Failure, FailureRow, GiveUp, Restart
 from onceflow.runtime.contracts import Json
 
 
@@ -78,9 +79,7 @@ class Coordinator:
         self._stop_at_ms = _NEVER
         """When patience with a requested stop ends; never: no stop was requested."""
         self._aborted_in_row = 0
-        self._failures_in_row = 0
-        self._running_since_ms = 0
-        self._completed_in_attempt = 0
+        self._failures = FailureRow(options.restart)
         self._last_failure = ""
         self._effects: list[Effect] = []
 
@@ -135,7 +134,7 @@ class Coordinator:
                 self._mark("event of a stale attempt")
             case ev.FinishMarked() if self.phase is JobPhase.MARKING:
                 self._finish(Outcome.FINISHED, "all input was read and all output committed")
-            case ev.SlotsRunning() | ev.SlotDrained() | ev.AttemptFailed():
+            case ev.SlotsRunning() | ev.SlotDrained() | ev.AttemptFailed() | ev.FirstRecordRead():
                 self._on_attempt_event(event, now_ms)
 
     # --- Attempts ----------------------------------------------------------------------------------
@@ -145,9 +144,7 @@ class Coordinator:
         self._deadline_ms = now_ms + self._options.open_timeout_ms
         self._emit(ev.OpenAttempt())
 
-    def _on_open_answer(
-        self, event: ev.AttemptOpened | ev.OpenFailed | ev.AlreadyFinished, now_ms: int
-    ) -> None:
+    def _on_open_answer(self, event: ev.OpenAnswer, now_ms: int) -> None:
         if self.phase is not JobPhase.OPENING:
             return
         match event:
@@ -157,7 +154,7 @@ class Coordinator:
             case ev.OpenFailed() if event.is_fenced:
                 self._finish(Outcome.FENCED, event.reason)
             case ev.OpenFailed():
-                self._fail_attempt(event.reason, event.is_fatal, now_ms)
+                self._fail_attempt(Failure(event.reason, event.is_fatal, event.is_unavailable), now_ms)
             case ev.AttemptOpened():
                 assert (
                     self.last_completed_id is None or event.manifest.checkpoint_id >= self.last_completed_id
@@ -170,16 +167,14 @@ class Coordinator:
                 self.last_completed_id = event.manifest.checkpoint_id
                 self._next_checkpoint_id = event.next_checkpoint_id
                 self._drained.clear()
-                self._completed_in_attempt = 0
                 self._aborted_in_row = 0
+                self._failures.on_attempt(event.attempt)
                 self._announce(
                     "attempt_started", attempt=event.attempt, checkpoint_id=event.manifest.checkpoint_id
                 )
                 self._emit(ev.StartSlots(event.attempt, event.manifest))
 
-    def _on_attempt_event(
-        self, event: ev.SlotsRunning | ev.SlotDrained | ev.AttemptFailed, now_ms: int
-    ) -> None:
+    def _on_attempt_event(self, event: ev.AttemptEvent, now_ms: int) -> None:
         if self.phase not in (JobPhase.STARTING, JobPhase.RUNNING):
             return  # it has failed already, or has nothing more to lose
         match event:
@@ -187,16 +182,20 @@ class Coordinator:
                 self._on_running(event.attempt, now_ms)
             case ev.SlotDrained():
                 self._drained.add(event.slot)
+            case ev.FirstRecordRead():
+                self._failures.on_record()
             case ev.AttemptFailed():
                 # Fenced in a slot may also be the late doing of an older attempt's zombie. Whether a
                 # newer driver has taken over is for the log to say, when the next attempt is opened.
-                self._fail_attempt(event.reason, event.is_fatal and not event.is_fenced, now_ms)
+                is_fatal = event.is_fatal and not event.is_fenced
+                failure = Failure(event.reason, is_fatal, event.is_unavailable, event.fingerprints)
+                self._fail_attempt(failure, now_ms)
 
     def _on_running(self, attempt: int, now_ms: int) -> None:
         assert self._restored is not None
         self.phase = JobPhase.RUNNING
         self._deadline_ms = _NEVER
-        self._running_since_ms = now_ms
+        self._failures.on_running(now_ms)
         # After a failure the next checkpoint comes at once: what was computed meanwhile becomes visible.
         pause_ms = self._options.min_pause_ms if self._last_failure else self._options.interval_ms
         self._trigger_at_ms = now_ms + pause_ms
@@ -210,34 +209,30 @@ class Coordinator:
                 reason=self._last_failure,
             )
 
-    def _fail_attempt(self, reason: str, is_fatal: bool, now_ms: int) -> None:
+    def _fail_attempt(self, failure: Failure, now_ms: int) -> None:
         """Cancel the attempt; then restart, or give up. A manifest that is on its way may still become
         durable: the next OpenAttempt reads the log, and the log decides."""
-        restart = self._options.restart
-        was_stable = (
-            self.phase is JobPhase.RUNNING
-            and self._completed_in_attempt > 0
-            and now_ms - self._running_since_ms >= restart.stable_after_ms
-        )
-        self._cancel(reason)
-        if is_fatal:
-            self._finish(Outcome.FAILED, reason)
-            return
-        if self._stop_at_ms != _NEVER:
+        attempt = None if self.phase is JobPhase.OPENING else self.attempt
+        self._cancel(failure.reason)
+        if self._stop_at_ms != _NEVER and not failure.is_fatal:
             self._mark("failure while stopping")
-            self._finish(Outcome.STOPPED, f"without a last checkpoint: {reason}")
+            self._finish(Outcome.CANCELLED, f"without a last checkpoint: {failure.reason}")
             return
-        self._failures_in_row = 1 if was_stable else self._failures_in_row + 1
-        delay_ms = restart.delay_ms(self._failures_in_row)
-        if delay_ms is None:
-            self._mark("restart strategy gave up")
-            again = f" ({self._failures_in_row} failures in a row)" if self._failures_in_row > 1 else ""
-            self._finish(Outcome.FAILED, f"{reason}{again}")
-            return
-        self.phase = JobPhase.RESTARTING
-        self._deadline_ms = now_ms + delay_ms
-        self._last_failure = reason
-        self._announce("attempt_failed", attempt=self.attempt, reason=reason, restart_in_ms=delay_ms)
+        match self._failures.judge(failure, now_ms):
+            case GiveUp(reason):
+                self._mark("gave up after a failure")
+                self._finish(Outcome.FAILED, reason)
+            case Restart(delay_ms, failures):
+                self.phase = JobPhase.RESTARTING
+                self._deadline_ms = now_ms + delay_ms
+                self._last_failure = failure.reason
+                self._announce(
+                    "attempt_failed",
+                    attempt=attempt,
+                    reason=failure.reason,
+                    restart_in_ms=delay_ms,
+                    failures=failures,
+                )
 
     def _cancel(self, reason: str) -> None:
         if self.attempt is not None and self.phase in (JobPhase.STARTING, JobPhase.RUNNING):
@@ -265,7 +260,7 @@ class Coordinator:
         self._trigger_at_ms = now_ms + self._options.interval_ms
         self._emit(ev.Trigger(self.attempt, pending.checkpoint_id, pending.is_last))
 
-    def _on_slot_answer(self, event: ev.SlotAcked | ev.SlotDeclined | ev.SlotCommitted, now_ms: int) -> None:
+    def _on_slot_answer(self, event: ev.SlotAnswer, now_ms: int) -> None:
         pending = self._current(event.attempt, event.checkpoint_id)
         match event:
             case ev.SlotAcked():
@@ -278,7 +273,8 @@ class Coordinator:
                 if pending.commit(event.slot):
                     self._complete(pending, now_ms)
             case ev.SlotDeclined() if pending is not None and pending.phase is Phase.COLLECTING:
-                self._abort(pending, f"slot {event.slot} declined: {event.reason}", now_ms)
+                reason = f"slot {event.slot} declined: {event.reason}"
+                self._abort(pending, reason, now_ms, event.is_unavailable)
 
     def _current(self, attempt: int, checkpoint_id: int) -> PendingCheckpoint | None:
         """The pending checkpoint, if that is what an answer is about; what is stale is ignored."""
@@ -302,11 +298,7 @@ class Coordinator:
         )
         self._emit(ev.Persist(pending.manifest))
 
-    def _on_persist_answer(
-        self,
-        event: ev.Persisted | ev.PersistNotDone | ev.PersistUnknown | ev.PersistConflict,
-        now_ms: int,
-    ) -> None:
+    def _on_persist_answer(self, event: ev.PersistAnswer, now_ms: int) -> None:
         pending = self._current(event.attempt, event.checkpoint_id)
         if pending is None or pending.phase is not Phase.PERSISTING:
             self._mark("persist answer of a failed attempt")
@@ -316,11 +308,12 @@ class Coordinator:
             case ev.Persisted():
                 pending.enter(Phase.COMMITTING, now_ms, self._options.commit_timeout_ms)
                 self.last_completed_id = pending.checkpoint_id
-                self._completed_in_attempt += 1
+                self._failures.on_checkpoint()
                 self._emit(ev.Commit(pending.attempt, pending.checkpoint_id))
             case ev.PersistNotDone():
                 self._mark("persist not done")
-                self._abort(pending, f"can't write the manifest: {event.reason}", now_ms)
+                reason = f"can't write the manifest: {event.reason}"
+                self._abort(pending, reason, now_ms, event.is_unavailable)
             case ev.PersistUnknown():
                 self._mark("persist unknown")
                 self._retry_persist_at_ms = now_ms + self._options.persist_retry_ms
@@ -353,7 +346,9 @@ class Coordinator:
         elif pending.is_last:
             self._finish(Outcome.STOPPED, "on request, after a last checkpoint")
 
-    def _abort(self, pending: PendingCheckpoint, reason: str, now_ms: int) -> None:
+    def _abort(
+        self, pending: PendingCheckpoint, reason: str, now_ms: int, is_unavailable: bool = False
+    ) -> None:
         """Nothing of it is durable as a checkpoint, and nothing will be. Its output stays with the
         writers and is part of the next one."""
         assert pending.phase is not Phase.COMMITTING, "a durable checkpoint can't be aborted"
@@ -366,7 +361,8 @@ class Coordinator:
         self._aborted_in_row += 1
         if self._aborted_in_row > self._options.tolerable_failures:
             self._mark("too many aborted checkpoints")
-            self._fail_attempt(f"{self._aborted_in_row} checkpoints in a row failed: {reason}", False, now_ms)
+            reason = f"{self._aborted_in_row} checkpoints in a row failed: {reason}"
+            self._fail_attempt(Failure(reason, is_unavailable=is_unavailable), now_ms)
 
     # --- Time, stop, end ---------------------------------------------------------------------------
 
@@ -376,7 +372,7 @@ class Coordinator:
             self._mark("stop timeout")
             self._cancel("stop timeout")
             waited = f"no last checkpoint within {self._options.stop_timeout_ms} ms"
-            self._finish(Outcome.STOPPED, waited)
+            self._finish(Outcome.CANCELLED, waited)
         if now_ms >= self._deadline_ms:
             self._on_deadline(now_ms)
         if self.phase is not JobPhase.RUNNING:
@@ -404,7 +400,7 @@ class Coordinator:
                 )
             case JobPhase.STARTING:
                 self._fail_attempt(
-                    f"the slots did not start within {options.start_timeout_ms} ms", False, now_ms
+                    Failure(f"the slots did not start within {options.start_timeout_ms} ms"), now_ms
                 )
             case JobPhase.RESTARTING:
                 self._open(now_ms)
@@ -425,11 +421,11 @@ class Coordinator:
                 case Phase.PERSISTING:
                     self._mark("persist timeout")
                     reason = f"can't tell after {waited_ms} ms whether checkpoint {n} is durable"
-                    self._fail_attempt(reason, False, now_ms)
+                    self._fail_attempt(Failure(reason), now_ms)
                 case Phase.COMMITTING:
                     self._mark("commit timeout")
                     reason = f"slots {missing} did not commit checkpoint {n} within {waited_ms} ms"
-                    self._fail_attempt(reason, False, now_ms)
+                    self._fail_attempt(Failure(reason), now_ms)
         elif now_ms >= self._retry_persist_at_ms:
             self._retry_persist_at_ms = _NEVER
             assert pending.phase is Phase.PERSISTING
@@ -442,7 +438,10 @@ class Coordinator:
         self._stop_at_ms = now_ms + self._options.stop_timeout_ms
         if self.phase in (JobPhase.OPENING, JobPhase.RESTARTING):
             self._mark("stop while no attempt runs")
-            self._finish(Outcome.STOPPED, "on request, while no attempt was running")
+            if self.attempt is None:
+                self._finish(Outcome.STOPPED, "on request, before an attempt of this run was started")
+            else:
+                self._finish(Outcome.CANCELLED, "without a last checkpoint: no attempt was running")
 
     def _finish(self, outcome: Outcome, reason: str) -> None:
         self.phase = JobPhase.OVER

@@ -40,8 +40,9 @@ from onceflow.runtime.errors import (
     Retryable,
     UsageError,
 )
+from onceflow.runtime.fingerprints import is_unavailable
 
-IoEffect = ev.OpenAttempt | ev.Persist | ev.Subsume | ev.Discard | ev.MarkFinished
+IoEffect = ev.StoreEffect
 _TAKE_OVER_TRIES = 20
 
 
@@ -119,7 +120,7 @@ class CheckpointIO:
         except (Fatal, UsageError) as error:
             return ev.OpenFailed(str(error), is_fatal=True)
         except (OnceflowError, OSError) as error:
-            return ev.OpenFailed(str(error))
+            return ev.OpenFailed(str(error), is_unavailable=is_unavailable(error))
 
     def _try_open(self) -> Event:
         # 1. Read what is durable. A driver that was fenced while it did not look finds out here.
@@ -225,7 +226,7 @@ class CheckpointIO:
         except Fenced:
             return ev.PersistConflict(attempt, n)
         except Retryable as error:
-            return ev.PersistNotDone(attempt, n, str(error))
+            return ev.PersistNotDone(attempt, n, str(error), is_unavailable(error))
         except (Indeterminate, OSError) as error:
             return ev.PersistUnknown(attempt, n, str(error))
         self._retention.add(position, manifest)

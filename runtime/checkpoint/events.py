@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -38,6 +38,8 @@ class OpenFailed:
     reason: str
     is_fatal: bool = False
     is_fenced: bool = False
+    is_unavailable: bool = False
+    """The folder or a source could not be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,17 @@ class AttemptFailed:
     is_fatal: bool = False
     is_fenced: bool = False
     """A slot was fenced. Never fatal: opening the next attempt finds out from the log by whom."""
+    is_unavailable: bool = False
+    """Something outside (a broker, a registry, a folder) could not be used."""
+    fingerprints: Set[str] = frozenset()
+    """What it has in common with the same failure another time; none: it may pass by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRecordRead:
+    """A slot of this attempt has read a record. Told once for each attempt."""
+
+    attempt: int
 
 
 # --- Events: of checkpoints ------------------------------------------------------------------------
@@ -87,6 +100,7 @@ class SlotDeclined:
     checkpoint_id: int
     slot: int
     reason: str
+    is_unavailable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +118,7 @@ class PersistNotDone:
     attempt: int
     checkpoint_id: int
     reason: str
+    is_unavailable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,24 +167,11 @@ class Tick:
     """Time has passed; wanted at `wake_at_ms` at the latest."""
 
 
-Event = (
-    AttemptOpened
-    | AlreadyFinished
-    | OpenFailed
-    | SlotsRunning
-    | SlotDrained
-    | AttemptFailed
-    | SlotAcked
-    | SlotDeclined
-    | Persisted
-    | PersistNotDone
-    | PersistUnknown
-    | PersistConflict
-    | SlotCommitted
-    | FinishMarked
-    | StopRequested
-    | Tick
-)
+OpenAnswer = AttemptOpened | AlreadyFinished | OpenFailed
+AttemptEvent = SlotsRunning | FirstRecordRead | SlotDrained | AttemptFailed
+SlotAnswer = SlotAcked | SlotDeclined | SlotCommitted
+PersistAnswer = Persisted | PersistNotDone | PersistUnknown | PersistConflict
+Event = OpenAnswer | AttemptEvent | SlotAnswer | PersistAnswer | FinishMarked | StopRequested | Tick
 
 
 # --- Effects ---------------------------------------------------------------------------------------
@@ -181,7 +183,10 @@ class Outcome(Enum):
     FINISHED = "finished"
     """All input was read, all output is committed."""
     STOPPED = "stopped"
-    """Asked to stop; run again, it goes on."""
+    """Asked to stop, and stopped after a last checkpoint; run again, it goes on."""
+    CANCELLED = "cancelled"
+    """Asked to stop, and ended without a last checkpoint; run again, what came after the last completed
+    one is read once more."""
     FAILED = "failed"
     FENCED = "fenced"
     """Another driver runs the job now."""
@@ -284,17 +289,6 @@ class Announce:
     fields: Mapping[str, Json] = field(default_factory=dict)
 
 
-Effect = (
-    OpenAttempt
-    | StartSlots
-    | Trigger
-    | Persist
-    | Commit
-    | AbortCheckpoint
-    | CancelAttempt
-    | Subsume
-    | Discard
-    | MarkFinished
-    | FinishJob
-    | Announce
-)
+SlotEffect = StartSlots | Trigger | Commit | AbortCheckpoint | CancelAttempt
+StoreEffect = OpenAttempt | Persist | Subsume | Discard | MarkFinished
+Effect = SlotEffect | StoreEffect | FinishJob | Announce

@@ -12,7 +12,8 @@ from typing import BinaryIO, cast
 
 from onceflow.runtime.checkpoint.durable_file import DurableFile, sync_folder
 from onceflow.runtime.checkpoint.store import AlreadyExists, FileStatus
-from onceflow.runtime.errors import Indeterminate, OptionError, Retryable
+from onceflow.runtime.errors import Indeterminate, OptionError, Retryable, Unavailable
+from onceflow.runtime.fingerprints import is_lasting
 
 TEMPORARY_PREFIX = ".new-"
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV}
@@ -40,7 +41,8 @@ class LocalStore:
                     file.flush()
                     os.fsync(file.fileno())
             except OSError as error:
-                raise Retryable(f"can't write {temporary}: {error}") from error
+                kind = Unavailable if is_lasting(error) else Retryable
+                raise kind(f"can't write {temporary}: {error}") from error
             # 2. Give it its name: the point of no return.
             self._link(temporary, target)
             # 3. Make the name durable. A failure here leaves open whether it survives a power cut.

@@ -17,7 +17,8 @@ from isal import isal_zlib  # zlib's numbers, at four times its speed
 
 from onceflow.runtime.checkpoint.manifest import StateHandle, TableFile, meta_as_json
 from onceflow.runtime.checkpoint.store import CheckpointStore
-from onceflow.runtime.errors import CorruptCheckpointError
+from onceflow.runtime.errors import CorruptCheckpointError, Retryable, Unavailable
+from onceflow.runtime.fingerprints import is_lasting
 from onceflow.runtime.records import Int64s
 from onceflow.runtime.state.frozen_rows import KEY_GROUP_COLUMN, FrozenRows, TableRows
 from onceflow.runtime.state.lazy_tables import LazyTables
@@ -150,6 +151,19 @@ def checksum(content: bytes | pa.Buffer) -> str:
 
 def _shown(crc: int) -> str:
     return f"crc32:{crc:08x}"
+
+
+def check_writable(store: CheckpointStore, attempt: int, slot: int) -> None:
+    """Before a slot starts: a folder that can't be written is found now, and not by the first snapshot or
+    the first output that has to wait. Raises Unavailable naming it, Retryable for what may pass."""
+    for folder in (STATE_FOLDER, STAGED_FOLDER):
+        path = f"{attempt_folder(folder, attempt)}/{slot}.probe"
+        try:
+            store.create_file(path).close()
+            store.delete([path])
+        except OSError as error:
+            kind = Unavailable if is_lasting(error) else Retryable
+            raise kind(f"slot {slot} can't write into {store.describe(folder)}: {error}") from error
 
 
 class AttemptStagedFiles:

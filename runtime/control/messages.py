@@ -53,6 +53,7 @@ class Declined(Message):
     attempt: int
     checkpoint_id: int
     reason: str
+    is_unavailable: bool = False
 
 
 class Committed(Message):
@@ -77,6 +78,12 @@ class Failed(Message):
     is_fenced: bool = False
     detail: str = ""
     """Traceback, for --debug."""
+    is_unavailable: bool = False
+    """Something outside could not be used."""
+    is_consequence: bool = False
+    """Another slot is gone: why is for that one to say."""
+    fingerprints: Sequence[str] = ()
+    """What it has in common with the same failure another time; none: it may pass by itself."""
 
 
 class Progress(Message):

@@ -106,7 +106,7 @@ class ProcessOperator:
                     made.add(results, row, ctx.event_time)
         except Exception as error:
             place = describe_record(records, row, rows[row])
-            raise user_error_at(self._config.uid, process, error, place) from error
+            raise user_error_at(self._config.uid, process, error, place, records, row) from error
         self._send(made, lambda row: describe_record(records, row, rows[row]))
 
     def on_watermark(self, time_ms: int) -> None:

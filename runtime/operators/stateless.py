@@ -15,7 +15,12 @@ import pyarrow as pa
 
 from onceflow.runtime.errors import UserFunctionError
 from onceflow.runtime.operators.operator import OperatorContext, OperatorState, Output
-from onceflow.runtime.operators.user_functions import describe_record, function_name, user_function_error
+from onceflow.runtime.operators.user_functions import (
+    describe_record,
+    function_name,
+    origin_of,
+    user_function_error,
+)
 from onceflow.runtime.records import Indices, Mask, Records
 from onceflow.runtime.types import RecordReader, WrongFieldError, array_from_values, batch_from_records
 
@@ -221,4 +226,5 @@ def wrong_result(
 ) -> UserFunctionError:
     """A function returned what its annotation does not promise; `row` is the input row it was called with."""
     place = describe_record(records, row, records.batch.slice(row, 1).to_pylist()[0])
-    return UserFunctionError(f"operator {uid!r}: {function_name(fn)} for {place}: {error}")
+    who = f"operator {uid!r}: {function_name(fn)}"
+    return UserFunctionError(f"{who} for {place}: {error}", f"{who}: {error}", origin_of(records, row))

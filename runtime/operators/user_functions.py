@@ -23,24 +23,38 @@ def user_function_error(
 
     An error that onceflow itself raised for the user (Fenced, GraphError, ...) is handed back as it is.
     """
-    return user_error_at(uid, fn, error, describe_record(records, row, record))
+    return user_error_at(uid, fn, error, describe_record(records, row, record), records, row)
 
 
-def user_error_at(uid: str, fn: Callable[..., Any], error: BaseException, place: str) -> Exception:
-    """The same for what is not a record: `place` says on what the function failed."""
+def user_error_at(
+    uid: str,
+    fn: Callable[..., Any],
+    error: BaseException,
+    place: str,
+    records: Records | None = None,
+    row: int = 0,
+) -> Exception:
+    """The same, where `place` says on what the function failed: a record, a timer, a batch."""
     if isinstance(error, OnceflowError):
         return error
-    return UserFunctionError(
-        f"operator {uid!r}: {function_name(fn)} failed on {place}{_line(fn, error)}: "
-        f"{type(error).__name__}: {error}"
-    )
+    who, line = f"operator {uid!r}: {function_name(fn)} failed", _line(fn, error)
+    what = f"{type(error).__name__}: {error}"
+    origin = origin_of(records, row)
+    record = f"{who} on {origin}: {type(error).__name__}" if origin else ""
+    return UserFunctionError(f"{who} on {place}{line}: {what}", f"{who}{line}: {what}", record)
+
+
+def origin_of(records: Records | None, row: int) -> str:
+    """`events-3 at offset 17`; "" if it is not known."""
+    if records is None or records.origin is None or row >= len(records):
+        return ""
+    return records.origin.describe(row)
 
 
 def describe_record(records: Records | None, row: int, record: object) -> str:
     """`the record events-3 at offset 17, Purchase(user='u1', ...)`, cut where it gets long."""
-    place = ""
-    if records is not None and records.origin is not None and row < len(records):
-        place = f" {records.origin.describe(row)},"
+    origin = origin_of(records, row)
+    place = f" {origin}," if origin else ""
     try:
         shown = repr(record)
     except Exception:

@@ -137,7 +137,41 @@ def test_a_slot_lost_before_all_have_come_fails_the_attempt() -> None:
     ("reason", "said"), [("out of memory", "out of memory"), (None, "the host ended the slots")]
 )
 def test_the_hosts_end_fails_the_attempt(driver: Driver, reason: str | None, said: str) -> None:
-    assert driver.group.on_host_ended(reason) == [ev.AttemptFailed(ATTEMPT, said)]
+    assert driver.group.on_host_ended(reason, 5_000) == [], "a slot may have said why"
+    assert driver.group.check_alive(5_999) == []
+    assert driver.group.check_alive(6_000) == [ev.AttemptFailed(ATTEMPT, said)]
+
+
+def test_the_hosts_end_before_a_slot_has_come_fails_the_attempt_at_once() -> None:
+    assert Driver().group.on_host_ended("no slots", 0.0) == [ev.AttemptFailed(ATTEMPT, "no slots")]
+
+
+def test_what_the_failed_slot_says_goes_before_what_others_say_of_it(driver: Driver) -> None:
+    """The host's word and a peer's come by other ways than the slot's own, and may come first."""
+    gone = Failed(ATTEMPT, "slot 0 is gone", is_fatal=False, is_consequence=True)
+    assert driver.hear(11, gone, now_ms=10) == []
+    assert driver.group.on_host_ended(None, 20) == []
+    why = Failed(ATTEMPT, "topic 'out' does not exist", is_fatal=True)
+    assert driver.hear(10, why, now_ms=30) == [ev.AttemptFailed(ATTEMPT, why.reason, is_fatal=True)]
+
+
+def test_what_a_peer_says_counts_if_nobody_else_says_why(driver: Driver) -> None:
+    driver.hear(11, Failed(ATTEMPT, "slot 0 is gone", is_fatal=False, is_consequence=True), now_ms=10)
+    assert driver.group.check_alive(1_010) == [ev.AttemptFailed(ATTEMPT, "slot 0 is gone")]
+
+
+def test_what_may_be_compared_and_what_is_outside_is_passed_on(driver: Driver) -> None:
+    failed = Failed(ATTEMPT, "why", is_fatal=False, is_unavailable=True, fingerprints=["a", "b"])
+    (event,) = driver.hear(10, failed)
+    assert event == ev.AttemptFailed(ATTEMPT, "why", is_unavailable=True, fingerprints=frozenset("ab"))
+    declined = Declined(ATTEMPT, 7, "read-only", is_unavailable=True)
+    assert driver.hear(10, declined) == [ev.SlotDeclined(ATTEMPT, 7, 0, "read-only", True)]
+
+
+def test_the_first_record_of_an_attempt_is_told_once(driver: Driver) -> None:
+    assert driver.hear(10, Progress(ATTEMPT, {})) == []
+    assert driver.hear(10, Progress(ATTEMPT, {}, first_record_ms=7)) == [ev.FirstRecordRead(ATTEMPT)]
+    assert driver.hear(11, Progress(ATTEMPT, {}, first_record_ms=5)) == []
 
 
 def test_a_silent_slot_is_lost_and_a_sign_of_life_counts(driver: Driver) -> None:
@@ -175,7 +209,7 @@ def test_after_the_end_every_slot_is_told_and_none_is_heard(driver: Driver) -> N
     assert sorted(peer for peer, message in driver.sent if isinstance(message, Shutdown)) == [10, 11]
     assert driver.hear(10, Acked(ATTEMPT, 7, SlotSnapshot())) == []
     assert driver.group.on_lost(10) == []
-    assert driver.group.on_host_ended("x") == []
+    assert driver.group.on_host_ended("x", 0.0) == []
     assert driver.group.check_alive(1e9) == []
 
 

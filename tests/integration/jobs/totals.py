@@ -75,16 +75,20 @@ def security() -> dict[str, str]:
 
 
 def troubled(fuses: Path) -> Callable[[Event], Event]:
-    """The user's function: it meets a record of user "trouble" with an error, as often as there are files
-    in the folder `fuses` (each error takes one away); for ever if the folder holds `always`."""
+    """The user's function: it meets a record of user "trouble" with an error, for ever if the folder
+    `fuses` holds `always`, and with a call that never returns if it holds `hang`. Else as if a service
+    were away, once for each file: each error takes one away."""
 
     def check(event: Event) -> Event:
         if event.user == "trouble":
             left = sorted(fuses.glob("*"))
             if left:
-                if left[0].name != "always":
-                    left[0].unlink()
-                raise ValueError("no luck today")
+                while left[0].name == "hang":
+                    pass
+                if left[0].name == "always":
+                    raise ValueError("no luck today")
+                left[0].unlink()
+                raise TimeoutError("no luck today")
         return event
 
     return check

@@ -155,13 +155,26 @@ def test_stop_takes_a_last_checkpoint_at_once() -> None:
 def test_stop_has_a_limit() -> None:
     job = Coordination(stop_timeout_ms=10_000).running().on(ev.StopRequested()).at(10_000)
     assert job.only(ev.CancelAttempt)
-    assert job.only(ev.FinishJob).outcome is Outcome.STOPPED
+    assert job.only(ev.FinishJob).outcome is Outcome.CANCELLED
     assert "no last checkpoint" in job.only(ev.FinishJob).reason
 
 
 def test_stop_while_a_restart_is_waited_for_ends_at_once() -> None:
     job = Coordination().running().on(ev.AttemptFailed(1, "lost")).on(ev.StopRequested())
-    assert job.only(ev.FinishJob).outcome is Outcome.STOPPED
+    assert job.only(ev.FinishJob).outcome is Outcome.CANCELLED, "what attempt 1 did is not in a checkpoint"
+
+
+def test_stop_before_the_first_attempt_was_opened_leaves_nothing_out() -> None:
+    assert Coordination().on(ev.StopRequested()).only(ev.FinishJob).outcome is Outcome.STOPPED
+
+
+def test_a_failure_while_a_last_checkpoint_is_taken_ends_without_it() -> None:
+    job = Coordination().running().on(ev.StopRequested()).on(ev.AttemptFailed(1, "slot 0 was lost"))
+    finish = job.only(ev.FinishJob)
+    assert (finish.outcome, finish.reason) == (
+        Outcome.CANCELLED,
+        "without a last checkpoint: slot 0 was lost",
+    )
 
 
 def test_a_fatal_failure_fails_the_job_and_names_the_last_checkpoint() -> None:
@@ -248,3 +261,77 @@ def test_bookkeeping_of_a_thousand_slots_is_cheap() -> None:
     job.on(ev.Persisted(1, 1)).committed()
     assert "checkpoint_completed" in job.announced
     assert time.process_time() - start < 0.5
+
+
+# --- Fatal, or another attempt ------------------------------------------------------------------------
+
+
+def test_what_is_outside_and_was_never_there_ends_the_job_at_once() -> None:
+    job = Coordination().on(ev.OpenFailed("no broker at x:1", is_unavailable=True))
+    finish = job.only(ev.FinishJob)
+    assert finish.outcome is Outcome.FAILED
+    assert finish.reason.startswith("no broker at x:1. Nothing of this run has worked before")
+    job = Coordination().on(ev.AttemptOpened(1, manifest(0), 1))
+    job.on(ev.AttemptFailed(1, "the sink waited for x:1", is_unavailable=True))
+    assert job.only(ev.FinishJob).outcome is Outcome.FAILED
+
+
+def test_what_is_outside_and_was_there_is_waited_for() -> None:
+    """All slots ran and a record was read, in either order; or a checkpoint was completed."""
+    away = ev.AttemptFailed(1, "the broker is away", is_unavailable=True)
+    running, record = ev.SlotsRunning(1), ev.FirstRecordRead(1)
+    for events in ((running, record), (record, running)):
+        job = Coordination().on(ev.AttemptOpened(1, manifest(0), 1))
+        for event in events:
+            job.on(event)
+        assert job.on(away).found(ev.FinishJob) == []
+        assert job.at(200).on(ev.OpenFailed("still away", is_unavailable=True)).found(ev.FinishJob) == []
+    assert Coordination().running().at(100).completed().on(away).found(ev.FinishJob) == []
+    assert Coordination().running().on(away).only(ev.FinishJob), "it ran, but nothing came of it"
+    assert Coordination().on(ev.AttemptOpened(1, manifest(0), 1)).on(record).on(away).only(ev.FinishJob)
+
+
+def test_a_folder_that_was_never_written_ends_the_job_and_one_that_was_does_not() -> None:
+    job = Coordination(tolerable_failures=0).running().at(100)
+    job.on(ev.SlotDeclined(1, 1, 0, "staged/ is read-only", is_unavailable=True))
+    assert "staged/ is read-only" in job.only(ev.FinishJob).reason
+    job = Coordination(tolerable_failures=0).running().at(100).completed().at(300)
+    job.on(ev.SlotDeclined(1, 2, 0, "staged/ is read-only", is_unavailable=True))
+    assert job.found(ev.FinishJob) == []
+
+
+def test_the_same_failure_twice_ends_the_job() -> None:
+    job = Coordination().running(1).on(ev.AttemptFailed(1, "KeyError: 7", fingerprints={"KeyError"}))
+    assert job.found(ev.FinishJob) == []
+    job.at(200).running(2).at(300).completed(1, 2)
+    job.on(ev.AttemptFailed(2, "KeyError: 8", fingerprints={"x", "KeyError"}))
+    assert job.only(ev.FinishJob).outcome is Outcome.FAILED
+    assert job.only(ev.FinishJob).reason == (
+        "KeyError: 8. attempt 1 failed the same way, so another one would, too"
+    )
+
+
+def test_the_same_failure_after_a_stable_attempt_is_a_first_one_again() -> None:
+    job = Coordination(restart=FixedDelay(10, stable_after_ms=1_000)).running(1)
+    job.on(ev.AttemptFailed(1, "x", fingerprints={"x"})).at(10).running(2).at(110).completed(1, 2)
+    job.at(1_500).on(ev.AttemptFailed(2, "x", fingerprints={"x"}))
+    assert job.found(ev.FinishJob) == []
+    job.at(1_600).running(3, 1).on(ev.AttemptFailed(3, "x", fingerprints={"x"}))
+    assert job.only(ev.FinishJob).outcome is Outcome.FAILED
+
+
+def test_what_may_pass_is_tried_as_often_as_the_strategy_says() -> None:
+    job = Coordination(restart=FixedDelay(10, failures_max=5))
+    for attempt in range(1, 6):
+        job.running(attempt).on(ev.AttemptFailed(attempt, "slot 0 was lost"))
+        assert job.found(ev.FinishJob) == [], attempt
+        job.at(int(job.coordinator.wake_at_ms))
+
+
+def test_each_failure_is_announced_once_with_the_attempt_and_when_the_next_comes() -> None:
+    job = Coordination(restart=FixedDelay(10)).running(1).on(ev.AttemptFailed(1, "lost"))
+    (first,) = job.found(ev.Announce)
+    assert first.fields == {"attempt": 1, "reason": "lost", "restart_in_ms": 10, "failures": 1}
+    (second,) = job.at(10).on(ev.OpenFailed("no answer")).found(ev.Announce)
+    assert second.fields["attempt"] is None, "attempt 1 did not fail a second time"
+    assert second.fields["failures"] == 2

@@ -12,8 +12,8 @@ import pytest
 from onceflow.runtime.checkpoint.local_store import LocalStore
 from onceflow.runtime.checkpoint.manifest import StateHandle, TableFile
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
-from onceflow.runtime.checkpoint.state_files import PIECE_ROWS, AttemptStagedFiles, StateFiles
-from onceflow.runtime.errors import CorruptCheckpointError
+from onceflow.runtime.checkpoint.state_files import PIECE_ROWS, AttemptStagedFiles, StateFiles, check_writable
+from onceflow.runtime.errors import CorruptCheckpointError, Unavailable
 from onceflow.runtime.state.lazy_tables import LazyTables
 from onceflow.runtime.state.operator_state import OperatorState
 
@@ -183,3 +183,15 @@ def test_staged_files_of_writers_and_attempts_never_meet() -> None:
     assert len(paths) == 10
     with pytest.raises(CorruptCheckpointError, match="staged/nothing is gone"):
         AttemptStagedFiles(store, 1, "a", 0).open("staged/nothing")
+
+
+@pytest.mark.parametrize("folder", ["state", "staged"])
+def test_a_folder_that_can_not_be_written_is_found_before_a_slot_starts(folder: str, tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    check_writable(store, 1, 0)
+    assert store.list("") == []
+    wrong = LocalStore(str(tmp_path / "other"))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / folder).touch()
+    with pytest.raises(Unavailable, match=str(tmp_path / "other" / folder)):
+        check_writable(wrong, 1, 0)

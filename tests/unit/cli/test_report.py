@@ -138,7 +138,9 @@ def test_what_happens_stays_above_and_the_line_goes_at_the_end() -> None:
     assert [line[9:] for line in terminal.text] == ["windowed-totals starts on local[2]"], "no line yet"
     live.event("slots_started", {"attempt": 2, "slots": [{"slot": 0, "pid": 7, "host": "here"}]})
     live.progress(RUNNING)
-    live.event("attempt_failed", {"attempt": 2, "reason": "slot 1 was lost", "restart_in_ms": 200})
+    live.event(
+        "attempt_failed", {"attempt": 2, "reason": "slot 1 was lost", "restart_in_ms": 200, "failures": 1}
+    )
     live.event("checkpoint_completed", {"checkpoint_id": 17})
     live.event("restarted", {"attempt": 3, "checkpoint_id": 17, "reason": "slot 1 was lost"})
     live.progress(RUNNING)
@@ -159,7 +161,9 @@ def test_brackets_in_a_reason_are_text_and_no_markup() -> None:
     terminal = Terminal(width=140)
     reason = "KeyError: '[/red]' in [topic-3] at [offset 17]"
     terminal.live.event("checkpoint_failed", {"checkpoint_id": 4, "reason": reason})
-    terminal.live.event("attempt_failed", {"attempt": None, "reason": reason, "restart_in_ms": 1_500})
+    terminal.live.event(
+        "attempt_failed", {"attempt": None, "reason": reason, "restart_in_ms": 1_500, "failures": 1}
+    )
     assert [line[9:] for line in terminal.text] == [
         f"checkpoint 4 failed: {reason}",
         f"opening the job failed: {reason}; again in 1.5 s",

@@ -1,0 +1,100 @@
+"""What two failures have in common: the same mistake again, or something that may pass."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from onceflow.runtime.errors import Fenced, Indeterminate, Retryable, Unavailable
+from onceflow.runtime.fingerprints import fingerprints, is_unavailable
+from onceflow.runtime.operators.stateless import call_each
+from onceflow.runtime.records import Origin, Records
+
+
+def caught(function: Callable[[], Any]) -> Exception:
+    try:
+        function()
+    except Exception as error:
+        return error
+    raise AssertionError("it does not raise")
+
+
+def records(offset: int) -> Records:
+    batch = pa.record_batch({"x": [1]})
+    origin = Origin(("in-1",), np.zeros(1, np.uint16), np.array([offset], np.int64))
+    return Records(batch, None, None, origin)
+
+
+def of_function(raises: BaseException, offset: int = 5) -> frozenset[str]:
+    """Of what a job fails with when the user's function raises this on a record."""
+
+    def fn(_: object) -> object:
+        raise raises
+
+    return fingerprints(caught(lambda: call_each("score", fn, [object()], records(offset))))
+
+
+def test_an_unexpected_error_is_the_same_at_the_same_line_up_to_numbers_and_ids() -> None:
+    def look_up(key: str) -> object:
+        empty: dict[str, object] = {}
+        return empty[key]
+
+    first, second = (fingerprints(caught(lambda: look_up(key))) for key in ("total-7", "total-19"))  # noqa: B023
+    assert first == second != frozenset()
+    assert fingerprints(caught(lambda: look_up("count"))) != first
+    assert fingerprints(caught(lambda: {}["total-7"])) != first, "another line"
+
+
+def test_a_users_error_is_the_same_on_any_record() -> None:
+    assert of_function(ValueError("no luck"), 5) & of_function(ValueError("no luck"), 6)
+    assert not of_function(ValueError("no luck"), 5) & of_function(ValueError("bad key"), 6)
+    assert not of_function(ValueError("no luck"), 5) & of_function(TypeError("no luck"), 6)
+
+
+def test_a_users_error_is_the_same_on_the_same_record_whatever_it_says() -> None:
+    assert of_function(ValueError("red"), 5) & of_function(ValueError("green"), 5)
+    assert not of_function(ValueError("red"), 5) & of_function(ValueError("green"), 55)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionRefusedError(errno.ECONNREFUSED, "refused"),
+        TimeoutError("timed out"),
+        OSError(errno.EIO, "input/output error"),
+        MemoryError(),
+    ],
+)
+def test_what_the_system_says_may_pass_also_in_a_users_function(error: Exception) -> None:
+    assert fingerprints(error) == frozenset()
+    assert of_function(error) == frozenset()
+
+    def wrapped() -> None:
+        try:
+            raise error
+        except Exception as cause:
+            raise RuntimeError("the service does not answer") from cause
+
+    assert of_function(caught(wrapped)) == frozenset()
+
+
+def test_a_file_that_is_not_there_does_not_pass() -> None:
+    assert of_function(FileNotFoundError(errno.ENOENT, "no such file", "model.bin"))
+
+
+@pytest.mark.parametrize("kind", [Retryable, Unavailable, Indeterminate, Fenced])
+def test_what_onceflow_itself_says_may_pass(kind: type[Exception]) -> None:
+    assert fingerprints(kind("x")) == frozenset()
+
+
+def test_what_is_outside_and_can_not_be_used() -> None:
+    assert is_unavailable(Unavailable("waited for 2 min"))
+    assert is_unavailable(PermissionError(errno.EACCES, "permission denied"))
+    assert not is_unavailable(Retryable("the leader has changed"))
+    assert not is_unavailable(ConnectionResetError(errno.ECONNRESET, "reset"))
+    assert not is_unavailable(KeyError("x"))
