@@ -153,6 +153,15 @@ class SkippingEnumerator(Protocol):
         ...
 
 
+@runtime_checkable
+class WarningEnumerator(Protocol):
+    """An enumerator that can tell what of its options does not apply to splits from a checkpoint."""
+
+    def warnings(self, splits: Sequence[SplitState]) -> Sequence[str]:
+        """In sentences, for people. Asks nobody."""
+        ...
+
+
 class Source(Protocol):
     """The description of what is read. Immutable, picklable, opens nothing when it is made."""
 

@@ -212,6 +212,8 @@ class JobDriver:
         if self._running is None:  # not before the log is ours: the folder may be another driver's
             folder = self._options.checkpoint_dir
             self._running = RunningJob.announce(folder, self._server.address, self._secret)
+            for warning in self._enumerators.warnings(manifest.splits):
+                self._announce("warning", {"reason": warning})
         try:
             splits = manifest.splits
             if self._options.guarantee is Guarantee.AT_MOST_ONCE and manifest.checkpoint_id > 0:

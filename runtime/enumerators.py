@@ -7,7 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from onceflow.runtime.clock import Clock
-from onceflow.runtime.contracts import SkippingEnumerator, SplitEnumerator, SplitProgress
+from onceflow.runtime.contracts import (
+    SkippingEnumerator,
+    SplitEnumerator,
+    SplitProgress,
+    WarningEnumerator,
+)
 from onceflow.runtime.errors import Fatal, OnceflowError, Retryable
 from onceflow.runtime.graph import JobGraph
 
@@ -37,6 +42,15 @@ class Enumerators:
         for uid, progress in splits.items():
             with self._locks[uid]:
                 self._enumerators[uid].check_restored([p.split for p in progress if not p.is_finished])
+
+    def warnings(self, splits: Splits) -> Sequence[str]:
+        """What of the sources' options does not apply to these splits."""
+        return [
+            f"source {uid!r}: {warning}"
+            for uid, progress in splits.items()
+            if isinstance(enumerator := self._enumerators[uid], WarningEnumerator)
+            for warning in enumerator.warnings([p.split for p in progress])
+        ]
 
     def skip_to_end(self, splits: Splits) -> Splits:
         """At-most-once: leave out what came since the checkpoint. Raises Fatal if a source can't."""

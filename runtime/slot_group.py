@@ -115,12 +115,14 @@ class SlotGroup:
         """What a slot's message means. [] if it is of another attempt or says nothing new."""
         if isinstance(message, Hello):
             return self._on_hello(peer, message, now_ms)
+        if self.is_over or getattr(message, "attempt", None) != self.attempt:
+            return []
+        if isinstance(message, Failed):  # also of a slot that could not even say hello
+            return self._on_failed(message, now_ms)
         slot = self._slot_of_peer.get(peer)
-        if slot is None or self.is_over or getattr(message, "attempt", None) != self.attempt:
+        if slot is None:
             return []
         self._slots[slot].heard_ms = now_ms
-        if isinstance(message, Failed) and message.is_consequence:
-            return self._hear_say(message.reason, now_ms)
         return self._on_slot_message(slot, message)
 
     def on_lost(self, peer: int) -> list[ev.Event]:
@@ -195,21 +197,24 @@ class SlotGroup:
                 return [ev.SlotDeclined(self.attempt, n, slot, reason, message.is_unavailable)]
             case Drained():
                 return [ev.SlotDrained(self.attempt, slot)]
-            case Failed():
-                return [
-                    ev.AttemptFailed(
-                        self.attempt,
-                        message.reason,
-                        message.is_fatal,
-                        message.is_fenced,
-                        message.is_unavailable,
-                        frozenset(message.fingerprints),
-                    )
-                ]
             case Progress():
                 return self._on_progress(slot, message)
             case _:
                 return []
+
+    def _on_failed(self, failed: Failed, now_ms: float) -> list[ev.Event]:
+        if failed.is_consequence:
+            return self._hear_say(failed.reason, now_ms)
+        return [
+            ev.AttemptFailed(
+                self.attempt,
+                failed.reason,
+                failed.is_fatal,
+                failed.is_fenced,
+                failed.is_unavailable,
+                frozenset(failed.fingerprints),
+            )
+        ]
 
     def _on_progress(self, slot: int, progress: Progress) -> list[ev.Event]:
         self._slots[slot].progress = progress

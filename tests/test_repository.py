@@ -32,7 +32,7 @@ LONG_FILES = {
     "runtime/checkpoint/coordinator.py": 480,
     "runtime/checkpoint/driver.py": 310,
     "runtime/compile.py": 330,
-    "runtime/contracts.py": 350,
+    "runtime/contracts.py": 360,
     "runtime/driver.py": 380,
     "runtime/operators/process.py": 310,
     "runtime/stream.py": 370,

@@ -169,6 +169,25 @@ class KafkaSplitEnumerator:
         for split in unfinished:
             check_range(split, lows[split.key], highs[split.key])
 
+    def warnings(self, splits: Sequence[SplitState]) -> Sequence[str]:
+        """Where a checkpoint folder was started with the other choice of until= than now."""
+        restored = [KafkaSplit.from_state(state) for state in splits]
+        is_bounded = self._discovery_interval_ms is None
+        other = [split.split_id for split in restored if (split.stop_offset is None) is is_bounded]
+        if not other:
+            return []
+        which = other[0] + (f" and {len(other) - 1} more" if len(other) > 1 else "")
+        if is_bounded:
+            return [
+                f"until= has no effect on {which}: where reading ends is fixed when a checkpoint folder is "
+                "started, and this one was started without it, so the job goes on until it is stopped. Use a "
+                "new checkpoint folder for a job that ends"
+            ]
+        return [
+            f"{which} end where they ended for until=, with which this checkpoint folder was started: what "
+            "came later is not read. Use a new checkpoint folder for a job that goes on"
+        ]
+
     def skip_to_end(self, splits: Sequence[SplitState]) -> Sequence[SplitState]:
         old = [KafkaSplit.from_state(state) for state in splits]
         ends = self._metadata.offsets([split.key for split in old], "latest", self._isolation)

@@ -136,6 +136,7 @@ _EVENT_LINES: Mapping[str, Callable[[Mapping[str, Any]], Text]] = {
     "checkpoint_failed": _checkpoint_failed,
     "stop_requested": lambda _: Text("stops after a last checkpoint; a second signal stops at once"),
     "splits_discovered": lambda f: Text(f"found {', '.join(f['splits'])}"),
+    "warning": lambda f: Text.assemble(("warning", "yellow"), f": {f['reason']}"),
     "job_finished": _finished,
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -51,3 +52,24 @@ def test_killed_between_the_last_checkpoint_and_its_commit(
     assert again.named("job_finished")[0]["outcome"] == "finished"
     verdict = judge(servers).verdict(judge(servers).expected(source), output)
     assert verdict.is_exact, verdict
+
+
+def test_until_on_a_folder_that_was_started_without_it_warns(
+    start_job: Any, feed: Any, broker: Any, new_topic: Any, tmp_path: Path
+) -> None:
+    """Where reading ends is fixed at the very first start: what is asked for later changes nothing."""
+    servers, source, output = broker.bootstrap_servers, new_topic("in", 2), new_topic("out", 2)
+    feed(servers, source, 2).load(1_000, START_MS)
+    arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output)
+    job = start_job(tmp_path / "ck", *arguments, interval="50 ms")
+    job.wait_event("checkpoint_completed")
+    job.send(signal.SIGTERM)
+    assert job.wait(30) == 0, job.story()
+    assert not job.named("warning")
+    again = start_job(tmp_path / "ck", *arguments, "--until", "latest", interval="50 ms")
+    warning = again.wait_event("warning")
+    assert f"until= has no effect on {source}-0 and 1 more" in warning["reason"]
+    again.wait_event("checkpoint_completed")
+    again.send(signal.SIGTERM)
+    assert again.wait(30) == 0, again.story()
+    assert len(again.named("warning")) == 1

@@ -113,6 +113,11 @@ def test_a_peer_that_never_said_hello_is_not_heard(driver: Driver) -> None:
     assert driver.group.on_lost(99) == []
 
 
+def test_a_slot_that_fails_before_its_hello_is_heard() -> None:
+    failed = Failed(ATTEMPT, "module 'mine' is not there", is_fatal=False)
+    assert Driver().hear(99, failed) == [ev.AttemptFailed(ATTEMPT, failed.reason)]
+
+
 @pytest.mark.parametrize("attempt", [ATTEMPT - 1, ATTEMPT])
 def test_a_hello_too_many_is_sent_away(driver: Driver, attempt: int) -> None:
     assert driver.hello(12, partition=0, attempt=attempt) == []

@@ -14,7 +14,16 @@ from onceflow.connectors.formats import Json, Raw, Text
 from onceflow.connectors.kafka import KafkaSource
 from onceflow.connectors.kafka.dead_letters import DeadLetterSink
 from onceflow.connectors.kafka.source import parse_start
-from onceflow.connectors.kafka.splits import AtOffsets, AtTime, Earliest, FromGroup, KafkaSplit, Latest
+from onceflow.connectors.kafka.splits import (
+    AtOffsets,
+    AtTime,
+    Earliest,
+    FromGroup,
+    KafkaSplit,
+    KafkaSplitEnumerator,
+    Latest,
+    Subscription,
+)
 from onceflow.runtime.contracts import DeadLetterSource, ProjectableSource, Source
 from onceflow.runtime.errors import OptionError
 
@@ -131,3 +140,21 @@ def test_a_split_is_its_state_and_back() -> None:
 def test_raw_values_need_no_type() -> None:
     assert source(value=Raw()).schema == pa.schema([("value", pa.binary())])
     assert source(value=Raw()).record_type is None
+
+
+@pytest.mark.parametrize(("is_bounded", "stop_offset"), [(True, None), (False, 20)])
+def test_until_that_does_not_apply_to_restored_splits_is_said(
+    is_bounded: bool, stop_offset: int | None
+) -> None:
+    """Where reading ends is fixed when the checkpoint folder is started."""
+    metadata: Any = None  # asks nobody
+    interval_ms = None if is_bounded else 1_000
+    enumerator = KafkaSplitEnumerator(
+        metadata, Subscription(("t",)), Earliest(), "read_committed", interval_ms
+    )
+    fitting = KafkaSplit("t", "id", 0, 10, 20 if is_bounded else None)
+    others = [KafkaSplit("t", "id", number, 10, stop_offset) for number in (1, 2)]
+    assert enumerator.warnings([fitting.state()]) == []
+    (warning,) = enumerator.warnings([split.state() for split in (fitting, *others)])
+    assert "t-1 and 1 more" in warning
+    assert "new checkpoint folder" in warning
