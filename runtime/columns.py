@@ -159,3 +159,23 @@ def plain_type(arrow: pa.DataType) -> pa.DataType:
     if t.is_struct(arrow):
         return pa.struct([f.with_type(plain_type(f.type)) for f in arrow])
     return arrow
+
+
+def refuse_event_time_without_watermarks(uid: str, event_time: str, has_event_time: bool) -> None:
+    """Event time moves on by watermarks alone, and those come from the sources."""
+    if not has_event_time:
+        raise GraphError(
+            f"operator {uid!r}: event_time={event_time!r}, but no watermark comes with this stream, so no "
+            "window would ever fire: give the source watermarks= (by its records' own timestamps, if it has "
+            "no column for it), and behind= says how much earlier the new times may be"
+        )
+
+
+def check_event_time(name: str, schema: pa.Schema, uid: str) -> None:
+    """Raises GraphError unless the column can be event time: int64 in ms, or a timestamp."""
+    field = ColumnCheck(uid, schema).need(name, "event-time column")
+    if field.type != pa.int64() and not pa.types.is_timestamp(field.type):
+        raise GraphError(
+            f"operator {uid!r}: event-time column {name!r} is {field.type}; "
+            "it must be int (ms since the epoch) or a timestamp"
+        )

@@ -161,10 +161,10 @@ class _Compiler:
                 self._place_source(step, step.work)
             case Express():
                 self._place_expression(step, step.work)
-            case Call(build=build):
+            case Call(build=build, delays_watermark_ms=delay_ms):
                 _, draft = self._node_of(step.inputs[0])
                 built = build(draft.schema)
-                self._add_behind(step.inputs[0], step.uid, step.name, built.create, built.schema)
+                self._add_behind(step.inputs[0], step.uid, step.name, built.create, built.schema, delay_ms)
                 self._placed[step.uid] = step.uid
             case Merge():
                 if not all(isinstance(c.work, Keyed | Merge) for c, _ in self._consumers[step.uid]):
@@ -288,15 +288,22 @@ class _Compiler:
         return uid, self._drafts[uid]
 
     def _add_behind(
-        self, source: Input, uid: str, name: str, create: Callable[[], Operator], schema: pa.Schema
+        self,
+        source: Input,
+        uid: str,
+        name: str,
+        create: Callable[[], Operator],
+        schema: pa.Schema,
+        delay_ms: int = 0,
     ) -> None:
         """A node in the chain of its input, in the same call stack."""
         _, upstream = self._node_of(source)
         upstream.connect(source.tag, InChain(uid))
-        self._put(
-            uid,
-            _Draft(upstream.chain, schema, lambda outputs: OperatorNode(uid, name, create, schema, outputs)),
-        )
+
+        def make(outputs: dict[str, Sequence[Target]]) -> Node:
+            return OperatorNode(uid, name, create, schema, outputs, delays_watermark_ms=delay_ms)
+
+        self._put(uid, _Draft(upstream.chain, schema, make))
 
     def _add_expressions(
         self, source: Input, uid: str, name: str, steps: list[expressions.Step], schema: pa.Schema

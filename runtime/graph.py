@@ -58,6 +58,8 @@ class OperatorNode:
     schema: pa.Schema
     outputs: Mapping[str, Sequence[Target]]
     side_schemas: Mapping[str, pa.Schema] = field(default_factory=dict)
+    delays_watermark_ms: int = 0
+    """The watermark behind it is this much lower: its rows may have happened so much earlier."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,8 @@ class Call:
     reads: frozenset[str]
     passes: bool = False
     is_per_record: bool = True
+    delays_watermark_ms: int = 0
+    """How far its rows' event time may lie behind that of the rows it gets."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.arguments import check_given
-from onceflow.runtime.columns import ColumnCheck
+from onceflow.runtime.columns import ColumnCheck, check_event_time, refuse_event_time_without_watermarks
 from onceflow.runtime.compile import compile_graph
 from onceflow.runtime.contracts import Sink, Source, WatermarkStrategy
 from onceflow.runtime.errors import GraphError
@@ -47,7 +47,7 @@ from onceflow.runtime.steps import (
     Work,
     Write,
 )
-from onceflow.runtime.types import RecordReader, arrow_schema, arrow_type, nearest
+from onceflow.runtime.types import RecordReader, arrow_schema, arrow_type, duration_ms, nearest
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -174,23 +174,28 @@ class Stream(Generic[T]):
         schema: pa.Schema | type,
         event_time: str | None = None,
         uid: str | None = None,
+        behind: str | int = 0,
     ) -> Stream[Any]:
         """The function over batches: pyarrow.RecordBatch, or polars.DataFrame if its parameter says so.
 
         How rows are cut into batches is chance: row i of the result must come from row i alone. With
-        another number of rows, `event_time` names the output column that says when each happened.
+        another number of rows, `event_time` names the output column that says when each happened: at most
+        `behind` ("1 h") before the row that it was made of, since the watermark is held back by so much.
         """
         uid = self._uid(uid, "map_batches", fn)
         record_type = None if isinstance(schema, pa.Schema) else schema
         made = schema if isinstance(schema, pa.Schema) else arrow_schema(schema)
+        has_event_time, behind_ms = self._input.rows.has_event_time, duration_ms(behind, "behind")
         if event_time is not None:
             check_event_time(event_time, made, uid)
-        operator = partial(stateless.MapBatches, uid, fn, made, takes_polars(fn, uid), event_time)
-        work = Call(_always(operator, made), frozenset(self.schema.names), is_per_record=False)
-        has_event_time = self._input.rows.has_event_time or event_time is not None
-        return self._add(
-            uid, f"map_batches {function_name(fn)}", work, Rows(made, record_type, has_event_time)
-        )
+            refuse_event_time_without_watermarks(uid, event_time, has_event_time)
+        elif behind_ms:
+            raise GraphError(f"operator {uid!r}: behind={behind!r} says nothing without event_time=")
+        operator = partial(stateless.MapBatches, uid, fn, made, takes_polars(fn, uid), event_time, behind_ms)
+        reads = frozenset(self.schema.names)
+        work = Call(_always(operator, made), reads, is_per_record=False, delays_watermark_ms=behind_ms)
+        rows = Rows(made, record_type, has_event_time)
+        return self._add(uid, f"map_batches {function_name(fn)}", work, rows)
 
     # --- Several streams ---
 
@@ -324,16 +329,6 @@ class Stream(Generic[T]):
     def _uid(self, given: str | None, kind: str, fn: Callable[..., Any] | None = None) -> str:
         name = kind if fn is None else f"{kind}-{function_name(fn)}"
         return self._job.new_uid(given, name, self._input.step.anchor)
-
-
-def check_event_time(name: str, schema: pa.Schema, uid: str) -> None:
-    """Raises GraphError unless the column can be event time: int64 in ms, or a timestamp."""
-    field = ColumnCheck(uid, schema).need(name, "event-time column")
-    if field.type != pa.int64() and not pa.types.is_timestamp(field.type):
-        raise GraphError(
-            f"operator {uid!r}: event-time column {name!r} is {field.type}; "
-            "it must be int (ms since the epoch) or a timestamp"
-        )
 
 
 def _check_same_columns(uid: str, first: Input, other: Input) -> None:

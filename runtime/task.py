@@ -108,6 +108,8 @@ class ChainBody:
         self._edges = edges
         self._throttling = [w for w in writers.values() if isinstance(w, ThrottlingWriter)]
         self._counters = counters
+        self._delay_ms, self._edge_delay_ms = _watermark_delays(chain)
+        self._max_delay_ms = max([*self._delay_ms.values(), *self._edge_delay_ms.values()], default=0)
 
     @property
     def has_room(self) -> bool:
@@ -130,14 +132,18 @@ class ChainBody:
 
     def on_watermark(self, time_ms: int) -> None:
         """Through the operators in order, each one's output before the watermark, then out."""
-        for operator in self._operators.values():
-            operator.on_watermark(time_ms)
+        for uid, operator in self._operators.items():
+            operator.on_watermark(_held_back(time_ms, self._delay_ms.get(uid, 0)))
         self.broadcast(Watermark(time_ms))
-        self._counters.watermark_ms = time_ms
+        self._counters.watermark_ms = _held_back(time_ms, self._max_delay_ms)
 
     def broadcast(self, element: Watermark | Idle | Barrier | EndOfInput) -> None:
-        for edge in self._edges.values():
-            edge.broadcast(element)
+        """Out on every edge; a watermark as it is behind the operators that lead there."""
+        for edge_id, edge in self._edges.items():
+            if self._max_delay_ms and isinstance(element, Watermark):
+                edge.broadcast(Watermark(_held_back(element.time_ms, self._edge_delay_ms.get(edge_id, 0))))
+            else:
+                edge.broadcast(element)
 
     def snapshot(self, barrier: Barrier) -> TaskSnapshot:
         """Steps 2 and 3 of a barrier, but for the source's part."""
@@ -165,6 +171,31 @@ class ChainBody:
             self._counters.records_out += len(records)
 
         return counted
+
+
+def _watermark_delays(chain: Chain) -> tuple[Mapping[str, int], Mapping[int, int]]:
+    """How much lower than at the chain's head the watermark is at each node, and on each edge out."""
+    delay_ms: dict[str, int] = {chain.head: 0}
+    edge_delay_ms: dict[int, int] = {}
+    for uid, node in chain.nodes.items():  # in topological order, and a tree
+        if isinstance(node, SinkNode):
+            continue
+        behind_ms = delay_ms.get(uid, 0) + (node.delays_watermark_ms if isinstance(node, OperatorNode) else 0)
+        for targets in node.outputs.values():
+            for target in targets:
+                match target:
+                    case InChain(other):
+                        delay_ms[other] = behind_ms
+                    case ToEdge(edge_id):
+                        edge_delay_ms[edge_id] = behind_ms
+    return delay_ms, edge_delay_ms
+
+
+def _held_back(time_ms: int, delay_ms: int) -> int:
+    """The end of event time is the end for everybody."""
+    if not delay_ms or time_ms == WATERMARK_MAX_MS:
+        return time_ms
+    return max(WATERMARK_MIN_MS, time_ms - delay_ms)
 
 
 class Outlet:

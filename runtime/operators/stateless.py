@@ -21,7 +21,7 @@ from onceflow.runtime.operators.user_functions import (
     origin_of,
     user_function_error,
 )
-from onceflow.runtime.records import Indices, Mask, Records
+from onceflow.runtime.records import Indices, Int64s, Mask, Records
 from onceflow.runtime.types import RecordReader, WrongFieldError, array_from_values, batch_from_records
 
 
@@ -143,14 +143,22 @@ class MapBatches:
     """The user's function over whole batches, pyarrow or polars.
 
     Row i of what it returns belongs to row i of what it got, unless `event_time` names an output column
-    (ms, or a timestamp) that says when each row happened: then it may return any number of rows.
+    (ms, or a timestamp) that says when each row happened: then it may return any number of rows, at most
+    `behind_ms` earlier than those it got. The watermark is held back by that, so none of them is late
+    unless what it was made of was.
     """
 
     def __init__(
-        self, uid: str, fn: Callable[[Any], Any], schema: pa.Schema, is_polars: bool, event_time: str | None
+        self,
+        uid: str,
+        fn: Callable[[Any], Any],
+        schema: pa.Schema,
+        is_polars: bool,
+        event_time: str | None,
+        behind_ms: int = 0,
     ) -> None:
         self._uid, self._fn, self._schema = uid, fn, schema
-        self._is_polars, self._event_time = is_polars, event_time
+        self._is_polars, self._event_time, self._behind_ms = is_polars, event_time, behind_ms
 
     def __call__(self, records: Records) -> Records | None:
         given = pl.from_arrow(records.batch) if self._is_polars else records.batch
@@ -168,7 +176,9 @@ class MapBatches:
                 at = at.cast(pa.timestamp("ms", at.type.tz), safe=False)
             if at.null_count:
                 raise self._refusal(f"column {self._event_time!r} has nulls, and is to be the event time")
-            return Records(batch, at.cast(pa.int64()).to_numpy(zero_copy_only=False))
+            times = at.cast(pa.int64()).to_numpy(zero_copy_only=False)
+            self._refuse_earlier(times, records)
+            return Records(batch, times)
         if len(batch) == len(records):
             return Records(batch, records.event_time, None, records.origin)
         if records.event_time is None:
@@ -177,6 +187,17 @@ class MapBatches:
             f"{len(batch)} rows were returned for {len(records)}, so it is open which event time they "
             "have: name an output column in map_batches(..., event_time=)"
         )
+
+    def _refuse_earlier(self, times: Int64s, records: Records) -> None:
+        """What is earlier than was said may lie behind the watermark, and would be late without a word."""
+        assert records.event_time is not None, "refused when the graph was built"
+        too_early_ms = int(records.event_time.min()) - self._behind_ms - int(times.min())
+        if too_early_ms > 0:
+            raise self._refusal(
+                f"{self._event_time!r} is {int(times.min())}, which is {too_early_ms + self._behind_ms} ms "
+                f"before the earliest of the rows that were given, and behind= allows {self._behind_ms} ms: "
+                "make it longer, and the watermark waits for such rows"
+            )
 
     def _as_batch(self, returned: Any) -> pa.RecordBatch:
         if isinstance(returned, pl.DataFrame):

@@ -133,6 +133,10 @@ MISTAKES: list[tuple[Use, str]] = [
         lambda s: s.map_batches(lambda b: b, pa.schema([("x", pa.int64())]), event_time="y"),
         "there is no event-time column 'y'",
     ),
+    (
+        lambda s: s.map_batches(lambda b: b, pa.schema([("x", pa.int64())]), behind="1 h"),
+        "behind='1 h' says nothing without event_time=",
+    ),
     (lambda s: s.key_by(), "key_by needs a column"),
     (lambda s: s.key_by("usr"), "there is no key column 'usr' .did you mean 'user'"),
     (lambda s: s.key_by("tags"), "key column 'tags' is list<.*>, which can't be a key"),
@@ -201,6 +205,15 @@ def test_a_window_without_event_time_is_refused(job: JobGraphBuilder, list_sourc
     keyed = job.source(list_source(Purchase), uid="p").key_by("user")
     with pytest.raises(GraphError, match="a window needs event time: pass watermarks= to the source"):
         keyed.window(tumbling("1 s"))
+
+
+def test_new_event_times_in_a_stream_without_watermarks_are_refused(
+    job: JobGraphBuilder, list_source: Any
+) -> None:
+    """A window behind them would never fire."""
+    stream = job.source(list_source(Purchase), uid="p")
+    with pytest.raises(GraphError, match=r"no watermark comes with this stream.*give the source watermarks="):
+        stream.map_batches(lambda b: b, pa.schema([("x", pa.int64())]), event_time="x")
 
 
 @pytest.mark.parametrize(

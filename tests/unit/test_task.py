@@ -150,7 +150,7 @@ class Writer:
 class Bench:
     """One task: source or gate -> Counting -> a sink, and an edge out."""
 
-    def __init__(self, idle_after: int | None = None, is_bounded: bool = False) -> None:
+    def __init__(self, idle_after: int | None = None, is_bounded: bool = False, behind_ms: int = 0) -> None:
         self.out = LocalChannel()
         self.reader, self.operator, self.writer = Reader(), Counting(), Writer()
         self.dead_letters = Writer()
@@ -165,7 +165,9 @@ class Bench:
             {MAIN: [InChain("counting")], DEAD_LETTERS: [InChain("dead")]},
         )
         outputs: Mapping[str, Sequence[Target]] = {MAIN: [ToEdge(EDGE), InChain("sink")]}
-        counting = OperatorNode("counting", "counting", Counting, SCHEMA, outputs)
+        counting = OperatorNode(
+            "counting", "counting", Counting, SCHEMA, outputs, delays_watermark_ms=behind_ms
+        )
         sinks: Any = AnySource()
         self.nodes: Mapping[str, Any] = {
             "source": source,
@@ -391,3 +393,25 @@ def test_a_chain_that_is_slow_gets_fewer_records_at_once_and_one_that_is_quick_m
     bench.reader.queue(*range(1_000, 1_000 + slow))
     run(task)
     assert bench.reader.asked[-1] == 2 * slow
+
+
+def test_behind_an_operator_that_delays_it_the_watermark_is_lower_but_for_the_end() -> None:
+    """Also the one that says that an idle channel counts again."""
+    bench = Bench(idle_after=100, is_bounded=True, behind_ms=5)
+    task = bench.source_task()
+    bench.reader.queue(10)
+    bench.reader.queue(at_end=True)
+    run(task)
+    assert bench.operator.watermarks == [9], "before it the watermark is the source's"
+    bench.clock.advance(60)
+    run(task)
+    bench.clock.advance(60)
+    run(task)
+    assert bench.taken() == [[10], Watermark(4), Idle()]
+    bench.reader.queue(10)
+    run(task)
+    assert bench.taken() == [Watermark(4), [10]]
+    assert bench.counters.watermark_ms == 4
+    bench.reader.queue(finished=True)
+    run(task)
+    assert bench.taken() == [Watermark(WATERMARK_MAX_MS), EndOfInput()]

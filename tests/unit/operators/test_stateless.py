@@ -167,8 +167,23 @@ def test_map_batches_refuses(fn: Callable[[Any], Any], sentence: str) -> None:
         MapBatches("uid", fn, NUMBERS, False, None)(records(1, 2))
 
 
+def happened(*times: int, behind_ms: int = 0) -> Records | None:
+    """What comes of rows at 0 and 10 ms whose function says that they happened at these times."""
+    made = pa.record_batch({"n": pa.array(times, pa.int64())})
+    return MapBatches("uid", lambda _: made, NUMBERS, False, "n", behind_ms)(records(1, 2))
+
+
 def test_map_batches_may_say_when_its_rows_happened() -> None:
-    got = MapBatches("uid", lambda b: b.slice(1), NUMBERS, False, "n")(records(1, 2))
+    got = happened(7, 2, 30)
     assert got is not None
     assert got.event_time is not None
-    assert got.event_time.tolist() == [2]
+    assert got.event_time.tolist() == [7, 2, 30]
+
+
+def test_a_row_may_not_have_happened_earlier_than_was_said() -> None:
+    """It may lie behind the watermark, and would be late."""
+    assert happened(-5, 20, behind_ms=5) is not None
+    with pytest.raises(UserFunctionError, match=r"'n' is -6, which is 6 ms before .* behind= allows 5 ms"):
+        happened(20, -6, behind_ms=5)
+    with pytest.raises(UserFunctionError, match=r"'n' is -1, which is 1 ms before .* behind= allows 0 ms"):
+        happened(-1)
