@@ -8,6 +8,7 @@ until the driver ends the attempt or an error does. Whatever happens, everything
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import gc
 import os
 import socket
@@ -44,6 +45,7 @@ COLLECT_EVERY_MS = 5_000.0
 SNAPSHOT_THREADS = 2
 SAY_CALL_AFTER_MS = 3_000.0
 """A call of the user's function that takes so long is shown on the live line."""
+_STANDARD_ERROR = 2
 LAST_WORD_S = 2.0
 """So long a slot with a call that hangs waits for the driver to end it, before it does so itself."""
 
@@ -223,24 +225,34 @@ class _SlotRun:
         it may not: a call that lasts for the slot timeout is the slot's end."""
         pause_ms = heartbeat_ms(self._assignment.parallelism)
         watch = CallWatch(stack, pause_ms)
+        patience_s = LAST_WORD_S
         while not self._has_ended.wait(pause_ms / 1000):
+            # While C code keeps Python's lock, this thread stands still as well: the driver misses the signs
+            # of life, and where the slot is can only be told from outside of Python, on standard error.
+            faulthandler.dump_traceback_later(self._launch.slot_timeout_ms / 1000, file=_STANDARD_ERROR)
             if self._control.silent_ms > LEASE_MS:
-                if end_process is not None:
-                    end_process()
-                return
-            call = watch.look(self._steps, self._clock.monotonic_ms())
-            try:
-                if call is not None and watch.lasted_ms >= self._launch.slot_timeout_ms:
-                    can_end = end_process is not None
-                    self._control.send(hanging(self._launch.attempt, call, watch.lasted_ms, can_end))
-                    break
-                if call is not None and watch.lasted_ms >= SAY_CALL_AFTER_MS:
-                    slot.waiting_for(call.uid, call.describe(watch.lasted_ms))
-                self._control.send(slot.progress())
-            except Retryable:
-                return
-        if end_process is not None and not self._has_ended.wait(LAST_WORD_S):
+                patience_s = 0.0
+                break
+            if not self._show_life(slot, watch, can_end=end_process is not None):
+                break
+        faulthandler.cancel_dump_traceback_later()
+        if end_process is not None and not self._has_ended.wait(patience_s):
             end_process()
+
+    def _show_life(self, slot: Slot, watch: CallWatch, can_end: bool) -> bool:
+        """Tell the driver how the slot is. False: it is over."""
+        call = watch.look(self._steps, self._clock.monotonic_ms())
+        lasted_ms = watch.lasted_ms
+        try:
+            if call is not None and lasted_ms >= self._launch.slot_timeout_ms:
+                self._control.send(hanging(self._launch.attempt, call, lasted_ms, can_end))
+                return False
+            if call is not None and lasted_ms >= SAY_CALL_AFTER_MS:
+                slot.waiting_for(call.uid, call.describe(lasted_ms))
+            self._control.send(slot.progress())
+        except Retryable:
+            return False
+        return True
 
     def _on_control_lost(self, end_process: EndProcess | None) -> Callable[[], None]:
         def lost() -> None:
