@@ -124,7 +124,7 @@ def failure(attempt: int, error: Exception) -> Failed:
         detail="".join(traceback.format_exception(error)),
         is_unavailable=is_unavailable(error),
         is_consequence=isinstance(error, PeerLostError),
-        fingerprints=sorted(fingerprints(error)),
+        fingerprints=tuple(sorted(fingerprints(error))),
     )
 
 
@@ -134,7 +134,7 @@ def hanging(attempt: int, call: UserCall, lasted_ms: float, can_end: bool) -> Fa
     reason = f"{call.describe(lasted_ms)}: if it may take so long, give a longer slot_timeout"
     if not can_end:
         reason += ". A thread of the job's own process can't be ended, as a slot on Spark can"
-    return Failed(attempt=attempt, reason=reason, is_fatal=not can_end, fingerprints=[call.fingerprint])
+    return Failed(attempt=attempt, reason=reason, is_fatal=not can_end, fingerprints=(call.fingerprint,))
 
 
 class _SlotRun:

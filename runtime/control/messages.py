@@ -82,7 +82,7 @@ class Failed(Message):
     """Something outside could not be used."""
     is_consequence: bool = False
     """Another slot is gone: why is for that one to say."""
-    fingerprints: Sequence[str] = ()
+    fingerprints: tuple[str, ...] = ()
     """What it has in common with the same failure another time; none: it may pass by itself."""
 
 

@@ -222,6 +222,6 @@ def test_a_thread_that_hangs_is_fatal_and_a_process_is_tried_once_more(can_end: 
     call = UserCall("score", "score", "the record in-3 at offset 8", 1, "in-3 at offset 8")
     failed = hanging(4, call, 30_000, can_end)
     assert failed.is_fatal is not can_end
-    assert failed.fingerprints == [call.fingerprint]
+    assert failed.fingerprints == (call.fingerprint,)
     assert "score has been in one call for 30 s, on the record in-3 at offset 8" in failed.reason
     assert "slot_timeout" in failed.reason

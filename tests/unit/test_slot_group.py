@@ -166,7 +166,7 @@ def test_what_a_peer_says_counts_if_nobody_else_says_why(driver: Driver) -> None
 
 
 def test_what_may_be_compared_and_what_is_outside_is_passed_on(driver: Driver) -> None:
-    failed = Failed(ATTEMPT, "why", is_fatal=False, is_unavailable=True, fingerprints=["a", "b"])
+    failed = Failed(ATTEMPT, "why", is_fatal=False, is_unavailable=True, fingerprints=("a", "b"))
     (event,) = driver.hear(10, failed)
     assert event == ev.AttemptFailed(ATTEMPT, "why", is_unavailable=True, fingerprints=frozenset("ab"))
     declined = Declined(ATTEMPT, 7, "read-only", is_unavailable=True)
