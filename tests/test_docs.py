@@ -134,6 +134,31 @@ def help_of(command: str) -> set[str]:
     return {option for c in commands for parameter in c.params for option in parameter.opts} | {"--help"}
 
 
+def stray_quotes(text: str) -> list[str]:
+    """Words with a quote that opens or closes nothing: a docstring was joined as code is."""
+    words = text.split()
+    return [word for word in words if word in ('"', "'")] if text.count('"') % 2 == 0 else [text]
+
+
+def help_texts() -> dict[str, str]:
+    """What `--help` of each command and subcommand says, options included."""
+    told = {}
+    for name, (module, line) in COMMANDS.items():
+        click = typer.main.get_command(importlib.import_module(module).app)
+        for command in [click, *getattr(click, "commands", {}).values()]:
+            options = [getattr(parameter, "help", None) or "" for parameter in command.params]
+            told[f"{name} {command.name}"] = " ".join([line, command.help or "", *options])
+    return told
+
+
+def test_no_help_text_has_stray_quotes() -> None:
+    assert stray_quotes('notices and is " "safe.') != []
+    assert stray_quotes('As in "1 s" or "100 ms".') == []
+    texts = help_texts()
+    assert "transactions abort" in texts
+    assert not [f"{command}: {quote}" for command, text in texts.items() for quote in stray_quotes(text)]
+
+
 def test_every_option_of_run_is_explained() -> None:
     text = (ROOT / "docs/operations.md").read_text() + (ROOT / "README.md").read_text()
     assert not [o for o in help_of("run") if o.startswith("--") and f"`{o}" not in text and o != "--help"]
@@ -149,8 +174,8 @@ def test_every_event_and_every_field_of_progress_is_documented() -> None:
                     a.value for a in node.args[:1] if isinstance(a, ast.Constant) and isinstance(a.value, str)
                 }
     assert len(told) > 10
-    listed = set(re.findall(r"^\| `(\w+)` \|", text.split("## checkpoint_completed")[0], re.MULTILINE))
-    assert listed == told
+    listed = re.findall(r"^\| `(\w+)` \|", text.split("## checkpoint_completed")[0], re.MULTILINE)
+    assert sorted(listed) == sorted(told)  # and none of them twice
     assert not [f.name for f in fields(JobProgress) if f"`{f.name}`" not in text]
     assert not [name for name in COUNTERS if f"`{name}`" not in text]
 

@@ -85,8 +85,7 @@ def repair(
 
 @app.command()
 def abort(transactional_id: str, bootstrap_servers: Servers, librdkafka: Config = None) -> None:
-    """End an open transaction whose job is gone, by fencing its writer: one that lives notices and is "
-    "safe."""
+    """End an open transaction whose job is gone, by fencing its writer, which notices if it lives."""
     # Never by markers: while it is ongoing the writer's commit would say OK and its records be lost.
     client = LibrdkafkaClient(_options(bootstrap_servers, librdkafka), ProducerSettings())
     client.open_producer(LedgerKey(transactional_id, LEDGER_TOPIC)).discard()
