@@ -49,6 +49,7 @@ from onceflow.runtime.control.messages import (
     Trigger,
 )
 from onceflow.runtime.driver import JobDriver
+from onceflow.runtime.errors import OnceflowError
 from onceflow.runtime.exchange.handshake import call
 from onceflow.runtime.graph import Chain, JobGraph, SinkNode
 from onceflow.runtime.job import run_options
@@ -141,7 +142,16 @@ class PlayedLauncher:
     driver_host: str = "127.0.0.1"
     _process: multiprocessing.process.BaseProcess | None = None
 
-    def launch(self, launch: SlotLaunch, parallelism: int, on_ended: Callable[[str | None], None]) -> None:
+    def wait_ready(self, timeout_s: float) -> bool:
+        return True
+
+    def launch(
+        self,
+        launch: SlotLaunch,
+        parallelism: int,
+        on_ended: Callable[[OnceflowError | None], None],
+        on_waiting: Callable[[str], None],
+    ) -> None:
         context = multiprocessing.get_context("spawn")
         self._process = context.Process(
             target=play_slots, args=(launch, parallelism, self.operators), daemon=True

@@ -45,13 +45,12 @@ from onceflow.runtime.errors import Fatal, OnceflowError, UsageError
 from onceflow.runtime.graph import JobGraph
 from onceflow.runtime.launch import SlotLauncher
 from onceflow.runtime.options import Guarantee, RunOptions
-from onceflow.runtime.progress import ProgressMeter
+from onceflow.runtime.progress import PhaseWatch, ProgressMeter, shown_phase
 from onceflow.runtime.report import JobProgress, Reporter
 from onceflow.runtime.running_jobs import RunningJob
 from onceflow.runtime.slot_group import SlotGroup, assignments
 from onceflow.runtime.slot_process import SlotLaunch
 
-SAY_WAITING_AFTER_S = 2.0
 _BY_THE_THOUSAND = (Acked, Committed)
 """What every slot says of every checkpoint: it takes a short way."""
 
@@ -79,12 +78,12 @@ class JobDriver:
         self._launcher = launcher
         self._clock = clock
         self._reporter = reporter
-        self._parallelism = options.parallelism or launcher.slots_max
+        self._parallelism = options.parallelism or min(launcher.slots_max, graph.max_parallelism)
         self._secret = secrets.token_bytes(32)
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._meter = ProgressMeter(graph)
         self._latest_progress = JobProgress(graph.job, "opening")
-        self._phase = (JobPhase.OPENING, clock.monotonic_ms())
+        self._phase_watch = PhaseWatch(clock.monotonic_ms())
         self._slots: SlotGroup | None = None
         self._known_splits: dict[str, frozenset[str]] = {}
         self._end_discovery: Callable[[], None] = lambda: None
@@ -128,7 +127,7 @@ class JobDriver:
     def _stop(self) -> None:
         if self._result is None:
             self._announce("stop_requested", {})
-            self._handle(ev.StopRequested())
+            self._handle(ev.StopRequested(has_slots=bool(self._slots and self._slots.slots)))
 
     def _cancel(self, reason: str) -> None:
         if self._result is None:
@@ -242,10 +241,14 @@ class JobDriver:
             slot_timeout_ms=silence_ms,
         )
 
-        def on_ended(reason: str | None) -> None:
-            self._inbox.put(lambda: self._handle_all(group.on_host_ended(reason, self._clock.monotonic_ms())))
+        def on_ended(error: OnceflowError | None) -> None:
+            self._inbox.put(lambda: self._handle_all(group.on_host_ended(error, self._clock.monotonic_ms())))
 
-        self._launcher.launch(launch, self._parallelism, on_ended)
+        def on_waiting(reason: str) -> None:
+            now_ms = self._clock.monotonic_ms()
+            self._inbox.put(lambda: self._handle_all(group.on_host_waiting(reason, now_ms)))
+
+        self._launcher.launch(launch, self._parallelism, on_ended, on_waiting)
         self._end_discovery = self._enumerators.start_discovery(
             lambda uid: self._known_splits.get(uid, frozenset()),
             lambda uid, found: self._inbox.put(lambda: self._add_splits(group, uid, found)),
@@ -334,36 +337,33 @@ class JobDriver:
         if group is not None:
             group.broadcast(Alive())
             self._handle_all(group.check_alive(self._clock.monotonic_ms()))
-        phase = self._coordinator.phase.value
+        phase = self._shown_phase
         slots = [slot.progress for slot in group.slots] if group is not None else []
         late_before = self._latest_progress.late_records
         measured = self._meter.measure(phase, slots, self._clock.monotonic_ms())
-        self._latest_progress = replace(measured, waiting=(*self._waiting_to_run(), *measured.waiting))
+        waiting = (*self._waiting_to_run(), *measured.waiting)
+        self._latest_progress = replace(measured, waiting=waiting, rss_bytes=group.rss_bytes if group else 0)
         if self._latest_progress.late_records > late_before:
             self._reporter.event("late_records", {"late_records": self._latest_progress.late_records})
         self._reporter.progress(self._latest_progress)
 
     def _waiting_to_run(self) -> Sequence[str]:
-        """What holds up an attempt that does not run yet, if it takes long."""
-        phase, now_ms = self._coordinator.phase, self._clock.monotonic_ms()
-        if phase is not self._phase[0]:
-            self._phase = (phase, now_ms)
-        seconds = (now_ms - self._phase[1]) / 1000
-        if seconds < SAY_WAITING_AFTER_S:
-            return ()
-        match phase:
-            case JobPhase.OPENING:
-                return (f"the checkpoint folder and the sources are asked, since {seconds:.0f} s",)
-            case JobPhase.STARTING if self._slots is not None and not self._slots.slots:
-                return (f"the host starts {self._parallelism} slots, since {seconds:.0f} s",)
-            case _:
-                return ()
+        group, now_ms = self._slots, self._clock.monotonic_ms()
+        missing = None
+        if group is not None and not group.slots:
+            missing = group.host_wait(now_ms) or f"the host starts {self._parallelism} slots"
+        return self._phase_watch.waiting(self._coordinator.phase, missing, now_ms)
+
+    @property
+    def _shown_phase(self) -> str:
+        has_records = self._slots is not None and self._slots.first_record_ms is not None
+        return shown_phase(self._coordinator.phase, has_records)
 
     def _status(self) -> Mapping[str, object]:
         return {
             **msgspec.to_builtins(self._latest_progress),
-            "phase": self._coordinator.phase.value,
-            "slots": self._slots.describe() if self._slots else [],
+            "phase": self._shown_phase,
+            "slots": self._slots.describe_usage() if self._slots else [],
             "last_checkpoint_id": self._coordinator.last_completed_id,
         }
 

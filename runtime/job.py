@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from onceflow.runtime.checkpoint.coordinator import JobPhase
+from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.checkpoint.options import CheckpointOptions
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.driver import JobDriver, JobResult
@@ -24,12 +26,15 @@ from onceflow.runtime.options import (
     restart_strategy,
 )
 from onceflow.runtime.program import NO_PROGRAM, Program, running_program
-from onceflow.runtime.report import Reporter, Silent
+from onceflow.runtime.progress import SAY_WAITING_AFTER_S
+from onceflow.runtime.report import JobProgress, Reporter, Silent
+from onceflow.runtime.running_jobs import StartingJob
+from onceflow.runtime.spark.slot_limit import check_fits, slot_limit
 from onceflow.runtime.stream import JobGraphBuilder
 from onceflow.runtime.types import duration_ms
 
 DEFAULT_INTERVAL = "1 s"
-_LOCAL = re.compile(r"local(?:\[(\d+)\])?")
+HOST_WAIT_S = 1.0
 _THREADS = re.compile(r"threads(?:\[(\d+)\])?")
 
 
@@ -114,53 +119,87 @@ def run_job(
             f"parallelism={options.parallelism} is more than the job's max_parallelism, which is "
             f"{graph.max_parallelism}"
         )
-    launcher = _launcher(graph, options, program)
-    try:
-        driver = JobDriver(graph, options, launcher, SystemClock(), reporter)
-        reporter.event("job_started", {"job": graph.job, "master": options.master})
-        with _signals(driver):
+    with StartingJob.announced(graph.job, options.checkpoint_dir), _signals() as signals:
+        launcher = _launcher(graph, options, program)
+        try:
+            reporter.event("job_started", {"job": graph.job, "master": options.master})
+            if not _wait_for_host(launcher, graph.job, signals, reporter):
+                return _stopped_early(reporter)
+            driver = JobDriver(graph, options, launcher, SystemClock(), reporter)
+            signals.deliver_to(driver)
             return driver.run(launcher.driver_host)
-    finally:
-        launcher.close()
-        reporter.close()
+        finally:
+            launcher.close()
+            reporter.close()
+
+
+def _wait_for_host(launcher: SlotLauncher, job: str, signals: _Signals, reporter: Reporter) -> bool:
+    """False: a signal came first."""
+    clock = SystemClock()
+    began_ms = clock.monotonic_ms()
+    while not signals.was_sent:
+        if launcher.wait_ready(HOST_WAIT_S):
+            return True
+        seconds = (clock.monotonic_ms() - began_ms) / 1000
+        if seconds >= SAY_WAITING_AFTER_S:
+            wait = f"the host comes up, since {seconds:.0f} s"
+            reporter.progress(JobProgress(job, JobPhase.STARTING.value, waiting=(wait,)))
+    return False
+
+
+def _stopped_early(reporter: Reporter) -> JobResult:
+    """Nothing was opened, and nothing is to be kept."""
+    result = JobResult(Outcome.STOPPED, "on request, before the host was up", None)
+    fields = {"outcome": result.outcome.value, "reason": result.reason, "checkpoint_id": None}
+    reporter.event("job_finished", {**fields, "late_records": 0, "restarts": 0})
+    return result
 
 
 def _launcher(graph: JobGraph, options: RunOptions, program: Program) -> SlotLauncher:
     threads = _THREADS.fullmatch(options.master)
     if threads:
         return LocalLauncher(int(threads[1] or 1))
-    local = _LOCAL.fullmatch(options.master)
-    if local and (options.parallelism or 1) > (cores := int(local[1] or 1)):
-        # Spark itself would look for more cores every second, for 40 s, before it says so.
-        raise OptionError(
-            f"parallelism={options.parallelism} needs as many slots at once, {options.master} has {cores}: "
-            f"use --master 'local[{options.parallelism}]', or less parallelism"
-        )
+    check_fits(options.parallelism or 1, slot_limit(options.master, options.spark_conf), options.master)
     # Here and not above: the JVM's client is slow to import and a job on threads needs none of it.
     from onceflow.runtime.spark.runner import SparkLauncher
 
-    return SparkLauncher(options.master, graph, options.spark_conf, program)
+    return SparkLauncher(options.master, graph, options.spark_conf, program, options.parallelism)
+
+
+class _Signals:
+    """SIGINT and SIGTERM: a last checkpoint, then the end; a second one: the end at once."""
+
+    def __init__(self) -> None:
+        self.was_sent = False
+        self._was_told = False
+        self._driver: JobDriver | None = None
+
+    def deliver_to(self, driver: JobDriver) -> None:
+        """From now on; one that came before counts."""
+        self._driver = driver
+        if self.was_sent and not self._was_told:
+            self._was_told = True
+            driver.request_stop()
+
+    def on_signal(self, signum: int, frame: Any) -> None:
+        self.was_sent = True
+        if self._driver is not None and self._was_told:
+            self._driver.request_cancel(f"stopped at once by a second {signal.Signals(signum).name}")
+        elif self._driver is not None:
+            self._was_told = True
+            self._driver.request_stop()
 
 
 @contextmanager
-def _signals(driver: JobDriver) -> Iterator[None]:
-    """SIGINT and SIGTERM: a last checkpoint, then the end; a second one: the end at once."""
+def _signals() -> Iterator[_Signals]:
+    signals = _Signals()
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield signals
         return
-    asked = False
-
-    def stop(signum: int, frame: Any) -> None:
-        nonlocal asked
-        if asked:
-            driver.request_cancel(f"stopped at once by a second {signal.Signals(signum).name}")
-        else:
-            asked = True
-            driver.request_stop()
-
-    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    previous = {number: signal.signal(number, signals.on_signal) for number in numbers}
     try:
-        yield
+        yield signals
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

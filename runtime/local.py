@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 
 from onceflow.runtime.clock import SystemClock
+from onceflow.runtime.errors import OnceflowError
 from onceflow.runtime.slot_process import SlotLaunch, run_slot
 
 END_TIMEOUT_MS = 1_500.0
@@ -22,6 +23,9 @@ class LocalLauncher:
         self._slots_max = slots_max
         self._threads: list[threading.Thread] = []
 
+    def wait_ready(self, timeout_s: float) -> bool:
+        return True
+
     @property
     def slots_max(self) -> int:
         return self._slots_max
@@ -30,7 +34,13 @@ class LocalLauncher:
     def driver_host(self) -> str:
         return "127.0.0.1"
 
-    def launch(self, launch: SlotLaunch, parallelism: int, on_ended: Callable[[str | None], None]) -> None:
+    def launch(
+        self,
+        launch: SlotLaunch,
+        parallelism: int,
+        on_ended: Callable[[OnceflowError | None], None],
+        on_waiting: Callable[[str], None],
+    ) -> None:
         remaining = threading.Semaphore(parallelism - 1)
 
         def run(number: int) -> None:

@@ -4,11 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from onceflow.runtime.checkpoint.coordinator import JobPhase
 from onceflow.runtime.contracts import Json
 from onceflow.runtime.control.messages import Progress
 from onceflow.runtime.graph import JobGraph
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from onceflow.runtime.report import JobProgress
+
+SAY_WAITING_AFTER_S = 2.0
+
+
+def shown_phase(phase: JobPhase, has_records: bool) -> str:
+    """For people a job runs once records flow. The coordinator's own phase is later, where what the
+    restored checkpoint promised takes long to commit; `waiting` says that then."""
+    return (JobPhase.RUNNING if phase is JobPhase.STARTING and has_records else phase).value
+
+
+class PhaseWatch:
+    """Says what holds up an attempt that does not run yet, once it takes long."""
+
+    def __init__(self, now_ms: float) -> None:
+        self._since = (JobPhase.OPENING, now_ms)
+
+    def waiting(self, phase: JobPhase, missing: str | None, now_ms: float) -> Sequence[str]:
+        """`missing`: what the host waits for or does while slots are not there; None: they are."""
+        if phase is not self._since[0]:
+            self._since = (phase, now_ms)
+        seconds = (now_ms - self._since[1]) / 1000
+        reason = None
+        if phase is JobPhase.OPENING:
+            reason = "the checkpoint folder and the sources are asked"
+        elif phase is JobPhase.STARTING:
+            reason = missing
+        if reason is None or seconds < SAY_WAITING_AFTER_S:
+            return ()
+        return (f"{reason}, since {seconds:.0f} s",)
 
 
 class ProgressMeter:
@@ -83,6 +113,7 @@ class ProgressMeter:
             last_checkpoint_failure=self._failure,
             waiting=tuple(dict.fromkeys(reason for report in reports for reason in report.waiting)),
             task_counters=totals,
+            busy_ratio=max((report.busy_ratio for report in reports), default=0.0),
         )
 
     def _measure_rates(self, now_ms: float, records_in: int, records_out: int) -> None:

@@ -2,8 +2,9 @@
 
 A driver writes `running.json` into its checkpoint folder (readable by its owner only: it holds the
 control address and the secret that opens it) and notes the folder in the user's own state folder, so
-that `onceflow list` finds it. Both are hints: a file of a dead driver is told by its connection being
-refused, and exactness never depends on them.
+that `onceflow list` finds it. Before that, while the host comes up and the log is not its own yet, only a
+note in the state folder says that it starts. All are hints: a file of a dead driver is told by its
+connection being refused, and exactness never depends on them.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
+import psutil
 
 from onceflow.runtime.errors import UsageError
 
 FILE_NAME = "running.json"
+_STARTING = ".starting"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,50 @@ class RunningJob:
             if find(self.checkpoint_dir).pid == self.pid:
                 (path / FILE_NAME).unlink(missing_ok=True)
                 _note(path).unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class StartingJob:
+    """A process that runs a job, or is on its way to. It can be seen, and not be asked."""
+
+    job: str
+    checkpoint_dir: str
+    pid: int
+
+    @staticmethod
+    @contextmanager
+    def announced(job: str, checkpoint_dir: str) -> Iterator[None]:
+        """Of this process, for as long as it runs the job; one that is killed is not found any more."""
+        path = _local_path(checkpoint_dir)
+        if path is None:
+            yield
+            return
+        note = _note(path).with_suffix(f".{os.getpid()}{_STARTING}")
+        started_s = psutil.Process().create_time()
+        content = {"job": job, "checkpoint_dir": checkpoint_dir, "pid": os.getpid(), "started_s": started_s}
+        with contextlib.suppress(OSError):  # only a hint
+            _write_private(note, json.dumps(content))
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                note.unlink(missing_ok=True)
+
+
+def find_starting() -> Iterator[StartingJob]:
+    """Of every process of this user's that runs a job on this machine. Notes of dead ones are removed."""
+    for note in sorted(_notes_folder().glob(f"*{_STARTING}")):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            content = json.loads(note.read_text())
+            job = StartingJob(content["job"], content["checkpoint_dir"], int(content["pid"]))
+            try:
+                lives = psutil.Process(job.pid).create_time() == content["started_s"]
+            except psutil.Error:
+                lives = False
+            if lives:
+                yield job
+            else:
+                note.unlink(missing_ok=True)
 
 
 def find(checkpoint_dir: str) -> RunningJob:

@@ -47,6 +47,7 @@ from onceflow.runtime.fingerprints import is_unavailable
 from onceflow.runtime.operators.operator import OperatorState
 from onceflow.runtime.records import Barrier
 from onceflow.runtime.slot_tasks import SlotTasks
+from onceflow.runtime.slot_usage import SlotUsage
 from onceflow.runtime.task import Task, TaskSnapshot
 
 STEPS_PER_TASK = 32
@@ -105,6 +106,7 @@ class Slot:
         self._control = control
         self._background = background
         self._clock = clock
+        self.usage = SlotUsage(clock.monotonic_ms())
         self._write_state = write_state
         self._pending: dict[int, _PendingSnapshot] = {}
         self._splits_of: dict[int, Mapping[str, Sequence[SplitProgress]]] = {}
@@ -206,6 +208,8 @@ class Slot:
             tasks={head: task.counters.as_dict() for head, task in heads},
             waiting=waiting,
             first_record_ms=self._first_record_ms,
+            busy_ratio=self.usage.busy_ratio,
+            rss_bytes=self.usage.rss_bytes,
         )
 
     @property

@@ -26,6 +26,9 @@ from onceflow.runtime.control.messages import (
     Shutdown,
     ToDriver,
 )
+from onceflow.runtime.errors import Fatal, OnceflowError, UsageError
+
+HOST_WAIT_SHOWN_MS = 3_000.0
 
 HEAR_OUT_MS = 1_000.0
 """So long a slot that failed of itself is waited for, when others say that it is gone."""
@@ -91,6 +94,7 @@ class SlotGroup:
         self._first_record_ms: int | None = None
         self._hearsay: tuple[float, str] | None = None
         """Since when and why the attempt is over as others have it, until a slot says so itself."""
+        self._host_wait = (-HOST_WAIT_SHOWN_MS, "")
         self.is_over = False
         """No event comes from it any more."""
 
@@ -110,6 +114,24 @@ class SlotGroup:
             {"slot": number, "pid": slot.hello.pid, "host": slot.hello.host}
             for number, slot in enumerate(self._slots)
         ]
+
+    def describe_usage(self) -> list[Mapping[str, int | str | float]]:
+        """For people: how busy each is, and how much memory its process has."""
+        told = zip(self.describe(), (slot.progress for slot in self._slots), strict=True)
+        return [
+            {**slot, "busy_ratio": p.busy_ratio if p else 0.0, "rss_bytes": p.rss_bytes if p else 0}
+            for slot, p in told
+        ]
+
+    @property
+    def rss_bytes(self) -> int:
+        """Memory of all processes. Slots that are threads of one share it."""
+        by_process = {
+            (slot.hello.host, slot.hello.pid): slot.progress.rss_bytes
+            for slot in self._slots
+            if slot.progress is not None
+        }
+        return sum(by_process.values())
 
     def on_message(self, peer: int, message: ToDriver, now_ms: float) -> list[ev.Event]:
         """What a slot's message means. [] if it is of another attempt or says nothing new."""
@@ -133,13 +155,25 @@ class SlotGroup:
         name = f"slot {self._slot_of_peer[peer]}" if peer in self._slot_of_peer else "a slot"
         return [self._failed(f"{name} (pid {gone.hello.pid} on {gone.hello.host}) was lost")]
 
-    def on_host_ended(self, reason: str | None, now_ms: float) -> list[ev.Event]:
-        """The host says that all slots are over."""
-        said = reason or "the host ended the slots"
+    def on_host_ended(self, error: OnceflowError | None, now_ms: float) -> list[ev.Event]:
+        """The host says that all slots are over, and why if it knows."""
         if self.is_over:
             return []
-        # Why is for the slots to say. It comes on another way than this, and may come behind it.
-        return self._hear_say(said, now_ms) if self._arrived else [self._failed(said)]
+        said, is_fatal = str(error or "the host ended the slots"), isinstance(error, Fatal | UsageError)
+        if self._arrived and not is_fatal:
+            # Why is for the slots to say. It comes on another way than this, and may come behind it.
+            return self._hear_say(said, now_ms)
+        return [ev.AttemptFailed(self.attempt, said, is_fatal)]
+
+    def on_host_waiting(self, reason: str, now_ms: float) -> list[ev.Event]:
+        """The host has not room for all slots yet."""
+        self._host_wait = (now_ms, reason)
+        return [] if self.is_over or self._slots else [ev.SlotsAwaited(self.attempt)]
+
+    def host_wait(self, now_ms: float) -> str | None:
+        """What the host waits for, if it has said so in the last seconds."""
+        said_ms, reason = self._host_wait
+        return reason if now_ms - said_ms < HOST_WAIT_SHOWN_MS else None
 
     def check_alive(self, now_ms: float) -> list[ev.Event]:
         """Who has been silent for too long? A frozen process keeps its connection."""

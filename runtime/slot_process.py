@@ -209,8 +209,11 @@ class _SlotRun:
             while slot.shutdown_reason is None:
                 self._steps += 1
                 wait_ms = 0.0 if slot.step() else min(2 * wait_ms + 1.0, IDLE_WAIT_MS_MAX)
+                waits_ms = self._clock.monotonic_ms() if wait_ms else None
                 self._network.pump(wait_ms)
                 now_ms = self._clock.monotonic_ms()
+                if waits_ms is not None:
+                    slot.usage.idle_ms += now_ms - waits_ms
                 if now_ms - collected_ms > COLLECT_EVERY_MS:
                     gc.collect(1)
                     collected_ms = now_ms
@@ -241,6 +244,7 @@ class _SlotRun:
 
     def _show_life(self, slot: Slot, watch: CallWatch, can_end: bool) -> bool:
         """Tell the driver how the slot is. False: it is over."""
+        slot.usage.measure(self._clock.monotonic_ms())
         call = watch.look(self._steps, self._clock.monotonic_ms())
         lasted_ms = watch.lasted_ms
         try:

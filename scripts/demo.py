@@ -41,8 +41,8 @@ INPUT, OUTPUT, PARTITIONS = "purchases", "totals", 4
 STEP_TIMEOUT_S = 180.0
 BROKER_AWAY_S = 1.0
 CHECKPOINT_INTERVAL = "100 ms"
-"""Each of the four windows is to have a transaction of its own, for three kills; a fast machine reads all
-four of them in two seconds."""
+"""Each of the four windows is to have a transaction of its own: one to be committed, and three kills; a fast
+machine reads all four of them in two seconds."""
 
 
 class DemoFailed(Exception):
@@ -179,20 +179,20 @@ class Demo:
         self._progress.update(bar, completed=self._purchases.window_rows())
 
     def _wait_until_it_writes(self, job: JobProcess, watch: OutputWatch, bar: TaskID) -> None:
-        """Until a transaction is being written; after a kill, one that follows newly committed output."""
+        """Until a transaction is being written that follows newly committed output: so that a kill has
+        something to lose, and something to double."""
         seen = job.attempts_killed
         self._wait(job, watch, bar, "its slots started", lambda: job.attempts > seen)
-        if self.kills:
-            enough = self._committed_at_kill + self._purchases.window_rows() // 5
-            self._wait(job, watch, bar, "it committed new output", lambda: watch.committed > enough)
+        enough = self._committed_at_kill + self._purchases.window_rows() // 5
+        self._wait(job, watch, bar, "it committed new output", lambda: watch.committed > enough)
         self._wait(job, watch, bar, "it wrote output", lambda: watch.is_writing)
 
     def _killed(self, victim: str, watch: OutputWatch, kill: Callable[[], None]) -> None:
         kill()
         self.kills += 1
         self._committed_at_kill = watch.committed
-        so_far = f"{watch.committed:,} output records"
-        self._progress.console.print(f"killed {victim} in the middle of a transaction, after {so_far}")
+        so_far = f"{watch.committed:,} output records were committed before"
+        self._progress.console.print(f"killed {victim} in the middle of a transaction; {so_far}")
 
     def _wait(
         self, job: JobProcess, watch: OutputWatch, bar: TaskID, what: str, is_so: Callable[[], bool]

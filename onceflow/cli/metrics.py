@@ -109,6 +109,7 @@ class JobMetrics(Collector):
 
     def _of_job(self, progress: JobProgress) -> Iterator[GaugeMetricFamily]:
         values: Mapping[str, tuple[str, float | None]] = {
+            "busyTimeMsPerSecond": ("Of the busiest slot.", round(1_000 * progress.busy_ratio)),
             "lastCheckpointDuration": ("Of the last completed checkpoint, ms.", progress.last_checkpoint_ms),
             "lastCheckpointSize": ("State files of it, bytes.", progress.last_checkpoint_bytes),
             "lastCompletedCheckpointId": ("Its id.", progress.last_checkpoint_id),
@@ -120,6 +121,7 @@ class JobMetrics(Collector):
             "numberOfFailedCheckpoints": ("Since this driver started.", self._failed),
             "numRestarts": ("Of the attempt, since this driver started.", progress.restarts),
             "runningState": ("1 while all slots run.", float(progress.phase == "running")),
+            "slotMemoryUsed": ("Resident memory of the slots' processes, bytes.", progress.rss_bytes),
             "taskSlotsTotal": ("Slots that report.", progress.slots),
             "watermarkLag": ("Newest event time less the watermark, ms.", progress.watermark_lag_ms),
         }

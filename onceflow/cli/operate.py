@@ -10,7 +10,8 @@ from onceflow.runtime.control.connection import Connection, ConnectionLostError
 from onceflow.runtime.control.messages import AskCancel, AskStatus, AskStop, Status
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.exchange.handshake import HandshakeError, call
-from onceflow.runtime.running_jobs import RunningJob, find
+from onceflow.runtime.options import absolute_url
+from onceflow.runtime.running_jobs import RunningJob, find, find_starting
 
 TIMEOUT_S = 5.0
 
@@ -20,13 +21,20 @@ def ask(checkpoint_dir: str, question: AskStatus | AskStop | AskCancel) -> Mappi
 
     Raises UsageError if no driver answers there.
     """
-    job = find(checkpoint_dir)
-    status = ask_running(job, question)
-    if status is None:
-        raise UsageError(
+    starting = [job for job in find_starting() if job.checkpoint_dir == absolute_url(checkpoint_dir)]
+    try:
+        job = find(checkpoint_dir)
+        status = ask_running(job, question)
+        missing = (
             f"no job runs on {checkpoint_dir}: its driver (pid {job.pid}) is gone; "
             "run the job again and it goes on from its last checkpoint"
         )
+    except UsageError as error:
+        status, missing = None, str(error)
+    if status is None and starting:
+        missing = f"the job on {checkpoint_dir} is starting (pid {starting[0].pid}): ask again in a moment"
+    if status is None:
+        raise UsageError(missing)
     return status
 
 

@@ -165,6 +165,8 @@ def _lines(progress: JobProgress) -> list[Text]:
         line.append("  no checkpoint yet")
     else:
         line.append(f"  checkpoint {progress.last_checkpoint_id} ({progress.last_checkpoint_ms:,} ms)")
+    if progress.slots:
+        line.append(f"  busy {progress.busy_ratio:.0%}  memory {progress.rss_bytes / 2**20:,.0f} MiB")
     waits = [f"  waits: {_one_line(reason)}" for reason in progress.waiting[:WAITS_MAX]]
     if len(progress.waiting) > WAITS_MAX:
         waits.append(f"  waits: for {len(progress.waiting) - WAITS_MAX} more")

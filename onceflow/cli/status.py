@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -28,12 +29,21 @@ def status(
     table = Table("", "", show_header=False, box=None)
     for name, value in answer.items():
         if name == "slots":
-            value = ", ".join(f"{slot['slot']}: pid {slot['pid']} on {slot['host']}" for slot in value)
+            value = ", ".join(map(_slot, value))
         elif name == "task_counters":
             continue
+        elif name == "busy_ratio":
+            value = f"{value:.0%}"
+        elif name == "rss_bytes":
+            value = f"{value / 2**20:,.0f} MiB"
         elif isinstance(value, float):
             value = f"{value:,.0f}"
         elif isinstance(value, list):
             value = "; ".join(map(str, value))
         table.add_row(name.replace("_", " "), "-" if value is None else str(value))
     Console().print(table)
+
+
+def _slot(slot: Mapping[str, Any]) -> str:
+    memory = f"{slot['rss_bytes'] / 2**20:,.0f} MiB"
+    return f"{slot['slot']}: pid {slot['pid']} on {slot['host']}, {slot['busy_ratio']:.0%} busy, {memory}"

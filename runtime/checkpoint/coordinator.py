@@ -125,7 +125,7 @@ class Coordinator:
             case ev.Tick():
                 pass
             case ev.StopRequested():
-                self._request_stop(now_ms)
+                self._request_stop(event.has_slots, now_ms)
             case ev.AttemptOpened() | ev.OpenFailed() | ev.AlreadyFinished():
                 self._on_open_answer(event, now_ms)
             case ev.Persisted() | ev.PersistNotDone() | ev.PersistUnknown() | ev.PersistConflict():
@@ -134,7 +134,13 @@ class Coordinator:
                 self._mark("event of a stale attempt")
             case ev.FinishMarked() if self.phase is JobPhase.MARKING:
                 self._finish(Outcome.FINISHED, "all input was read and all output committed")
-            case ev.SlotsRunning() | ev.SlotDrained() | ev.AttemptFailed() | ev.FirstRecordRead():
+            case (
+                ev.SlotsRunning()
+                | ev.SlotDrained()
+                | ev.AttemptFailed()
+                | ev.FirstRecordRead()
+                | ev.SlotsAwaited()
+            ):
                 self._on_attempt_event(event, now_ms)
 
     # --- Attempts ----------------------------------------------------------------------------------
@@ -180,6 +186,8 @@ class Coordinator:
         match event:
             case ev.SlotsRunning() if self.phase is JobPhase.STARTING:
                 self._on_running(event.attempt, now_ms)
+            case ev.SlotsAwaited() if self.phase is JobPhase.STARTING:
+                self._deadline_ms = now_ms + self._options.start_timeout_ms
             case ev.SlotDrained():
                 self._drained.add(event.slot)
             case ev.FirstRecordRead():
@@ -432,16 +440,19 @@ class Coordinator:
             assert pending.manifest is not None
             self._emit(ev.Persist(pending.manifest))
 
-    def _request_stop(self, now_ms: int) -> None:
+    def _request_stop(self, has_slots: bool, now_ms: int) -> None:
         if self._stop_at_ms != _NEVER:
             return
         self._stop_at_ms = now_ms + self._options.stop_timeout_ms
-        if self.phase in (JobPhase.OPENING, JobPhase.RESTARTING):
+        is_hosted = self.phase is not JobPhase.STARTING or has_slots
+        if self.phase in (JobPhase.OPENING, JobPhase.RESTARTING) or not is_hosted:
             self._mark("stop while no attempt runs")
-            if self.attempt is None:
-                self._finish(Outcome.STOPPED, "on request, before an attempt of this run was started")
-            else:
+            has_read = self.attempt is not None and (is_hosted or self._last_failure != "")
+            self._cancel("a stop was requested")
+            if has_read:
                 self._finish(Outcome.CANCELLED, "without a last checkpoint: no attempt was running")
+            else:
+                self._finish(Outcome.STOPPED, "on request, before an attempt of this run was started")
 
     def _finish(self, outcome: Outcome, reason: str) -> None:
         self.phase = JobPhase.OVER

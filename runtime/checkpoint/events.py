@@ -80,6 +80,13 @@ class FirstRecordRead:
     attempt: int
 
 
+@dataclass(frozen=True, slots=True)
+class SlotsAwaited:
+    """The host has not room for all slots yet and goes on waiting: no failure, however long it takes."""
+
+    attempt: int
+
+
 # --- Events: of checkpoints ------------------------------------------------------------------------
 
 
@@ -148,8 +155,7 @@ class SlotCommitted(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class FinishMarked:
-    """Answer to MarkFinished, whether or not it could be written: a job that is not marked finds out
-    again, when it is run again, that nothing is left to do."""
+    """Answer to MarkFinished, written or not: a job that is not marked finds out again in its next run."""
 
     attempt: int
 
@@ -161,6 +167,9 @@ class FinishMarked:
 class StopRequested:
     """A user asks for a last checkpoint and a clean stop."""
 
+    has_slots: bool = True
+    """False: no slot has been told yet what to do, so there is nothing that a checkpoint would keep."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tick:
@@ -168,7 +177,7 @@ class Tick:
 
 
 OpenAnswer = AttemptOpened | AlreadyFinished | OpenFailed
-AttemptEvent = SlotsRunning | FirstRecordRead | SlotDrained | AttemptFailed
+AttemptEvent = SlotsRunning | SlotsAwaited | FirstRecordRead | SlotDrained | AttemptFailed
 SlotAnswer = SlotAcked | SlotDeclined | SlotCommitted
 PersistAnswer = Persisted | PersistNotDone | PersistUnknown | PersistConflict
 Event = OpenAnswer | AttemptEvent | SlotAnswer | PersistAnswer | FinishMarked | StopRequested | Tick
@@ -185,8 +194,7 @@ class Outcome(Enum):
     STOPPED = "stopped"
     """Asked to stop, and stopped after a last checkpoint; run again, it goes on."""
     CANCELLED = "cancelled"
-    """Asked to stop, and ended without a last checkpoint; run again, what came after the last completed
-    one is read once more."""
+    """Asked to stop, ended without a last checkpoint: what came after the last one is read once more."""
     FAILED = "failed"
     FENCED = "fenced"
     """Another driver runs the job now."""
@@ -194,8 +202,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OpenAttempt:
-    """Read the log, take its next position, say what to start from. Answer: AttemptOpened, OpenFailed,
-    AlreadyFinished."""
+    """Read the log, take its next position, say what to start from. Answer: one of OpenAnswer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,8 +265,7 @@ class Subsume:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """A checkpoint that named these state files was aborted: let those go that no other needs. Best effort,
-    no answer."""
+    """Let go of an aborted checkpoint's state files that no other one needs. Best effort, no answer."""
 
     paths: frozenset[str]
 

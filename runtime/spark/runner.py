@@ -10,18 +10,22 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sys
+import threading
+import warnings
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import as_file, files
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
-from py4j.protocol import Py4JError
-from pyspark import InheritableThread, SparkConf, SparkContext
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
 
-from onceflow.runtime.errors import OptionError
+from onceflow.runtime.errors import Fatal, OnceflowError, OptionError, Retryable
 from onceflow.runtime.graph import JobGraph
 from onceflow.runtime.java import find_java
 from onceflow.runtime.program import Program, archive_modules
@@ -29,38 +33,57 @@ from onceflow.runtime.slot_process import SlotLaunch
 from onceflow.runtime.spark.class_archive import as_setting, local_java_options
 from onceflow.runtime.spark.executor import SlotFunction
 from onceflow.runtime.spark.shipping import pack_graph
+from onceflow.runtime.spark.slot_limit import can_grow, slot_limit
+from onceflow.runtime.spark.spark_errors import cause_of, is_too_few_slots
 
 OWN_SETTINGS: Mapping[str, str] = {
     "spark.stage.maxConsecutiveAttempts": "1",
     "spark.task.maxFailures": "1",
+    # Room for the slots is asked for here, before a stage is submitted; Spark's own look comes to an end.
     "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "1",
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.dynamicAllocation.enabled": "false",
 }
 """Settings that restarts and exactness rest on; a user's own value for one of them is refused."""
 
-DEFAULT_SETTINGS: Mapping[str, str] = {
+DEFAULT_SETTINGS: Mapping[str, str] = {"spark.ui.showConsoleProgress": "false"}
+"""A user's value goes first."""
+
+LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "512m",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
-"""For local masters; a user's value goes first."""
+"""For local masters besides; a user's value goes first."""
+
+LOOK_FOR_SLOTS_EVERY_S = 1.0
 
 
 class SparkLauncher:
     """Owns the SparkContext. Making it starts the JVM (2-3 s)."""
 
-    def __init__(self, master: str, graph: JobGraph, settings: Mapping[str, str], program: Program) -> None:
-        """Raises OptionError for a setting that is ours, GraphError for a graph that can't be shipped."""
+    def __init__(
+        self,
+        master: str,
+        graph: JobGraph,
+        settings: Mapping[str, str],
+        program: Program,
+        parallelism: int | None = None,
+        context_type: type[SparkContext] = SparkContext,
+    ) -> None:
+        """`parallelism`: None: it is to be what the master offers.
+
+        Raises OptionError for a setting that is ours, GraphError for a graph that can't be shipped.
+        """
         for name, value in settings.items():
             if OWN_SETTINGS.get(name, value) != value:
                 raise OptionError(
                     f"--conf {name}={value} can't be set: onceflow restarts attempts itself and needs "
                     f"{OWN_SETTINGS[name]}"
                 )
-        java = find_java()  # here: what is raised below, on a thread, counts as a failure to try again
+        java = find_java()  # here, where it is wrong use of the command, and not on a thread
         self._packed = pack_graph(graph, program.module)
         self._files = TemporaryDirectory(prefix="onceflow-")
         self._modules = Path(self._files.name, "modules.zip")
@@ -70,87 +93,194 @@ class SparkLauncher:
         is_local = master.startswith("local")
         self._settings = {
             "spark.python.daemon.module": "onceflow.runtime.spark.daemon",
-            **(DEFAULT_SETTINGS if is_local else {}),
+            **DEFAULT_SETTINGS,
+            **(LOCAL_SETTINGS if is_local else {}),
             **settings,
             **OWN_SETTINGS,
         }
         self._java_options = local_java_options(java) if is_local else ()
         self._master = master
+        self._can_grow = can_grow(master)
         self._job = graph.job
-        self._attempt = 0
+        self._context_type = context_type
+        self._slots_max = slot_limit(master, settings) if is_local else parallelism
+        self._stage = _Stage(0)
+        self._is_closing = threading.Event()
+        self._own_jvm: Any = None
+        """The process of the JVM, if it is ours and is there."""
         # On a thread: the JVM takes seconds, and the driver has a log to read and sources to ask
         # meanwhile. (And only on the main thread would Spark take SIGINT for itself.)
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="onceflow-jvm")
         self._started = self._starter.submit(self._start)
 
     def _start(self) -> SparkContext:
-        with as_file(files("onceflow.runtime.spark") / "log4j2.properties") as logging_file:
-            conf = SparkConf(loadDefaults=True).setMaster(self._master).setAppName(self._job)
-            java_options = [f"-Dlog4j2.configurationFile={logging_file}", *self._java_options]
-            conf.set("spark.driver.extraJavaOptions", as_setting(java_options))
-            for name, value in self._settings.items():
-                conf.set(name, value)
-            context = SparkContext(conf=conf)
-        context.setLogLevel("ERROR")
-        if self._modules.exists():
-            context.addArchive(str(self._modules))
+        try:
+            with as_file(files("onceflow.runtime.spark") / "log4j2.properties") as logging_file:
+                conf = SparkConf(loadDefaults=True).setMaster(self._master).setAppName(self._job)
+                java_options = [f"-Dlog4j2.configurationFile={logging_file}", *self._java_options]
+                conf.set("spark.driver.extraJavaOptions", as_setting(java_options))
+                for name, value in self._settings.items():
+                    conf.set(name, value)
+                gateway = SparkContext._gateway  # of an earlier job in this process
+                if gateway is None:
+                    gateway = launch_gateway(conf)
+                    self._own_jvm = gateway.proc
+                if self._is_closing.is_set():
+                    if self._own_jvm is not None:
+                        self._own_jvm.terminate()
+                    raise Retryable("Spark was ended while it started")
+                context = self._context_type(conf=conf, gateway=gateway)
+            context.setLogLevel("ERROR")
+            if self._modules.exists():
+                context.addArchive(str(self._modules))
+        except (Py4JError, PySparkRuntimeError, OSError, ValueError) as error:
+            raise Fatal(f"Spark did not start on {self._master}: {cause_of(str(error))}") from error
         return context
 
-    @property
-    def _context(self) -> SparkContext:
-        """Waits for the JVM."""
-        return self._started.result()
+    def wait_ready(self, timeout_s: float) -> bool:
+        """At once on a local master, where both are known; elsewhere when the JVM is up and, if the
+        parallelism is to be what there is, when so many executors have come that no more come."""
+        if self._slots_max is not None and "spark.driver.host" in self._settings:
+            return True
+        try:
+            context = self._started.result(timeout_s)
+            if self._slots_max is None:
+                before = _slots_now(context)
+                has_settled = not self._can_grow or not self._is_closing.wait(timeout_s)
+                if has_settled and 0 < before == _slots_now(context):
+                    self._slots_max = before
+        except TimeoutError:
+            return False
+        except Exception as error:
+            raise self._named(error) from error
+        return self._slots_max is not None
 
     @property
     def slots_max(self) -> int:
-        return int(self._context.defaultParallelism)
+        assert self._slots_max is not None, "wait_ready comes first"
+        return self._slots_max
 
     @property
     def driver_host(self) -> str:
         """An address of the driver that the executors can reach: where the control server listens."""
         host = self._settings.get("spark.driver.host")
-        return host or str(self._context.getConf().get("spark.driver.host"))
+        return host or str(self._started.result().getConf().get("spark.driver.host"))
 
-    def launch(self, launch: SlotLaunch, parallelism: int, on_ended: Callable[[str | None], None]) -> None:
-        self._attempt = launch.attempt
+    def launch(
+        self,
+        launch: SlotLaunch,
+        parallelism: int,
+        on_ended: Callable[[OnceflowError | None], None],
+        on_waiting: Callable[[str], None],
+    ) -> None:
+        stage = self._stage = _Stage(launch.attempt)
         folder = self._modules.name if self._modules.exists() else None
         function = SlotFunction(launch, self._packed, folder)
 
         def run_stage() -> None:
             try:
-                self._context.setJobGroup(self._group, f"onceflow attempt {launch.attempt}")
-                rdd = self._context.parallelize(range(parallelism), parallelism)
-                rdd.barrier().mapPartitions(function).count()
+                # Here and not on the driver's thread: while the JVM comes up there is a context that can't
+                # be used yet.
+                context = self._started.result()
+                while self._wait_for_room(context, parallelism, stage, on_waiting):
+                    if self._host_slots(context, function, parallelism, stage):
+                        break
             except Exception as error:
-                on_ended(_reason(error))
+                on_ended(self._named(error))
             else:
                 on_ended(None)
 
-        # Inheritable: its JVM twin ends with it.
+        threading.Thread(target=run_stage, name="onceflow-stage", daemon=True).start()
+
+    def _wait_for_room(
+        self, context: SparkContext, parallelism: int, stage: _Stage, on_waiting: Callable[[str], None]
+    ) -> bool:
+        """Until there are as many slots as the attempt needs; executors may register late, and a lost one is
+        replaced after a while. False: nobody wants the attempt any more."""
+        while (slots := _slots_now(context)) < parallelism:
+            if not self._can_grow:
+                raise Fatal(f"the job needs {parallelism} slots at once, {self._master} has {slots}")
+            on_waiting(f"the job needs {parallelism} slots, the cluster has {slots}")
+            if stage.is_over.wait(LOOK_FOR_SLOTS_EVERY_S):
+                return False
+        return not stage.is_over.is_set()
+
+    def _host_slots(
+        self, context: SparkContext, function: SlotFunction, parallelism: int, stage: _Stage
+    ) -> bool:
+        """Until the slots are over. False: an executor was lost meanwhile, and none of them was started."""
+        context.setJobGroup(stage.group, "slots of onceflow")
         try:
-            InheritableThread(target=run_stage, name="onceflow-stage", daemon=True).start()
-        except (Py4JError, OSError) as error:
-            on_ended(f"Spark is gone: {_reason(error)}")
+            rdd = context.parallelize(range(parallelism), parallelism)
+            rdd.barrier().mapPartitions(function).count()
+        except Py4JError as error:
+            if not is_too_few_slots(str(error)):
+                raise
+            return False
+        return True
+
+    def _named(self, error: Exception) -> OnceflowError:
+        """What a failed stage means to the driver."""
+        if isinstance(error, OnceflowError):
+            return error
+        if self._is_gone(error):
+            return Fatal(
+                f"Spark on {self._master} has ended under the job (its JVM was killed, or the master is away "
+                "or has dropped it): run the same command again"
+            )
+        return Retryable(cause_of(str(error)))
+
+    def _is_gone(self, error: Exception) -> bool:
+        """The JVM has ended, or its context was stopped, as a cluster's master does that drops the job."""
+        if isinstance(error, Py4JNetworkError | OSError) or (
+            self._own_jvm and self._own_jvm.poll() is not None
+        ):
+            return True
+        try:
+            return bool(self._started.result()._jsc.sc().isStopped())
+        except (Py4JError, OSError):
+            return True
 
     def cancel(self) -> None:
-        with contextlib.suppress(Py4JError, OSError):  # the JVM is gone, and the slots with it
-            self._context.cancelJobGroup(self._group)
+        self._stage.is_over.set()
+        if self._started.done():
+            with contextlib.suppress(
+                Py4JError, OSError, OnceflowError
+            ):  # if the JVM is gone, so are the slots
+                self._started.result().cancelJobGroup(self._stage.group)
 
     def close(self) -> None:
+        self._is_closing.set()
+        self._stage.is_over.set()
         try:
-            with contextlib.suppress(Py4JError, OSError):
-                self._context.stop()
+            if not self._started.done() and self._own_jvm is not None:
+                self._abandon()
+            with contextlib.suppress(Py4JError, OSError, OnceflowError), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of a JVM that has ended already
+                self._started.result().stop()
         finally:
             self._starter.shutdown()
             self._files.cleanup()
 
-    @property
-    def _group(self) -> str:
-        return f"onceflow-{self._attempt}"
+    def _abandon(self) -> None:
+        """End a JVM that is not up yet: it may be waiting for a master that is away, for a minute."""
+        self._own_jvm.terminate()
+        with contextlib.suppress(OnceflowError):
+            self._started.result().stop()
+        SparkContext._gateway = SparkContext._jvm = None  # or the next job of this process would ask it
 
 
-def _reason(error: Exception) -> str:
-    """The one line of a Spark error that says what happened."""
-    text = str(error)
-    match = re.search(r"Job aborted due to stage failure: (.+)|Job \d+ cancelled.*", text)
-    return match[0].strip() if match else text.strip().splitlines()[0][:500]
+class _Stage:
+    """The barrier stage of one attempt."""
+
+    def __init__(self, attempt: int) -> None:
+        self.group = f"onceflow-{attempt}"
+        self.is_over = threading.Event()
+        """Nobody wants it any more."""
+
+
+def _slots_now(context: SparkContext) -> int:
+    """How many tasks Spark can run at once on what is there now; what it holds a barrier stage against."""
+    scala_context = context._jsc.sc()
+    profile = scala_context.resourceProfileManager().defaultResourceProfile()
+    return int(scala_context.maxNumConcurrentTasks(profile))

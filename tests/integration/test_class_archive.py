@@ -20,8 +20,9 @@ from onceflow.runtime.graph import JobGraph
 from onceflow.runtime.program import NO_PROGRAM
 from onceflow.runtime.spark.runner import SparkLauncher
 settings = {"spark.driver.defaultJavaOptions": sys.argv[1]}
-launcher = SparkLauncher("local[1]", JobGraph("job", (), ()), settings, NO_PROGRAM)
-assert launcher.slots_max == 1
+launcher = SparkLauncher("local[*]", JobGraph("job", (), ()), settings, NO_PROGRAM)
+while not launcher.wait_ready(1.0):
+    pass
 launcher.close()
 """
 ONCEFLOW = "from onceflow.cli.app import main; main()"

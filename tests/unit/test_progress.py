@@ -6,10 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from onceflow.runtime.checkpoint.coordinator import JobPhase
 from onceflow.runtime.contracts import WatermarkStrategy
 from onceflow.runtime.control.messages import Progress
 from onceflow.runtime.graph import Chain, JobGraph, SourceNode
-from onceflow.runtime.progress import ProgressMeter
+from onceflow.runtime.progress import PhaseWatch, ProgressMeter, shown_phase
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 
 WATERMARKS = WatermarkStrategy.bounded_out_of_orderness("2 s", "ts")
@@ -135,3 +136,29 @@ def test_restarts_are_counted() -> None:
     for _ in range(2):
         measured.on_event("restarted", {"attempt": 2})
     assert measured.measure("running", [], 0).restarts == 2
+
+
+def test_the_busiest_slot_is_shown() -> None:
+    slots = [Progress(attempt=1, tasks={}, busy_ratio=ratio) for ratio in (0.2, 0.9, 0.4)]
+    assert meter().measure("running", [*slots, None], 0).busy_ratio == 0.9
+    assert meter().measure("starting", [None], 0).busy_ratio == 0
+
+
+def test_a_job_runs_for_people_once_records_flow() -> None:
+    """Sinks may take long to commit what was restored; meanwhile it reads already."""
+    assert shown_phase(JobPhase.STARTING, has_records=False) == "starting"
+    assert shown_phase(JobPhase.STARTING, has_records=True) == "running"
+    assert shown_phase(JobPhase.RUNNING, has_records=False) == "running"
+    assert shown_phase(JobPhase.RESTARTING, has_records=True) == "restarting"
+
+
+def test_what_holds_up_a_start_is_said_once_it_takes_long() -> None:
+    watch = PhaseWatch(0)
+    assert watch.waiting(JobPhase.OPENING, None, 1_900) == ()
+    assert watch.waiting(JobPhase.OPENING, None, 3_000) == (
+        "the checkpoint folder and the sources are asked, since 3 s",
+    )
+    assert watch.waiting(JobPhase.STARTING, "needs 4, has 2", 4_000) == ()
+    assert watch.waiting(JobPhase.STARTING, "needs 4, has 2", 9_000) == ("needs 4, has 2, since 5 s",)
+    assert watch.waiting(JobPhase.STARTING, None, 10_000) == ()
+    assert watch.waiting(JobPhase.RUNNING, None, 20_000) == ()

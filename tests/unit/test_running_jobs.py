@@ -8,9 +8,13 @@ import stat
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from onceflow.cli.list_jobs import app as list_app
+from onceflow.cli.operate import ask
+from onceflow.runtime.control.messages import AskStatus
 from onceflow.runtime.errors import UsageError
-from onceflow.runtime.running_jobs import FILE_NAME, RunningJob, find, find_all
+from onceflow.runtime.running_jobs import FILE_NAME, RunningJob, StartingJob, find, find_all, find_starting
 
 ADDRESS = ("127.0.0.1", 4711)
 SECRET = bytes(range(32))
@@ -114,3 +118,55 @@ def test_checkpoints_elsewhere_leave_no_file() -> None:
     job.withdraw()
     with pytest.raises(UsageError, match="no job runs on memory://x"):
         find("memory://x")
+
+
+def test_a_starting_job_is_found_until_its_run_is_over(folder: str) -> None:
+    with StartingJob.announced("totals", folder):
+        assert list(find_starting()) == [StartingJob("totals", folder, os.getpid())]
+        assert list(find_all()) == [], "nobody can be asked yet"
+    assert list(find_starting()) == []
+
+
+def test_a_starting_job_leaves_the_file_of_one_that_runs_alone(folder: str) -> None:
+    running = RunningJob.announce(folder, ADDRESS, SECRET)
+    with StartingJob.announced("totals", folder):
+        assert find(folder) == running
+    assert find(folder) == running
+    assert list(find_all()) == [running]
+
+
+def test_a_starting_job_that_was_killed_is_forgotten(folder: str, own_state_folder: Path) -> None:
+    """Also if its process id is another process's now."""
+    with StartingJob.announced("totals", folder):
+        (note,) = own_state_folder.rglob("*.starting")
+        killed = json.loads(note.read_text()) | {"started_s": 1.0}
+        left = note.with_name("left.starting")
+        left.write_text(json.dumps(killed))
+        note.with_name("damaged.starting").write_text("{")
+        assert len(list(find_starting())) == 1
+        assert not left.exists()
+
+
+def test_a_job_with_checkpoints_elsewhere_starts_without_a_note() -> None:
+    with StartingJob.announced("totals", "memory://x"):
+        assert list(find_starting()) == []
+
+
+def test_commands_on_a_starting_job_say_that_it_starts(folder: str) -> None:
+    with pytest.raises(UsageError, match="no job runs on"):
+        ask(folder, AskStatus())
+    with StartingJob.announced("totals", folder):
+        with pytest.raises(UsageError, match=rf"starting \(pid {os.getpid()}\)"):
+            ask(folder, AskStatus())
+        RunningJob.announce(folder, ("127.0.0.1", 1), SECRET)  # of a driver that was killed before
+        with pytest.raises(UsageError, match="is starting"):
+            ask(folder, AskStatus())
+
+
+def test_a_starting_job_is_listed(folder: str) -> None:
+    with StartingJob.announced("totals", folder):
+        told = CliRunner().invoke(list_app, ["--json"])
+        assert json.loads(told.stdout) == [
+            {"job": "totals", "pid": os.getpid(), "phase": "starting", "checkpoint_dir": folder}
+        ]
+        assert "totals" in CliRunner().invoke(list_app, []).stdout

@@ -23,6 +23,7 @@ from onceflow.runtime.control.messages import (
     Running,
     Shutdown,
 )
+from onceflow.runtime.errors import Fatal, OnceflowError, OptionError, Retryable
 from onceflow.runtime.slot_group import SlotGroup
 
 ATTEMPT = 4
@@ -139,16 +140,27 @@ def test_a_slot_lost_before_all_have_come_fails_the_attempt() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "said"), [("out of memory", "out of memory"), (None, "the host ended the slots")]
+    ("error", "said", "is_fatal"),
+    [
+        (Retryable("out of memory"), "out of memory", False),
+        (Fatal("Spark is gone"), "Spark is gone", True),
+        (OptionError("too many"), "too many", True),
+        (None, "the host ended the slots", False),
+    ],
 )
-def test_the_hosts_end_fails_the_attempt(driver: Driver, reason: str | None, said: str) -> None:
-    assert driver.group.on_host_ended(reason, 5_000) == [], "a slot may have said why"
-    assert driver.group.check_alive(5_999) == []
-    assert driver.group.check_alive(6_000) == [ev.AttemptFailed(ATTEMPT, said)]
+def test_the_hosts_end_fails_the_attempt(
+    driver: Driver, error: OnceflowError | None, said: str, is_fatal: bool
+) -> None:
+    if not is_fatal:
+        assert driver.group.on_host_ended(error, 5_000) == [], "a slot may have said why"
+        assert driver.group.check_alive(5_999) == []
+        assert driver.group.check_alive(6_000) == [ev.AttemptFailed(ATTEMPT, said)]
+    else:
+        assert driver.group.on_host_ended(error, 5_000) == [ev.AttemptFailed(ATTEMPT, said, is_fatal)]
 
 
 def test_the_hosts_end_before_a_slot_has_come_fails_the_attempt_at_once() -> None:
-    assert Driver().group.on_host_ended("no slots", 0.0) == [ev.AttemptFailed(ATTEMPT, "no slots")]
+    assert Driver().group.on_host_ended(Retryable("no slots"), 0.0) == [ev.AttemptFailed(ATTEMPT, "no slots")]
 
 
 def test_what_the_failed_slot_says_goes_before_what_others_say_of_it(driver: Driver) -> None:
@@ -177,6 +189,36 @@ def test_the_first_record_of_an_attempt_is_told_once(driver: Driver) -> None:
     assert driver.hear(10, Progress(ATTEMPT, {})) == []
     assert driver.hear(10, Progress(ATTEMPT, {}, first_record_ms=7)) == [ev.FirstRecordRead(ATTEMPT)]
     assert driver.hear(11, Progress(ATTEMPT, {}, first_record_ms=5)) == []
+
+
+def test_a_host_without_room_is_waited_for_and_says_why() -> None:
+    driver = Driver()
+    assert driver.group.host_wait(0) is None
+    assert driver.group.on_host_waiting("needs 4, has 2", 1_000) == [ev.SlotsAwaited(ATTEMPT)]
+    assert driver.group.host_wait(2_000) == "needs 4, has 2"
+    assert driver.group.host_wait(4_000) is None, "it has not said so again"
+    driver.group.end("stop")
+    assert driver.group.on_host_waiting("needs 4, has 2", 5_000) == []
+
+
+def test_a_late_word_of_the_host_about_slots_that_are_there_means_nothing(driver: Driver) -> None:
+    assert driver.group.on_host_waiting("needs 2, has 1", 0) == []
+
+
+def test_memory_counts_once_for_each_process(driver: Driver) -> None:
+    driver.hear(10, Progress(ATTEMPT, {}, busy_ratio=0.5, rss_bytes=100))
+    driver.hear(11, Progress(ATTEMPT, {}, busy_ratio=0.25, rss_bytes=200))
+    assert driver.group.rss_bytes == 300
+    assert driver.group.describe_usage() == [
+        {"slot": 0, "pid": 100, "host": "here", "busy_ratio": 0.5, "rss_bytes": 100},
+        {"slot": 1, "pid": 101, "host": "here", "busy_ratio": 0.25, "rss_bytes": 200},
+    ]
+    threads = Driver()
+    for peer in (0, 1):
+        threads.hear(peer, Hello(ATTEMPT, peer, 100, "here", ("127.0.0.1", 1000 + peer), "0"))
+        threads.hear(peer, Progress(ATTEMPT, {}, rss_bytes=100))
+    threads.hear(0, Progress(ATTEMPT, {}, rss_bytes=100))
+    assert threads.group.rss_bytes == 100
 
 
 def test_a_silent_slot_is_lost_and_a_sign_of_life_counts(driver: Driver) -> None:
@@ -214,7 +256,7 @@ def test_after_the_end_every_slot_is_told_and_none_is_heard(driver: Driver) -> N
     assert sorted(peer for peer, message in driver.sent if isinstance(message, Shutdown)) == [10, 11]
     assert driver.hear(10, Acked(ATTEMPT, 7, SlotSnapshot())) == []
     assert driver.group.on_lost(10) == []
-    assert driver.group.on_host_ended("x", 0.0) == []
+    assert driver.group.on_host_ended(Retryable("x"), 0.0) == []
     assert driver.group.check_alive(1e9) == []
 
 

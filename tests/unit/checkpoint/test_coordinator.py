@@ -335,3 +335,36 @@ def test_each_failure_is_announced_once_with_the_attempt_and_when_the_next_comes
     (second,) = job.at(10).on(ev.OpenFailed("no answer")).found(ev.Announce)
     assert second.fields["attempt"] is None, "attempt 1 did not fail a second time"
     assert second.fields["failures"] == 2
+
+
+def test_slots_that_the_host_has_not_yet_are_no_failure_however_long_they_take() -> None:
+    job = Coordination(start_timeout_ms=1_000).on(ev.AttemptOpened(1, manifest(0), 1))
+    for now_ms in range(900, 10_000, 900):
+        job.at(now_ms).on(ev.SlotsAwaited(1))
+        assert job.effects == []
+    assert job.coordinator.phase is JobPhase.STARTING
+    job.at(9_900 + 1_000)
+    assert job.announced == ["attempt_failed"], "from the last word of the host on, the slots have their time"
+    assert job.at(20_000).on(ev.SlotsAwaited(1)).announced == []
+
+
+def test_a_stop_before_any_slot_has_begun_ends_at_once_and_cancels_the_attempt() -> None:
+    job = Coordination().on(ev.AttemptOpened(1, manifest(3), 4)).on(ev.StopRequested(has_slots=False))
+    assert job.only(ev.CancelAttempt).attempt == 1
+    assert job.only(ev.FinishJob) == ev.FinishJob(
+        Outcome.STOPPED, "on request, before an attempt of this run was started", 3
+    )
+
+
+def test_a_stop_before_slots_have_begun_again_has_no_last_checkpoint() -> None:
+    """The attempt before had read something that no checkpoint has."""
+    job = Coordination().running(1).on(ev.AttemptFailed(1, "lost")).at(1_000)
+    job.on(ev.AttemptOpened(2, manifest(0), 1)).on(ev.StopRequested(has_slots=False))
+    assert job.only(ev.CancelAttempt).attempt == 2
+    assert job.only(ev.FinishJob).outcome is Outcome.CANCELLED
+
+
+def test_a_stop_while_slots_begin_waits_for_a_last_checkpoint() -> None:
+    job = Coordination().on(ev.AttemptOpened(1, manifest(3), 4)).on(ev.StopRequested())
+    assert job.effects == []
+    assert job.on(ev.SlotsRunning(1)).only(ev.Trigger).is_last
