@@ -4,7 +4,7 @@ Functions and classes of the user's file travel by value, as Spark's pickler doe
 enough for a dataclass: `dataclasses` tells what is not given by the identity of a few objects, which pickle
 would copy, so that `dataclasses.replace` and the like go wrong in a slot without a word; and annotations
 that are text are looked up in a module that is not there. So those objects travel by name, annotations of
-record types as objects, and in the slot a module with the classes in it stands in for the user's.
+record types as objects, and in the slot a module with what came by value stands in for the user's.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph import JobGraph
 from onceflow.runtime.record_types import is_record_type
 
-_STAND_IN = "In a slot: the classes of the user's file that the job needs."
+_STAND_IN = "In a slot: the classes and functions of the user's file that the job needs."
 _SENTINELS = ("MISSING", "KW_ONLY", "_HAS_DEFAULT_FACTORY")
+
+
+_SPARKS: Any = cloudpickle.Pickler.dispatch_table
 
 
 def pack_graph(graph: JobGraph, module: ModuleType | None) -> bytes:
@@ -58,7 +61,7 @@ def pack(value: Any, module: ModuleType | None) -> bytes:
         pickler.dump(None if module is None else module.__name__)
         pickler.dump(value)
         names = {} if module is None else vars(module)
-        pickler.dump({name: each for name, each in names.items() if id(each) in pickler.classes})
+        pickler.dump({name: each for name, each in names.items() if id(each) in pickler.by_value})
         return file.getvalue()
 
 
@@ -69,9 +72,9 @@ def unpack(packed: bytes) -> Any:
     if name is None:
         return unpickler.load()
     module = sys.modules.setdefault(name, ModuleType(name, _STAND_IN))
-    value, classes = unpickler.load(), unpickler.load()
+    value, names = unpickler.load(), unpickler.load()
     if module.__doc__ == _STAND_IN:
-        vars(module).update(classes)
+        vars(module).update(names)
     return value
 
 
@@ -107,18 +110,18 @@ class _Pickler(cloudpickle.Pickler):
 
     dispatch_table: ClassVar = ChainMap(
         {type(getattr(dataclasses, name)): _name for name in _SENTINELS},
-        cloudpickle.Pickler.dispatch_table,
+        _SPARKS,
     )
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
-        self.classes: set[int] = set()
-        """The ids of those that were pickled by value."""
+        self.by_value: set[int] = set()
+        """The ids of classes and functions that were."""
 
     def reducer_override(self, obj: Any) -> Any:
-        reduced = super().reducer_override(obj)
-        if isinstance(reduced, tuple) and isinstance(obj, type):
-            self.classes.add(id(obj))
+        reduced: Any = super().reducer_override(obj)
+        if isinstance(reduced, tuple):
+            self.by_value.add(id(obj))
         if isinstance(reduced, tuple) and is_record_type(obj):
             attributes = reduced[2][0]  # of the class, to be set when it is made anew
             if annotations := attributes.get("__annotations__"):

@@ -69,7 +69,7 @@ LINE = PROGRAM.count("\n") + 1
             r"WatermarkStrategy\.bounded_out_of_orderness has no argument 'idle'(; its| .did)",
         ),
         ("sliding('10 s', slides='1 s')", r"sliding has no argument 'slides' \(did you mean 'slide'\?\)"),
-        ("tumbling(siz='10 s')", r"tumbling has no argument 'siz' \(did you mean 'size'\?\)"),
+        ("tumbling(sizes='10 s')", r"tumbling has no argument 'sizes' \(did you mean 'size'\?\)"),
         (
             "ValueState('last', float, ttl='1 h')",
             "ttl='1 h' is not supported yet: register an event-",
