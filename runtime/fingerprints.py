@@ -29,6 +29,8 @@ _LASTING = {
     errno.EPERM,
     errno.EROFS,
 }
+_LASTING_KINDS = FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError
+"""Also as a program raises them, without a number."""
 
 
 def fingerprints(error: BaseException) -> frozenset[str]:
@@ -55,7 +57,7 @@ def fingerprints(error: BaseException) -> frozenset[str]:
 
 def is_lasting(error: OSError) -> bool:
     """A folder, its permissions or its space are not as they have to be: waiting alone changes nothing."""
-    return error.errno in _LASTING
+    return error.errno in _LASTING or isinstance(error, _LASTING_KINDS)
 
 
 def is_unavailable(error: BaseException) -> bool:
@@ -66,6 +68,8 @@ def is_unavailable(error: BaseException) -> bool:
 def _may_pass(error: BaseException) -> bool:
     if isinstance(error, OSError):
         return not is_lasting(error)
+    if any(hasattr(what, "retriable") for what in error.args):
+        return True  # of a Kafka client, for whom a lost connection is not even one of these
     return isinstance(error, OnceflowError | MemoryError) and not isinstance(error, UserFunctionError)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from onceflow.runtime.errors import Fenced, Indeterminate, Retryable, Unavailable
 from onceflow.runtime.fingerprints import fingerprints, is_unavailable
@@ -68,6 +69,7 @@ def test_a_users_error_is_the_same_on_the_same_record_whatever_it_says() -> None
         TimeoutError("timed out"),
         OSError(errno.EIO, "input/output error"),
         MemoryError(),
+        KafkaException(KafkaError(KafkaError._TRANSPORT)),
     ],
 )
 def test_what_the_system_says_may_pass_also_in_a_users_function(error: Exception) -> None:
@@ -85,6 +87,7 @@ def test_what_the_system_says_may_pass_also_in_a_users_function(error: Exception
 
 def test_a_file_that_is_not_there_does_not_pass() -> None:
     assert of_function(FileNotFoundError(errno.ENOENT, "no such file", "model.bin"))
+    assert of_function(FileNotFoundError("model.bin"))
 
 
 @pytest.mark.parametrize("kind", [Retryable, Unavailable, Indeterminate, Fenced])
