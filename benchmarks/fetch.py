@@ -13,7 +13,6 @@ import argparse
 import gc
 import json
 import multiprocessing
-import os
 import resource
 import statistics
 import tempfile
@@ -31,7 +30,7 @@ from rich.table import Table
 
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.fetch import Fetcher, Wanted
-from onceflow.connectors.kafka.fetch_choice import DIRECT_VARIABLE, open_fetcher
+from onceflow.connectors.kafka.fetch_choice import open_fetcher
 from onceflow.connectors.kafka.fetch_messages import MessageFetcher
 from onceflow.connectors.kafka.reader_options import DEFAULTS
 from onceflow.connectors.kafka.reader_splits import SplitTable
@@ -91,8 +90,7 @@ def read(answer: Connection, servers: str, kind: str, options: Mapping[str, Any]
     wanted, most = Wanted(), options["poll_records_max"]
     fetcher: Fetcher = MessageFetcher(consumer, splits, wanted)
     if kind != "messages":
-        os.environ[DIRECT_VARIABLE] = "on" if kind == "direct" else "off"
-        fetcher = open_fetcher(consumer, settings, splits, wanted, most)
+        fetcher = open_fetcher(consumer, settings, splits, wanted, most, is_direct=kind == "direct")
         if isinstance(fetcher, MessageFetcher):
             raise SystemExit("there is no bulk fetcher here: librdkafka can't be called directly")
     gc.collect()

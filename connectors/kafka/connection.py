@@ -7,6 +7,7 @@ cut, its statistics (once a second) which brokers are up and who leads which par
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import msgspec
 from confluent_kafka import KafkaError
@@ -21,6 +22,8 @@ STATISTICS_INTERVAL_MS = 1_000
 _SILENT_US = 5_000_000
 """A broker that is fetched from answers every fetch.wait.max.ms. Silent for so long, though it was asked: it
 is frozen."""
+_MUTE_TOLD_MS = 1_000
+"""A broker that throttles us for so long makes the job wait; less is not worth a word."""
 _ASKED_US = 1_000_000
 """What was asked less long ago may be answered any moment, however long nothing was asked before."""
 
@@ -70,6 +73,8 @@ class ReaderConnection:
         self._is_a_leader_down = False
         self._reason = "no answer"
         self._away_since_ms: float | None = None
+        self._muted_until_ms = 0.0
+        self._is_mute_told = False
 
     def on_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
@@ -85,7 +90,9 @@ class ReaderConnection:
         self._up = frozenset(
             broker.nodeid
             for broker in self._statistics.brokers.values()
-            if broker.nodeid >= 0 and broker.state in ("UP", "UPDATE") and not broker.is_frozen
+            if broker.nodeid >= 0
+            and broker.state in ("UP", "UPDATE")
+            and (self.is_muted or not broker.is_frozen)
         )
         self._is_a_leader_down = any(
             partition.leader not in self._up
@@ -97,10 +104,32 @@ class ReaderConnection:
             self._was_up = True
             self._are_all_down = False
 
+    def on_throttle(self, event: Any) -> None:
+        """librdkafka's throttle_cb."""
+        self.on_mute(round(1000 * event.throttle_time))
+
+    def on_mute(self, mute_ms: int) -> None:
+        """A broker has said that it does not listen to us for so long: a quota is used up (KIP-219). It is
+        silent then, and is not away."""
+        now_ms = self._clock.monotonic_ms()
+        self._muted_until_ms = max(self._muted_until_ms, now_ms + mute_ms)
+        if mute_ms >= _MUTE_TOLD_MS:
+            self._is_mute_told = True
+            self._on_wait(
+                f"Kafka at {self._options.bootstrap_servers} throttles this client for "
+                f"{mute_ms / 1000:.1f} s: the quota of its user or client.id is used up"
+            )
+
+    @property
+    def is_muted(self) -> bool:
+        """Kafka throttles us, as far as is known."""
+        return self._clock.monotonic_ms() < self._muted_until_ms
+
     @property
     def is_sound(self) -> bool:
         """Every leader is there, as far as is known: then no partition needs to be asked for."""
-        return not (self._are_all_down or self._is_a_leader_down or self._away_since_ms is not None)
+        is_any_away = self._are_all_down or self._is_a_leader_down or self._away_since_ms is not None
+        return not (is_any_away or self._is_mute_told)
 
     def is_away(self, partition: PartitionKey) -> bool:
         """Nothing is known of this partition for now: its leader can't be reached."""
@@ -113,6 +142,9 @@ class ReaderConnection:
     def check(self, needed: Iterable[PartitionKey]) -> None:
         """Tell what is waited for; raise Unavailable once that has lasted for the timeout."""
         away = [partition for partition in needed if self.is_away(partition)]
+        if self._is_mute_told and not self.is_muted:
+            self._is_mute_told = False
+            self._on_wait("")
         if not away:
             self._away_since_ms = None
             return

@@ -1,14 +1,15 @@
 """Fetcher: how a reader gets at what librdkafka has fetched, in columns.
 
-There are two. `fetch_messages.py` takes confluent_kafka's Message objects; it works everywhere.
+There are three. `fetch_messages.py` takes confluent_kafka's Message objects; it works everywhere.
 `fetch_bulk.py` copies librdkafka's own buffers into Arrow, several times faster; it needs a librdkafka
-that can be called directly, and is faster still with kernels. Both answer the same.
+that can be called directly, and is faster still with kernels. `fetch_direct.py` asks the brokers themselves
+for what is far behind. All answer the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -70,6 +71,8 @@ class Fetched:
     row_split: RowSplits
     offset: Int64s
     notices: Sequence[Notice] = ()
+    epochs: Mapping[int, int] = field(default_factory=dict)
+    """The leader's epoch of the last record of each split that has one here; NO_EPOCH: it is not known."""
     lost: frozenset[int] = frozenset()
     """Splits of which records were dropped: none of them is here, and they have to be assigned anew."""
     key: Values | None = None
@@ -85,6 +88,17 @@ class Fetched:
 
     def __len__(self) -> int:
         return len(self.offset)
+
+    def without(self, splits: Collection[int]) -> Fetched:
+        """Neither records nor notices of these splits."""
+        notices = [notice for notice in self.notices if notice.split not in splits]
+        kept = ~np.isin(self.row_split, list(splits))
+        if kept.all() and len(notices) == len(self.notices):
+            return self
+        before = np.append(0, np.cumsum(kept))
+        moved = [notice._replace(after=int(before[notice.after])) for notice in notices]
+        epochs = {split: epoch for split, epoch in self.epochs.items() if split not in splits}
+        return replace(self.filter(kept), notices=moved, epochs=epochs)
 
     def filter(self, mask: Mask) -> Fetched:
         """The records where mask is true."""
@@ -115,7 +129,9 @@ class Fetcher(Protocol):
     """Used by one thread, of which it also runs the consumer's callbacks."""
 
     def assign(self, positions: Sequence[TopicPartition]) -> None:
-        """Fetch these as well, each from its offset. They are in the SplitTable."""
+        """Fetch these as well, each from its offset. They are in the SplitTable. If a position has a leader's
+        epoch, that of the last record before it, a log that is not the one which was read is an error of its
+        split: see CheckedAssignment."""
         ...
 
     def unassign(self, positions: Sequence[TopicPartition]) -> None:

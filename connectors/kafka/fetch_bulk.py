@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from onceflow.connectors.kafka.checked_assignment import CheckedAssignment
 from onceflow.connectors.kafka.fetch import Details, Fetched, Header, Notice, Wanted
 from onceflow.connectors.kafka.fetch_batch import MessageBatch
 from onceflow.connectors.kafka.fetch_messages import columns_of
 from onceflow.connectors.kafka.librdkafka_library import CMessage, Library
 from onceflow.connectors.kafka.metadata import PartitionKey
-from onceflow.connectors.kafka.reader_splits import RowSplits, SplitTable
+from onceflow.connectors.kafka.reader_splits import RowSplits, SplitTable, last_rows
 from onceflow.runtime.records import Int64s
 
 _LOG = logging.getLogger(__name__)
@@ -51,6 +52,7 @@ class BulkFetcher:
         self._library = library
         self._handle = handle
         self._consumer = consumer
+        self._assignment = CheckedAssignment(consumer)
         self._splits = splits
         self._wanted = wanted
         self._messages = messages
@@ -80,10 +82,10 @@ class BulkFetcher:
             self._partitions[key] = queue
             self._library.rd_kafka_queue_forward(queue, self._queue)
             self._lost.discard(self._splits.find(*key))
-        self._consumer.incremental_assign(list(positions))
+        self._assignment.assign(positions)
 
     def unassign(self, positions: Sequence[TopicPartition]) -> None:
-        self._consumer.incremental_unassign(list(positions))
+        self._assignment.unassign(positions)
         for position in positions:
             self._let_go((position.topic, position.partition))
 
@@ -117,6 +119,7 @@ class BulkFetcher:
         self._release()
         notices = self._serve()
         self._forward_again()
+        self._assignment.check()
         most = min(self._limit, records_max)
         count = self._consume(0, 0, most)
         if not count and timeout_ms > 0 and not notices:
@@ -127,10 +130,11 @@ class BulkFetcher:
         if not count and not notices and not self._lost:
             return self._nothing
         fetched = self._columns(count, notices)
+        if unchecked := self._assignment.unchecked:
+            fetched = fetched.without({self._splits.find(*key) for key in unchecked})
         if not self._lost:
             return fetched
-        fetched = fetched.filter(~np.isin(fetched.row_split, list(self._lost)))
-        return replace(fetched, lost=frozenset(self._lost))
+        return replace(fetched.without(self._lost), lost=frozenset(self._lost))
 
     def _serve(self) -> list[Notice]:
         """Callbacks, and errors that are of no partition. Records have no business here; if there are
@@ -161,11 +165,13 @@ class BulkFetcher:
         times, kinds = messages.timestamps() if wanted.timestamp else (None, None)
         headers = messages.headers() if wanted.headers else None
         size += headers.nbytes if headers is not None else 0
+        row_split = self._row_split(records, runs)
         fetched = Fetched(
             value=messages.gather(CMessage.payload.offset),
-            row_split=self._row_split(records, runs),
+            row_split=row_split,
             offset=messages.offsets(),
             notices=notices,
+            epochs=self._epochs(row_split),
             key=messages.gather(CMessage.key.offset) if wanted.key else None,
             timestamp_ms=times,
             time_kind=kinds,
@@ -189,6 +195,10 @@ class BulkFetcher:
             names = map(self._topic, addresses.tolist())
             numbers = np.fromiter(map(self._splits.topics.__getitem__, names), np.int64)[which]
         return np.repeat(self._splits.of_rows(numbers, partitions), np.diff(firsts, append=count))
+
+    def _epochs(self, row_split: RowSplits) -> dict[int, int]:
+        ask, addresses = self._library.rd_kafka_message_leader_epoch, self._messages.addresses
+        return {split: ask(int(addresses[row])) for split, row in last_rows(row_split).items()}
 
     def _topic(self, address: int | None) -> str:
         name: bytes | None = self._library.rd_kafka_topic_name(address) if address else None

@@ -9,27 +9,32 @@ from typing import Any
 
 from confluent_kafka import Consumer
 
-from onceflow.connectors.kafka.direct import may_be_direct
 from onceflow.connectors.kafka.fetch import Fetcher, Wanted
 from onceflow.connectors.kafka.fetch_arrays import ArrayBatch
 from onceflow.connectors.kafka.fetch_batch import MessageBatch
 from onceflow.connectors.kafka.fetch_bulk import BulkFetcher
 from onceflow.connectors.kafka.fetch_direct import DirectFetcher
+from onceflow.connectors.kafka.fetch_leader import OnThrottle
 from onceflow.connectors.kafka.fetch_messages import MessageFetcher
 from onceflow.connectors.kafka.librdkafka_library import Library, UnsupportedLibraryError, load_library
 from onceflow.connectors.kafka.reader_splits import SplitTable
 from onceflow.runtime.kernels.compiled import kernels_enabled
 
 _LOG = logging.getLogger(__name__)
-DIRECT_VARIABLE = "ONCEFLOW_DIRECT_FETCH"
-"""`off`: all is read by librdkafka."""
 _CLIENT_ID = "rdkafka"  # librdkafka's default
 
 
 def open_fetcher(
-    consumer: Consumer, settings: Mapping[str, Any], splits: SplitTable, wanted: Wanted, room: int
+    consumer: Consumer,
+    settings: Mapping[str, Any],
+    splits: SplitTable,
+    wanted: Wanted,
+    room: int,
+    *,
+    is_direct: bool = False,
+    on_throttle: OnThrottle = lambda ms: None,
 ) -> Fetcher:
-    """The bulk one, with kernels if they are on.
+    """The bulk one, with kernels if they are on, or the direct one around it if that may be.
 
     `settings`: those the consumer was made with. `room`: how many records a fetch has memory for. Where
     librdkafka can't be called directly the log says why, once.
@@ -41,9 +46,9 @@ def open_fetcher(
         _log_once(str(reason))
         return MessageFetcher(consumer, splits, wanted)
     bulk = BulkFetcher(library, handle, consumer, splits, wanted, _batch(library, room))
-    if settings.get("client.rack") or not may_be_direct(settings, DIRECT_VARIABLE):
+    if settings.get("client.rack") or not is_direct:  # with a rack, librdkafka reads from the nearest replica
         return bulk
-    return DirectFetcher(bulk, consumer, splits, wanted, room, settings)
+    return DirectFetcher(bulk, consumer, splits, wanted, room, settings, on_throttle)
 
 
 def _batch(library: Library, room: int) -> MessageBatch:

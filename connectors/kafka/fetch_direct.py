@@ -3,15 +3,14 @@
 librdkafka makes a message of each record and hands it from thread to thread; that costs more than
 decoding it. A partition that is far behind is taken from it and asked for by ourselves: one request, one
 answer of megabytes, record batches that are turned into columns at once. That is all a direct fetch can do.
-Whatever is not plain records (the end of the partition, an error, a leader that moved, a broker that is
-silent, a checksum that is wrong) gives the partition back to librdkafka at the next offset, which knows
-what to do; a direct fetch is tried again later.
+Whatever is not plain records (the end of the partition, an error, a leader that moved, a log that was cut, a
+broker that is silent, a checksum that is wrong) gives the partition back to librdkafka at the next offset
+and with the leader's epoch of what was read before it: librdkafka knows what to do, and finds out whether
+records are lost. A direct fetch of this partition is tried again later; the others go on.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,14 +19,15 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from onceflow.connectors.kafka.checked_assignment import NO_EPOCH
 from onceflow.connectors.kafka.direct import PAUSE_S
 from onceflow.connectors.kafka.fetch import Fetched, Notice, Wanted
 from onceflow.connectors.kafka.fetch_bulk import BulkFetcher
-from onceflow.connectors.kafka.fetch_connection import BrokerConnection
-from onceflow.connectors.kafka.fetch_leader import FetchLimits, Lane, LeaderFetch, wait_for
-from onceflow.connectors.kafka.metadata import Isolation
+from onceflow.connectors.kafka.fetch_lane import Lane
+from onceflow.connectors.kafka.fetch_lanes import LaneOpener, Start
+from onceflow.connectors.kafka.fetch_leader import LeaderFetch, OnThrottle, wait_for
 from onceflow.connectors.kafka.reader_splits import SplitTable
 from onceflow.connectors.kafka.record_sections import open_section_reader
 from onceflow.connectors.kafka.wire import ProtocolError
@@ -38,9 +38,6 @@ RECORDS_BEHIND = 50_000
 """A partition that has so many records more is worth a request of its own."""
 FULL_FETCHES = 3
 """So many in a row, each as large as it may be: librdkafka has more than we take."""
-_QUESTION_S = 1.0
-_ANSWER_BYTES_MAX = 8 << 20
-_NO_STOP = int(np.iinfo(np.int64).max)
 _END = KafkaError(KafkaError._PARTITION_EOF)
 
 
@@ -55,40 +52,40 @@ class DirectFetcher:
         wanted: Wanted,
         room: int,
         settings: Mapping[str, Any],
+        on_throttle: OnThrottle = lambda ms: None,
         kernels: bool | None = None,
     ) -> None:
         """`room`: how many records a fetch has memory for. `settings`: those the consumer was made with.
-        `kernels`: whether to use them; None: if they are
-        enabled."""
+        `kernels`: whether to use them; None: if they are enabled."""
         self._others = others
         self._consumer = consumer
         self._splits = splits
-        self._room = room
-        self._client_id = str(settings.get("client.id", "rdkafka"))
-        self._isolation: Isolation = (
-            "read_uncommitted" if settings.get("isolation.level") == "read_uncommitted" else "read_committed"
-        )
-        self._limits = _limits(settings)
-        self._open_reader = partial(open_section_reader, wanted, kernels=kernels)
-        self._leaders: dict[int, LeaderFetch] = {}
+        open_reader = partial(open_section_reader, wanted, kernels=kernels)
+        self._opener = LaneOpener(consumer, splits, settings, partial(open_reader, room), on_throttle)
+        self._leaders = self._opener.leaders
         self._lanes: dict[int, tuple[LeaderFetch, Lane]] = {}
         """By split."""
         self._next: Int64s = np.zeros(0, np.int64)
         """By split: the offset behind the last record that others handed on."""
+        self._epoch: Int64s = np.zeros(0, np.int64)
+        """By split: the leader's epoch of what is before that."""
         self._others_have: set[int] = set()
         self._full_fetches = 0
-        self._not_before_s = 0.0
+        self._not_before_s: dict[int, float] = {}
+        """By split: when it may be read directly again, after that went wrong."""
         self._is_turn_of_others = False
-        self._nothing, _ = self._open_reader(0).read([], 0)
+        self._nothing, _ = open_reader(0).read([], 0)
 
     # --- Partitions ---
 
     def assign(self, positions: Sequence[TopicPartition]) -> None:
         missing = len(self._splits.splits) - len(self._next)
         self._next = np.concatenate([self._next, np.zeros(missing, np.int64)])
+        self._epoch = np.concatenate([self._epoch, np.zeros(missing, np.int64)])
         numbers = [self._number(position) for position in positions]
         for number, position in zip(numbers, positions, strict=True):
             self._next[number] = position.offset
+            self._epoch[number] = NO_EPOCH if position.leader_epoch is None else position.leader_epoch
         self._others_have.update(numbers)
         taken = self._take_over([number for number in numbers if self._has_far_to_go(number)], is_new=True)
         self._others.assign([p for n, p in zip(numbers, positions, strict=True) if n not in taken])
@@ -104,16 +101,14 @@ class DirectFetcher:
         self._others.unassign(of_others)
 
     def close(self) -> None:
-        for leader in self._leaders.values():
-            leader.close()
-        self._leaders.clear()
+        self._opener.close()
         self._lanes.clear()
         self._others.close()
 
     # --- Fetching ---
 
     def fetch(self, timeout_ms: int, records_max: int) -> Fetched:
-        self._close_idle_leaders()
+        self._opener.close_idle()
         if not self._lanes:
             return self._fetch_from_others(timeout_ms, records_max)
         self._is_turn_of_others = not self._is_turn_of_others  # its callbacks want to run, too
@@ -130,24 +125,16 @@ class DirectFetcher:
     def _fetch_from_others(self, timeout_ms: int, records_max: int) -> Fetched:
         fetched = self._others.fetch(timeout_ms, records_max)
         if self._lanes and (len(fetched) or fetched.notices):
-            fetched = self._without_lanes(fetched)
+            fetched = fetched.without(self._lanes)  # librdkafka ends a reading a little later than it says
         if len(fetched):
             self._next[fetched.row_split] = fetched.offset + 1  # of each split the last one stays
+            for number, epoch in fetched.epochs.items():
+                self._epoch[number] = epoch
             self._full_fetches = self._full_fetches + 1 if self._others.is_behind else 0
             if self._full_fetches >= FULL_FETCHES:
                 self._full_fetches = 0
                 self._take_over([n for n in self._others_have if self._is_far_behind(n)], is_new=False)
         return fetched
-
-    def _without_lanes(self, fetched: Fetched) -> Fetched:
-        """librdkafka ends a reading a little later than it says."""
-        notices = [notice for notice in fetched.notices if notice.split not in self._lanes]
-        kept = ~np.isin(fetched.row_split, list(self._lanes))
-        if kept.all() and len(notices) == len(fetched.notices):
-            return fetched
-        before = np.append(0, np.cumsum(kept))
-        moved = [notice._replace(after=int(before[notice.after])) for notice in notices]
-        return replace(fetched.filter(kept), notices=moved)
 
     def _fetch_directly(self, records_max: int) -> Fetched | None:
         """The next records of one broker; each has its turn."""
@@ -168,13 +155,17 @@ class DirectFetcher:
 
     def _finish_lanes(self, leader: LeaderFetch) -> list[Notice]:
         """Lanes that are at an end: librdkafka waits there for more; one that has been read up to its stop
-        offset is said to end there, for what lies before it may be markers."""
+        offset is said to end there, for what lies before it may be markers. And those in trouble."""
         notices: list[Notice] = []
         given_back: list[Lane] = []
         for lane in list(leader.lanes):
             if lane.next_offset >= lane.stop_offset:
                 notices.append(Notice(_END, lane.split, lane.next_offset, 0))
                 self._drop(leader, lane)
+            elif lane.trouble:
+                self._drop(leader, lane)
+                self._pause(lane.split, lane.trouble)
+                given_back.append(lane)
             elif lane.is_at_end and lane.next_offset >= lane.ask_offset:
                 self._drop(leader, lane)
                 given_back.append(lane)
@@ -200,73 +191,39 @@ class DirectFetcher:
 
     def _take_over(self, numbers: Sequence[int], is_new: bool) -> set[int]:
         """Those of these splits that are read directly now. `is_new`: others have not begun with them."""
-        if not numbers or time.monotonic() < self._not_before_s:
+        now_s = time.monotonic()
+        ready = [number for number in numbers if now_s >= self._not_before_s.get(number, 0.0)]
+        if not ready:
             return set()
-        try:
-            lanes = self._open_lanes(numbers)
-        except (KafkaException, OSError, ProtocolError) as error:
-            self._pause(str(error))
-            return set()
-        taken = {lane.split for _, lane in lanes}
+        opened = self._opener.open({n: Start(int(self._next[n]), int(self._epoch[n])) for n in ready})
+        for number, reason in opened.refused.items():
+            self._pause(number, reason)
+        taken = {lane.split for _, lane in opened.lanes}
         if not is_new:
             self._others.unassign([self._position(number) for number in taken])
         self._others_have -= taken
-        for leader, lane in lanes:
+        for leader, lane in opened.lanes:
             leader.add(lane)
             self._lanes[lane.split] = leader, lane
         if taken:
             _LOG.info("%d partitions are read from their brokers directly", len(taken))
         return taken
 
-    def _open_lanes(self, numbers: Sequence[int]) -> list[tuple[LeaderFetch, Lane]]:
-        splits = self._splits.splits
-        lanes: list[tuple[LeaderFetch, Lane]] = []
-        for topic in sorted({splits[number].topic for number in numbers}):
-            metadata = self._consumer.list_topics(topic, timeout=_QUESTION_S)
-            partitions = metadata.topics[topic].partitions
-            for number in numbers:
-                split = splits[number]
-                topic_id = _topic_id(split.topic_id)
-                if split.topic != topic or topic_id is None or split.partition not in partitions:
-                    continue
-                leader = metadata.brokers.get(partitions[split.partition].leader)
-                if leader is not None:
-                    offset = int(self._next[number])
-                    stop = _NO_STOP if split.stop_offset is None else split.stop_offset
-                    lane = Lane(number, topic_id, split.partition, offset, stop, offset)
-                    lanes.append((self._leader(leader.id, leader.host, leader.port), lane))
-        return lanes
-
-    def _leader(self, number: int, host: str, port: int) -> LeaderFetch:
-        if number not in self._leaders:
-            self._leaders[number] = LeaderFetch(
-                BrokerConnection(host, port, self._client_id),
-                self._open_reader(self._room),
-                self._client_id,
-                self._isolation,
-                self._limits,
-            )
-        return self._leaders[number]
-
-    def _close_idle_leaders(self) -> None:
-        """Not before the next fetch: the details of the last one look at a leader's memory."""
-        for number in [number for number, leader in self._leaders.items() if not leader.lanes]:
-            self._leaders.pop(number).close()
-
     def _drop(self, leader: LeaderFetch, lane: Lane) -> None:
         leader.remove(lane)
         del self._lanes[lane.split]
         self._next[lane.split] = lane.next_offset
+        self._epoch[lane.split] = lane.epoch
 
     def _give_back(self, number: int, reason: str) -> None:
-        """All that a broker was asked for, since something went wrong there."""
+        """All that a broker was asked for, since it can't be spoken to."""
         leader = self._leaders.pop(number)
         lanes = list(leader.lanes)
         for lane in lanes:
             self._drop(leader, lane)
+            self._pause(lane.split, reason)
         leader.close()
         self._assign_to_others(lanes)
-        self._pause(reason)
 
     def _assign_to_others(self, lanes: Iterable[Lane]) -> None:
         numbers = [lane.split for lane in lanes]
@@ -276,24 +233,10 @@ class DirectFetcher:
 
     def _position(self, number: int) -> TopicPartition:
         split = self._splits.splits[number]
-        return TopicPartition(split.topic, split.partition, int(self._next[number]))
+        offset, epoch = int(self._next[number]), int(self._epoch[number])
+        return TopicPartition(split.topic, split.partition, offset, leader_epoch=epoch)
 
-    def _pause(self, reason: str) -> None:
-        self._not_before_s = time.monotonic() + PAUSE_S
-        _LOG.info("librdkafka goes on reading: %s", reason)
-
-
-def _topic_id(text: str) -> bytes | None:
-    """Its 16 bytes; None: it is not known. Kafka writes it in base64 for URLs, without the padding."""
-    try:
-        raw = base64.urlsafe_b64decode(text + "==")
-    except (binascii.Error, ValueError):
-        return None
-    return raw if len(raw) == 16 else None
-
-
-def _limits(settings: Mapping[str, Any]) -> FetchLimits:
-    """Not more than librdkafka may keep and ask for."""
-    kept = int(settings.get("queued.max.messages.kbytes", 65_536)) << 10
-    partition = int(settings.get("max.partition.fetch.bytes", 1 << 20))
-    return FetchLimits(min(_ANSWER_BYTES_MAX, kept), partition)
+    def _pause(self, number: int, reason: str) -> None:
+        self._not_before_s[number] = time.monotonic() + PAUSE_S
+        place, offset = self._splits.ids[number], int(self._next[number])
+        _LOG.info("librdkafka goes on reading %s from offset %d: %s", place, offset, reason)

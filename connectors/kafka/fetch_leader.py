@@ -7,9 +7,10 @@ of an answer are handed on, the broker prepares the next, which waits in the soc
 from __future__ import annotations
 
 import select
+import time
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from onceflow.connectors.kafka.fetch import CREATE_TIME, LOG_APPEND_TIME, Fetched
 from onceflow.connectors.kafka.fetch_connection import BrokerConnection, Frame
+from onceflow.connectors.kafka.fetch_lane import Lane, check_answer
 from onceflow.connectors.kafka.fetch_protocol import (
     FetchedPartition,
     FetchPartition,
@@ -49,36 +51,16 @@ _BYTES_AT_ONCE = 16 << 20
 """So much uncompressed, or a batch more, is handed on at once."""
 
 
+OnThrottle = Callable[[int], None]
+"""Is told for how many ms a broker does not listen to us because of a quota."""
+
+
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
     """How much a broker may answer, in bytes; a single batch may always be larger."""
 
     answer: int
     partition: int
-
-
-@dataclass(slots=True, eq=False)
-class Lane:
-    """A partition that is read directly. Its offsets only go forward."""
-
-    split: int
-    """Its number in the SplitTable."""
-    topic_id: bytes
-    partition: int
-    next_offset: int
-    """All before it has been handed on, or is no record."""
-    stop_offset: int
-    """The first that is not wanted."""
-    ask_offset: int
-    """What the next request asks for."""
-    is_at_end: bool = False
-    """The broker had nothing more for it that may be read."""
-    is_open: bool = True
-    """False: whatever still comes is not wanted any more."""
-
-    @property
-    def key(self) -> tuple[bytes, int]:
-        return self.topic_id, self.partition
 
 
 class _Opened(NamedTuple):
@@ -91,7 +73,8 @@ class _Opened(NamedTuple):
 
 class LeaderFetch:
     """Used by one thread. Whatever a call raises (OSError, ProtocolError), the lanes' next offsets hold, and
-    it is good for `close` only."""
+    it is good for `close` only. What is wrong with one partition is its lane's `trouble`: whoever called
+    takes it out."""
 
     def __init__(
         self,
@@ -100,6 +83,7 @@ class LeaderFetch:
         client_id: str,
         isolation: Isolation,
         limits: FetchLimits,
+        on_throttle: OnThrottle,
     ) -> None:
         self.lanes: list[Lane] = []
         """In the order in which the next request asks for them."""
@@ -108,6 +92,8 @@ class LeaderFetch:
         self._client_id = client_id
         self._isolation: Isolation = isolation
         self._limits = limits
+        self._on_throttle = on_throttle
+        self._muted_until_s = 0.0
         self._correlation_id = 0
         self._asked: dict[tuple[bytes, int], Lane] = {}
         self._answered: list[Lane] = []
@@ -125,6 +111,11 @@ class LeaderFetch:
         lane.is_open = False
         self.lanes.remove(lane)
 
+    @property
+    def muted_s(self) -> float:
+        """For how much longer the broker does not listen, because it throttles us (KIP-219)."""
+        return max(0.0, self._muted_until_s - time.monotonic())
+
     def fileno(self) -> int:
         return self._connection.fileno()
 
@@ -141,9 +132,8 @@ class LeaderFetch:
         self._uncompress(records_max)
         if not self._opened:
             return None  # all of them were of lanes that are not open any more
-        fetched, finished = self._reader.read([opened.section for opened in self._opened], records_max)
-        self._go_on(fetched, finished)
-        return fetched
+        read = self._read(records_max)
+        return None if read is None else self._go_on(*read)
 
     def close(self) -> None:
         self._connection.close()
@@ -153,7 +143,8 @@ class LeaderFetch:
     def _receive(self) -> None:
         """The next answer, if it is there. That before it is used up."""
         for lane in self._answered:
-            lane.next_offset = max(lane.next_offset, lane.ask_offset)
+            if not lane.trouble:
+                lane.go_on(lane.ask_offset, lane.ask_epoch)
         self._answered.clear()
         if self._frame is not None:
             self._connection.give_back(self._frame)
@@ -162,10 +153,13 @@ class LeaderFetch:
         if frame is None:
             return
         self._frame = frame
-        correlation_id, partitions = fetch_answer(frame.data)
-        if correlation_id != self._correlation_id:
-            raise ProtocolError(f"answer {correlation_id} to request {self._correlation_id}")
-        found = [self._partition(frame, each) for each in partitions]
+        answer = fetch_answer(frame.data)
+        if answer.correlation_id != self._correlation_id:
+            raise ProtocolError(f"answer {answer.correlation_id} to request {self._correlation_id}")
+        if answer.throttle_ms > 0:
+            self._muted_until_s = time.monotonic() + answer.throttle_ms / 1000
+            self._on_throttle(answer.throttle_ms)
+        found = [self._partition(frame, each) for each in answer.partitions]
         found = [batches for batches in found if batches]
         while found:  # a batch of each in turn, so that event time stays together
             self._batches.extend(batches.popleft() for batches in found)
@@ -177,15 +171,18 @@ class LeaderFetch:
             raise ProtocolError("the answer is for a partition that was not asked for")
         if not lane.is_open:
             return deque()
-        if partition.error:
-            raise ProtocolError(f"partition {partition.partition} is answered with error {partition.error}")
         address, size = frame.ctypes.data + partition.start, partition.end - partition.start
-        batches, after = record_batches(address, size, lane.ask_offset, partition.aborted)
+        try:
+            check_answer(partition, lane)
+            batches, after, epoch = record_batches(address, size, lane.ask_offset, partition.aborted)
+        except ProtocolError as error:
+            lane.trouble = str(error)
+            return deque()
         readable = (
             partition.last_stable_offset if self._isolation == "read_committed" else partition.high_watermark
         )
         lane.is_at_end = after == lane.ask_offset and after >= readable
-        lane.ask_offset = after
+        lane.ask_offset, lane.ask_epoch = after, lane.ask_epoch if epoch is None else epoch
         self._answered.append(lane)
         if batches:  # the others come first next time, for only the first may answer more than its share
             self.lanes.remove(lane)
@@ -193,8 +190,8 @@ class LeaderFetch:
         return deque((lane, batch) for batch in batches if batch.base_offset < lane.stop_offset)
 
     def _ask(self) -> None:
-        wanted = [lane for lane in self.lanes if lane.ask_offset < lane.stop_offset and not lane.is_at_end]
-        if self._connection.is_waiting or not wanted:
+        wanted = [lane for lane in self.lanes if lane.is_to_be_asked]
+        if self._connection.is_waiting or not wanted or self.muted_s:
             return
         self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
         self._asked = {lane.key: lane for lane in wanted}
@@ -203,7 +200,7 @@ class LeaderFetch:
             self._correlation_id,
             self._client_id,
             self._isolation,
-            [FetchPartition(lane.topic_id, lane.partition, lane.ask_offset) for lane in wanted],
+            [FetchPartition(*lane.key, lane.ask_offset, lane.ask_epoch) for lane in wanted],
             wait_ms_max=_WAIT_MS_MAX,
             bytes_max=self._limits.answer,
             partition_bytes_max=min(self._limits.partition, max(_PARTITION_BYTES_MIN, share)),
@@ -225,22 +222,43 @@ class LeaderFetch:
         size = sum(int(each[END] - each[AT]) for each in fields)
         while self._batches and records < records_max and size < _BYTES_AT_ONCE:
             lane, batch = self._batches.popleft()
-            if lane.is_open:
-                section = _section(lane, batch)
+            if lane.is_open and not lane.trouble:
+                try:
+                    section = _section(lane, batch)
+                except ProtocolError as error:
+                    lane.trouble = str(error)
+                    continue
                 self._opened.append(_Opened(lane, batch, section))
                 records += batch.count
                 size += int(section.fields[END] - section.fields[AT])
 
-    def _go_on(self, fetched: Fetched, finished: int) -> None:
+    def _read(self, records_max: int) -> tuple[Fetched, int] | None:
+        """The next records and how many sections have nothing left; None: the first section is malformed."""
+        try:
+            return self._reader.read([opened.section for opened in self._opened], records_max)
+        except ProtocolError:  # in one of them: each of those before it can be read alone
+            first = self._opened[0]
+        try:
+            return self._reader.read([first.section], records_max)
+        except ProtocolError as error:
+            first.lane.trouble = f"the batch at offset {first.batch.base_offset}: {error}"
+            self._opened.popleft()
+            return None
+
+    def _go_on(self, fetched: Fetched, finished: int) -> Fetched:
         """What has been handed on is let go, and the lanes' next offsets go on."""
+        epochs = {}
         for _ in range(finished):
             opened = self._opened.popleft()
             self._handed_on.append(opened)
-            opened.lane.next_offset = max(opened.lane.next_offset, opened.batch.last_offset + 1)
+            opened.lane.go_on(opened.batch.last_offset + 1, opened.batch.leader_epoch)
+            epochs[opened.lane.split] = opened.batch.leader_epoch
         if self._opened:  # the first of them may be begun
-            lane = self._opened[0].lane
+            lane, batch, _ = self._opened[0]
             if len(fetched) and fetched.row_split[-1] == lane.split:
-                lane.next_offset = max(lane.next_offset, int(fetched.offset[-1]) + 1)
+                lane.go_on(int(fetched.offset[-1]) + 1, batch.leader_epoch)
+                epochs[lane.split] = batch.leader_epoch
+        return replace(fetched, epochs=epochs)
 
 
 def _section(lane: Lane, batch: RecordBatch) -> Section:
@@ -268,8 +286,9 @@ def _section(lane: Lane, batch: RecordBatch) -> Section:
 
 
 def wait_for(leaders: Sequence[LeaderFetch], timeout_ms: int) -> None:
-    """Until one of them may have something."""
+    """Until one of them may have something, or listens again."""
+    muted_ms = [leader.muted_s * 1000 for leader in leaders if leader.muted_s]
     poll = select.poll()
     for leader in leaders:
         poll.register(leader, select.POLLIN)
-    poll.poll(timeout_ms)
+    poll.poll(min([timeout_ms, *muted_ms]))

@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import Consumer, Message, TopicPartition
 
+from onceflow.connectors.kafka.checked_assignment import NO_EPOCH, CheckedAssignment
 from onceflow.connectors.kafka.fetch import HEADERS_TYPE, Details, Fetched, Header, Notice, Wanted
-from onceflow.connectors.kafka.reader_splits import RowSplits, SplitTable
+from onceflow.connectors.kafka.reader_splits import RowSplits, SplitTable, last_rows
 
 
 class MessageFetcher:
@@ -19,21 +20,25 @@ class MessageFetcher:
 
     def __init__(self, consumer: Consumer, splits: SplitTable, wanted: Wanted) -> None:
         self._consumer = consumer
+        self._assignment = CheckedAssignment(consumer)
         self._splits = splits
         self._wanted = wanted
 
     def assign(self, positions: Sequence[TopicPartition]) -> None:
-        self._consumer.incremental_assign(list(positions))
+        self._assignment.assign(positions)
 
     def unassign(self, positions: Sequence[TopicPartition]) -> None:
-        self._consumer.incremental_unassign(list(positions))
+        self._assignment.unassign(positions)
 
     def fetch(self, timeout_ms: int, records_max: int) -> Fetched:
+        self._assignment.check()
         # consume(N, t) would wait for all N.
         messages = self._consumer.consume(1, timeout_ms / 1000)
         if messages and records_max > 1:
             messages += self._consumer.consume(records_max - 1, 0)
-        return columns_of(messages, self._splits, self._wanted)
+        fetched = columns_of(messages, self._splits, self._wanted)
+        unchecked = self._assignment.unchecked
+        return fetched.without({self._splits.find(*key) for key in unchecked}) if unchecked else fetched
 
     def close(self) -> None:
         pass
@@ -47,11 +52,13 @@ def columns_of(messages: list[Message], splits: SplitTable, wanted: Wanted) -> F
     count = len(messages)
     times: list[tuple[int, int]] = list(map(Message.timestamp, messages)) if wanted.timestamp else []
     kinds = np.fromiter((kind for kind, _ in times), np.int8, len(times))
+    row_split = _split_of(messages, splits)
     return Fetched(
         value=list(map(Message.value, messages)),
-        row_split=_split_of(messages, splits),
+        row_split=row_split,
         offset=np.fromiter(map(Message.offset, messages), np.int64, count),
         notices=notices,
+        epochs={split: _epoch(messages[row]) for split, row in last_rows(row_split).items()},
         key=list(map(Message.key, messages)) if wanted.key else None,
         timestamp_ms=np.fromiter((ms for _, ms in times), np.int64, count) if wanted.timestamp else None,
         time_kind=kinds if wanted.timestamp else None,
@@ -84,6 +91,11 @@ def _split_of(messages: list[Message], splits: SplitTable) -> RowSplits:
     names: Iterable[Any] = map(Message.topic, messages)
     topics = map(splits.topics.__getitem__, names)
     return splits.of_rows(np.fromiter(topics, np.int64, count), partitions)
+
+
+def _epoch(message: Message) -> int:
+    epoch = message.leader_epoch()
+    return NO_EPOCH if epoch is None else int(epoch)
 
 
 def _headers(message: Message) -> list[Header]:

@@ -18,8 +18,10 @@ VERSION = 13
 """The request's number and version."""
 
 _CONSUMER = -1  # a replica's number, or this
-_NO_SESSION, _NO_EPOCH = 0, -1
+_NO_SESSION, _NO_EPOCH, _NO_LOG_START = 0, -1, -1
 _TOPIC_ID_BYTES = 16
+_DIVERGING_EPOCH = 0
+"""The number of a tagged field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class FetchPartition:
     """16 bytes."""
     partition: int
     offset: int
+    last_epoch: int
+    """The leader's epoch of the batch before the offset; NO_EPOCH: it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,14 @@ class Aborted:
 
     producer_id: int
     first_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnd:
+    """Where the broker's log has its last batch of the epoch that was asked for, or of the one before it."""
+
+    epoch: int
+    end_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +66,18 @@ class FetchedPartition:
     start: int
     """Where its record batches begin in the frame."""
     end: int
+    diverging: EpochEnd | None = None
+    """The broker's log is not the one that was read: it has no such offset of the epoch that was named."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchAnswer:
+    """What was answered to one request."""
+
+    correlation_id: int
+    throttle_ms: int
+    """For so long the broker reads nothing more from this connection: a quota of the client is used up."""
+    partitions: Sequence[FetchedPartition]
 
 
 def fetch_request(
@@ -79,21 +103,22 @@ def fetch_request(
     for topic_id, partitions in runs:
         body += topic_id + compact_length(len(partitions))
         for each in partitions:
-            # No leader epoch is known, none was fetched last, no log start: this is no replica.
-            body += struct.pack(">iiqiqi", each.partition, -1, each.offset, -1, -1, partition_bytes_max)
+            # The leader's present epoch is not known: a follower that has the offset may answer, too.
+            epochs = _NO_EPOCH, each.offset, each.last_epoch
+            body += struct.pack(">iiqiqi", each.partition, *epochs, _NO_LOG_START, partition_bytes_max)
             body += b"\0"
         body += b"\0"
     body += b"\1\1\0"  # no forgotten topics, no rack, no tags
     return framed(bytes(body))
 
 
-def fetch_answer(frame: memoryview) -> tuple[int, list[FetchedPartition]]:
-    """The correlation id and the partitions of an answer to fetch_request (without its length). Raises
-    ProtocolError for one that is malformed, or refused as a whole."""
+def fetch_answer(frame: memoryview) -> FetchAnswer:
+    """The answer to fetch_request (without its length). Raises ProtocolError for one that is malformed, or
+    refused as a whole."""
     reader = Reader(frame)
     correlation_id = reader.int32()
     reader.tags()
-    reader.int32()  # for how long the broker throttles: it does so by itself
+    throttle_ms = reader.int32()
     error = reader.int16()
     reader.int32()
     if error:
@@ -101,13 +126,13 @@ def fetch_answer(frame: memoryview) -> tuple[int, list[FetchedPartition]]:
     partitions: list[FetchedPartition] = []
     for _ in range(reader.length()):
         topic_id = reader.raw(_TOPIC_ID_BYTES)
-        partitions += [_partition(reader, topic_id) for _ in range(reader.length())]
+        partitions += [_partition(reader, frame, topic_id) for _ in range(reader.length())]
         reader.tags()
     reader.tags()
-    return correlation_id, partitions
+    return FetchAnswer(correlation_id, throttle_ms, partitions)
 
 
-def _partition(reader: Reader, topic_id: bytes) -> FetchedPartition:
+def _partition(reader: Reader, frame: memoryview, topic_id: bytes) -> FetchedPartition:
     number, error = reader.int32(), reader.int16()
     high_watermark, last_stable_offset = reader.int64(), reader.int64()
     reader.int64()  # where the log starts
@@ -117,7 +142,16 @@ def _partition(reader: Reader, topic_id: bytes) -> FetchedPartition:
         reader.tags()
     reader.int32()  # a replica that would be nearer: none without a rack
     start, end = reader.skip(reader.length())
-    reader.tags()
+    diverging = reader.tags().get(_DIVERGING_EPOCH)
+    last = None if diverging is None else EpochEnd(*struct.unpack_from(">iq", frame, diverging[0]))
     return FetchedPartition(
-        topic_id, number, error, high_watermark, last_stable_offset, tuple(aborted), start, end
+        topic_id,
+        number,
+        error,
+        high_watermark,
+        last_stable_offset,
+        tuple(aborted),
+        start,
+        end,
+        None if last is None or last.epoch < 0 else last,
     )

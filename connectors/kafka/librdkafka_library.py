@@ -70,6 +70,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "rd_kafka_messages_get": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t]),
     "rd_kafka_messages_destroy": (None, [ctypes.c_void_p]),
     "rd_kafka_message_timestamp": (ctypes.c_int64, [ctypes.c_void_p, ctypes.c_void_p]),
+    "rd_kafka_message_leader_epoch": (ctypes.c_int32, [ctypes.c_void_p]),
     "rd_kafka_message_headers": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p]),
     "rd_kafka_header_get_all": (
         ctypes.c_int,

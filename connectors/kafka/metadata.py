@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
@@ -60,6 +60,15 @@ class Topic:
         return [(self.name, partition) for partition in self.partitions]
 
 
+class LogEnd(NamedTuple):
+    """Where a partition ends."""
+
+    offset: int
+    leader_epoch: int | None
+    """The leader's, at that time: what lies before the offset is of this epoch or an older one. None: it is
+    not known."""
+
+
 class ClusterMetadata:
     """Used by one thread. `timeout_ms` bounds each question."""
 
@@ -99,6 +108,15 @@ class ClusterMetadata:
     ) -> dict[PartitionKey, int]:
         """The offset at the beginning, at the end (read_committed: the last stable offset), or of the
         first record at or after a time in ms (-1: there is none) for each partition."""
+        return {key: found.offset for key, found in self._list(wanted, at, isolation).items()}
+
+    def ends(self, wanted: Iterable[PartitionKey], isolation: Isolation) -> dict[PartitionKey, LogEnd]:
+        """The end of each partition: as offsets(wanted, "latest", isolation)."""
+        return self._list(wanted, "latest", isolation)
+
+    def _list(
+        self, wanted: Iterable[PartitionKey], at: Literal["earliest", "latest"] | int, isolation: Isolation
+    ) -> dict[PartitionKey, LogEnd]:
         spec = {"earliest": OffsetSpec.earliest, "latest": OffsetSpec.latest}.get(str(at))
         query = spec() if spec else OffsetSpec.for_timestamp(int(at))
         level = (
@@ -106,7 +124,7 @@ class ClusterMetadata:
             if isolation == "read_committed"
             else IsolationLevel.READ_UNCOMMITTED
         )
-        found: dict[PartitionKey, int] = {}
+        found: dict[PartitionKey, LogEnd] = {}
         missing = {(topic, partition): TopicPartition(topic, partition) for topic, partition in wanted}
         deadline = self._clock.monotonic_ms() + self._timeout_ms
         while missing:
@@ -121,7 +139,9 @@ class ClusterMetadata:
                     future, f"offsets of topic {tp.topic!r}", () if is_last_try else _SETTLING
                 )
                 if answer is not None:
-                    found[tp.topic, tp.partition] = answer.offset
+                    epoch = answer.leader_epoch
+                    is_known = epoch is not None and epoch >= 0
+                    found[tp.topic, tp.partition] = LogEnd(answer.offset, epoch if is_known else None)
                     del missing[tp.topic, tp.partition]
             if missing:
                 self._client.poll(0.1)

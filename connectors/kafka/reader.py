@@ -11,27 +11,28 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from onceflow.connectors.kafka.connection import ReaderConnection
 from onceflow.connectors.kafka.failures import denied
 from onceflow.connectors.kafka.fetch import Fetched, Notice
 from onceflow.connectors.kafka.fetch_choice import open_fetcher
+from onceflow.connectors.kafka.lost_records import check_range, cut_log, cut_offset
 from onceflow.connectors.kafka.pace import Pace
 from onceflow.connectors.kafka.reader_options import ReaderOptions
-from onceflow.connectors.kafka.reader_splits import SplitTable
+from onceflow.connectors.kafka.reader_positions import ReaderPositions
+from onceflow.connectors.kafka.reader_splits import SplitTable, last_rows
 from onceflow.connectors.kafka.rows import RowBuilder
-from onceflow.connectors.kafka.splits import KafkaSplit, check_range
+from onceflow.connectors.kafka.splits import KafkaSplit
 from onceflow.connectors.kafka.watch import TopicWatch
 from onceflow.runtime.contracts import Fetch, ReaderContext, SplitState
 from onceflow.runtime.errors import DataLossError, OnceflowError, Retryable
-from onceflow.runtime.records import Int64s
 
 _LOG = logging.getLogger(__name__)
-_NO_STOP = np.iinfo(np.int64).max
 _QUESTION_TIMEOUT_S = 5.0
 _WATCH_INTERVAL_MS = 1_000
+_CUT = KafkaError(KafkaError._LOG_TRUNCATION).str()
+"""Within the text of an error: librdkafka has found that a log is not the one that was read."""
 
 
 class KafkaReader:
@@ -50,14 +51,20 @@ class KafkaReader:
         self._table = SplitTable()
         self._wanted = replace(rows.wanted, timestamp=rows.wanted.timestamp or context.with_timestamp)
         self._fetcher = open_fetcher(
-            self._consumer, settings, self._table, self._wanted, options.poll_records_max
+            self._consumer,
+            settings,
+            self._table,
+            self._wanted,
+            options.poll_records_max,
+            is_direct=options.may_fetch_directly,
+            on_throttle=self._connection.on_mute,
         )
-        self._next: Int64s = np.empty(0, np.int64)
-        self._stop: Int64s = np.empty(0, np.int64)
+        self._positions = ReaderPositions(self._table)
         self._active: set[int] = set()
         self._at_end: set[int] = set()
         self._in_doubt: set[int] = set()  # were at their end when their broker went away
         self._reread: set[int] = set()  # to be fetched again from their next offset
+        self._out_of_range: set[int] = set()  # as a broker said: nothing more of them until that is explained
         self._failure: OnceflowError | None = None  # for the next poll: what came before it goes first
         self._finished: list[int] = []  # not told yet
         self._told_at_end: frozenset[str] = frozenset()
@@ -69,21 +76,15 @@ class KafkaReader:
         first = len(self._table.splits)
         added = [KafkaSplit.from_state(state) for state in splits]
         self._table.add(added)
-        stops = [_NO_STOP if split.stop_offset is None else split.stop_offset for split in added]
-        self._next = np.concatenate([self._next, np.array([s.next_offset for s in added], np.int64)])
-        self._stop = np.concatenate([self._stop, np.array(stops, np.int64)])
+        self._positions.add(added)
         self._finished += [first + i for i, split in enumerate(added) if split.is_finished]
         to_read = [first + i for i, split in enumerate(added) if not split.is_finished]
         self._watch.add({self._table.splits[i].topic: self._table.splits[i].topic_id for i in to_read})
         self._active.update(to_read)
-        self._fetcher.assign(self._positions(to_read))
+        self._fetcher.assign(self._starts(to_read))
 
     def snapshot(self) -> Sequence[SplitState]:
-        offsets = self._next.tolist()
-        return [
-            replace(split, next_offset=offset).state()
-            for split, offset in zip(self._table.splits, offsets, strict=True)
-        ]
+        return [self._positions.split(index).state() for index in range(len(self._table.splits))]
 
     def publish_offsets(self, splits: Sequence[SplitState]) -> None:
         if self._options.group_id is None or not splits:
@@ -109,6 +110,7 @@ class KafkaReader:
         if timeout_ms == 0 and self._pace.is_gathering:
             return None
         self._watch.check()
+        self._judge_ranges()
         self._read_again()
         fetched = self._fetcher.fetch(0 if self._finished else timeout_ms, records_max)
         if fetched.notices or len(fetched):
@@ -119,7 +121,7 @@ class KafkaReader:
         for index, end in ends.items():
             self._at_end.add(index)
             # What lies between the last record and the end is markers and aborted records: read, too.
-            self._next[index] = max(int(self._next[index]), end)
+            self._positions.reach(index, end)
             self._finish_if_done(index)
         if self._in_doubt or not self._connection.is_sound:
             self._doubt_ends()
@@ -147,15 +149,18 @@ class KafkaReader:
     def _take(self, fetched: Fetched) -> Fetch:
         """The rows of records; then, and only then, the splits' next offsets go on."""
         row_split, offset = fetched.row_split, fetched.offset
-        wanted = (offset < self._stop[row_split]) & (offset >= self._next[row_split])
+        positions = self._positions
+        wanted = (offset < positions.stop[row_split]) & (offset >= positions.next[row_split])
+        if not wanted.all():
+            positions.refuse_filled(row_split, offset, fetched.epochs)
         try:
             fetch = self._build(fetched.filter(wanted))
         except OnceflowError:
             self._reread.update(row_split.tolist())  # nothing of it was handed on
             raise
-        ends_of_runs = np.append(np.flatnonzero(np.diff(row_split)), len(fetched) - 1)
-        for index, last in zip(row_split[ends_of_runs].tolist(), offset[ends_of_runs].tolist(), strict=True):
-            self._next[index] = max(int(self._next[index]), min(last + 1, int(self._stop[index])))
+        lasts = {index: int(offset[row]) for index, row in last_rows(row_split).items()}
+        positions.go_on(lasts, fetched.epochs)
+        for index in lasts:
             self._at_end.discard(index)
             self._in_doubt.discard(index)
             self._finish_if_done(index)
@@ -177,9 +182,9 @@ class KafkaReader:
         )
 
     def _finish_if_done(self, index: int) -> None:
-        if index in self._active and self._next[index] >= self._stop[index]:
-            self._fetcher.unassign(self._positions([index]))
-            for group in (self._active, self._at_end, self._in_doubt, self._reread):
+        if index in self._active and self._positions.next[index] >= self._positions.stop[index]:
+            self._fetcher.unassign(self._starts([index]))
+            for group in (self._active, self._at_end, self._in_doubt, self._reread, self._out_of_range):
                 group.discard(index)
             self._finished.append(index)
 
@@ -198,15 +203,14 @@ class KafkaReader:
 
     def _read_again(self) -> None:
         """Fetch anew from the next offset; the end is told anew, too."""
-        indices = sorted(self._reread & self._active)
+        indices = sorted((self._reread & self._active) - self._out_of_range)
         self._reread.clear()
         if indices:
-            self._fetcher.unassign(self._positions(indices))
-            self._fetcher.assign(self._positions(indices))
+            self._fetcher.unassign(self._starts(indices))
+            self._fetcher.assign(self._starts(indices))
 
-    def _positions(self, indices: Iterable[int]) -> list[TopicPartition]:
-        splits = ((self._table.splits[i], int(self._next[i])) for i in indices)
-        return [TopicPartition(split.topic, split.partition, offset) for split, offset in splits]
+    def _starts(self, indices: Iterable[int]) -> list[TopicPartition]:
+        return [self._positions.start(index) for index in indices]
 
     def _note(self, notice: Notice) -> None:
         """An error event. What it means is raised by the next poll, so that records before it go on."""
@@ -217,8 +221,11 @@ class KafkaReader:
         if index >= 0:
             self._reread.add(index)
         place = self._table.ids[index] if index >= 0 else "a partition"
-        if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            self._failure = self._why_out_of_range(index)
+        is_out_of_range = code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+        if is_out_of_range and _CUT in error.str():
+            self._failure = self._lost_end(index, error.str())
+        elif is_out_of_range and index >= 0:
+            self._out_of_range.add(index)
         elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             topic = self._table.splits[index].topic if index >= 0 else place
             self._failure = denied("read", f"topic {topic!r}", "READ", error.name())
@@ -230,20 +237,36 @@ class KafkaReader:
             self._context.on_wait(f"{place} is unknown to the broker at the moment")  # the watch decides
         else:
             reason = self._options.kafka.redact(error.str())
-            self._failure = Retryable(f"{place} can't be read: {error.name()}: {reason}")
+            at = f" at offset {self._positions.next[index]}" if index >= 0 else ""
+            self._failure = Retryable(f"{place} can't be read{at}: {error.name()}: {reason}")
 
-    def _why_out_of_range(self, index: int) -> OnceflowError:
-        split = replace(self._table.splits[index], next_offset=int(self._next[index]))
-        where = TopicPartition(split.topic, split.partition)
+    def _lost_end(self, index: int, said: str) -> OnceflowError:
+        """The log is not the one that was read, as librdkafka says: maybe the topic isn't either."""
+        split = self._positions.split(index)
         try:
-            low, high = self._consumer.get_watermark_offsets(where, timeout=_QUESTION_TIMEOUT_S, cached=False)
-            check_range(split, low, high)
+            self._watch.confirm(split.topic, _QUESTION_TIMEOUT_S)
         except DataLossError as loss:
             return loss
-        except KafkaException as error:
-            return Retryable(
-                f"{split.split_id} can't be read at offset {split.next_offset}: {error.args[0].str()}"
-            )
-        return Retryable(
-            f"{split.split_id} could not be read at offset {split.next_offset}, which is there now"
-        )
+        return cut_log(split.split_id, split.next_offset, cut_offset(said))
+
+    def _judge_ranges(self) -> None:
+        """Why a broker said that an offset is not in its log. Until that is known, nothing more of the split
+        is read: the log may have grown over the offset since, and then other records come."""
+        for index in sorted(self._out_of_range & self._active):
+            split = self._positions.split(index)
+            where = TopicPartition(split.topic, split.partition)
+            try:
+                low, high = self._consumer.get_watermark_offsets(where, _QUESTION_TIMEOUT_S, cached=False)
+            except KafkaException as error:
+                reason = self._options.kafka.redact(error.args[0].str())
+                raise Retryable(
+                    f"{split.split_id} can't be read at offset {split.next_offset}, which is out of range, "
+                    f"and the broker does not say why: {reason}"
+                ) from error
+            self._out_of_range.discard(index)
+            self._watch.confirm(split.topic, _QUESTION_TIMEOUT_S)
+            check_range(split.split_id, split.next_offset, low, high)
+            if not self._positions.has_epoch(index):  # nothing tells what is there now
+                raise cut_log(split.split_id, split.next_offset, None)
+            self._positions.forget_epoch_before(index, low)
+            self._reread.add(index)  # librdkafka compares the leader's epoch then

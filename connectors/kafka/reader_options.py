@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +43,8 @@ class ReaderOptions:
     broker_timeout_ms: int
     poll_records_max: int = RECORDS_MAX
     """What its memory is laid out for. A poll may ask for fewer."""
+    may_fetch_directly: bool = False
+    """Whether a backlog may be read from the brokers past librdkafka: see may_be_direct."""
 
     def consumer(self, context: ReaderContext, connection: ReaderConnection) -> dict[str, Any]:
         """The settings of a reader's consumer."""
@@ -57,6 +60,18 @@ class ReaderOptions:
             "statistics.interval.ms": STATISTICS_INTERVAL_MS,
             "error_cb": connection.on_error,
             "stats_cb": connection.on_statistics,
+            "throttle_cb": self._throttle_callback(connection),
             "logger": _LOG,
         }
         return self.kafka.consumer(ours, DEFAULTS)
+
+    def _throttle_callback(self, connection: ReaderConnection) -> Callable[[Any], None]:
+        theirs = self.kafka.librdkafka.get("throttle_cb")
+        if not callable(theirs):
+            return connection.on_throttle
+
+        def both(event: Any) -> None:
+            connection.on_throttle(event)
+            theirs(event)
+
+        return both

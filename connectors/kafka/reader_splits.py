@@ -15,6 +15,14 @@ RowSplits = npt.NDArray[np.uint16]
 """One number for each record: which of the reader's splits it is from."""
 
 
+def last_rows(row_split: RowSplits) -> dict[int, int]:
+    """The place of each split's last record among these."""
+    if not len(row_split):
+        return {}
+    ends = np.append(np.flatnonzero(np.diff(row_split)), len(row_split) - 1)
+    return dict(zip(row_split[ends].tolist(), ends.tolist(), strict=True))
+
+
 class SplitTable:
     """Splits are only ever added; a split's number is its place in `splits`."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import google_crc32c
 import pyarrow as pa
@@ -36,6 +37,7 @@ class RecordBatch:
 
     base_offset: int
     last_offset: int
+    leader_epoch: int
     records_at: int
     records_end: int
     count: int
@@ -62,25 +64,34 @@ class RecordBatch:
             raise ProtocolError(f"the checksum of the batch at offset {self.base_offset} is wrong")
 
 
-def record_batches(
-    address: int, size: int, from_offset: int, aborted: Sequence[Aborted]
-) -> tuple[list[RecordBatch], int]:
-    """The batches whose records are to be handed on, not checked yet, and the offset that follows on all that
-    are there.
+class Batches(NamedTuple):
+    """What an answer brought of one partition."""
 
-    Records below from_offset, in the first batch, are still to be left out. Raises ProtocolError for bytes
-    that are no batches of version 2.
+    wanted: list[RecordBatch]
+    """Those whose records are to be handed on, not checked yet."""
+    next_offset: int
+    """That follows on all batches that are there."""
+    leader_epoch: int | None
+    """Of the last one that is there; None: there is none."""
+
+
+def record_batches(address: int, size: int, from_offset: int, aborted: Sequence[Aborted]) -> Batches:
+    """Records below from_offset, in the first batch, are still to be left out. Raises ProtocolError for bytes
+    that are no batches of version 2, or of which none is whole and reaches from_offset: a broker sends at
+    least one such batch, however large it is, or no bytes at all, so the same question would never end.
     """
     filter_ = _AbortedFilter(aborted)
     batches: list[RecordBatch] = []
-    next_offset = from_offset
+    next_offset, epoch = from_offset, None
     for batch in _walk(address, size, from_offset):
-        next_offset = batch.last_offset + 1
+        next_offset, epoch = batch.last_offset + 1, batch.leader_epoch
         if filter_.keeps(batch):
             batches.append(batch)
         else:
             batch.check()  # it may be a changed byte that says so
-    return batches, next_offset
+    if size and epoch is None:
+        raise ProtocolError(f"among {size} bytes from offset {from_offset} on is no whole record batch")
+    return Batches(batches, next_offset, epoch)
 
 
 def _walk(address: int, size: int, from_offset: int) -> Iterator[RecordBatch]:
@@ -89,7 +100,7 @@ def _walk(address: int, size: int, from_offset: int) -> Iterator[RecordBatch]:
     data = memoryview(_bytes(address, address + size))
     at, next_offset = 0, -1
     while size - at >= _HEADER.size:
-        base, length, _, version, crc, attributes, delta, first_ms, max_ms, producer, _, _, count = (
+        base, length, epoch, version, crc, attributes, delta, first_ms, max_ms, producer, _, _, count = (
             _HEADER.unpack_from(data, at)
         )
         after, last = at + _BEFORE_LENGTH + length, base + delta
@@ -106,6 +117,7 @@ def _walk(address: int, size: int, from_offset: int) -> Iterator[RecordBatch]:
             yield RecordBatch(
                 base,
                 last,
+                epoch,
                 records_at,
                 records_end,
                 count,

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from onceflow.connectors.formats import Format
 from onceflow.connectors.kafka.dead_letters import DeadLetterSink
+from onceflow.connectors.kafka.direct import DIRECT_FETCH_VARIABLE, may_be_direct
 from onceflow.connectors.kafka.metadata import ClusterMetadata, Isolation
 from onceflow.connectors.kafka.options import KafkaOptions, Setting
 from onceflow.connectors.kafka.reader import KafkaReader
@@ -130,7 +131,13 @@ class KafkaSource:
 
     def open_reader(self, context: ReaderContext) -> SourceReader:
         timeout_ms = duration_ms(self.broker_timeout, "broker_timeout")
-        options = ReaderOptions(self._options, self.isolation, self.group_id, timeout_ms)
+        options = ReaderOptions(
+            self._options,
+            self.isolation,
+            self.group_id,
+            timeout_ms,
+            may_fetch_directly=may_be_direct(self.librdkafka, DIRECT_FETCH_VARIABLE),
+        )
         key = None
         if self.key is not None:
             wanted = (

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from onceflow.connectors.kafka.lost_records import check_range
 from onceflow.connectors.kafka.metadata import ClusterMetadata, Isolation, PartitionKey, Topic
 from onceflow.runtime.contracts import SplitState
 from onceflow.runtime.errors import DataLossError, OptionError
@@ -18,6 +19,10 @@ class KafkaSplit:
 
     `next_offset` is the first offset not yet read, `stop_offset` the first not to be read (None:
     unbounded). The topic's id tells a topic from another one that was made anew under its name.
+
+    `leader_epoch` is that of the last record that was read, by which a log that lost this record is told from
+    the one that was read (KIP-320), and `epoch_offset` the offset behind it: what lies between that and
+    next_offset are no records. None, both: nothing was read yet, or it was before they were kept.
     """
 
     topic: str
@@ -25,6 +30,8 @@ class KafkaSplit:
     partition: int
     next_offset: int
     stop_offset: int | None = None
+    leader_epoch: int | None = None
+    epoch_offset: int | None = None
 
     @property
     def split_id(self) -> str:
@@ -43,6 +50,12 @@ class KafkaSplit:
         forward = max(self.next_offset, offset)
         return forward if self.stop_offset is None else min(forward, self.stop_offset)
 
+    def skipped(self, next_offset: int) -> KafkaSplit:
+        """The same, from next_offset: nothing was read there."""
+        if next_offset == self.next_offset:
+            return self
+        return replace(self, next_offset=next_offset, leader_epoch=None, epoch_offset=None)
+
     def state(self) -> SplitState:
         return SplitState(
             self.split_id,
@@ -52,6 +65,8 @@ class KafkaSplit:
                 "partition": self.partition,
                 "next_offset": self.next_offset,
                 "stop_offset": self.stop_offset,
+                "leader_epoch": self.leader_epoch,
+                "epoch_offset": self.epoch_offset,
             },
         )
 
@@ -167,7 +182,7 @@ class KafkaSplitEnumerator:
         lows = self._metadata.offsets(keys, "earliest", "read_uncommitted")
         highs = self._metadata.offsets(keys, "latest", "read_uncommitted")
         for split in unfinished:
-            check_range(split, lows[split.key], highs[split.key])
+            check_range(split.split_id, split.next_offset, lows[split.key], highs[split.key])
 
     def warnings(self, splits: Sequence[SplitState]) -> Sequence[str]:
         """Where a checkpoint folder was started with the other choice of until= than now."""
@@ -191,7 +206,7 @@ class KafkaSplitEnumerator:
     def skip_to_end(self, splits: Sequence[SplitState]) -> Sequence[SplitState]:
         old = [KafkaSplit.from_state(state) for state in splits]
         ends = self._metadata.offsets([split.key for split in old], "latest", self._isolation)
-        return [replace(split, next_offset=split.limited(ends[split.key])).state() for split in old]
+        return [split.skipped(split.limited(ends[split.key])).state() for split in old]
 
     def close(self) -> None:
         self._metadata.close()
@@ -269,17 +284,3 @@ def _check_topic(name: str, topic_id: str, topic: Topic | None, split: KafkaSpli
         )
     if split is not None and split.partition not in topic.partitions:
         raise DataLossError(f"{place}topic {name!r} has no partition {split.partition} any more")
-
-
-def check_range(split: KafkaSplit, low: int, high: int) -> None:
-    """Raises DataLossError if the record at next_offset is not there any more, or never was."""
-    if split.next_offset < low:
-        raise DataLossError(
-            f"{split.split_id} has to go on at offset {split.next_offset}, but the broker has only {low} "
-            f"to {high}: {low - split.next_offset} offsets have been deleted (retention, or delete-records)"
-        )
-    if split.next_offset > high:
-        raise DataLossError(
-            f"{split.split_id} has to go on at offset {split.next_offset}, but the broker's log ends at "
-            f"{high}: records that were read are gone from it"
-        )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -54,6 +54,16 @@ class TopicWatch:
             self._admin.poll(0)  # what the client logs would pile up
             wanted = TopicCollection(list(self._expected))
             self._pending = self._admin.describe_topics(wanted, request_timeout=_ANSWER_S)
+
+    def confirm(self, name: str, timeout_s: float) -> None:
+        """Ask for this topic at once, since what is seen of its log may be explained so: raises DataLossError
+        if it is gone or another one. No answer within timeout_s says nothing."""
+        assert self._admin is not None, "confirm after close"
+        (future,) = self._admin.describe_topics(TopicCollection([name])).values()
+        wait([future], timeout_s)
+        if future.done():
+            self._contradicted[name] = _CONFIRMATIONS - 1  # what was seen is the other one
+            self._compare(name, future)
 
     def close(self) -> None:
         self._admin = None

@@ -70,10 +70,9 @@ class Reader:
         """Compact; none is ""."""
         return self.raw(self.length()).decode(errors="replace")
 
-    def tags(self) -> None:
-        for _ in range(self._varint()):
-            self._varint()
-            self.skip(self._varint())
+    def tags(self) -> dict[int, tuple[int, int]]:
+        """Tagged fields: where each begins and ends, by its number."""
+        return {self._varint(): self.skip(self._varint()) for _ in range(self._varint())}
 
     def _number(self, form: str, size: int) -> int:
         start, _ = self.skip(size)

@@ -2,7 +2,8 @@
 which tasks. Pure.
 
 The form is that of Spark's own Kafka source, `{"events":{"0":17,"1":5}}`, so a query can change over to
-onceflow with its checkpoint; beside it are the ids of the topics, under a name that no topic can have.
+onceflow with its checkpoint; beside it are the ids of the topics and the leaders' epochs, under names that
+no topic can have.
 """
 
 from __future__ import annotations
@@ -17,25 +18,29 @@ from onceflow.connectors.kafka.metadata import PartitionKey
 from onceflow.runtime.errors import Fatal
 
 TOPIC_IDS = "#topic_ids"
+LEADER_EPOCHS = "#leader_epochs"
 
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
     """The first offset not yet read of each topic partition, and which topics they are of.
 
-    `topic_ids` lacks a topic if Spark's own source wrote the checkpoint.
+    `topic_ids` lacks a topic if Spark's own source wrote the checkpoint. `leader_epochs`: what lies before
+    the offset was of this leader's epoch or an older one, by which a log that lost it is told from the one
+    that was read (KIP-320); lacks a partition if nothing was read of it, or an older onceflow wrote it.
     """
 
     next_offset: Mapping[PartitionKey, int]
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    leader_epochs: Mapping[PartitionKey, int] = field(default_factory=dict)
 
     def json(self) -> dict[str, Any]:
         """Equal offsets are equal texts: Spark compares texts to see whether there is anything new."""
-        written: dict[str, Any] = {}
-        for topic, partition in sorted(self.next_offset):
-            written.setdefault(topic, {})[str(partition)] = self.next_offset[topic, partition]
+        written = _by_topic(self.next_offset)
         if self.topic_ids:
             written[TOPIC_IDS] = dict(sorted(self.topic_ids.items()))
+        if self.leader_epochs:
+            written[LEADER_EPOCHS] = _by_topic(self.leader_epochs)
         return written
 
     @staticmethod
@@ -43,18 +48,30 @@ class Offsets:
         """Raises Fatal if these are not offsets of this source."""
         try:
             ids = {str(topic): str(topic_id) for topic, topic_id in written.get(TOPIC_IDS, {}).items()}
-            found = {
-                (str(topic), int(partition)): _offset(offset)
-                for topic, partitions in written.items()
-                if topic != TOPIC_IDS
-                for partition, offset in partitions.items()
-            }
+            rest = {name: each for name, each in written.items() if name not in (TOPIC_IDS, LEADER_EPOCHS)}
+            found = _by_partition(rest)
+            epochs = _by_partition(written.get(LEADER_EPOCHS, {}))
         except (AttributeError, TypeError, ValueError) as error:
             raise Fatal(
                 f"the checkpoint has {str(written)[:200]} where offsets of Kafka are expected: another "
                 "source wrote it; give the query a checkpointLocation of its own"
             ) from error
-        return Offsets(found, ids)
+        return Offsets(found, ids, epochs)
+
+
+def _by_topic(numbers: Mapping[PartitionKey, int]) -> dict[str, Any]:
+    written: dict[str, Any] = {}
+    for topic, partition in sorted(numbers):
+        written.setdefault(topic, {})[str(partition)] = numbers[topic, partition]
+    return written
+
+
+def _by_partition(written: Mapping[Any, Any]) -> dict[PartitionKey, int]:
+    return {
+        (str(topic), int(partition)): _offset(number)
+        for topic, partitions in written.items()
+        for partition, number in partitions.items()
+    }
 
 
 def _offset(value: Any) -> int:
@@ -72,6 +89,8 @@ class OffsetRange:
     partition: int
     next_offset: int
     stop_offset: int
+    leader_epoch: int | None = None
+    """What lies before next_offset was of this leader's epoch or an older one. None: it is not known."""
 
     @property
     def size(self) -> int:
@@ -122,4 +141,5 @@ def _cut(whole: OffsetRange, pieces: int) -> Iterable[OffsetRange]:
     pieces = max(1, min(pieces, whole.size))
     bounds = [whole.next_offset + whole.size * i // pieces for i in range(pieces + 1)]
     for start, stop in itertools.pairwise(bounds):
-        yield OffsetRange(whole.topic, whole.topic_id, whole.partition, start, stop)
+        epoch = whole.leader_epoch if start == whole.next_offset else None
+        yield OffsetRange(whole.topic, whole.topic_id, whole.partition, start, stop, epoch)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from onceflow.connectors.kafka.metadata import Isolation, PartitionKey, Topic
+from onceflow.connectors.kafka.metadata import Isolation, LogEnd, PartitionKey, Topic
 from onceflow.connectors.kafka.splits import Subscription
 from onceflow.runtime.errors import DataLossError, OptionError
 from onceflow.runtime.types import nearest
@@ -40,6 +40,8 @@ class Cluster(Protocol):
         self, wanted: Iterable[PartitionKey], at: Literal["earliest", "latest"] | int, isolation: Isolation
     ) -> dict[PartitionKey, int]: ...
 
+    def ends(self, wanted: Iterable[PartitionKey], isolation: Isolation) -> dict[PartitionKey, LogEnd]: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Available:
@@ -50,6 +52,8 @@ class Available:
     topic_ids: Mapping[str, str]
     new: frozenset[PartitionKey]
     """Partitions that the start does not know."""
+    leader_epochs: Mapping[PartitionKey, int]
+    """Those of the ends, as far as they are known."""
 
 
 class Planner:
@@ -100,11 +104,12 @@ class Planner:
         """What is there beyond `start`. New partitions begin with their first record."""
         kept = self._still_there(start, topics)
         keys = self.keys({name: topic for name, topic in topics.items() if self._is_wanted(name)})
-        ends = self._cluster.offsets(keys, "latest", self._options.isolation)
+        ends = self._cluster.ends(keys, self._options.isolation)
         new = [key for key in keys if key not in kept]
         starts = {**{key: kept[key] for key in keys if key in kept}, **self._beginnings(new, start)}
-        ended = {key: self._end(key, starts[key], ends[key]) for key in keys}
-        return Available(starts, ended, _ids(topics, keys), frozenset(new))
+        ended = {key: self._end(key, starts[key], ends[key].offset) for key in keys}
+        epochs = {key: end.leader_epoch for key, end in ends.items() if end.leader_epoch is not None}
+        return Available(starts, ended, _ids(topics, keys), frozenset(new), epochs)
 
     def check(self, start: Offsets, end: Offsets) -> None:
         """The topics of a batch that the checkpoint has planned: are they still the same ones?"""
@@ -124,11 +129,12 @@ class Planner:
             if key in start.next_offset
             and start.topic_ids.get(key[0], end.topic_ids.get(key[0])) == end.topic_ids.get(key[0])
         }
+        epochs = {key: start.leader_epochs[key] for key in begins if key in start.leader_epochs}
         begins.update(self._beginnings([key for key in end.next_offset if key not in begins], start))
         ids = end.topic_ids or _ids(self._cluster.describe(sorted({topic for topic, _ in end.next_offset})))
         return [
-            OffsetRange(topic, ids.get(topic, ""), partition, begins[topic, partition], stop)
-            for (topic, partition), stop in sorted(end.next_offset.items())
+            OffsetRange(key[0], ids.get(key[0], ""), key[1], begins[key], stop, epochs.get(key))
+            for key, stop in sorted(end.next_offset.items())
         ]
 
     def keys(self, topics: Mapping[str, Topic]) -> list[PartitionKey]:

@@ -70,7 +70,8 @@ class StreamPlanner:
         if offsets_max is not None:
             ends = limit_offsets(starts, ends, offsets_max)
         names = {topic for topic, _ in ends}
-        self._planned = Offsets(ends, {n: i for n, i in available.topic_ids.items() if n in names})
+        ids = {n: i for n, i in available.topic_ids.items() if n in names}
+        self._planned = Offsets(ends, ids, _epochs(ends, available, start))
         return self._planned
 
     def latest_of_all(self) -> Offsets:
@@ -80,7 +81,8 @@ class StreamPlanner:
         """
         topics = self._planner.topics()
         available = self._planner.available(Offsets({}), topics)
-        self._planned = self._seen = Offsets(available.ends, available.topic_ids)
+        epochs = _epochs(available.ends, available, self._planned or Offsets({}))
+        self._planned = self._seen = Offsets(available.ends, available.topic_ids, epochs)
         if self._planner.begins_at_end and self._initial is None and self._options.start == "latest":
             self._initial = self._planned
         return self._planned
@@ -111,6 +113,20 @@ class StreamPlanner:
         available = self._planner.available(start, self._topics)
         self._topics_at_ms = now
         return available
+
+
+def _epochs(
+    ends: Mapping[PartitionKey, int], available: Available, before: Offsets
+) -> dict[PartitionKey, int]:
+    """The leaders' epochs of a batch's ends. Where nothing is read the one from before stays: a new leader is
+    nothing new to read, and says nothing of what was read."""
+    epochs = {key: available.leader_epochs[key] for key in ends if key in available.leader_epochs}
+    for key in ends:
+        if ends[key] == before.next_offset.get(key):
+            epochs.pop(key, None)
+            if key in before.leader_epochs:
+                epochs[key] = before.leader_epochs[key]
+    return epochs
 
 
 def _refuse_lost(ranges: list[OffsetRange]) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from onceflow.connectors.kafka.direct import DIRECT_FETCH_VARIABLE, may_be_direct
 from onceflow.connectors.kafka.metadata import ClusterMetadata
 from onceflow.connectors.kafka.options import KafkaOptions, Setting
 from onceflow.connectors.kafka.reader import KafkaReader
@@ -150,7 +151,13 @@ def _read_range(plan: ReadPlan, wanted: OffsetRange, readers: KeptReaders) -> It
 def _fetches(reader: KafkaReader, wanted: OffsetRange, patience_ms: int) -> Iterator[Fetch]:
     """Until the reader says that the range is finished. A passing fault is met again by polling again."""
     split = KafkaSplit(
-        wanted.topic, wanted.topic_id, wanted.partition, wanted.next_offset, wanted.stop_offset
+        wanted.topic,
+        wanted.topic_id,
+        wanted.partition,
+        wanted.next_offset,
+        wanted.stop_offset,
+        wanted.leader_epoch,
+        None if wanted.leader_epoch is None else wanted.next_offset,
     )
     reader.add_splits([split.state()])
     moved_at_s = time.monotonic()
@@ -171,7 +178,7 @@ def _fetches(reader: KafkaReader, wanted: OffsetRange, patience_ms: int) -> Iter
 
 
 def _behind_the_gap(plan: ReadPlan, rest: OffsetRange) -> OffsetRange | None:
-    """What of a range is still there; None: nothing."""
+    """What of a range is still there; None: nothing. What lies before it is not asked for any more."""
     cluster = ClusterMetadata(plan.options.kafka, SystemClock(), _METADATA_TIMEOUT_MS)
     try:
         topic = cluster.describe([rest.topic]).get(rest.topic)
@@ -184,7 +191,8 @@ def _behind_the_gap(plan: ReadPlan, rest: OffsetRange) -> OffsetRange | None:
         cluster.close()
     behind = max(rest.next_offset, low)
     stop = min(rest.stop_offset, high)
-    return replace(rest, next_offset=behind, stop_offset=stop) if behind < stop else None
+    there = replace(rest, next_offset=behind, stop_offset=stop, leader_epoch=None)
+    return there if behind < stop else None
 
 
 _NUMBERS = itertools.count()
@@ -206,7 +214,13 @@ def _open_reader(plan: ReadPlan, is_small: bool) -> KafkaReader:
         on_wait=lambda reason: _LOG.warning("%s", reason) if reason else None,
     )
     return KafkaReader(
-        ReaderOptions(kafka, options.isolation, None, options.broker_timeout_ms),
+        ReaderOptions(
+            kafka,
+            options.isolation,
+            None,
+            options.broker_timeout_ms,
+            may_fetch_directly=may_be_direct(given.librdkafka, DIRECT_FETCH_VARIABLE),
+        ),
         row_builder(plan.columns),
         context,
     )

@@ -54,9 +54,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 @pytest.fixture
 def small_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a backlog takes many."""
-    from onceflow.connectors.kafka import fetch_direct, fetch_leader
+    from onceflow.connectors.kafka import fetch_lanes, fetch_leader
 
-    monkeypatch.setattr(fetch_direct, "_ANSWER_BYTES_MAX", 20_000)
+    monkeypatch.setattr(fetch_lanes, "_ANSWER_BYTES_MAX", 20_000)
     monkeypatch.setattr(fetch_leader, "_PARTITION_BYTES_MIN", 5_000)
 
 
@@ -212,7 +212,7 @@ def test_an_answer_that_is_no_good_is_asked_for_again_by_librdkafka(
                 raise ConnectionResetError("the broker closed the connection")
             if wrong == "correlation":
                 frame[3] ^= 1
-            _, partitions = fetch_leader.fetch_answer(frame.data)
+            partitions = fetch_leader.fetch_answer(frame.data).partitions
             first = next(partition for partition in partitions if _has_whole_batch(frame, partition))
             if wrong == "leader":  # the error code follows on the partition's number
                 frame[first.start - _before_records(first) + 5] = 6
@@ -223,7 +223,7 @@ def test_an_answer_that_is_no_good_is_asked_for_again_by_librdkafka(
         return frame
 
     monkeypatch.setattr(BrokerConnection, "receive", received)
-    monkeypatch.setattr("onceflow.connectors.kafka.fetch_direct._ANSWER_BYTES_MAX", 40_000)
+    monkeypatch.setattr("onceflow.connectors.kafka.fetch_lanes._ANSWER_BYTES_MAX", 40_000)
     topic = backlog(mortal)
     read = reading(source(mortal, topic)).to_the_end()
     assert answers >= 2

@@ -183,7 +183,9 @@ def drive(broker: Any) -> Iterator[Drive]:
             fetcher = BulkFetcher(library, handle, consumer, splits, wanted, messages)
             if kind in MESSAGES_OF:
                 with_kernels = kind == "direct"
-                fetcher = DirectFetcher(fetcher, consumer, splits, wanted, room, settings or {}, with_kernels)
+                fetcher = DirectFetcher(
+                    fetcher, consumer, splits, wanted, room, settings or {}, kernels=with_kernels
+                )
         driven.append(Driven(consumer, fetcher, splits, records_max))
         return driven[-1]
 

@@ -22,12 +22,17 @@ def test_offsets_are_written_as_sparks_own_source_writes_them_with_the_topic_ids
     )
 
 
-@given(st.dictionaries(KEYS, st.integers(0, 1 << 60)), st.dictionaries(st.sampled_from("ab"), st.text()))
+@given(
+    st.dictionaries(KEYS, st.integers(0, 1 << 60)),
+    st.dictionaries(st.sampled_from("ab"), st.text()),
+    st.dictionaries(KEYS, st.integers(0, 1 << 30)),
+)
 def test_what_is_written_is_read_back_and_equal_offsets_are_equal_texts(
-    offsets: dict[Key, int], ids: dict[str, str]
+    offsets: dict[Key, int], ids: dict[str, str], epochs: dict[Key, int]
 ) -> None:
-    one = Offsets(offsets, ids)
-    other = Offsets(dict(reversed(offsets.items())), dict(reversed(ids.items())))
+    one = Offsets(offsets, ids, epochs)
+    reversed_ = (dict(reversed(each.items())) for each in (offsets, ids, epochs))
+    other = Offsets(*reversed_)  # type: ignore[arg-type]
     text = json.dumps(one.json())
     assert Offsets.from_json(json.loads(text)) == one
     assert json.dumps(other.json()) == text

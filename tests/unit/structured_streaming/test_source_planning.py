@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onceflow.connectors.kafka.metadata import PartitionKey, Topic
+from onceflow.connectors.kafka.metadata import LogEnd, PartitionKey, Topic
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.errors import DataLossError, OptionError
 from onceflow.structured_streaming.source_offsets import OffsetRange, Offsets
@@ -33,6 +33,7 @@ class FakeCluster:
 
     ids: dict[str, str] = field(default_factory=dict)
     logs: dict[PartitionKey, Log] = field(default_factory=dict)
+    epochs: dict[PartitionKey, int] = field(default_factory=dict)
     descriptions: int = 0
 
     def add(self, topic: str, *ends: int, topic_id: str = "id-1") -> None:
@@ -64,6 +65,10 @@ class FakeCluster:
             return log.at_time
 
         return {key: one(self.logs[key]) for key in wanted}
+
+    def ends(self, wanted: Iterable[PartitionKey], isolation: str) -> dict[PartitionKey, LogEnd]:
+        found = self.offsets(wanted, "latest", isolation)
+        return {key: LogEnd(offset, self.epochs.get(key)) for key, offset in found.items()}
 
 
 class Query:
@@ -343,3 +348,26 @@ def test_an_older_spark_that_tells_no_start_begins_where_the_first_answer_was(cl
     cluster.logs["t", 0] = Log(0, 15, 15)
     assert query.stream.initial() == first
     assert query.tasks(first, query.stream.latest_of_all()) == [("t", 0, 10, 15)]
+
+
+def test_what_was_read_is_remembered_with_the_leaders_epoch(cluster: FakeCluster) -> None:
+    cluster.epochs = {("t", 0): 3, ("t", 1): 3}
+    query = Query(cluster, startingOffsets="earliest")
+    start = query.stream.initial()
+    end = query.next(start)
+    assert end.leader_epochs == {("t", 0): 3, ("t", 1): 3}
+    assert {each.leader_epoch for each in query.stream.ranges(start, end)} == {None}
+    cluster.logs["t", 0] = Log(0, 15, 15)
+    cluster.epochs = {("t", 0): 5, ("t", 1): 5}
+    later = query.next(Offsets.from_json(end.json()))
+    assert later.leader_epochs == {("t", 0): 5, ("t", 1): 3}
+    assert query.stream.ranges(end, later) == [OffsetRange("t", "id-1", 0, 10, 15, 3)]
+
+
+def test_a_new_leader_is_nothing_to_read(cluster: FakeCluster) -> None:
+    query = Query(cluster, startingOffsets="earliest")
+    old = Offsets({("t", 0): 10, ("t", 1): 20}, {"t": "id-1"})
+    cluster.epochs = {("t", 0): 5, ("t", 1): 5}
+    assert query.next(old).json() == old.json()
+    known = Offsets(old.next_offset, old.topic_ids, {("t", 0): 2, ("t", 1): 2})
+    assert query.next(known).json() == known.json()

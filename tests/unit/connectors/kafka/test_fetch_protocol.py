@@ -12,6 +12,7 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse
 
 from onceflow.connectors.kafka.fetch_protocol import (
     Aborted,
+    EpochEnd,
     FetchPartition,
     fetch_answer,
     fetch_request,
@@ -20,10 +21,11 @@ from onceflow.connectors.kafka.wire import ProtocolError
 
 ids = st.binary(min_size=16, max_size=16).filter(any)  # kafka-python takes zeros for none
 offsets = st.integers(0, (1 << 63) - 1)
+epochs = st.integers(-1, (1 << 31) - 1)
 
 
 @given(
-    st.lists(st.builds(FetchPartition, ids, st.integers(0, 1 << 20), offsets), max_size=300),
+    st.lists(st.builds(FetchPartition, ids, st.integers(0, 1 << 20), offsets, epochs), max_size=300),
     st.sampled_from(["read_committed", "read_uncommitted"]),
     st.text(max_size=20),
 )
@@ -36,10 +38,13 @@ def test_a_request_says_what_was_asked(wanted: list[FetchPartition], isolation: 
     assert (read.max_wait_ms, read.min_bytes, read.max_bytes) == (50, 1, 9_000)
     assert read.isolation_level == (isolation == "read_committed")
     assert [
-        FetchPartition(topic.topic_id.bytes, partition.partition, partition.fetch_offset)
+        FetchPartition(
+            topic.topic_id.bytes, partition.partition, partition.fetch_offset, partition.last_fetched_epoch
+        )
         for topic in read.topics
         for partition in topic.partitions
     ] == wanted
+    assert {p.current_leader_epoch for topic in read.topics for p in topic.partitions} <= {-1}
     assert {p.partition_max_bytes for topic in read.topics for p in topic.partitions} <= {77}
 
 
@@ -62,6 +67,12 @@ def answer(topics: list[tuple[bytes, list[dict[str, Any]]]], error: int = 0) -> 
                                 )
                                 for each in partition["aborted_transactions"]
                             ],
+                            "diverging_epoch": FetchResponse[
+                                13
+                            ].FetchableTopicResponse.PartitionData.EpochEndOffset(
+                                epoch=partition["diverging_epoch"].epoch,
+                                end_offset=partition["diverging_epoch"].end_offset,
+                            ),
                         }
                     )
                     for partition in partitions
@@ -74,6 +85,8 @@ def answer(topics: list[tuple[bytes, list[dict[str, Any]]]], error: int = 0) -> 
     return b"\0\0\0\5\0" + encoded  # the header of flexible answers
 
 
+NO_END = EpochEnd(-1, -1)  # a default, which brokers do not write and kafka-python does
+
 partitions = st.fixed_dictionaries(
     {
         "partition_index": st.integers(0, 1 << 20),
@@ -84,6 +97,7 @@ partitions = st.fixed_dictionaries(
         "aborted_transactions": st.lists(st.builds(Aborted, offsets, offsets), max_size=3),
         "preferred_read_replica": st.just(-1),
         "records": st.binary(max_size=300),
+        "diverging_epoch": st.just(NO_END) | st.builds(EpochEnd, st.integers(0, 1 << 30), offsets),
     }
 )
 
@@ -91,8 +105,9 @@ partitions = st.fixed_dictionaries(
 @given(st.lists(st.tuples(ids, st.lists(partitions, max_size=3)), max_size=4))
 def test_an_answer_is_read_as_it_was_written(topics: list[tuple[bytes, list[dict[str, Any]]]]) -> None:
     frame = memoryview(answer(topics))
-    correlation_id, found = fetch_answer(frame)
-    assert correlation_id == 5
+    read = fetch_answer(frame)
+    assert (read.correlation_id, read.throttle_ms) == (5, 3)
+    found = read.partitions
     expected = [(topic, partition) for topic, group in topics for partition in group]
     assert len(found) == len(expected)
     for each, (topic, partition) in zip(found, expected, strict=True):
@@ -100,6 +115,9 @@ def test_an_answer_is_read_as_it_was_written(topics: list[tuple[bytes, list[dict
         assert each.error == partition["error_code"]
         assert each.high_watermark == partition["high_watermark"]
         assert each.last_stable_offset == partition["last_stable_offset"]
+        assert each.diverging == (
+            None if partition["diverging_epoch"] == NO_END else partition["diverging_epoch"]
+        )
         assert list(each.aborted) == partition["aborted_transactions"]
         assert bytes(frame[each.start : each.end]) == partition["records"]
 

@@ -19,7 +19,8 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from onceflow.connectors.formats.format import as_list, value_at
 from onceflow.connectors.kafka.fetch import Wanted
-from onceflow.connectors.kafka.fetch_leader import Lane, _section
+from onceflow.connectors.kafka.fetch_lane import Lane
+from onceflow.connectors.kafka.fetch_leader import _section
 from onceflow.connectors.kafka.fetch_protocol import Aborted
 from onceflow.connectors.kafka.fetch_record_arrays import RecordArrays
 from onceflow.connectors.kafka.record_arrays import AHEAD, find_records
@@ -168,7 +169,7 @@ def read_all(
     `asked`: for so many rows."""
     memory = np.frombuffer(data, np.uint8).copy()
     lane = Lane(3, b"", 0, from_offset, stop, from_offset)
-    batches, after = record_batches(memory.ctypes.data, len(memory), from_offset, aborted)
+    batches, after, _ = record_batches(memory.ctypes.data, len(memory), from_offset, aborted)
     columns = reader(with_kernels, Wanted(True, True, True, True), room)
     rows: list[tuple[int, Record]] = []
     coming = [_section(lane, batch) for batch in batches]
@@ -204,7 +205,7 @@ def rows_of(fetched: Any) -> list[tuple[int, Record]]:
 def test_committed_records_are_read_and_nothing_else(
     with_kernels: bool, log: Log, data: st.DataObject
 ) -> None:
-    start = data.draw(st.integers(0, log.end))
+    start = data.draw(st.integers(0, max(0, log.end - 1)))  # from the end on, a broker sends no bytes
     stop = data.draw(st.integers(start, log.end))
     aborted = data.draw(st.permutations(log.aborted_from(start)))
     room, at_once, asked = (data.draw(st.sampled_from([1, some, 50])) for some in (3, 2, 4))
@@ -218,9 +219,19 @@ def test_committed_records_are_read_and_nothing_else(
 def test_a_last_batch_that_is_cut_off_is_left_for_the_next_answer(
     with_kernels: bool, log: Log, data: st.DataObject
 ) -> None:
-    cut = data.draw(st.integers(0, len(log.data)))
+    first = 12 + struct.unpack_from(">i", log.data, 8)[0] if log.data else 0
+    cut = data.draw(st.integers(first, len(log.data)))
     rows, after = read_all(with_kernels, log.data[:cut], log.aborted_from(0))
     assert rows == [row for row in log.expected if row[0] < after]
+
+
+@given(logs().filter(lambda log: bool(log.batches)), st.data())
+def test_bytes_without_one_whole_batch_are_no_answer(log: Log, data: st.DataObject) -> None:
+    """A broker sends one whole batch at least: the question would be asked for ever."""
+    first = 12 + struct.unpack_from(">i", log.data, 8)[0]
+    cut = data.draw(st.integers(1, first - 1))
+    with pytest.raises(ProtocolError, match="from offset 0 on is no whole record batch"):
+        read_all(False, log.data[:cut], [])
 
 
 @both_readers
@@ -449,7 +460,7 @@ def test_a_column_of_too_many_bytes_is_large_binary() -> None:
     data = encoded(Batch([(b"12345", b"k", 0, []), (None, None, 0, [])]), 0)
     memory = np.frombuffer(data, np.uint8).copy()
     lane = Lane(0, b"", 0, 0, 9, 0)
-    (batch,), _ = record_batches(memory.ctypes.data, len(memory), 0, [])
+    (batch,), _, _ = record_batches(memory.ctypes.data, len(memory), 0, [])
     for bytes_max, expected in ((5, pa.binary()), (4, pa.large_binary())):
         columns = reader(True, Wanted(key=True), 9, bytes_max)
         fetched: Any = columns.read([_section(lane, batch)], 9)[0]
