@@ -32,9 +32,10 @@ from onceflow.runtime.graph import (
     ToEdge,
 )
 from onceflow.runtime.operators import expressions
+from onceflow.runtime.operators.describe import with_key_expressions
 from onceflow.runtime.operators.operator import MAIN, Operator
 from onceflow.runtime.operators.stateless import Stateless, pass_on
-from onceflow.runtime.steps import Call, Express, Input, Keyed, Merge, Read, Scatter, Step, Write
+from onceflow.runtime.steps import Built, Call, Express, Input, Keyed, Merge, Read, Scatter, Step, Write
 
 DEAD_LETTERS = "dead-letters"
 
@@ -168,13 +169,15 @@ class _Compiler:
                 self._placed[step.uid] = step.uid
             case Merge():
                 if not all(isinstance(c.work, Keyed | Merge) for c, _ in self._consumers[step.uid]):
-                    self._begin_chain(step, Forward(), _identity, self._narrowed(step.rows.schema, step))
+                    schema = self._narrowed(step.rows.schema, step)
+                    self._begin_chain(step, Forward(), Built(_identity, schema), schema)
             case Scatter():
-                self._begin_chain(step, Rebalance(), _identity, self._narrowed(step.rows.schema, step))
+                schema = self._narrowed(step.rows.schema, step)
+                self._begin_chain(step, Rebalance(), Built(_identity, schema), schema)
             case Keyed(keys=keys, build=build):
                 wanted = self._reads(step, set(), set(step.inputs[0].rows.schema.names))
                 schema = _only(step.inputs[0].rows.schema, wanted)
-                self._begin_chain(step, ByKey(keys), build(schema).create, schema, build(schema).schema)
+                self._begin_chain(step, ByKey(keys), build(schema), schema)
             case Write(sink):
                 uid, draft = self._node_of(step.inputs[0])
                 node = SinkNode(step.uid, sink, step.name)
@@ -221,9 +224,8 @@ class _Compiler:
         self,
         step: Step,
         partitioning: Partitioning,
-        create: Callable[[], Operator],
+        built: Built,
         schema_in: pa.Schema,
-        schema_out: pa.Schema | None = None,
     ) -> None:
         """A chain that begins with this step, and an edge from each of its inputs."""
         chain = len(self._heads)
@@ -247,15 +249,14 @@ class _Compiler:
             draft.connect(tag, ToEdge(edge.edge_id))
         self._heads.append(step.uid)
         sides = {t: r.schema for t, r in step.outputs.items() if t != MAIN}
-        schema = schema_in if schema_out is None else schema_out
-        self._put(
-            step.uid,
-            _Draft(
-                chain,
-                schema,
-                lambda outputs: OperatorNode(step.uid, step.name, create, schema, outputs, sides),
-            ),
-        )
+        schema, state = built.schema, built.state
+        if isinstance(step.work, Keyed) and state is not None:
+            state = with_key_expressions(state, step.work.key_expressions)
+
+        def make(outputs: dict[str, Sequence[Target]]) -> Node:
+            return OperatorNode(step.uid, step.name, built.create, schema, outputs, sides, state=state)
+
+        self._put(step.uid, _Draft(chain, schema, make))
         self._placed[step.uid] = step.uid
 
     def _with_origin(self, step: Step, source: Input) -> bool:

@@ -20,6 +20,7 @@ from onceflow.runtime.checkpoint.coordinator import Coordinator, JobPhase
 from onceflow.runtime.checkpoint.driver import CheckpointIO, CheckpointIOThread
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
+from onceflow.runtime.checkpoint.state_fits import Program
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import SplitProgress
@@ -65,6 +66,8 @@ class JobResult:
     late_records: int = 0
     detail: str = ""
     """The traceback of what failed a slot, for --debug."""
+    is_refused: bool = False
+    """The checkpoint folder does not fit the program, or the options: nothing was started."""
 
 
 class JobDriver:
@@ -114,7 +117,7 @@ class JobDriver:
             self._server.close()
             self._enumerators.close()
         assert self._result is not None
-        return self._result
+        return replace(self._result, is_refused=io.is_refused)
 
     def request_stop(self) -> None:
         """A last checkpoint, then the end."""
@@ -137,16 +140,14 @@ class JobDriver:
             self._finish(JobResult(Outcome.CANCELLED, reason, last, self._meter.late_records))
 
     def _checkpoint_io(self) -> CheckpointIO:
-        uids = [uid for chain in self._graph.chains for uid in chain.nodes]
+        graph, options = self._graph, self._options
         io = CheckpointIO(
-            open_store(self._options.checkpoint_dir),
+            open_store(options.checkpoint_dir),
             self._clock,
             self._enumerators,
-            self._graph.job,
-            uids,
+            Program(graph.job, graph.max_parallelism, graph.states(), options.allow_dropped_state),
             self._parallelism,
-            self._graph.max_parallelism,
-            self._options.checkpoints.retained,
+            options.checkpoints.retained,
         )
         io.from_checkpoint_id = self._options.start_from
         return io

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from onceflow.runtime.contracts import Sink, Source, WatermarkStrategy
 from onceflow.runtime.operators.operator import Operator
+from onceflow.runtime.state.description import StateDescription
 
 DEFAULT_MAX_PARALLELISM = 128
 
@@ -60,6 +61,8 @@ class OperatorNode:
     side_schemas: Mapping[str, pa.Schema] = field(default_factory=dict)
     delays_watermark_ms: int = 0
     """The watermark behind it is this much lower: its rows may have happened so much earlier."""
+    state: StateDescription | None = None
+    """What it keeps; None: nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,11 @@ class JobGraph:
 
     def edges_out_of(self, chain_id: int) -> list[Edge]:
         return [e for e in self.edges if e.upstream == chain_id]
+
+    def states(self) -> dict[str, StateDescription | None]:
+        """What each node keeps, by its uid."""
+        nodes = (n for c in self.chains for n in c.nodes.values())
+        return {n.uid: n.state if isinstance(n, OperatorNode) else None for n in nodes}
 
     def sources(self) -> list[SourceNode]:
         return [n for c in self.chains for n in c.nodes.values() if isinstance(n, SourceNode)]

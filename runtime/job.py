@@ -89,6 +89,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
     restart: str = "exponential",
     spark_conf: Mapping[str, str] | None = None,
     start_from: int | None = None,
+    allow_dropped_state: bool = False,
 ) -> RunOptions:
     """Options as people write them, checked. Raises OptionError naming the option."""
     if parallelism is not None and parallelism < 1:
@@ -107,6 +108,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
         slot_timeout_ms=duration_ms(slot_timeout, "slot_timeout"),
         spark_conf=spark_conf or {},
         start_from=start_from,
+        allow_dropped_state=allow_dropped_state,
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
@@ -43,10 +44,18 @@ R = TypeVar("R")
 class KeyedStream(Generic[K, T]):
     """Rows by key. What comes next works on each key alone."""
 
-    def __init__(self, job: JobGraphBuilder, source: Input, keys: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        job: JobGraphBuilder,
+        source: Input,
+        keys: tuple[str, ...],
+        expressions: Mapping[str, pl.Expr],
+    ) -> None:
+        """`expressions`: of the keys that are computed."""
         self._job = job
         self._input = source
         self._keys = keys
+        self._expressions = expressions
 
     def window(self, window: Tumbling | Sliding) -> WindowedStream[T]:
         """The rows of each key by event-time window: tumbling("10 s") or sliding("10 s", "1 s")."""
@@ -58,7 +67,7 @@ class KeyedStream(Generic[K, T]):
                 f"operator {uid!r}: a window needs event time: pass watermarks= to the source, as in "
                 'WatermarkStrategy.bounded_out_of_orderness("2 s", event_time="ts")'
             )
-        return WindowedStream(self._job, self._input, self._keys, window)
+        return WindowedStream(self._job, self._input, self._keys, self._expressions, window)
 
     def reduce(self, fn: Callable[[T, T], T], uid: str | None = None) -> Stream[T]:
         """One record for each that comes: fn(result so far of the key, record). A key's first record is
@@ -68,7 +77,8 @@ class KeyedStream(Generic[K, T]):
         config = RollingReduce(uid, self._keys, fn, rows.schema, _reduced_record(fn, uid, rows))
         outputs = {MAIN: Rows(config.output_schema, rows.record_type, rows.has_event_time)}
         build = partial(_with_schema, config)
-        work = Keyed(self._keys, build, frozenset(rows.schema.names), frozenset(), True)
+        reads = frozenset(rows.schema.names)
+        work = Keyed(self._keys, build, reads, frozenset(), True, self._expressions)
         step = Step(uid, f"reduce by {', '.join(self._keys)}", work, (self._input,), outputs, uid)
         return self._job.add(step)
 
@@ -97,9 +107,8 @@ class KeyedStream(Generic[K, T]):
         outputs = {MAIN: made} | {
             name: Rows(side.schema, side.record_type, rows.has_event_time) for name, side in sides.items()
         }
-        work = Keyed(
-            self._keys, partial(_process_with_schema, config), frozenset(reader.columns), is_per_record=True
-        )
+        reads, build = frozenset(reader.columns), partial(_process_with_schema, config)
+        work = Keyed(self._keys, build, reads, frozenset(), True, self._expressions)
         name = f"process {type(process).__name__} by {', '.join(self._keys)}"
         step = Step(uid, name, work, (self._input,), outputs, uid)
         return self._job.add(step, {name: name for name in sides})
@@ -145,19 +154,21 @@ class WindowedStream(Generic[T]):
         job: JobGraphBuilder,
         source: Input,
         keys: tuple[str, ...],
+        expressions: Mapping[str, pl.Expr],
         window: Tumbling | Sliding,
         late_tag: str | None = None,
     ) -> None:
         self._job = job
         self._input = source
         self._keys = keys
+        self._expressions = expressions
         self._window = window
         self._late_tag = late_tag
 
     def late_to(self, tag: str) -> WindowedStream[T]:
         """Rows that come after all their windows have fired go to side_output(tag) of the result, as they
         came. Without it they are counted only."""
-        return WindowedStream(self._job, self._input, self._keys, self._window, tag)
+        return WindowedStream(self._job, self._input, self._keys, self._expressions, self._window, tag)
 
     def aggregate(self, *, uid: str | None = None, **aggregates: Aggregate) -> Stream[Any]:
         """One row per key and window: the key columns, window_start, window_end (ms), and an output
@@ -214,7 +225,7 @@ class WindowedStream(Generic[T]):
         if self._late_tag is not None:
             outputs[LATE] = self._input.rows
             tags = {self._late_tag: LATE}
-        work = Keyed(self._keys, build, read, frozenset(outputs) - {MAIN}, is_per_record)
+        work = Keyed(self._keys, build, read, frozenset(outputs) - {MAIN}, is_per_record, self._expressions)
         every = f" every {self._window.slide_ms} ms" if isinstance(self._window, Sliding) else ""
         name = f"window {self._window.size_ms} ms{every} by {', '.join(self._keys)}"
         step = Step(config.uid, name, work, (self._input,), outputs, config.uid)
@@ -222,7 +233,8 @@ class WindowedStream(Generic[T]):
 
 
 def _process_with_schema(config: ProcessConfig, schema: pa.Schema) -> Built:
-    return Built(replace(config, schema=schema).create, config.made)
+    narrow = replace(config, schema=schema)
+    return Built(narrow.create, config.made, narrow.description)
 
 
 def _reduced_record(fn: Callable[[Any, Any], Any], uid: str, rows: Rows) -> type:
@@ -240,4 +252,4 @@ def _reduced_record(fn: Callable[[Any, Any], Any], uid: str, rows: Rows) -> type
 def _with_schema(config: WindowAggregate | WindowReduce | RollingReduce, schema: pa.Schema) -> Built:
     """The operator for the columns that are really there, after the unused ones were left out."""
     narrow = replace(config, input_schema=schema)
-    return Built(narrow.create, narrow.output_schema)
+    return Built(narrow.create, narrow.output_schema, narrow.description)

@@ -78,3 +78,5 @@ class RunOptions:
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     start_from: int | None = None
     """A checkpoint id of the folder to start from instead of the latest."""
+    allow_dropped_state: bool = False
+    """Start although the checkpoint has state that the program has no place for: it is dropped."""

@@ -6,19 +6,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.contracts import Sink, Source, WatermarkStrategy
 from onceflow.runtime.operators import expressions
 from onceflow.runtime.operators.operator import MAIN, Operator
+from onceflow.runtime.state.description import StateDescription
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """An operator for a given input schema: `create` makes a fresh one, `schema` is its main output."""
+    """An operator for a given input schema: `create` makes a fresh one, `schema` is its main output,
+    `state` what it keeps (None: nothing)."""
 
     create: Callable[[], Operator]
     schema: pa.Schema
+    state: StateDescription | None = None
 
 
 Build: TypeAlias = Callable[[pa.Schema], Built]
@@ -72,6 +76,8 @@ class Keyed:
     reads: frozenset[str]
     row_tags: frozenset[str] = frozenset()
     is_per_record: bool = False
+    key_expressions: Mapping[str, pl.Expr] = field(default_factory=dict)
+    """Of the keys that are computed by key_by."""
 
 
 @dataclass(frozen=True, slots=True)

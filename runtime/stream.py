@@ -241,12 +241,12 @@ class Stream(Generic[T]):
         uid = self._uid(None, "key_by")
         if not keys:
             raise GraphError(f"operator {uid!r}: key_by needs a column, an expression or a function")
-        stream, names = self._with_keys(uid, keys)
+        stream, names, computed = self._with_keys(uid, keys)
         for name in names:
             arrow = stream.schema.field(name).type
             if not is_hashable(arrow):
                 raise GraphError(f"operator {uid!r}: key column {name!r} is {arrow}, which can't be a key")
-        return KeyedStream(self._job, stream._input, tuple(names))
+        return KeyedStream(self._job, stream._input, tuple(names), computed)
 
     def sink_to(self, sink: Sink, uid: str | None = None) -> None:
         """Write the rows. The stream may go on elsewhere as well."""
@@ -259,14 +259,16 @@ class Stream(Generic[T]):
 
     # --- How steps are made ---
 
-    def _with_keys(self, uid: str, keys: tuple[Any, ...]) -> tuple[Stream[T], list[str]]:
-        """The stream with a column for each key, and their names."""
+    def _with_keys(
+        self, uid: str, keys: tuple[Any, ...]
+    ) -> tuple[Stream[T], list[str], Mapping[str, pl.Expr]]:
+        """The stream with a column for each key, their names, and the expressions among them."""
         check = ColumnCheck(uid, self.schema)
         others = [key for key in keys if not isinstance(key, str | pl.Expr)]
         if others:
             if len(keys) > 1 or not callable(others[0]):
                 raise GraphError(f"operator {uid!r}: key_by takes columns and expressions, or one function")
-            return self._with_key_function(uid, others[0]), ["key"]
+            return self._with_key_function(uid, others[0]), ["key"], {}
         new: dict[str, pl.Expr] = {}
         names: list[str] = []
         for key in keys:
@@ -285,10 +287,10 @@ class Stream(Generic[T]):
         if len(set(names)) < len(names):
             raise GraphError(f"operator {uid!r}: the key has a column twice: {', '.join(names)}")
         if not new:
-            return self, names
+            return self, names, new
         old = {name: pl.col(name) for name in self.schema.names}
         keyed = self._columns(uid, "key", list((old | new).items()), self._input.rows.record_type)
-        return keyed, names
+        return keyed, names, new
 
     def _with_key_function(self, uid: str, fn: Callable[[T], Any]) -> Stream[T]:
         rows = self._input.rows

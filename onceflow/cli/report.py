@@ -133,6 +133,7 @@ _EVENT_LINES: Mapping[str, Callable[[Mapping[str, Any]], Text]] = {
     "slots_started": _started,
     "attempt_failed": _failed,
     "restarted": _restarted,
+    "state_changed": lambda f: Text(f["text"], "yellow"),
     "checkpoint_failed": _checkpoint_failed,
     "stop_requested": lambda _: Text("stops after a last checkpoint; a second signal stops at once"),
     "splits_discovered": lambda f: Text(f"found {', '.join(f['splits'])}"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -12,7 +12,8 @@ from onceflow.cli.report import reporter_for
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.checkpoint.listing import CheckpointStatus, list_checkpoints
 from onceflow.runtime.checkpoint.store_url import open_store
-from onceflow.runtime.errors import OnceflowError, OptionError
+from onceflow.runtime.driver import JobResult
+from onceflow.runtime.errors import OnceflowError, OptionError, UsageError
 from onceflow.runtime.job import DEFAULT_INTERVAL, run_job, run_options
 from onceflow.runtime.options import DEFAULT_MASTER
 
@@ -55,6 +56,9 @@ def run(
     start_from: Annotated[
         int | None, typer.Option("--from", help="Start from this checkpoint instead of the latest.")
     ] = None,
+    allow_dropped_state: Annotated[
+        bool, typer.Option("--allow-dropped-state", help="Drop state that the program has no place for.")
+    ] = False,
     conf: Annotated[
         list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
     ] = None,
@@ -76,6 +80,7 @@ def run(
         restart=restart,
         spark_conf=_settings(conf or []),
         start_from=start_from,
+        allow_dropped_state=allow_dropped_state,
     )
     loaded = load_job(target, arguments or [])
     reporter = reporter_for(as_json)
@@ -87,6 +92,13 @@ def run(
     result = run_job(loaded.job.build(), options, reporter, loaded.program)
     if result.outcome in (Outcome.FINISHED, Outcome.STOPPED):
         return
+    _end_badly(result, checkpoint_dir, debug)
+
+
+def _end_badly(result: JobResult, checkpoint_dir: str, debug: bool) -> NoReturn:
+    """Say why, and what to do; then the exit code."""
+    if result.is_refused:
+        raise UsageError(result.reason)
     if result.outcome is Outcome.CANCELLED:
         typer.echo(f"onceflow: ended without a last checkpoint: {result.reason}", err=True)
         raise typer.Exit(WITHOUT_LAST_CHECKPOINT)

@@ -178,6 +178,8 @@ class Coordinator:
                 self._announce(
                     "attempt_started", attempt=event.attempt, checkpoint_id=event.manifest.checkpoint_id
                 )
+                for note in event.notes:
+                    self._announce("state_changed", uid=note.uid, change=note.change, text=note.text)
                 self._emit(ev.StartSlots(event.attempt, event.manifest))
 
     def _on_attempt_event(self, event: ev.AttemptEvent, now_ms: int) -> None:

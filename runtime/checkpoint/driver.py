@@ -11,6 +11,7 @@ import queue
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol, TypeGuard
 
 from onceflow.runtime.checkpoint import events as ev
@@ -26,8 +27,10 @@ from onceflow.runtime.checkpoint.log import (
     read_log,
 )
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
-from onceflow.runtime.checkpoint.recovery import Finished, NeverStarted, Resumable, check_fits, derive_job
+from onceflow.runtime.checkpoint.old_states import restorable
+from onceflow.runtime.checkpoint.recovery import Finished, NeverStarted, Resumable, derive_job
 from onceflow.runtime.checkpoint.retention import Retention
+from onceflow.runtime.checkpoint.state_fits import Fit, Program
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import SplitProgress
@@ -66,19 +69,15 @@ class CheckpointIO:
         store: CheckpointStore,
         clock: Clock,
         splits: SplitDoor,
-        job: str,
-        uids: Sequence[str],
+        program: Program,
         parallelism: int,
-        max_parallelism: int,
         retained: int = 3,
     ) -> None:
         self._store = store
         self._clock = clock
         self._splits = splits
-        self._job = job
-        self._uids = uids
+        self._program = program
         self._parallelism = parallelism
-        self._max_parallelism = max_parallelism
         self._retained = retained
         self._owner = uuid.uuid4().hex
         self._log: CheckpointLog | None = None
@@ -87,6 +86,7 @@ class CheckpointIO:
         self._retention: Retention | None = None
         self.from_checkpoint_id: int | None = None
         """The user's choice for the first attempt of this run; None: the latest."""
+        self.is_refused = False  # the folder does not fit the program: wrong use, no failure of the job
 
     def execute(self, effect: IoEffect) -> Event | None:
         """Do it; its answer, if the effect has one. Raises nothing that belongs into an answer."""
@@ -118,6 +118,7 @@ class CheckpointIO:
         except Fenced as error:
             return ev.OpenFailed(str(error), is_fenced=True)
         except (Fatal, UsageError) as error:
+            self.is_refused = isinstance(error, UsageError)
             return ev.OpenFailed(str(error), is_fatal=True)
         except (OnceflowError, OSError) as error:
             return ev.OpenFailed(str(error), is_unavailable=is_unavailable(error))
@@ -136,10 +137,11 @@ class CheckpointIO:
                 return ev.AlreadyFinished(job.latest.checkpoint_id)
             case Resumable():
                 pass
+        restored: Fit | None = None
         if job.latest is not None:
-            check_fits(job.latest, self._job, self._uids, self._max_parallelism)
+            restored = restorable(self._store, job.latest, self._program)
             self._check_files(view, job.latest)
-            self._splits.check_restored(job.latest.splits)
+            self._splits.check_restored(restored.manifest.splits)
         # 2. Take the next position. From here on every earlier driver's next append conflicts.
         if self._log is None or self._log.next_position != job.next_position:
             self._log = CheckpointLog(self._store, job.next_position)
@@ -153,14 +155,14 @@ class CheckpointIO:
         self._has_attempt = True
         # 3. At the very first start, fix where the sources begin. A crash before this line: the next
         #    attempt asks the sources again; nothing was read yet.
-        latest = job.latest or self._write_initial(job)
+        latest, notes = (restored.manifest, restored.notes) if restored else (self._write_initial(job), ())
         self._retention = Retention(self._store, self._retained, view.completed())
         if job.latest is None:
             self._retention.add(self._log.next_position - 1, latest)
         self._retention.sweep(job.next_attempt, self._clock.now_ms())
         self.from_checkpoint_id = None
         return ev.AttemptOpened(
-            job.next_attempt, latest, max(job.next_checkpoint_id, latest.checkpoint_id + 1)
+            job.next_attempt, latest, max(job.next_checkpoint_id, latest.checkpoint_id + 1), notes
         )
 
     def _check_not_overtaken(self, view: LogView) -> None:
@@ -169,7 +171,7 @@ class CheckpointIO:
         assert self._log is not None
         for position, entry in view.entries.items():
             if position >= self._log.next_position and not self._log.was_in_doubt(position, entry):
-                raise Fenced(f"another driver has started a newer attempt of job {self._job!r}")
+                raise Fenced(f"another driver has started a newer attempt of job {self._program.job!r}")
 
     def _attempt_started(self, job: Resumable) -> AttemptStarted:
         restored = None if job.latest is None else job.latest.checkpoint_id
@@ -180,7 +182,7 @@ class CheckpointIO:
     def _create_job(self) -> None:
         # Fenced: somebody else created it; Indeterminate: perhaps we did. The next read tells.
         with contextlib.suppress(Fenced, Indeterminate):
-            entry = JobCreated(self._job, uuid.uuid4().hex[:16], self._clock.now_ms())
+            entry = JobCreated(self._program.job, uuid.uuid4().hex[:16], self._clock.now_ms())
             CheckpointLog(self._store, 0).append(entry)
 
     def _write_initial(self, job: Resumable) -> CheckpointManifest:
@@ -195,8 +197,9 @@ class CheckpointIO:
             triggered_ms=now_ms,
             completed_ms=now_ms,
             parallelism=self._parallelism,
-            max_parallelism=self._max_parallelism,
+            max_parallelism=self._program.max_parallelism,
             splits=splits,
+            operators=self._program.described,
         )
         self._log.append(CheckpointCompleted(manifest))
         return manifest
@@ -221,6 +224,7 @@ class CheckpointIO:
         assert self._log is not None
         assert self._retention is not None
         attempt, n = manifest.attempt, manifest.checkpoint_id
+        manifest = replace(manifest, operators=self._program.described)
         try:
             position = self._log.append(CheckpointCompleted(manifest))
         except Fenced:

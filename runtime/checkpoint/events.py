@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import Enum
 
 import msgspec
 
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest, SlotSnapshot
+from onceflow.runtime.checkpoint.state_comparison import StateNote
 from onceflow.runtime.contracts import Json
 
 # --- Events: of attempts ---------------------------------------------------------------------------
@@ -16,12 +17,13 @@ from onceflow.runtime.contracts import Json
 
 @dataclass(frozen=True, slots=True)
 class AttemptOpened:
-    """Answer to OpenAttempt: the attempt is in the log, older drivers are fenced. `manifest` is what it
-    starts from: the latest completed checkpoint, or checkpoint 0 with the initial splits."""
+    """Answer to OpenAttempt: the attempt is in the log, older drivers are fenced. It starts from
+    `manifest`: the latest completed checkpoint, or 0 with the initial splits; `notes` are to be told."""
 
     attempt: int
     manifest: CheckpointManifest
     next_checkpoint_id: int
+    notes: Sequence[StateNote] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +35,12 @@ class AlreadyFinished:
 
 @dataclass(frozen=True, slots=True)
 class OpenFailed:
-    """Answer to OpenAttempt: no attempt was opened, as far as we know."""
+    """Answer to OpenAttempt: none was opened, as far as we know. `is_unavailable`: the folder or a source."""
 
     reason: str
     is_fatal: bool = False
     is_fenced: bool = False
     is_unavailable: bool = False
-    """The folder or a source could not be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,8 +257,7 @@ class CancelAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Subsume:
-    """This checkpoint is committed: older ones beyond the retained number may go, and with them the
-    files that nobody references. No answer."""
+    """It is committed: checkpoints beyond the retained number and files that none names may go. No answer."""
 
     attempt: int
     checkpoint_id: int

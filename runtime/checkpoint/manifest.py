@@ -18,6 +18,7 @@ import msgspec
 
 from onceflow.runtime.contracts import Committable, Json, SplitProgress
 from onceflow.runtime.errors import CorruptCheckpointError
+from onceflow.runtime.state.description import StateDescription
 
 MANIFEST_VERSION = 2
 """1: the rows of a state were sorted by key group. What reads them in any order reads those as well."""
@@ -110,6 +111,8 @@ class CheckpointManifest:
     committables: Sequence[Committable] = ()
     is_last: bool = False
     total_bytes: int = 0
+    operators: Mapping[str, StateDescription] = field(default_factory=dict)
+    """What the states are, by the operator's uid; none in manifests of an older onceflow."""
     format_version: int = MANIFEST_VERSION
 
     def paths(self) -> set[str]:

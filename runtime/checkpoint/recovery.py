@@ -1,8 +1,8 @@
 """Pure: from what is durable to what the next attempt starts from.
 
-The state of a job is derived from its log and never stored. Three things are decided here: whether and
-where a job goes on, whether a manifest fits a graph, and who gets which part of a manifest at the new
-parallelism.
+The state of a job is derived from its log and never stored. Two things are decided here: whether and
+where a job goes on, and who gets which part of a manifest at the new parallelism. Whether a manifest fits
+the program is `state_fits.py`'s.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from onceflow.runtime.checkpoint.manifest import CheckpointManifest, StateHandle
 from onceflow.runtime.contracts import Committable, SplitProgress
 from onceflow.runtime.errors import CorruptCheckpointError, UsageError
 from onceflow.runtime.state.key_groups import key_group_range, subtask_of_key_group
-from onceflow.runtime.types import nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,30 +123,6 @@ def _next_attempt(log: LogView) -> int:
     attempts = [e.attempt for e in log.entries.values() if isinstance(e, AttemptStarted | JobFinished)]
     attempts += [e.manifest.attempt for e in log.entries.values() if isinstance(e, CheckpointCompleted)]
     return max(attempts, default=0) + 1 + len(log.corrupt)
-
-
-def check_fits(manifest: CheckpointManifest, job: str, uids: Iterable[str], max_parallelism: int) -> None:
-    """Raises UsageError if the manifest can't be restored into this graph without losing something."""
-    if manifest.job != job:
-        raise UsageError(
-            f"the checkpoint folder belongs to job {manifest.job!r}, not {job!r}: use a folder of its own"
-        )
-    if manifest.max_parallelism != max_parallelism:
-        raise UsageError(
-            f"checkpoint {manifest.checkpoint_id} was written with max_parallelism "
-            f"{manifest.max_parallelism}, not {max_parallelism}: it can't change for a job with state"
-        )
-    known = set(uids)
-    for what, found in (
-        ("state", {handle.uid for handle in manifest.states}),
-        ("splits", set(manifest.splits)),
-        ("output that is not committed", {c.uid for c in manifest.committables}),
-    ):
-        for uid in sorted(found - known):
-            raise UsageError(
-                f"checkpoint {manifest.checkpoint_id} has {what} of operator {uid!r}, which this job "
-                f"does not have{nearest(uid, known)}: give the operator its uid back"
-            )
 
 
 # --- Who gets what ----------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from onceflow.runtime.errors import UsageError, UserFunctionError
+from onceflow.runtime.errors import UserFunctionError
+from onceflow.runtime.operators.describe import key_columns
 from onceflow.runtime.operators.keyed_process import (
     Ctx,
     KeyedProcess,
@@ -25,7 +26,9 @@ from onceflow.runtime.operators.keyed_process import (
 from onceflow.runtime.operators.operator import MAIN, OperatorContext, OperatorState, Output
 from onceflow.runtime.operators.user_functions import describe_record, function_name, user_error_at
 from onceflow.runtime.records import WATERMARK_MIN_MS, Indices, Records
+from onceflow.runtime.state.description import StateDescription, StatePart, type_text
 from onceflow.runtime.state.frozen_rows import TableRows
+from onceflow.runtime.state.handles import ListState, MapState, State
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.keyed_slots import FrozenSlots, KeyedSlots
 from onceflow.runtime.state.lazy_tables import LazyTables
@@ -49,6 +52,12 @@ class ProcessConfig:
     made: pa.Schema
     reader: RecordReader
     has_event_time: bool
+
+    @property
+    def description(self) -> StateDescription:
+        keys = key_columns(self.key_columns, self.schema)
+        parts = tuple(map(_part, declared_states(self.process, self.uid).values()))
+        return StateDescription("process", TABLE, keys, parts, has_timers=self.has_event_time)
 
     def create(self) -> ProcessOperator:
         """A fresh operator for one subtask and attempt."""
@@ -190,34 +199,15 @@ class ProcessOperator:
         if not piece.num_rows:
             return
         keys = pa.RecordBatch.from_struct_array(piece.column("key"))
-        self._check_restored(keys.schema, piece.schema)
         slots: Indices = self._slots.find_or_add(keys, hash_keys(keys, self._config.key_columns), None)
         self._grow()
         if self._states:
             columns = piece.column("state")
             for name, state in self._states.items():
-                if columns.type.get_field_index(name) >= 0:  # a state that is new remembers nothing yet
+                # A state that is new remembers nothing yet; one that is gone was allowed to be dropped.
+                if columns.type.get_field_index(name) >= 0:
                     state.load(slots, columns.field(name))
         self._timers.load(slots, piece.column("timers").to_pylist())
-
-    def _check_restored(self, keys: pa.Schema, schema: pa.Schema) -> None:
-        where = f"operator {self._config.uid!r}: the checkpoint"
-        wanted = [(name, self._config.schema.field(name).type) for name in self._config.key_columns]
-        if [(f.name, f.type) for f in keys] != wanted:
-            raise UsageError(f"{where} has the key {_shown(keys)}, the program {_shown(pa.schema(wanted))}")
-        found = schema.field("state").type if "state" in schema.names else pa.struct([])
-        for field in found:
-            state = self._states.get(field.name)
-            if state is None:
-                raise UsageError(
-                    f"{where} has state {field.name!r}, which the program does not declare: declare it again"
-                    " (and clear() it), or start from an empty checkpoint folder"
-                )
-            if state.codec.field.type != field.type:
-                raise UsageError(
-                    f"{where} has state {field.name!r} as {field.type}, but it is declared as "
-                    f"{state.codec.field.type}: give the new one another name"
-                )
 
     # --- Rows out ---
 
@@ -302,9 +292,10 @@ def _table(
     return pa.table(columns)
 
 
+def _part(state: State) -> StatePart:
+    kind = "list" if isinstance(state, ListState) else "map" if isinstance(state, MapState) else "value"
+    return StatePart(state.name, kind, type_text(state.slots.codec.field.type), is_nullable=True)
+
+
 def _constant(place: str, _: int) -> str:
     return place
-
-
-def _shown(schema: pa.Schema) -> str:
-    return ", ".join(f"{f.name} {f.type}" for f in schema)

@@ -10,12 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from onceflow.runtime.operators.describe import key_columns, reduce_part
 from onceflow.runtime.operators.operator import Operator, OperatorContext, OperatorState, Output
 from onceflow.runtime.operators.user_functions import function_name
 from onceflow.runtime.operators.user_state import RecordRows, UserColumn
 from onceflow.runtime.operators.window import check_keys
 from onceflow.runtime.operators.window_values import reduce_each
 from onceflow.runtime.records import Records
+from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.state.frozen_rows import KeyedRows
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.keyed_slots import KeyedSlots
@@ -45,6 +47,11 @@ class RollingReduce:
     @property
     def output_schema(self) -> pa.Schema:
         return self._rows.schema
+
+    @property
+    def description(self) -> StateDescription:
+        keys = key_columns(self.key_columns, self.input_schema)
+        return StateDescription("reduce", TABLE, keys, (reduce_part(self.fn, self.output_schema),))
 
     def create(self) -> Operator:
         """A fresh operator for one subtask and attempt."""

@@ -18,14 +18,18 @@ from onceflow.runtime.operators.aggregates import (
     columns_read,
     plain_argument,
 )
+from onceflow.runtime.operators.describe import aggregate_parts, key_columns, reduce_part, windows_of
 from onceflow.runtime.operators.operator import Operator
+from onceflow.runtime.operators.pane_operator import TABLE as PANES
 from onceflow.runtime.operators.pane_operator import PaneOperator
 from onceflow.runtime.operators.sliding import Sliding
 from onceflow.runtime.operators.tumbling import Tumbling
 from onceflow.runtime.operators.user_functions import function_name
 from onceflow.runtime.operators.user_state import RecordRows
 from onceflow.runtime.operators.window_operator import LATE, WindowOperator
+from onceflow.runtime.operators.window_operator import TABLE as WINDOWS
 from onceflow.runtime.operators.window_values import AggregateValues, ReduceValues
+from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.state.hashing import is_hashable
 from onceflow.runtime.types import RecordReader, nearest, record_class
 
@@ -75,6 +79,12 @@ class WindowAggregate:
         return pa.schema([*keys, *bounds, *(t.result for t in self.typed)])
 
     @property
+    def description(self) -> StateDescription:
+        table = PANES if isinstance(self.window, Sliding) else WINDOWS
+        keys, parts = key_columns(self.key_columns, self.input_schema), aggregate_parts(self.typed)
+        return StateDescription("window aggregate", table, keys, parts, windows_of(self.window))
+
+    @property
     def side_schemas(self) -> dict[str, pa.Schema]:
         return {LATE: self.input_schema} if self.late else {}
 
@@ -122,6 +132,12 @@ class WindowReduce:
     @property
     def output_schema(self) -> pa.Schema:
         return self._rows.schema
+
+    @property
+    def description(self) -> StateDescription:
+        keys = key_columns(self.key_columns, self.input_schema)
+        part = reduce_part(self.fn, self.output_schema)
+        return StateDescription("window reduce", WINDOWS, keys, (part,), windows_of(self.window))
 
     @property
     def side_schemas(self) -> dict[str, pa.Schema]:

@@ -15,6 +15,7 @@ from onceflow.runtime.operators.aggregates import (
     BuiltinAggregate,
     TypedAggregate,
 )
+from onceflow.runtime.operators.begun import BEGUN_BEFORE, Begun
 from onceflow.runtime.operators.user_functions import user_function_error
 from onceflow.runtime.operators.user_state import (
     EMPTY,
@@ -106,6 +107,15 @@ class UserAggregate:
         except Exception as error:
             raise user_function_error(self._uid, add, error, batch.records, row, typed[row]) from error
 
+    def begin(self, slots: Indices) -> None:
+        """Give these slots empty accumulators."""
+        try:
+            for slot in slots.tolist():
+                self._column.values[slot] = self._function.create_accumulator()
+        except Exception as error:
+            create = self._function.create_accumulator
+            raise user_function_error(self._uid, create, error, None, 0, None) from error
+
     def merged(self, slots: Indices, groups: Indices, size: int) -> UserAggregate:
         fresh = UserAggregate(self._uid, self._typed)
         fresh.grow(size)
@@ -135,12 +145,16 @@ class UserAggregate:
 class ResultRows:
     """WindowResults of aggregates."""
 
-    def __init__(self, columns: Mapping[str, AggregateColumn], output: pa.Schema) -> None:
+    def __init__(self, columns: Mapping[str, AggregateColumn], output: pa.Schema, begun: Begun) -> None:
         self._columns = columns
         self._output = output
+        self._begun = begun
 
     def results(self, keys: pa.RecordBatch, start: Int64s, end: Int64s, slots: Indices) -> pa.RecordBatch:
-        results = [column.results(slots) for column in self._columns.values()]
+        if self._begun:
+            results = [self._begun.results(name, column, slots) for name, column in self._columns.items()]
+        else:
+            results = [column.results(slots) for column in self._columns.values()]
         columns = [*keys.columns, pa.array(start), pa.array(end), *results]
         return pa.RecordBatch.from_arrays(columns, schema=self._output)
 
@@ -164,7 +178,8 @@ class AggregateValues:
             else BuiltinColumn(typed, self._arguments.add(typed))
             for typed in aggregates
         }
-        self.results = ResultRows(self._columns, output).results
+        self._begun = Begun()
+        self.results = ResultRows(self._columns, output, self._begun).results
 
     def merged(self, slots: Indices, groups: Indices, size: int) -> ResultRows:
         """`size` slots; each of `slots` is merged into the one that `groups` says, in their order. Raises
@@ -176,10 +191,11 @@ class AggregateValues:
             except SumOverflow as error:
                 error.column = name
                 raise
-        return ResultRows(columns, self._output)
+        return ResultRows(columns, self._output, self._begun.merged(slots, groups, size))
 
     def update(self, records: Records, slots: Indices, size: int) -> None:
         batch = Batch(records, slots, self._arguments.compute(records.batch), self._reader)
+        self._begun.grow(size)
         for name, column in self._columns.items():
             column.grow(size)
             try:
@@ -191,15 +207,25 @@ class AggregateValues:
     def keep(self, slots: Indices) -> None:
         for column in self._columns.values():
             column.keep(slots)
+        self._begun.keep(slots)
 
     def freeze(self, live: LiveSlots) -> Callable[[Indices], pa.StructArray]:
         frozen = {name: column.freeze(live) for name, column in self._columns.items()}
+        if self._begun:
+            frozen[BEGUN_BEFORE] = self._begun.freeze()
         return lambda slots: pa.StructArray.from_arrays([f(slots) for f in frozen.values()], [*frozen])
 
     def load(self, slots: Indices, size: int, state: pa.StructArray) -> None:
+        """What is not in the state is new: of these slots it has no result."""
+        there = {field.name for field in state.type}
         for name, column in self._columns.items():
             column.grow(size)
-            column.load(slots, state.field(name))
+            if name in there:
+                column.load(slots, state.field(name))
+            elif isinstance(column, UserAggregate):
+                column.begin(slots)
+        self._begun.grow(size)
+        self._begun.load(slots, size, self._columns.keys(), state)
 
 
 class ReduceValues:

@@ -10,6 +10,7 @@ from onceflow.runtime.checkpoint.coordinator import Coordinator
 from onceflow.runtime.checkpoint.driver import CheckpointIO, IoEffect, is_io_effect
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.options import CheckpointOptions
+from onceflow.runtime.checkpoint.state_fits import Program
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.control.messages import Abort, Commit, Hello, Message, ToDriver, Trigger
@@ -40,11 +41,9 @@ class SimDriver:
         self._start_slots = start_slots
         self._tell = tell
         self.parallelism = parallelism
-        uids = [uid for chain in graph.chains for uid in chain.nodes]
         enumerators = Enumerators(graph, clock)
-        self.io = CheckpointIO(
-            store, clock, enumerators, graph.job, uids, parallelism, graph.max_parallelism, options.retained
-        )
+        program = Program(graph.job, graph.max_parallelism, graph.states())
+        self.io = CheckpointIO(store, clock, enumerators, program, parallelism, options.retained)
         self.coordinator = Coordinator(parallelism, graph.max_parallelism, options, on_mark=on_mark)
         self.io_effects: deque[IoEffect] = deque()
         self.answers: deque[ev.Event] = deque()

@@ -45,6 +45,7 @@ from onceflow.runtime.operators.operator import MAIN, OperatorContext, OperatorS
 from onceflow.runtime.operators.tumbling import tumbling
 from onceflow.runtime.operators.window import WindowAggregate
 from onceflow.runtime.records import Records
+from onceflow.runtime.state.description import KeyColumn, StateDescription
 from onceflow.runtime.state.key_groups import key_groups_of
 from onceflow.runtime.testing.choices import Choices
 
@@ -321,7 +322,8 @@ def sim_graph(
     watermarks = WatermarkStrategy("ts", OUT_OF_ORDERNESS_MS)
     targets: list[Target] = [ToEdge(0), InChain("raw")]
     src = SourceNode("src", source, watermarks, {MAIN: targets})
-    keyed = OperatorNode("tally", "tally", Tally, RESULT_SCHEMA, {MAIN: [InChain("out")]})
+    state = StateDescription("tally", "counts", (KeyColumn("key", "int64"),))
+    keyed = OperatorNode("tally", "tally", Tally, RESULT_SCHEMA, {MAIN: [InChain("out")]}, state=state)
     chains = [
         Chain(0, "src", {"src": src, "raw": SinkNode("raw", sink)}),
         Chain(1, "tally", {"tally": keyed, "out": SinkNode("out", sink)}),
@@ -330,9 +332,8 @@ def sim_graph(
     if has_real_windows:
         aggregates = {"count": count(), "total": sum_("value")}
         windows = WindowAggregate("windows", ("key",), tumbling(WINDOW_MS), aggregates, RECORD_SCHEMA)
-        node = OperatorNode(
-            "windows", "windows", windows.create, windows.output_schema, {MAIN: [InChain("totals")]}
-        )
+        made, to = windows.output_schema, {MAIN: [InChain("totals")]}
+        node = OperatorNode("windows", "windows", windows.create, made, to, state=windows.description)
         chains.append(Chain(2, "windows", {"windows": node, "totals": SinkNode("totals", sink)}))
         edges.append(Edge(1, 0, 2, ByKey(("key",)), RECORD_SCHEMA, True, False))
         targets.append(ToEdge(1))

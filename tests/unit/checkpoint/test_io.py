@@ -13,10 +13,12 @@ from onceflow.runtime.checkpoint.listing import CheckpointStatus, list_checkpoin
 from onceflow.runtime.checkpoint.log import read_log
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest, StateHandle, TableFile
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
+from onceflow.runtime.checkpoint.state_fits import Program
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import SplitProgress, SplitState
 from onceflow.runtime.errors import DataLossError, UsageError
+from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.testing.choices import ReplayedChoices
 from onceflow.runtime.testing.faults import FaultyStore
 
@@ -38,7 +40,8 @@ class Splits:
 
 
 def driver(store: CheckpointStore, splits: Splits | None = None, retained: int = 2) -> CheckpointIO:
-    return CheckpointIO(store, ManualClock(5), splits or Splits(), "job", ["src", "op"], 1, 8, retained)
+    program = Program("job", 8, {"src": None, "op": StateDescription("counts", "t", ())})
+    return CheckpointIO(store, ManualClock(5), splits or Splits(), program, 1, retained)
 
 
 def opened(io: CheckpointIO) -> ev.AttemptOpened:
@@ -185,7 +188,7 @@ def test_a_finished_job_is_not_started_again() -> None:
 def test_a_folder_of_another_job_is_refused() -> None:
     store = MemoryStore()
     opened(driver(store))
-    other = CheckpointIO(store, ManualClock(), Splits(), "other", ["src"], 1, 8)
+    other = CheckpointIO(store, ManualClock(), Splits(), Program("other", 8, {"src": None}), 1)
     answer = other.execute(ev.OpenAttempt())
     assert isinstance(answer, ev.OpenFailed)
     assert "belongs to job 'job', not 'other'" in answer.reason

@@ -21,7 +21,6 @@ from onceflow.runtime.checkpoint.recovery import (
     NeverStarted,
     Resumable,
     assign,
-    check_fits,
     derive_job,
 )
 from onceflow.runtime.contracts import Committable, SplitProgress, SplitState
@@ -103,18 +102,6 @@ def test_a_missing_manifest_of_the_restored_checkpoint_stops() -> None:
 def test_a_checkpoint_that_is_not_kept_can_not_be_chosen() -> None:
     with pytest.raises(UsageError, match="kept are: 0, 1"):
         derive_job(log(CREATED, started(1), completed(0), completed(1)), 7)
-
-
-def test_what_does_not_fit_the_graph_is_refused_by_name() -> None:
-    state = StateHandle("totals", 0, 0, 8)
-    whole = replace(manifest(1), states=[state])
-    check_fits(whole, "job", ["totals"], 8)
-    with pytest.raises(UsageError, match=r"state of operator 'totals'.*did you mean 'total'"):
-        check_fits(whole, "job", ["total"], 8)
-    with pytest.raises(UsageError, match="max_parallelism 8, not 16"):
-        check_fits(whole, "job", ["totals"], 16)
-    with pytest.raises(UsageError, match="belongs to job 'job', not 'other'"):
-        check_fits(whole, "other", ["totals"], 8)
 
 
 @given(old=st.integers(1, 9), new=st.integers(1, 9), splits=st.integers(0, 20), finished=st.integers(0, 20))

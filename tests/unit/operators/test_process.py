@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onceflow.runtime.errors import OnceflowError, UsageError, UserFunctionError
+from onceflow.runtime.errors import OnceflowError, UserFunctionError
 from onceflow.runtime.operators.keyed_process import Ctx, KeyedProcess, SideOutput
 from onceflow.runtime.operators.process import ProcessConfig
 from onceflow.runtime.records import Origin
@@ -148,28 +148,6 @@ def test_the_end_of_the_input_can_be_told() -> None:
     (state,) = alert.snapshot()
     assert state.tables["keys"].num_rows == 1  # few empty keys are not worth the sweep
     assert state.tables["keys"].column("timers").to_pylist() == [[]]
-
-
-class Renamed(Acts):
-    last = ValueState("latest", float)
-
-
-class Retyped(Acts):
-    last = ValueState("last", int)  # type: ignore[assignment]
-
-
-@pytest.mark.parametrize(
-    ("process", "sentence"),
-    [
-        (Renamed, "the checkpoint has state 'last', which the program does not declare"),
-        (Retyped, "has state 'last' as double, but it is declared as int64: give the new one another name"),
-    ],
-)
-def test_a_checkpoint_of_another_program_is_refused(process: type[Acts], sentence: str) -> None:
-    before = harness(Acts(lambda self, r, ctx: self.last.set(r.celsius)))
-    push(before, 1.5)
-    with pytest.raises(UsageError, match=sentence):
-        harness(process(lambda self, r, ctx: None), before.snapshot())
 
 
 def test_a_new_state_begins_empty() -> None:

@@ -1,0 +1,184 @@
+"""Pure: one operator's state as it was described, and as the program describes it now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from onceflow.runtime.errors import UsageError
+from onceflow.runtime.state.description import (
+    RECORD,
+    Expression,
+    KeyColumn,
+    StateDescription,
+    StatePart,
+    Windows,
+)
+
+ALLOW = "--allow-dropped-state"
+_NEW_UID = f"or give the operator a new uid and start with {ALLOW}"
+_CAN_BE_NULL = (
+    "write its argument as an expression, which may give null (max_(pl.col('x')) for max_('x'), "
+    "sum_(pl.col('x').is_not_null()) for count())"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StateNote:
+    """Something about restored state that is told. `change`: added, dropped, or unchecked."""
+
+    uid: str
+    change: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One operator: what its state was made by, and what the program computes now."""
+
+    uid: str
+    where: str
+    was: StateDescription
+    now: StateDescription
+    rows: int
+    """In the state: keys, or keys and windows."""
+    allows_dropped: bool
+    found: list[StateNote] = field(default_factory=list)
+
+    def notes(self) -> list[StateNote]:
+        """What is to be said. Raises UsageError if the state is of another computation."""
+        was, now = self.was, self.now
+        if was.is_whole:
+            self._same("is of a", was.kind, now.kind, f"make it what it was, {_NEW_UID}")
+        self._same("has the table", was.table, now.table, f"make it what it was, {_NEW_UID}")
+        self._check_keys()
+        if was.windows is not None or now.windows is not None:
+            self._check_windows(was.windows, now.windows)
+        if was.has_timers and not now.has_timers:
+            self._refuse("event-time timers", "no event time", f"give the source its watermarks, {_NEW_UID}")
+        old = {part.name: part for part in was.parts}
+        new = {part.name: part for part in now.parts}
+        for name in new.keys() & old.keys():
+            self._check_part(old[name], new[name])
+        for name in old.keys() - new.keys():
+            self._drop(old[name])
+        for name in new.keys() - old.keys():
+            self._add(new[name])
+        return sorted(self.found, key=lambda note: note.text)
+
+    def _check_keys(self) -> None:
+        was, now = self.was.keys, self.now.keys
+        before, after = (", ".join(f"{k.name} {k.type}" for k in keys) for keys in (was, now))
+        todo = f"keep the key, {_NEW_UID}"
+        self._same("has the key", before, after, todo)
+        if self.was.is_whole:
+            for old, new in zip(was, now, strict=True):
+                self._check_expression(f"key {new.name!r}", old, new, todo)
+
+    def _check_windows(self, was: Windows | None, now: Windows | None) -> None:
+        if was is None or now is None or (self.was.is_whole and was != now) or _lengths(was) != _lengths(now):
+            self._refuse(_windows_text(was), _windows_text(now), f"keep the windows, {_NEW_UID}")
+
+    def _check_part(self, was: StatePart, now: StatePart) -> None:
+        what = _NOUNS.get(self.now.kind, "aggregate")
+        is_alone = now.name == RECORD and now.kind == "reduce"
+        todo = f"keep the function, {_NEW_UID}" if is_alone else f"give the new {what} another name"
+        if self.was.is_whole:
+            is_same = (was.kind, was.type, was.column, was.function) == (
+                now.kind,
+                now.type,
+                now.column,
+                now.function,
+            )
+            if not is_same or (was.expression is None) != (now.expression is None):
+                self._refuse(_part_text(was, now), _part_text(now, was), todo)
+            if was.expression is not None:
+                self._check_expression(f"{what} {now.name!r}", was, now, todo)
+        elif was.type != now.type:
+            self._refuse(f"{now.name!r} as {was.type}", f"{now.name!r} as {now.type}", todo)
+
+    def _check_expression(
+        self, what: str, old: KeyColumn | StatePart, new: KeyColumn | StatePart, todo: str
+    ) -> None:
+        """An expression is written differently by another polars: then only its columns can be compared."""
+        was, now = old.expression, new.expression
+        if was == now:
+            return
+        if was is not None and now is not None:
+            same_form = (was.text, was.digest) == (now.text, now.digest)
+            if was.reads != now.reads or (was.polars == now.polars and not same_form):
+                after = now.text if was.text != now.text else "the same with other arguments"
+                self._refuse(f"{what} from {was.text}", after, todo)
+            if same_form:
+                return
+        self.found.append(
+            StateNote(
+                self.uid,
+                "unchecked",
+                f"operator {self.uid!r}: {self.where} has {what} from {_written(was)}, the program from "
+                f"{_written(now)}: whether they are the same can't be told",
+            )
+        )
+
+    def _drop(self, part: StatePart) -> None:
+        what = f"{_NOUNS.get(self.now.kind, 'aggregate')} {part.name!r}"
+        has = f"operator {self.uid!r}: {self.where} has {what}, which the program does not have"
+        if not self.allows_dropped:
+            raise UsageError(f"{has}: put it back, or start with {ALLOW}")
+        self.found.append(StateNote(self.uid, "dropped", f"{has}: dropped"))
+
+    def _add(self, part: StatePart) -> None:
+        noun = _NOUNS.get(self.now.kind, "aggregate")
+        new = f"operator {self.uid!r}: {noun} {part.name!r} is new since {self.where}"
+        if self.now.windows is None:
+            self.found.append(StateNote(self.uid, "added", f"{new}: it begins empty"))
+            return
+        if self.rows and not part.is_nullable:
+            raise UsageError(
+                f"{new}, where windows are open that have no value for it, and its column can't be null: "
+                f"{_CAN_BE_NULL}, {_NEW_UID}"
+            )
+        began = "windows that were open then get null" if self.rows else "no window was open then"
+        self.found.append(StateNote(self.uid, "added", f"{new}: {began}"))
+
+    def _same(self, verb: str, was: str, now: str, todo: str) -> None:
+        if was != now:
+            raise UsageError(
+                f"operator {self.uid!r}: its state in {self.where} {verb} {was}, in the program {now}: {todo}"
+            )
+
+    def _refuse(self, was: str, now: str, todo: str) -> None:
+        raise UsageError(
+            f"operator {self.uid!r}: its state in {self.where} has {was}, the program {now}: {todo}"
+        )
+
+
+_NOUNS = {"process": "state", "reduce": "function", "window reduce": "function"}
+"""What an operator's parts are called; else they are aggregates."""
+
+
+def _lengths(windows: Windows) -> tuple[int, int, int]:
+    return windows.size_ms, windows.slide_ms, windows.offset_ms
+
+
+def _windows_text(windows: Windows | None) -> str:
+    if windows is None:
+        return "no windows"
+    every = f" every {windows.slide_ms} ms" if windows.slide_ms != windows.size_ms else ""
+    offset = f" from {windows.offset_ms} ms on" if windows.offset_ms else ""
+    kind = f"{windows.kind} " if windows.kind else ""
+    return f"{kind}windows of {windows.size_ms} ms{every}{offset}"
+
+
+def _part_text(part: StatePart, other: StatePart) -> str:
+    """`total=sum_('amount')`; the type only where it is the difference."""
+    argument = repr(part.column) if part.column else part.function
+    if part.expression is not None:
+        argument = part.expression.text
+    call = f"{part.name}={part.kind}({argument})"
+    return f"{call} as {part.type}" if part.type != other.type else call
+
+
+def _written(expression: Expression | None) -> str:
+    if expression is None:
+        return "a column or a function"
+    return f"{expression.text} (as polars {expression.polars} writes it)"

@@ -1,0 +1,105 @@
+"""From operators as they are configured to descriptions of their state.
+
+The tables that are described, one row for each key or for each key and window:
+
+- `windows`, `panes`: key_group, key (struct), window_start or pane_start (ms), value (struct, a field for
+  each aggregate; or the record so far);
+- `reduced`: key_group, key, value (struct: the record so far);
+- `keys`: key_group, key, state (struct, a field for each declared state), timers (list of ms).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from msgspec import structs
+
+from onceflow.runtime.operators.accumulators import accumulator
+from onceflow.runtime.operators.aggregates import BuiltinAggregate, TypedAggregate
+from onceflow.runtime.operators.sliding import Sliding
+from onceflow.runtime.operators.tumbling import Tumbling
+from onceflow.runtime.operators.user_functions import function_name
+from onceflow.runtime.state.description import (
+    RECORD,
+    Expression,
+    KeyColumn,
+    StateDescription,
+    StatePart,
+    Windows,
+    type_text,
+)
+
+FUNCTION = "function"
+"""The kind of a user's own aggregate."""
+
+
+def key_columns(names: Iterable[str], schema: pa.Schema) -> tuple[KeyColumn, ...]:
+    return tuple(KeyColumn(name, type_text(schema.field(name).type)) for name in names)
+
+
+def with_key_expressions(
+    description: StateDescription, expressions: Mapping[str, pl.Expr]
+) -> StateDescription:
+    """The same, and what key_by computes its columns from."""
+    keys = tuple(
+        structs.replace(key, expression=expression_form(expressions[key.name]))
+        if key.name in expressions
+        else key
+        for key in description.keys
+    )
+    return structs.replace(description, keys=keys)
+
+
+def windows_of(window: Tumbling | Sliding) -> Windows:
+    kind = "sliding" if isinstance(window, Sliding) else "tumbling"
+    return Windows(kind, window.size_ms, window.slide_ms, window.offset_ms)
+
+
+def aggregate_parts(aggregates: Sequence[TypedAggregate]) -> tuple[StatePart, ...]:
+    """One for each aggregate, in the order of the output."""
+    return tuple(map(_aggregate_part, aggregates))
+
+
+def reduce_part(fn: Callable[..., Any], record: pa.Schema) -> StatePart:
+    return StatePart(RECORD, "reduce", type_text(pa.struct(list(record))), function=function_name(fn))
+
+
+def expression_form(expression: pl.Expr) -> Expression:
+    """What of an expression can be written down and compared."""
+    text = str(expression)
+    reads = tuple(sorted(set(expression.meta.root_names())))
+    return Expression(text, reads, _digest(expression, text), pl.__version__)
+
+
+def _digest(expression: pl.Expr, text: str) -> str:
+    if "python_udf" in text:
+        return ""  # its form would be the function's code
+    try:
+        form = expression.meta.serialize(format="json")
+    except pl.exceptions.PolarsError:
+        return ""
+    return hashlib.sha256(form.encode()).hexdigest()[:16]
+
+
+def _aggregate_part(typed: TypedAggregate) -> StatePart:
+    name, nullable, aggregate = typed.name, typed.result.nullable, typed.aggregate
+    if not isinstance(aggregate, BuiltinAggregate):
+        assert typed.state is not None
+        function = function_name(type(aggregate))
+        return StatePart(
+            name, FUNCTION, type_text(typed.state.arrow), function=function, is_nullable=nullable
+        )
+    arrow = None if typed.argument is None else typed.argument.type
+    kept = accumulator(aggregate.kind, arrow).freeze()(np.empty(0, np.int64)).type
+    if isinstance(aggregate.argument, pl.Expr):
+        expression = expression_form(aggregate.argument)
+        return StatePart(
+            name, aggregate.kind.value, type_text(kept), expression=expression, is_nullable=nullable
+        )
+    column = aggregate.argument or ""
+    return StatePart(name, aggregate.kind.value, type_text(kept), column, is_nullable=nullable)

@@ -1,0 +1,106 @@
+"""StateDescription: what an operator's state is, as data, without the job's code.
+
+Every operator with state has one when the graph is built. It is written into each manifest, once per uid,
+so that whoever has a checkpoint can tell what its files hold; and it is compared when a job is restored
+(`checkpoint/state_fits.py`): state that was made by another computation is never loaded in silence.
+
+Fields may be added, with a default that means what was true before. What is compared is identity as the
+user declared it: names, types, columns, kinds. The code of a user's function is not.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import pyarrow as pa
+
+RECORD = "record"
+"""The name of a reduce's only part."""
+
+
+class Expression(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A polars expression. `text` is for people; it leaves out some arguments. `digest` is of polars' own
+    serialized form, "" if it has none (a Python function inside). Both may change with polars' version,
+    which is why that is here too."""
+
+    text: str
+    reads: tuple[str, ...]
+    """Its input columns, sorted."""
+    digest: str
+    polars: str
+
+
+class KeyColumn(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A column of the key. Their order is part of how keys are hashed."""
+
+    name: str
+    type: str
+    """As `type_text` says it."""
+    expression: Expression | None = None
+    """What key_by computes it from; None: a column of the stream, or a function of the user's."""
+
+
+class Windows(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Event-time windows: `tumbling` or `sliding`."""
+
+    kind: str
+    size_ms: int
+    slide_ms: int
+    offset_ms: int = 0
+
+
+class StatePart(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What comes and goes by itself in an operator's state: an aggregate, or a declared state of a
+    KeyedProcess; a reduce has one.
+
+    `kind`: of an aggregate its name (`sum_`, ...) or `function`; `value`, `list` or `map`; `reduce`.
+    `type`: of what is kept, as `type_text` says it.
+    """
+
+    name: str
+    kind: str
+    type: str
+    column: str = ""
+    """The input column, if it has one."""
+    expression: Expression | None = None
+    """In place of a column."""
+    function: str = ""
+    """The name of the user's class or function."""
+    is_nullable: bool = False
+    """Whether its result can be null."""
+
+
+class StateDescription(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The state of one operator: in its state files the table `table` holds a row for each key (and window),
+    with the columns that `operators/describe.py` names."""
+
+    kind: str
+    table: str
+    keys: tuple[KeyColumn, ...]
+    parts: tuple[StatePart, ...] = ()
+    windows: Windows | None = None
+    has_timers: bool = False
+    """Whether event-time timers can be kept with a key."""
+    is_whole: bool = True
+    """False: read from the files of a checkpoint that has no descriptions; kinds, columns, expressions and
+    functions are not known. Never written."""
+
+
+def type_text(arrow: pa.DataType) -> str:
+    """An Arrow type as text that does not hang on pyarrow's version. The order of a struct's fields does not
+    count, since they are read by name; neither does how a list calls its items."""
+    t = pa.types
+    if t.is_struct(arrow):
+        return f"struct<{', '.join(sorted(_field_text(f) for f in arrow))}>"
+    if t.is_list(arrow) or t.is_large_list(arrow):
+        return f"list<{type_text(arrow.value_type)}{_not_null(arrow.value_field)}>"
+    if t.is_map(arrow):
+        return f"map<{type_text(arrow.key_type)}, {type_text(arrow.item_type)}>"
+    return str(arrow)
+
+
+def _field_text(field: pa.Field) -> str:
+    return f"{field.name}: {type_text(field.type)}{_not_null(field)}"
+
+
+def _not_null(field: pa.Field) -> str:
+    return "" if field.nullable else " not null"

@@ -1,0 +1,227 @@
+"""A job on threads whose records and results are in this process: run it, stop it, change it, run again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from onceflow.runtime.clock import SystemClock
+from onceflow.runtime.contracts import Committable, Fetch, SplitState, WatermarkStrategy
+from onceflow.runtime.driver import JobDriver, JobResult
+from onceflow.runtime.job import run_options
+from onceflow.runtime.local import LocalLauncher
+from onceflow.runtime.records import Records
+from onceflow.runtime.stream import JobGraphBuilder, Stream
+
+SCHEMA = pa.schema(
+    [
+        pa.field("user", pa.string(), nullable=False),
+        pa.field("amount", pa.int64(), nullable=False),
+        pa.field("price", pa.float64()),
+        pa.field("ts", pa.int64(), nullable=False),
+    ]
+)
+RECORDS_PER_POLL = 100
+DEADLINE_S = 30
+
+
+@dataclass
+class RecordsInMemory:
+    """A source with one split. It does not end: more records may be appended between two runs."""
+
+    rows: list[tuple[Any, ...]]
+    schema: pa.Schema = SCHEMA
+    record_type: type | None = None
+    is_bounded: bool = False
+    discovery_interval_ms: int | None = None
+    was_read: threading.Event = field(default_factory=threading.Event)
+
+    def open_enumerator(self, job: str, clock: Any) -> RecordsInMemory:
+        return self
+
+    def initial_splits(self) -> Sequence[SplitState]:
+        return [SplitState("all", {"next_offset": 0})]
+
+    def discover(self, known: frozenset[str]) -> Sequence[SplitState]:
+        return []
+
+    def check_restored(self, splits: Sequence[SplitState]) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def open_reader(self, context: Any) -> _Reader:
+        return _Reader(self)
+
+
+class _Reader:
+    def __init__(self, source: RecordsInMemory) -> None:
+        self._source = source
+        self._next = 0
+
+    def add_splits(self, splits: Sequence[SplitState]) -> None:
+        for split in splits:
+            self._next = split.position["next_offset"]
+
+    def poll(self, timeout_ms: int, records_max: int) -> Fetch | None:
+        part = self._source.rows[self._next : self._next + min(records_max, RECORDS_PER_POLL)]
+        if not part:
+            self._source.was_read.set()
+            return None
+        self._next += len(part)
+        columns = [
+            pa.array(values, f.type) for values, f in zip(zip(*part, strict=True), SCHEMA, strict=True)
+        ]
+        batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+        offsets = np.arange(self._next - len(part), self._next)
+        return Fetch(batch, np.zeros(len(part), np.uint16), ("all",), offset=offsets)
+
+    def snapshot(self) -> Sequence[SplitState]:
+        return [SplitState("all", {"next_offset": self._next})]
+
+    def publish_offsets(self, splits: Sequence[SplitState]) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class Results:
+    """A sink: rows that were committed, once, as dictionaries."""
+
+    visible: list[dict[str, Any]] = field(default_factory=list)
+    committed: set[int] = field(default_factory=set)
+
+    def check(self, schema: pa.Schema, uid: str) -> None:
+        pass
+
+    def open_writer(self, context: Any) -> _Writer:
+        return _Writer(self, context)
+
+    def take(self, checkpoint_id: int, rows: Sequence[dict[str, Any]]) -> None:
+        if checkpoint_id not in self.committed:
+            self.committed.add(checkpoint_id)
+            self.visible.extend(rows)
+
+
+class _Writer:
+    def __init__(self, results: Results, context: Any) -> None:
+        self._results = results
+        self._uid = context.uid
+        self._owner = str(context.subtask)
+        self._rows: list[dict[str, Any]] = []
+        self._frozen: dict[int, list[dict[str, Any]]] = {}
+
+    def recover(self, committables: Sequence[Committable]) -> None:
+        for committable in committables:
+            self._results.take(committable.checkpoint_id, committable.payload["rows"])
+
+    def write(self, records: Records) -> None:
+        self._rows += records.batch.to_pylist()
+
+    def pre_commit(self, checkpoint_id: int) -> _PreCommit:
+        rows, self._rows = self._rows, []
+        self._frozen[checkpoint_id] = rows
+        return _PreCommit(Committable(self._uid, self._owner, checkpoint_id, {"rows": rows}))
+
+    def commit(self, checkpoint_id: int) -> None:
+        self._results.take(checkpoint_id, self._frozen.pop(checkpoint_id))
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class _PreCommit:
+    committable: Committable
+
+    def stage(self) -> Committable:
+        return self.committable
+
+
+class Events:
+    """A reporter that keeps everything."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[str, Mapping[str, Any]]] = []
+        self._heard = threading.Condition()
+
+    def event(self, name: str, fields: Mapping[str, Any]) -> None:
+        with self._heard:
+            self.all.append((name, dict(fields)))
+            self._heard.notify_all()
+
+    def progress(self, progress: Any) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def named(self, name: str) -> list[Mapping[str, Any]]:
+        return [fields for n, fields in self.all if n == name]
+
+    def wait(self, name: str) -> None:
+        """Until such an event has come, or the run is over."""
+        with self._heard:
+            self._heard.wait_for(lambda: self.named(name) or self.named("job_finished"), DEADLINE_S)
+
+
+Build = Callable[[Stream[Any]], Mapping[str, Stream[Any]]]
+"""From the records to what goes into each sink, by the sink's uid."""
+
+
+@dataclass
+class Run:
+    """How a run went."""
+
+    result: JobResult
+    events: Events
+    visible: dict[str, list[dict[str, Any]]]
+    """By the sink's uid: what this run has made visible."""
+
+
+class Folder:
+    """A checkpoint folder and the input that its job reads."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows: list[tuple[Any, ...]] = []
+
+    def run(self, build: Build, *rows: tuple[Any, ...], has_event_time: bool = True, **options: Any) -> Run:
+        """Read what is there and these rows (user, amount, price, ts); then stop after a last checkpoint."""
+        self.rows += rows
+        source = RecordsInMemory(self.rows)
+        job = JobGraphBuilder("job", max_parallelism=8)
+        watermarks = WatermarkStrategy("ts", 0) if has_event_time else None
+        stream = job.source(source, watermarks=watermarks, uid="src")
+        sinks: dict[str, Results] = {}
+        for uid, made in build(stream).items():
+            sinks[uid] = Results()
+            made.sink_to(sinks[uid], uid=uid)
+        events = Events()
+        chosen = run_options(str(self.path), master="threads[1]", checkpoint_interval="50 ms", **options)
+        driver = JobDriver(job.build(), chosen, LocalLauncher(1), SystemClock(), events)
+        results: list[JobResult] = []
+        thread = threading.Thread(target=lambda: results.append(driver.run()))
+        thread.start()
+        events.wait("slots_started")
+        if not events.named("job_finished"):
+            assert source.was_read.wait(DEADLINE_S), events.all
+        driver.request_stop()
+        thread.join(DEADLINE_S)
+        assert results, events.all
+        return Run(results[0], events, {uid: sink.visible for uid, sink in sinks.items()})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path / "checkpoints")
