@@ -10,16 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.checkpoint.log import read_log
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.operators.aggregates import AggregateFunction, count, first, max_, mean, min_, sum_
+from onceflow.runtime.operators.begun import BEGUN_BEFORE, Begun
 from onceflow.runtime.operators.keyed_process import KeyedProcess
 from onceflow.runtime.operators.sliding import sliding
 from onceflow.runtime.operators.tumbling import tumbling
 from onceflow.runtime.state.handles import ValueState
+from onceflow.runtime.testing.mutants import Mutant, mutated
 
 col = pl.col
 FIRST = (("ann", 5, 1.5, 1_000), ("bob", 7, 2.5, 2_000))
@@ -119,6 +122,26 @@ def test_an_added_aggregate_is_null_where_its_window_was_open_and_right_from_the
         ("eve", 0): (2, 2, 4.5, 4.5, 4.5, 5.0),
         ("ann", 10_000): (4, 4, 3.5, 3.5, 3.5, 2.5),
     }
+
+
+def _forget(self: Begun, slots: Any, size: int, aggregates: Any, state: Any) -> None:
+    without = [field for field in state.type if field.name != BEGUN_BEFORE]
+    columns = [state.field(field.name) for field in without]
+    _load(self, slots, size, aggregates, pa.StructArray.from_arrays(columns, fields=without))
+
+
+_load = Begun.load
+FORGETFUL = Mutant("open windows of an added aggregate are forgotten", [(Begun, "load", _forget)])
+
+
+def test_the_mutant_that_forgets_which_windows_were_open_is_killed(folder: Any) -> None:
+    """It sends numbers that lack the records before the change, from the second restart on."""
+    added = windows(total=sum_("amount"), top=max_(col("amount")))
+    folder.run(windows(total=sum_("amount")), *FIRST)
+    with mutated(FORGETFUL):
+        folder.run(added, *LATER[:1])
+        rows = folder.run(added, *LATER[1:]).visible["out"]
+    assert by_window(rows, "total", "top")["ann", 0] == (6, 1), "wrong: it was 5"
 
 
 def test_an_added_aggregate_of_sliding_windows_is_null_where_a_pane_was_there(folder: Any) -> None:
