@@ -24,8 +24,10 @@ _KINDS = {0: "producer", 1: "consumer"}
 """rd_kafka_type_t."""
 _NAME_BYTES = 128
 _POINTER_BYTES = 8
-_LISTS_KNOWN_OF = (0x0210,)
-"""The versions (2.16) whose rd_kafka_messages_t is known to be as `_message_list` makes it."""
+TESTED = (0x0210,)
+"""The minor versions (2.16) that all was tried with. What may change with another one: the form of
+rd_kafka_messages_t (`_message_list`), and how a transaction ends: from EndTxn 5 on (KIP-890) each commit
+gives the producer another epoch, so that it is in doubt after each, and opened anew for each checkpoint."""
 
 
 class UnsupportedLibraryError(Exception):
@@ -150,7 +152,7 @@ class Library:
     def destroys_in_bulk(self) -> bool:
         """Whether `destroy_messages` may be used: only with a version that it was tried with, and only if
         librdkafka reads such a list as it was written."""
-        if self.rd_kafka_version() >> 16 not in _LISTS_KNOWN_OF:
+        if self.rd_kafka_version() >> 16 not in TESTED:
             return False
         marks = [_POINTER_BYTES * number for number in (3, 1, 2)]
         found = self._message_list((ctypes.c_int64 * len(marks))(*marks), len(marks))

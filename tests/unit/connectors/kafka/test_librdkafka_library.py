@@ -14,7 +14,12 @@ from confluent_kafka import Consumer, Producer
 from onceflow.connectors.kafka.fetch import Wanted
 from onceflow.connectors.kafka.fetch_choice import open_fetcher
 from onceflow.connectors.kafka.fetch_messages import MessageFetcher
-from onceflow.connectors.kafka.librdkafka_library import Library, UnsupportedLibraryError, load_library
+from onceflow.connectors.kafka.librdkafka_library import (
+    TESTED,
+    Library,
+    UnsupportedLibraryError,
+    load_library,
+)
 from onceflow.connectors.kafka.reader_splits import SplitTable
 
 SETTINGS = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
@@ -34,6 +39,12 @@ def test_the_library_is_the_one_that_confluent_kafka_uses() -> None:
         Library("/no/such/librdkafka.so")
     with pytest.raises(UnsupportedLibraryError, match="rd_kafka_version"):
         Library(ctypes.util.find_library("c") or "libc.so.6")
+
+
+def test_the_librdkafka_that_is_installed_is_one_that_was_tried() -> None:
+    """Not so? Run tests/integration with it, first of all test_kafka_produce_routes.py, which says whether a
+    producer outlives a commit; then widen TESTED, and the range of confluent-kafka in pyproject.toml."""
+    assert confluent_kafka.libversion()[1] >> 16 in TESTED
 
 
 @pytest.mark.parametrize("client_id", ["rdkafka", "mine", "long" * 50])
