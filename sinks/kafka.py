@@ -17,7 +17,7 @@ from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
 from onceflow.connectors.kafka.options import KafkaOptions, Setting
 from onceflow.connectors.kafka.partition import Partitions, partition_of_column, partition_of_key
 from onceflow.connectors.kafka.partition_order import as_large, in_order, sort_partitions
-from onceflow.connectors.kafka.producer_settings import ProducerSettings
+from onceflow.connectors.kafka.producer_settings import ProducerSettings, best_route
 from onceflow.connectors.kafka.setting_names import check_settings
 from onceflow.connectors.kafka.staged import LEDGER_TOPIC, StagedSettings, StagedWriter
 from onceflow.runtime.arguments import check_formats
@@ -88,15 +88,15 @@ class KafkaSink:
             raise GraphError(f"sink {uid!r}: {e}") from e
 
     def open_writer(self, context: SinkContext) -> KafkaSinkWriter:
-        options = self.options()
         settings = StagedSettings(
             topics=[self.topic],
             transactional_id_prefix=self.transactional_id_prefix,
             ledger_topic=self.ledger_topic,
             delivery_timeout_ms=duration_ms(self.delivery_timeout, "delivery_timeout"),
         )
-        producers = ProducerSettings(duration_ms(self.transaction_timeout, "transaction_timeout"))
-        staged = StagedWriter(context, LibrdkafkaClient(options, producers), settings)
+        transaction_timeout_ms = duration_ms(self.transaction_timeout, "transaction_timeout")
+        producers = ProducerSettings(transaction_timeout_ms, route=best_route())
+        staged = StagedWriter(context, LibrdkafkaClient(self.options(), producers), settings)
         staged.start_sending_ahead()
         return KafkaSinkWriter(self, context, staged)
 

@@ -28,7 +28,6 @@ PARAMETERS = 8
 IMPORT_S = 0.3
 
 LONG_FILES = {
-    "connectors/kafka/librdkafka_producer.py": 324,
     "runtime/checkpoint/coordinator.py": 480,
     "runtime/checkpoint/driver.py": 310,
     "runtime/compile.py": 330,

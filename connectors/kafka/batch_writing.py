@@ -46,6 +46,8 @@ class Batch:
     """Its bytes: header and records."""
     after: int
     """The row that follows on those in it."""
+    bytes: int
+    """Its size before compression."""
 
     def __len__(self) -> int:
         return sum(map(len, self.pieces))
@@ -94,7 +96,8 @@ class BatchWriter:
         checksum = google_crc32c.extend(google_crc32c.value(behind), content)
         length = _HEADER_BYTES - _LENGTH_FROM + content.size
         before = _BEFORE_CRC.pack(_NO_OFFSET_YET, length, _NO_EPOCH, _MAGIC, checksum)
-        return Batch((before + behind, memoryview(content)), records.after)
+        size = _HEADER_BYTES + records.content.size
+        return Batch((before + behind, memoryview(content)), records.after, size)
 
     def _compressed(self, content: pa.Buffer) -> tuple[int, pa.Buffer]:
         """The batch's attributes, and its records in fewer bytes if there is a way."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
 from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
 from onceflow.connectors.kafka.options import KafkaOptions, Setting
-from onceflow.connectors.kafka.producer_settings import ProducerSettings
+from onceflow.connectors.kafka.producer_settings import ProducerSettings, best_route
 from onceflow.connectors.kafka.staged import StagedSettings, StagedWriter
 from onceflow.runtime.contracts import DEAD_LETTER_SCHEMA, Committable, PreCommit, SinkContext
 from onceflow.runtime.errors import GraphError
@@ -40,7 +40,7 @@ class DeadLetterSink:
 
     def open_writer(self, context: SinkContext) -> DeadLetterWriter:
         options = KafkaOptions(self.bootstrap_servers, self.librdkafka)
-        client = LibrdkafkaClient(options, ProducerSettings())
+        client = LibrdkafkaClient(options, ProducerSettings(route=best_route()))
         return DeadLetterWriter(
             self.topic, context, StagedWriter(context, client, StagedSettings([self.topic]))
         )

@@ -27,12 +27,18 @@ _ONLY_LIBRDKAFKA = frozenset(
 """Settings by which a user changes how brokers are reached, or wants to be told of throttling."""
 
 
+def is_switched_on(variable: str) -> bool:
+    """`variable`: of the environment; `off` turns it off. Read where a source or a sink is opened."""
+    return os.environ.get(variable, "").lower() != "off"
+
+
+def is_plain(settings: Mapping[str, Any]) -> bool:
+    """Whether brokers are spoken to in the clear. `settings`: librdkafka's."""
+    return str(settings.get("security.protocol", "plaintext")).lower() == "plaintext"
+
+
 def may_be_direct(settings: Mapping[str, Any], variable: str) -> bool:
     """Whether brokers are spoken to in the clear, and nothing is asked for that only librdkafka does.
     `settings`: librdkafka's, as the user gave them. `variable`: of the environment, which is read here;
     `off` turns it off."""
-    return (
-        os.environ.get(variable, "").lower() != "off"
-        and str(settings.get("security.protocol", "plaintext")).lower() == "plaintext"
-        and not _ONLY_LIBRDKAFKA & settings.keys()
-    )
+    return is_switched_on(variable) and is_plain(settings) and not _ONLY_LIBRDKAFKA & settings.keys()

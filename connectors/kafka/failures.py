@@ -14,6 +14,13 @@ _DENIED = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "IDEMPOTENT_WRITE",
 }
 """The operation that is missing, where the action does not tell more."""
+_NEVER = {
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.RECORD_LIST_TOO_LARGE,
+    KafkaError.INVALID_RECORD,
+    KafkaError.POLICY_VIOLATION,
+}
+"""Asked again, the broker would say the same."""
 _REFUSED_CONNECTION = (
     "SASL authentication error",
     "SaslAuthenticateRequest failed",
@@ -42,7 +49,7 @@ def failure(
             f"{said}: transaction_timeout is above the broker's transaction.max.timeout.ms "
             "(900000 ms unless it was changed): make it shorter"
         )
-    if code in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.POLICY_VIOLATION):
+    if code in _NEVER:
         return Fatal(f"{said}: the broker will never take it")
     return Indeterminate(said) if may_have_happened else Retryable(said)
 

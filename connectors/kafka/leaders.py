@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
@@ -17,23 +18,44 @@ from onceflow.connectors.kafka.produce_protocol import (
     find_coordinator_answer,
     find_coordinator_request,
 )
+from onceflow.connectors.kafka.wire import ProtocolError
+from onceflow.runtime.errors import Fatal, OnceflowError, Retryable
 
 _QUESTION_S = 5.0
 
-Leading: TypeAlias = ProduceConnection[dict[tuple[str, int], int]]
-"""With each request, how many records it has for each topic and partition."""
+_ASKED_S = 2.0
+"""How long a broker may take to say where the coordinator is, before another one is asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentBatch:
+    """What a request has for a partition."""
+
+    records: int
+    size: int
+    """Before compression."""
+    key: bytes | None = None
+    """Of a record that is alone in it."""
+
+
+Leading: TypeAlias = ProduceConnection[dict[tuple[str, int], SentBatch]]
+"""With each request, what it has for each topic and partition."""
 
 
 class Leaders:
     """Who leads is asked once: a leader that has moved says so when it is written to. Every call may raise
     OSError, ProtocolError, or what `failure` makes of Kafka's errors."""
 
-    def __init__(self, consumer: Consumer, ledger: LedgerKey, client_id: str, timeout_s: float) -> None:
-        """`consumer`: to ask where brokers are; a producer's question would create topics."""
+    def __init__(
+        self, consumer: Consumer, ledger: LedgerKey, client_id: str, timeout_s: float, mute_s_max: float = 0.0
+    ) -> None:
+        """`consumer`: to ask where brokers are; a producer's question would create topics. The rest: see
+        ProduceConnection."""
         self._consumer = consumer
         self._ledger = ledger
         self._client_id = client_id
         self._timeout_s = timeout_s
+        self._mute_s_max = mute_s_max
         self._nodes: dict[int, Node] = {}
         self._topics: dict[str, TopicMetadata] = {}
         self._opened: dict[Node, Leading] = {}
@@ -61,18 +83,7 @@ class Leaders:
     def coordinator(self) -> Leading:
         """The connection to the transaction's coordinator: no records go there."""
         if self._coordinator is None:
-            if not self._nodes:
-                self._look_up(self._ledger.topic)
-            request = partial(find_coordinator_request, transactional_id=self._ledger.transactional_id)
-            asked = self._open(next(iter(self._nodes.values())))
-            try:
-                error, node = find_coordinator_answer(asked.ask(request, {}))
-            finally:
-                asked.close()
-            if error:
-                where = f"TransactionalId {self._ledger.transactional_id}"
-                raise failure(KafkaError(error), "find the coordinator", where)
-            self._coordinator = self._open(node)
+            self._coordinator = self._open(self._find_coordinator())
         return self._coordinator
 
     def opened(self) -> Iterable[Leading]:
@@ -81,7 +92,7 @@ class Leaders:
 
     def wait_at_most(self, timeout_s: float) -> None:
         """For each answer, from now on."""
-        self._timeout_s = timeout_s
+        self._timeout_s, self._mute_s_max = timeout_s, 0.0
         for connection in [*self._opened.values(), *([self._coordinator] if self._coordinator else [])]:
             connection.wait_at_most(timeout_s)
 
@@ -99,8 +110,36 @@ class Leaders:
         self._opened.clear()
         self._coordinator = None
 
+    def _find_coordinator(self) -> Node:
+        """By whichever broker tells: the first ones may be dead, or slow, or not know yet."""
+        if not self._nodes:
+            self._look_up(self._ledger.topic)
+        why: Exception | None = None
+        for node in self._nodes.values():
+            try:
+                return self._ask_coordinator(node)
+            except Fatal:
+                raise
+            except (OSError, ProtocolError, OnceflowError) as error:
+                why = error
+        if why is None:
+            raise Retryable("the cluster has no brokers")
+        raise why
+
+    def _ask_coordinator(self, node: Node) -> Node:
+        transactional_id = self._ledger.transactional_id
+        request = partial(find_coordinator_request, transactional_id=transactional_id)
+        asked: Leading = ProduceConnection(node, self._client_id, min(self._timeout_s, _ASKED_S))
+        try:
+            error, found = find_coordinator_answer(asked.ask(request, {}))
+        finally:
+            asked.close()
+        if error:
+            raise failure(KafkaError(error), "find the coordinator", f"TransactionalId {transactional_id}")
+        return found
+
     def _open(self, node: Node) -> Leading:
-        return ProduceConnection(node, self._client_id, self._timeout_s)
+        return ProduceConnection(node, self._client_id, self._timeout_s, self._mute_s_max)
 
     def _look_up(self, topic: str) -> TopicMetadata:
         try:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
+from onceflow.connectors.kafka.batch_limit import BatchLimit
 from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey, TopicDescription
 from onceflow.connectors.kafka.failures import connection_failure, denied, failure
 from onceflow.connectors.kafka.librdkafka_producer import LibrdkafkaProducer
@@ -34,7 +35,8 @@ class LibrdkafkaClient:
     def __init__(self, options: KafkaOptions, settings: ProducerSettings) -> None:
         self._options = options
         self._settings = settings
-        self._direct = DirectChoice(options)
+        self._limit = BatchLimit(settings.batch_bytes(options))
+        self._direct = DirectChoice(options, self._limit, settings.transaction_timeout_ms / 1000)
         self._readers: dict[LedgerKey, Consumer] = {}
         self._admin_client: AdminClient | None = None
         self._reason = ""
@@ -42,7 +44,8 @@ class LibrdkafkaClient:
 
     def open_producer(self, ledger: LedgerKey) -> LibrdkafkaProducer:
         settings = replace(self._settings, message_bytes_max=self._message_bytes_max)
-        return LibrdkafkaProducer.open(self._options, settings, ledger, self._reader(ledger), self._direct)
+        group = self._reader(ledger)
+        return LibrdkafkaProducer.open(self._options, settings, ledger, group, self._direct, self._limit)
 
     def read_ledger(self, ledger: LedgerKey) -> LedgerEntry | None:
         action, resource = "read the ledger", f"Group {ledger.transactional_id}"

@@ -10,22 +10,21 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from onceflow.connectors.kafka.batch_limit import BatchLimit
 from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey, ProducerIdentity
 from onceflow.connectors.kafka.cuts import CutsWatch, now_us
-from onceflow.connectors.kafka.deadline import CallsWithDeadline, OverdueError
+from onceflow.connectors.kafka.librdkafka_calls import ExplainedCalls
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.produce import LOG, Route, open_route
 from onceflow.connectors.kafka.produce_choice import DirectChoice
 from onceflow.connectors.kafka.producer_reasons import Reasons
 from onceflow.connectors.kafka.producer_settings import DEFAULTS, STATISTICS_MS, ProducerSettings
-from onceflow.runtime.errors import Fatal, Indeterminate, OnceflowError, OptionError, Retryable
-
-Result = TypeVar("Result")
+from onceflow.connectors.kafka.record_size import largest_too_large
+from onceflow.runtime.errors import Fatal, OnceflowError, OptionError, Retryable
 
 _IDLE_POLL_S = 0.5
 _SAMPLE_DEADLINE_S = 2.0
@@ -35,8 +34,6 @@ _SLICE_S = 1.0
 _FLUSH_POLL_S = 1.0
 _ABORT_S = 2.0
 """Nothing rests on an abort: the next producer's init does it, or the transaction's timeout."""
-_GRACE_S = 3.0
-"""How much longer than its own timeout a call of librdkafka may take before it counts as stuck."""
 _SETTLING = (
     KafkaError._TIMED_OUT,
     KafkaError.CONCURRENT_TRANSACTIONS,
@@ -49,7 +46,12 @@ class LibrdkafkaProducer:
     """One producer epoch. Thread-safe: a small thread serves its callbacks while nobody uses it."""
 
     def __init__(
-        self, options: KafkaOptions, settings: ProducerSettings, ledger: LedgerKey, group: Consumer
+        self,
+        options: KafkaOptions,
+        settings: ProducerSettings,
+        ledger: LedgerKey,
+        group: Consumer,
+        limit: BatchLimit,
     ) -> None:
         self._options = options
         self._settings = settings
@@ -59,14 +61,13 @@ class LibrdkafkaProducer:
         self._discarded = threading.Event()
         self._reasons = Reasons(options)
         self._request_s = settings.request_ms(options) / 1000
-        self._calls = CallsWithDeadline("kafka-calls")
         self._watch = CutsWatch()
         self._sent_until_us = 0
         self._broken: str | None = None
         self._is_sending = False
         self._identity: ProducerIdentity | None = None
         try:
-            ours = settings.librdkafka(options, ledger.transactional_id)
+            ours = settings.librdkafka(options, ledger.transactional_id, limit.bytes_max)
             callbacks = {
                 "stats_cb": self._watch.on_statistics,
                 "error_cb": self._reasons.on_error,
@@ -77,6 +78,15 @@ class LibrdkafkaProducer:
             raise OptionError(f"librdkafka refuses its settings: {options.redact(e.args[0].str())}") from e
         watchers = self._watch.on_statistics, self._reasons.on_error
         self._route = open_route(self._producer, options, *watchers, is_bulk=settings.route != "one by one")
+        self._calls = ExplainedCalls(
+            self._producer,
+            self._route,
+            self._reasons,
+            limit,
+            self._request_s,
+            self._is_cut,
+            self._discarded,
+        )
 
     @staticmethod
     def open(
@@ -85,9 +95,10 @@ class LibrdkafkaProducer:
         ledger: LedgerKey,
         group: Consumer,
         direct: DirectChoice,
+        limit: BatchLimit,
     ) -> LibrdkafkaProducer:
         """A producer that has fenced all before it, with a sample of its connections taken after that."""
-        self = LibrdkafkaProducer(options, settings, ledger, group)
+        self = LibrdkafkaProducer(options, settings, ledger, group, limit)
         try:
             self._init()
         except OnceflowError:
@@ -98,7 +109,7 @@ class LibrdkafkaProducer:
             raise Retryable("librdkafka gave no statistics after the producer was initialised")
         self._watch.mark()
         self._identity = self._watch.identity
-        self._route = self._route_of(direct)
+        self._route = self._calls.route = self._route_of(direct)
         threading.Thread(target=_serve, args=(self,), name="kafka-callbacks", daemon=True).start()
         return self
 
@@ -106,7 +117,7 @@ class LibrdkafkaProducer:
         with self._lock:
             self._route.begin()
             self._is_sending = True
-            self._use(self._producer.begin_transaction, "begin a transaction", self._id)
+            self._calls.use(self._producer.begin_transaction, "begin a transaction", self._id)
 
     def produce(self, rows: pa.RecordBatch) -> None:
         with self._lock:
@@ -117,6 +128,8 @@ class LibrdkafkaProducer:
                 where = f"Topic {rows['topic'][0]}"
                 if e.args[0].code() in (KafkaError._FATAL, KafkaError._STATE):
                     self._explain_failed_transaction(where)
+                if e.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                    raise largest_too_large(rows, self._settings.message_bytes(self._options)) from e
                 raise self._reasons.failure(e.args[0], "write", where) from e
 
     def flush(self) -> int:
@@ -124,10 +137,7 @@ class LibrdkafkaProducer:
             self._wait_progress(lambda: self._route.is_flushed(_FLUSH_POLL_S))
             if self._route.first_failure is None:
                 return self._route.delivered
-            error, topic = self._route.first_failure
-            if error.code() == KafkaError._PURGE_QUEUE:
-                self._explain_failed_transaction(f"Topic {topic}")
-            raise self._reasons.failure(error, "write", f"Topic {topic}")
+            raise self._why_unwritten(*self._route.first_failure)
 
     def send_ledger(self, entry: LedgerEntry) -> None:
         # The broker drops a negative offset and says OK to everything.
@@ -142,7 +152,7 @@ class LibrdkafkaProducer:
             if not self._route.may_commit:
                 raise Retryable(f"not all that was sent is acknowledged ({self._id})")
             started = time.monotonic()
-            self._use(
+            self._calls.use(
                 lambda: self._producer.commit_transaction(self._request_s),
                 "commit",
                 self._id,
@@ -171,7 +181,7 @@ class LibrdkafkaProducer:
                 return
             self._route.abort()
             try:
-                self._use(lambda: self._producer.abort_transaction(_ABORT_S), "abort", self._id)
+                self._calls.use(lambda: self._producer.abort_transaction(_ABORT_S), "abort", self._id)
             except OnceflowError as e:
                 LOG.info("%s", e)
 
@@ -199,64 +209,33 @@ class LibrdkafkaProducer:
     def _id(self) -> str:
         return f"TransactionalId {self._ledger.transactional_id}"
 
-    def _use(
-        self,
-        call: Callable[[], Result],
-        action: str,
-        resource: str,
-        *,
-        may_have_happened: bool = False,
-    ) -> Result:
-        """`call()` on librdkafka with a deadline, which comes sooner once a connection broke. A call that is
-        overdue is given up with its producer."""
-
-        def bounded() -> Result:
-            overdue_s = self._request_s + _GRACE_S
-            return self._calls.call(call, overdue_s, f"kafka: {action}", self._is_cut)
-
-        return self._explained(bounded, action, resource, may_have_happened=may_have_happened)
-
     def _is_cut(self) -> bool:
         """Whether a connection broke, or a request timed out, since the producer was initialised."""
         self._poll(0)  # the statistics that tell of it
         return self._watch.since_mark() > 0
 
-    def _explained(
-        self,
-        call: Callable[[], Result],
-        action: str,
-        resource: str,
-        *,
-        may_have_happened: bool = False,
-    ) -> Result:
-        """`call()`, with its failure explained by what was first to fail."""
-        try:
-            return call()
-        except OverdueError as e:
-            # Never to be touched again, not even to free it: the next producer's init fences it.
-            self._discarded.set()
-            kind = Indeterminate if may_have_happened else Retryable
-            raise kind(f"can't {action} ({resource}): {e}") from None
-        except (KafkaException, SystemError) as e:
-            cause = e if isinstance(e, KafkaException) else self._fatal_error(e)
-            error, topic = self._route.first_failure or (cause.args[0], "")
-            if topic and error.code() != KafkaError._PURGE_QUEUE and not cause.args[0].fatal():
-                raise self._reasons.failure(error, "write", f"Topic {topic}") from e
-            raise self._reasons.failure(
-                cause.args[0], action, resource, may_have_happened=may_have_happened
-            ) from e
-
     def _send_offsets(self, entry: LedgerEntry, action: str, resource: str) -> None:
         position = TopicPartition(self._ledger.topic, 0, entry.checkpoint_id, metadata=entry.metadata)
         group = self._group.consumer_group_metadata()
-        self._use(
+        self._calls.use(
             lambda: self._producer.send_offsets_to_transaction([position], group, self._request_s),
             action,
             resource,
         )
 
+    def _why_unwritten(self, error: KafkaError, topic: str) -> OnceflowError:
+        """What to raise for the first record that will not be delivered."""
+        if error.code() == KafkaError._PURGE_QUEUE:
+            self._explain_failed_transaction(f"Topic {topic}")
+        return self._calls.unwritten(error, topic)
+
     def _explain_failed_transaction(self, where: str) -> None:
-        """The transaction failed first; its next call says why, and changes nothing any more."""
+        """The transaction failed first; its next call says why, and changes nothing any more. The report of
+        the records because of which it failed knows more, and is on its way."""
+        deadline = time.monotonic() + _SAMPLE_DEADLINE_S
+        while self._route.first_failure is None and time.monotonic() < deadline:
+            if self._route.is_flushed(STATISTICS_MS / 1000):
+                break
         self._send_offsets(LedgerEntry(0, ""), "write", where)
 
     def _init(self) -> None:
@@ -276,20 +255,12 @@ class LibrdkafkaProducer:
                 self._reasons.is_away = False
                 return
 
-    def _fatal_error(self, error: SystemError) -> KafkaException:
-        """confluent-kafka raises a fatal error in the middle of the callbacks, which spoils both."""
-        if isinstance(error.__cause__, KafkaException):
-            return error.__cause__
-        try:
-            self._producer.begin_transaction()
-        except KafkaException as e:
-            return e
-        raise error
-
     def _wait_progress(self, is_done: Callable[[], bool]) -> None:
         """Until it is done; gives up if no record is acknowledged for a while."""
         seen, since = self._route.delivered, time.monotonic()
-        while not self._explained(is_done, "send records", self._id):
+        while not self._calls.explained(is_done, "send records", self._id):
+            if self._route.first_failure is not None:  # others may be queued until the transaction's end
+                raise self._why_unwritten(*self._route.first_failure)
             if self._route.delivered != seen:
                 seen, since = self._route.delivered, time.monotonic()
                 self._reasons.is_away = False
@@ -311,7 +282,7 @@ class LibrdkafkaProducer:
         # route would be missing in the count, and all the records would be sent again.
         poll = self._route.poll if self._is_sending else self._producer.poll
         try:
-            self._explained(lambda: poll(timeout_s), "use the producer", self._id)
+            self._calls.explained(lambda: poll(timeout_s), "use the producer", self._id)
         except OnceflowError as e:
             self._broken = str(e)
 

@@ -137,6 +137,10 @@ class KafkaOptions:
         """The dict for confluent_kafka.Producer. `ours` can't be overridden, `defaults` can."""
         return self._merged(ours, defaults, _CONSUMER_ONLY)
 
+    def of_producers(self) -> dict[str, Setting]:
+        """What the user gave that is for producers, too."""
+        return {name: value for name, value in self.librdkafka.items() if not _CONSUMER_ONLY.fullmatch(name)}
+
     def admin(self, ours: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The dict for confluent_kafka.admin.AdminClient: the only way to make one (see ADMIN)."""
         merged = self._merged({**(ours or {}), **ADMIN}, ADMIN_DEFAULTS, _CONSUMER_ONLY)

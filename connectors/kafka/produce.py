@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 from confluent_kafka import KafkaError, Producer
 
+from onceflow.connectors.kafka.batch_limit import RefusedBatch
 from onceflow.connectors.kafka.librdkafka_library import UnsupportedLibraryError, load_library
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.produce_bulk import BulkRoute
@@ -27,6 +28,8 @@ class Route(Protocol):
     """Acknowledged since `begin`."""
     first_failure: tuple[KafkaError, str] | None
     """Why the first record since `begin` will never be delivered, and its topic."""
+    refused: RefusedBatch | None
+    """What was refused, if that was for its size; of it alone, if that is known."""
 
     @property
     def may_commit(self) -> bool:

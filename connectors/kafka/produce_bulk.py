@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from onceflow.connectors.kafka.batch_limit import TOO_LARGE, RefusedBatch
 from onceflow.connectors.kafka.librdkafka_library import CMessage, Library
 from onceflow.connectors.kafka.produce_messages import (
     COPY,
@@ -53,6 +54,7 @@ class BulkRoute:
         """`handle`: the producer's, by library.handle."""
         self.delivered = 0
         self.first_failure: tuple[KafkaError, str] | None = None
+        self.refused: RefusedBatch | None = None
         self._producer: Producer | None = producer  # keeps the handle alive
         self._library = library
         self._handle = handle
@@ -68,7 +70,7 @@ class BulkRoute:
 
     def begin(self) -> None:
         self.delivered = 0
-        self.first_failure = None
+        self.first_failure = self.refused = None
 
     def send(self, rows: pa.RecordBatch, wait: Waits) -> None:
         if not is_plain(rows):
@@ -168,12 +170,8 @@ class BulkRoute:
             code = library.rd_kafka_event_error(event)
             if code == 0:
                 self.delivered += library.rd_kafka_event_message_count(event)
-            elif self.first_failure is None:
-                message = library.rd_kafka_event_message_next(event)
-                topic = library.rd_kafka_topic_name(
-                    ctypes.c_void_p.from_address(message + CMessage.rkt.offset).value
-                )
-                self.first_failure = (KafkaError(code), topic.decode())
+            else:
+                self._take_failure(event, code)
         elif kind == _STATISTICS:
             self._on_statistics(library.rd_kafka_event_stats(event).decode())
         elif kind == _ERROR:
@@ -185,3 +183,18 @@ class BulkRoute:
             library.rd_kafka_event_log(event, ctypes.byref(facility), ctypes.byref(said), ctypes.byref(level))
             text = f"{(facility.value or b'').decode()} {(said.value or b'').decode(errors='replace')}"
             self._on_log(level.value, text)
+
+    def _take_failure(self, event: int, code: int) -> None:
+        """A report is about one batch, or about records that never were in one."""
+        library, sizes = self._library, list[int]()
+        records = library.rd_kafka_event_message_count(event)
+        first = CMessage.from_address(library.rd_kafka_event_message_next(event))
+        topic = library.rd_kafka_topic_name(first.rkt).decode()
+        self.first_failure = self.first_failure or (KafkaError(code), topic)
+        if code in TOO_LARGE and self.refused is None:
+            key = ctypes.string_at(first.key, first.key_len) if first.key else None
+            sizes.append(first.len + first.key_len)
+            while message := library.rd_kafka_event_message_next(event):
+                other = CMessage.from_address(message)
+                sizes.append(other.len + other.key_len)
+            self.refused = RefusedBatch(topic, records, sum(sizes), key)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import partial
 
 from confluent_kafka import Consumer, Producer
 
+from onceflow.connectors.kafka.batch_limit import BatchLimit
 from onceflow.connectors.kafka.client import LedgerKey, ProducerIdentity
-from onceflow.connectors.kafka.direct import PAUSE_S, may_be_direct
+from onceflow.connectors.kafka.direct import PAUSE_S, is_plain
 from onceflow.connectors.kafka.leaders import Leaders
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.produce import Route
@@ -18,9 +20,24 @@ from onceflow.connectors.kafka.wire import ProtocolError
 from onceflow.runtime.errors import OnceflowError
 
 _LOG = logging.getLogger(__name__)
-DIRECT_VARIABLE = "ONCEFLOW_DIRECT_PRODUCE"
-"""`off`: all is written by librdkafka."""
-_BATCH_BYTES_MAX = 1_000_000
+_NAMES = """
+    batch.size client.id client.rack compression.codec compression.level compression.type
+    connections.max.idle.ms debug enable.metrics.push linger.ms log.connection.close log.queue
+    log.thread.name log_level message.copy.max.bytes message.max.bytes metadata.max.age.ms
+    metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy
+    queue.buffering.backpressure.threshold queue.buffering.max.kbytes queue.buffering.max.messages
+    queue.buffering.max.ms reconnect.backoff.jitter.ms reconnect.backoff.max.ms reconnect.backoff.ms
+    retry.backoff.max.ms retry.backoff.ms security.protocol socket.blocking.max.ms
+    socket.connection.setup.timeout.ms socket.max.fails socket.nagle.disable socket.timeout.ms
+    sticky.partitioning.linger.ms topic.metadata.propagation.max.ms topic.metadata.refresh.fast.cnt
+    topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.interval.ms
+    topic.metadata.refresh.sparse
+"""
+_HONOURED = frozenset(_NAMES.split())
+"""The settings that a direct producer honours, too, and those about what remains librdkafka's own work or
+is no writer's. With any other one, a function or one that is not known yet, records are librdkafka's."""
+_COMPRESSION = ("compression.type", "compression.codec")
+"""Two names of one setting."""
 _NO_LIMIT = 1 << 31
 _CLIENT_ID = "rdkafka"  # librdkafka's default
 
@@ -29,15 +46,22 @@ class DirectChoice:
     """One client's. After a failure librdkafka has its turn for a while: it knows how to wait, and to say
     what is wrong."""
 
-    def __init__(self, options: KafkaOptions) -> None:
-        settings = options.librdkafka
-        self._compression = str(settings.get("compression.type", settings.get("compression.codec", "none")))
+    def __init__(self, options: KafkaOptions, limit: BatchLimit, mute_s_max: float) -> None:
+        """`limit`: of its batches. `mute_s_max`: see ProduceConnection."""
+        settings = options.of_producers()
         level = int(str(settings.get("compression.level", -1)))
-        self._compression_level = None if level < 0 else level
-        self._is_possible = may_be_direct(settings, DIRECT_VARIABLE)
+        names = {str(settings[name]) for name in _COMPRESSION if name in settings} or {"none"}
+        self._codec = codec_of(min(names), None if level < 0 else level) if len(names) == 1 else None
+        self.is_possible = (
+            is_plain(settings)
+            and settings.keys() <= _HONOURED
+            and (self._codec is not None or names == {"none"})
+        )
+        """Whether the settings allow it at all."""
         self._client_id = str(settings.get("client.id", _CLIENT_ID))
-        self._batch_bytes_max = int(str(settings.get("batch.size", _BATCH_BYTES_MAX)))
         self._message_bytes_max = int(str(settings.get("message.max.bytes", _NO_LIMIT)))
+        self._limit = limit
+        self._mute_s_max = mute_s_max
         self._not_before_s = 0.0
 
     def open(
@@ -50,22 +74,19 @@ class DirectChoice:
         timeout_s: float,
     ) -> Route | None:
         """None: not now, or never. `message_bytes_max`: of the topic, if known: no batch may be larger."""
-        if not self._is_possible or time.monotonic() < self._not_before_s:
+        if not self.is_possible or time.monotonic() < self._not_before_s:
             return None
-        codec = codec_of(self._compression, self._compression_level)
-        if codec is None and self._compression != "none":
-            return None
-
         largest = min(self._message_bytes_max, message_bytes_max or _NO_LIMIT)
-        settings = ProduceSettings(min(self._batch_bytes_max, largest), largest, timeout_s, codec)
-        leaders = Leaders(consumer, ledger, self._client_id, timeout_s)
+        settings = ProduceSettings(min(self._limit.bytes_max, largest), largest, timeout_s, self._codec)
+        leaders = Leaders(consumer, ledger, self._client_id, timeout_s, self._mute_s_max)
         try:
             leaders.coordinator()  # a broker that is too old says so here, and not in a transaction
         except (OSError, ProtocolError, OnceflowError) as error:
             leaders.close()
             self._failed(str(error))
             return None
-        return DirectRoute(producer, leaders, ledger.transactional_id, identity, settings, self._failed)
+        route_of = partial(DirectRoute, limit=self._limit, on_failure=self._failed)
+        return route_of(producer, leaders, ledger.transactional_id, identity, settings)
 
     def _failed(self, reason: str) -> None:
         self._not_before_s = time.monotonic() + PAUSE_S

@@ -15,8 +15,8 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -24,22 +24,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaError, Producer
 
+from onceflow.connectors.kafka.batch_limit import TOO_LARGE, BatchLimit, BatchTooLargeError, RefusedBatch
 from onceflow.connectors.kafka.batch_writing import Batch, BatchWriter, RowsToWrite, next_sequence
 from onceflow.connectors.kafka.client import ProducerIdentity
 from onceflow.connectors.kafka.constant_columns import OnlyTopic
-from onceflow.connectors.kafka.failures import failure
-from onceflow.connectors.kafka.leaders import Leaders, Leading
+from onceflow.connectors.kafka.enlisting import Enlisting, Place, raise_first
+from onceflow.connectors.kafka.leaders import Leaders, Leading, SentBatch
 from onceflow.connectors.kafka.partition import partition_of_key
 from onceflow.connectors.kafka.produce_messages import Run, runs, sorted_by_partition
-from onceflow.connectors.kafka.produce_protocol import (
-    PartitionResult,
-    abort_request,
-    add_partitions_answer,
-    add_partitions_request,
-    produce_answer,
-    produce_request,
-)
+from onceflow.connectors.kafka.produce_protocol import produce_answer, produce_request
 from onceflow.connectors.kafka.record_codecs import Codec
+from onceflow.connectors.kafka.record_size import too_large
 from onceflow.connectors.kafka.wire import ProtocolError
 from onceflow.runtime.errors import OnceflowError, Retryable
 
@@ -47,13 +42,9 @@ _WAITING_MAX = 4
 """Requests to one broker that are not answered: while it writes one, the next are on their way."""
 _CHOSEN_BY_US = -1
 _ABORT_S = 2.0
-_SETTLING_S = 10.0
-_SETTLING_PAUSE_S = 0.002
-_NOT_ATTEMPTED = KafkaError.OPERATION_NOT_ATTEMPTED
-"""Said of a partition because of what is said of another one."""
-
-Place = tuple[str, int]
-"""A topic and a partition."""
+_REQUEST_BYTES_MAX = 32 << 20
+"""Of one request: brokers cut a connection on which more comes than their socket.request.max.bytes, which is
+100 MiB unless it was changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +59,8 @@ class ProduceSettings:
     """How long a broker may be silent."""
     codec: Codec | None = None
     """By which batches are compressed."""
+    request_bytes: int = _REQUEST_BYTES_MAX
+    """Of the batches of one request; only a single batch may be larger."""
 
 
 @dataclass(slots=True)
@@ -79,11 +72,28 @@ class _Rest:
     stop: int
 
 
+@dataclass(slots=True)
+class _Request:
+    """What goes to one leader at once."""
+
+    batches: dict[str, list[tuple[int, Batch]]] = field(default_factory=dict)
+    """Of each topic."""
+    notes: dict[Place, SentBatch] = field(default_factory=dict)
+    bytes: int = 0
+
+    def add(self, place: Place, batch: Batch, sent: SentBatch) -> None:
+        topic, number = place
+        self.batches.setdefault(topic, []).append((number, batch))
+        self.notes[place] = sent
+        self.bytes += len(batch)
+
+
 class DirectRoute:
     """See Route in produce.py. Raises Retryable, Fenced or Fatal from `send` and `is_flushed`: then it is
     good for `close` only, and nothing that it sent may be committed."""
 
     first_failure: tuple[KafkaError, str] | None = None
+    refused: RefusedBatch | None = None
 
     def __init__(
         self,
@@ -92,20 +102,22 @@ class DirectRoute:
         transactional_id: str,
         identity: ProducerIdentity,
         settings: ProduceSettings,
+        limit: BatchLimit,
         on_failure: Callable[[str], None],
     ) -> None:
-        """`producer`: whose callbacks want to be served. `identity`: what its last init has got.
-        `on_failure`: called with what is raised."""
+        """`producer`: whose callbacks want to be served. `identity`: what its last init has got. `limit`: is
+        told of batches that are refused for their size. `on_failure`: called with what else is raised."""
         self.delivered = 0
         self.identity = identity
         self._producer: Producer | None = producer
         self._leaders = leaders
         self._transactional_id = transactional_id
         self._settings = settings
+        self._limit = limit
         self._on_failure = on_failure
         self._writer = BatchWriter(identity, settings.batch_bytes, settings.codec)
         self._sequences: dict[Place, int] = {}
-        self._in_transaction: set[Place] = set()
+        self._enlisting = Enlisting(leaders, transactional_id, identity)
         self._has_failed = False
         self._topics = OnlyTopic()
         self._turn = random.randrange(1 << 20)
@@ -116,7 +128,7 @@ class DirectRoute:
 
     def begin(self) -> None:
         self.delivered = 0
-        self._in_transaction.clear()
+        self._enlisting.begin()
         self._leaders.close_idle()
 
     def send(self, rows: pa.RecordBatch, wait: Callable[[Callable[[], bool]], None]) -> None:
@@ -136,14 +148,13 @@ class DirectRoute:
 
     def abort(self) -> None:
         """The coordinator only: librdkafka does not know of these partitions, and would say nothing to it."""
-        if not self._in_transaction:
+        if not self._enlisting:
             return
         try:
             self._leaders.wait_at_most(_ABORT_S)
             # What is still on its way would open the transaction again behind its end.
             self.is_flushed(0)
-            request = partial(abort_request, transactional_id=self._transactional_id, identity=self.identity)
-            self._leaders.coordinator().ask(request, {})
+            self._enlisting.abort()
         except (OSError, ProtocolError, OnceflowError):
             return  # nothing rests on it: the next producer's init does it, or the transaction's timeout
 
@@ -157,31 +168,42 @@ class DirectRoute:
         rows, cut = self._cut(rows)
         rests = [_Rest((run.topic, run.partition), run.start, run.stop) for run in cut]
         leaders = {rest.place: self._leaders.of(*rest.place) for rest in rests}
-        self._add_partitions(leaders)
+        self._enlisting.add(leaders)
         self._writer.take(rows, int(time.time() * 1000))
         while rests:  # a request holds one batch of each partition
-            requests: dict[Leading, dict[str, list[tuple[int, Batch]]]] = {}
-            counts: dict[Leading, dict[Place, int]] = {}
+            requests: dict[Leading, _Request] = {}
             for rest, batch in zip(rests, self._write(rests), strict=True):
-                topic, number = rest.place
-                if len(batch) > self._settings.message_bytes:
-                    raise failure(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), "write", f"Topic {topic}")
-                count, rest.start = batch.after - rest.start, batch.after
-                self._sequences[rest.place] = next_sequence(self._sequences.get(rest.place, 0), count)
+                sent = self._taken(rest, batch, rows)
                 leader = leaders[rest.place]
-                requests.setdefault(leader, {}).setdefault(topic, []).append((number, batch))
-                counts.setdefault(leader, {})[rest.place] = count
-            for leader, batches in requests.items():
-                while leader.waiting >= _WAITING_MAX:
-                    self._receive(leader)
-                request = partial(
-                    produce_request,
-                    transactional_id=self._transactional_id,
-                    timeout_ms=int(self._settings.answer_s * 1000),
-                    batches=batches,
-                )
-                leader.send(request, counts[leader])
+                request = requests.setdefault(leader, _Request())
+                if request.notes and request.bytes + len(batch) > self._settings.request_bytes:
+                    self._request(leader, request)
+                    request = requests[leader] = _Request()
+                request.add(rest.place, batch, sent)
+            for leader, request in requests.items():
+                self._request(leader, request)
             rests = [rest for rest in rests if rest.start < rest.stop]
+
+    def _taken(self, rest: _Rest, batch: Batch, rows: pa.RecordBatch) -> SentBatch:
+        """What is known of the batch that has the next of these rows; they are not to be sent again."""
+        count = batch.after - rest.start
+        key = rows["key"][rest.start].as_py() if count == 1 else None
+        if len(batch) > self._settings.message_bytes:
+            raise too_large(rest.place[0], key, len(batch), self._settings.message_bytes)
+        self._sequences[rest.place] = next_sequence(self._sequences.get(rest.place, 0), count)
+        rest.start = batch.after
+        return SentBatch(count, batch.bytes, key)
+
+    def _request(self, leader: Leading, request: _Request) -> None:
+        while leader.waiting >= _WAITING_MAX:
+            self._receive(leader)
+        made = partial(
+            produce_request,
+            transactional_id=self._transactional_id,
+            timeout_ms=int(self._settings.answer_s * 1000),
+            batches=request.batches,
+        )
+        leader.send(made, request.notes)
 
     def _write(self, rests: Sequence[_Rest]) -> list[Batch]:
         """The next batch of each."""
@@ -216,46 +238,26 @@ class DirectRoute:
         return rows.set_column(1, rows.schema.field(1), pa.array(partitions))
 
     def _receive(self, leader: Leading) -> None:
-        frame, counts = leader.receive()
-        results = produce_answer(frame)
-        _raise_first(results)
-        if {(result.topic, result.partition) for result in results} != counts.keys():
+        frame, sent = leader.receive()
+        answer = produce_answer(frame)
+        leader.mute(answer.throttle_ms)
+        if {(result.topic, result.partition) for result in answer.results} != sent.keys():
             raise ProtocolError("the answer is not for the partitions that were written to")
-        self.delivered += sum(counts.values())
-
-    # --- The transaction ---
-
-    def _add_partitions(self, places: Iterable[Place]) -> None:
-        """To the transaction, before anything is written to them."""
-        missing = [place for place in places if place not in self._in_transaction]
-        if not missing:
-            return
-        wanted: dict[str, list[int]] = {}
-        for topic, number in missing:
-            wanted.setdefault(topic, []).append(number)
-        request = partial(
-            add_partitions_request,
-            transactional_id=self._transactional_id,
-            identity=self.identity,
-            partitions=wanted,
-        )
-        deadline = time.monotonic() + _SETTLING_S
-        while True:
-            results = add_partitions_answer(self._leaders.coordinator().ask(request, {}))
-            # The transaction before is committed, but its markers are not written everywhere yet.
-            is_settling = any(result.error == KafkaError.CONCURRENT_TRANSACTIONS for result in results)
-            if not is_settling or time.monotonic() > deadline:
-                break
-            time.sleep(_SETTLING_PAUSE_S)
-        _raise_first(results)
-        if {(result.topic, result.partition) for result in results} != set(missing):
-            raise ProtocolError("the answer is not for the partitions that were to be added")
-        self._in_transaction.update(missing)
+        for result in answer.results:
+            if result.error in TOO_LARGE:
+                batch = sent[result.topic, result.partition]
+                refused = RefusedBatch(result.topic, batch.records, batch.size, batch.key)
+                raise self._limit.refused(refused)
+        raise_first(answer.results)
+        self.delivered += sum(batch.records for batch in sent.values())
 
     @contextlib.contextmanager
     def _reported(self) -> Iterator[None]:
         try:
             yield
+        except BatchTooLargeError:  # the next producer writes directly, too
+            self._has_failed = True
+            raise
         except OnceflowError as error:
             self._fail(error)
             raise
@@ -266,13 +268,3 @@ class DirectRoute:
     def _fail(self, error: Exception) -> None:
         self._has_failed = True
         self._on_failure(str(error))
-
-
-def _raise_first(results: list[PartitionResult]) -> None:
-    """What was first to fail, if anything did."""
-    failed = [result for result in results if result.error]
-    failed.sort(key=lambda result: result.error == _NOT_ATTEMPTED)
-    if failed:
-        first = failed[0]
-        error = KafkaError(first.error, first.message or None)
-        raise failure(error, "write", f"Topic {first.topic}")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, Message, Producer
+
+from onceflow.connectors.kafka.batch_limit import TOO_LARGE, RefusedBatch
 
 _POLL_S = 0.05
 
@@ -17,6 +20,7 @@ class OneByOneRoute:
     def __init__(self, producer: Producer) -> None:
         self.delivered = 0
         self.first_failure: tuple[KafkaError, str] | None = None
+        self.refused: RefusedBatch | None = None
         self._producer: Producer | None = producer
 
     @property
@@ -25,7 +29,7 @@ class OneByOneRoute:
 
     def begin(self) -> None:
         self.delivered = 0
-        self.first_failure = None
+        self.first_failure = self.refused = None
 
     def send(self, rows: pa.RecordBatch, wait: Callable[[Callable[[], bool]], None]) -> None:
         producer = self._open
@@ -67,5 +71,10 @@ class OneByOneRoute:
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
             self.delivered += 1
-        elif self.first_failure is None:
+            return
+        if self.first_failure is None:
             self.first_failure = (error, str(message.topic()))
+        if error.code() in TOO_LARGE:  # which of them were in one batch is not told
+            key, size = message.key(), len(message)
+            before = self.refused or RefusedBatch(str(message.topic()), 0, 0, key)
+            self.refused = replace(before, records=before.records + 1, size=before.size + size)

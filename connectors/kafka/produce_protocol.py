@@ -34,6 +34,15 @@ class PartitionResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """What was answered for each partition, and for how long the broker will read nothing more of this
+    connection, because its client is beyond a quota (KIP-219)."""
+
+    results: list[PartitionResult]
+    throttle_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """Where a broker is."""
 
@@ -49,7 +58,7 @@ def find_coordinator_request(correlation_id: int, client_id: str, transactional_
 def find_coordinator_answer(frame: bytes) -> tuple[int, Node]:
     """An error code or 0, and where the transaction's coordinator is."""
     reader = _begin(frame)
-    reader.int32()  # for how long the broker throttles: it does so by itself
+    reader.int32()  # for how long the broker throttles: nothing more is asked on this connection
     error = reader.int16()
     reader.text()
     reader.int32()
@@ -72,9 +81,9 @@ def add_partitions_request(
     return framed(bytes(body + b"\0"))
 
 
-def add_partitions_answer(frame: bytes) -> list[PartitionResult]:
+def add_partitions_answer(frame: bytes) -> Answer:
     reader = _begin(frame)
-    reader.int32()
+    throttle_ms = reader.int32()
     found: list[PartitionResult] = []
     for _ in range(reader.length()):
         topic = reader.text()
@@ -82,7 +91,7 @@ def add_partitions_answer(frame: bytes) -> list[PartitionResult]:
             found.append(PartitionResult(topic, reader.int32(), reader.int16()))
             reader.tags()
         reader.tags()
-    return found
+    return Answer(found, throttle_ms)
 
 
 def produce_request(
@@ -108,7 +117,7 @@ def produce_request(
     return [struct.pack(">i", sum(map(len, pieces))), *pieces]
 
 
-def produce_answer(frame: bytes) -> list[PartitionResult]:
+def produce_answer(frame: bytes) -> Answer:
     reader = _begin(frame)
     found: list[PartitionResult] = []
     for _ in range(reader.length()):
@@ -127,7 +136,7 @@ def produce_answer(frame: bytes) -> list[PartitionResult]:
             reader.tags()
             found.append(PartitionResult(topic, partition, error, message))
         reader.tags()
-    return found
+    return Answer(found, reader.int32())
 
 
 def abort_request(

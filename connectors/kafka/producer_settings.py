@@ -5,11 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from onceflow.connectors.kafka.direct import is_switched_on
 from onceflow.connectors.kafka.options import KafkaOptions, Setting
 
 RouteName: TypeAlias = Literal["direct", "bulk", "one by one"]
+DIRECT_VARIABLE = "ONCEFLOW_DIRECT_PRODUCE"
+"""`off`: all is written by librdkafka."""
 
 STATISTICS_MS = 20
+_MESSAGE_BYTES = 1_000_000  # librdkafka's default
+
+
+def best_route() -> RouteName:
+    """By the environment, as it is where a sink is opened."""
+    return "direct" if is_switched_on(DIRECT_VARIABLE) else "bulk"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +37,25 @@ class ProducerSettings:
         given = options.librdkafka.get("socket.timeout.ms", self.socket_timeout_ms)
         return min(int(str(given)), self.transaction_timeout_ms)
 
-    def librdkafka(self, options: KafkaOptions, transactional_id: str) -> dict[str, Setting]:
+    def batch_bytes(self, options: KafkaOptions) -> int:
+        """Of a batch of several records, before compression."""
+        return int(str(options.librdkafka.get("batch.size", DEFAULTS["batch.size"])))
+
+    def message_bytes(self, options: KafkaOptions) -> int:
+        """Of any batch, as far as is known before a broker refuses one."""
+        given = int(str(options.librdkafka.get("message.max.bytes", _MESSAGE_BYTES)))
+        return given if self.message_bytes_max is None else self.message_bytes_max
+
+    def librdkafka(
+        self, options: KafkaOptions, transactional_id: str, batch_bytes_max: int
+    ) -> dict[str, Setting]:
         """What can't be overridden."""
         ours: dict[str, Setting] = {
             "transactional.id": transactional_id,
             "transaction.timeout.ms": self.transaction_timeout_ms,
             "statistics.interval.ms": STATISTICS_MS,
             "socket.timeout.ms": self.request_ms(options),
+            "batch.size": batch_bytes_max,
         }
         if self.message_bytes_max is not None:
             ours["message.max.bytes"] = max(1000, min(self.message_bytes_max, 1_000_000_000))

@@ -42,6 +42,28 @@ def refuse_too_large(rows: pa.RecordBatch, limit: int) -> None:
         )
 
 
+def too_large(topic: str, key: bytes | None, size: int, limit: int | None = None) -> Fatal:
+    """What to raise for a record that is refused in a batch of its own, of so many bytes. `limit`: if it is
+    known what is not."""
+    takes = "less" if limit is None else str(limit)
+    return Fatal(
+        f"a record for topic {topic!r} is too large: key {(key or b'')[:100]!r}, {size} bytes, the topic "
+        f"takes {takes} (its max.message.bytes and segment.bytes, and message.max.bytes in "
+        "librdkafka={...}): raise what is too low and start the job again, which writes the record then, or "
+        "make the records smaller"
+    )
+
+
+def largest_too_large(rows: pa.RecordBatch, limit: int) -> Fatal:
+    """What to raise if not all of the rows (PRODUCE_SCHEMA) are taken: names the largest of them."""
+    sizes = pc.add(
+        pc.fill_null(pc.binary_length(rows["key"]), 0), pc.fill_null(pc.binary_length(rows["value"]), 0)
+    )
+    largest = pc.max(sizes).as_py()
+    at = pc.index(sizes, largest).as_py()
+    return too_large(rows["topic"][at].as_py(), rows["key"][at].as_py(), largest, limit)
+
+
 def longest(values: pa.LargeBinaryArray) -> int:
     """At least the bytes of the longest value."""
     if values.null_count == len(values):

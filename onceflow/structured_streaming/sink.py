@@ -22,7 +22,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from onceflow.connectors.kafka.client import KafkaClient, LedgerEntry, LedgerKey
 from onceflow.connectors.kafka.held import StagedOutput
 from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
-from onceflow.connectors.kafka.producer_settings import ProducerSettings, RouteName
+from onceflow.connectors.kafka.producer_settings import ProducerSettings, RouteName, best_route
 from onceflow.connectors.kafka.transactions import Patience
 from onceflow.connectors.kafka.waiting import WaitForBroker
 from onceflow.runtime.clock import SystemClock
@@ -244,7 +244,7 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged | Non
 
 def _client(options: SinkOptions, rows: int) -> LibrdkafkaClient:
     """`rows`: how many it will write."""
-    route: RouteName = "direct" if rows >= _ROWS_WORTH_CONNECTIONS else "bulk"
+    route: RouteName = best_route() if rows >= _ROWS_WORTH_CONNECTIONS else "bulk"
     return LibrdkafkaClient(options.kafka, ProducerSettings(options.transaction_timeout_ms, route=route))
 
 

@@ -41,7 +41,9 @@ ANSWER_HEADER = b"\0\0\0\5\0"  # correlation id 5, of a flexible answer
 @given(st.dictionaries(names, st.dictionaries(numbers, st.binary(max_size=300)), max_size=4), names)
 def test_a_produce_request_says_what_is_written(topics: dict[str, dict[int, bytes]], id_: str) -> None:
     batches = {
-        topic: [(n, Batch((batch[:2], memoryview(batch)[2:]), 0)) for n, batch in partitions.items()]
+        topic: [
+            (n, Batch((batch[:2], memoryview(batch)[2:]), 0, len(batch))) for n, batch in partitions.items()
+        ]
         for topic, partitions in topics.items()
     }
     pieces = produce_request(7, "me", transactional_id=id_, timeout_ms=9_000, batches=batches)
@@ -55,7 +57,7 @@ def test_a_produce_request_says_what_is_written(topics: dict[str, dict[int, byte
     assert found == topics
 
 
-def produced(results: list[PartitionResult]) -> bytes:
+def produced(results: list[PartitionResult], throttle_ms: int = 0) -> bytes:
     """As a broker would write it."""
     kinds = ProduceResponse[9].TopicProduceResponse
     partition = kinds.PartitionProduceResponse
@@ -79,7 +81,7 @@ def produced(results: list[PartitionResult]) -> bytes:
             )
             for result in results
         ],
-        throttle_time_ms=0,
+        throttle_time_ms=throttle_ms,
     )
     encoded: bytes = made.encode(version=9)
     return ANSWER_HEADER + encoded
@@ -88,9 +90,11 @@ def produced(results: list[PartitionResult]) -> bytes:
 results = st.lists(st.builds(PartitionResult, names, numbers, errors, st.text(max_size=30)), max_size=5)
 
 
-@given(results)
-def test_a_produce_answer_is_read_as_it_was_written(expected: list[PartitionResult]) -> None:
-    found = produce_answer(produced(expected))
+@given(results, st.integers(0, 1 << 30))
+def test_a_produce_answer_is_read_as_it_was_written(expected: list[PartitionResult], mute_ms: int) -> None:
+    answer = produce_answer(produced(expected, mute_ms))
+    found = answer.results
+    assert answer.throttle_ms == mute_ms
     assert [(each.topic, each.partition, each.error) for each in found] == [
         (each.topic, each.partition, each.error) for each in expected
     ]
@@ -102,8 +106,7 @@ def test_a_produce_answer_is_read_as_it_was_written(expected: list[PartitionResu
 @given(st.data())
 def test_an_answer_that_is_cut_off_is_said_to_be(data: st.DataObject) -> None:
     whole = produced([PartitionResult("t", 0, 0)])
-    # Behind the results stand for how long the broker throttles, and no tags: nobody reads them.
-    cut = data.draw(st.integers(0, len(whole) - 6))
+    cut = data.draw(st.integers(0, len(whole) - 2))  # behind it there are no tags, which nobody reads
     with pytest.raises(ProtocolError):
         produce_answer(whole[:cut])
 
@@ -120,11 +123,11 @@ def test_partitions_are_added(partitions: dict[str, list[int]], identity: Produc
     assert {each.name: list(each.partitions) for each in read.v3_and_below_topics} == partitions
 
 
-@given(results)
-def test_what_was_added_is_read(expected: list[PartitionResult]) -> None:
+@given(results, st.integers(0, 1 << 30))
+def test_what_was_added_is_read(expected: list[PartitionResult], mute_ms: int) -> None:
     topics = AddPartitionsToTxnResponse[3].AddPartitionsToTxnTopicResult
     made: Any = AddPartitionsToTxnResponse[3](
-        throttle_time_ms=0,
+        throttle_time_ms=mute_ms,
         results_by_topic_v3_and_below=[
             topics(
                 name=each.topic,
@@ -138,7 +141,8 @@ def test_what_was_added_is_read(expected: list[PartitionResult]) -> None:
         ],
     )
     found = add_partitions_answer(ANSWER_HEADER + made.encode(version=3))
-    assert found == [PartitionResult(each.topic, each.partition, each.error) for each in expected]
+    assert found.results == [PartitionResult(each.topic, each.partition, each.error) for each in expected]
+    assert found.throttle_ms == mute_ms
 
 
 @given(identities)
