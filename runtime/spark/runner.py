@@ -237,7 +237,7 @@ class SparkLauncher:
         ):
             return True
         try:
-            return bool(self._started.result()._jsc.sc().isStopped())
+            return bool(_jvm_context(self._started.result()).isStopped())
         except (Py4JError, OSError):
             return True
 
@@ -281,6 +281,12 @@ class _Stage:
 
 def _slots_now(context: SparkContext) -> int:
     """How many tasks Spark can run at once on what is there now; what it holds a barrier stage against."""
-    scala_context = context._jsc.sc()
-    profile = scala_context.resourceProfileManager().defaultResourceProfile()
-    return int(scala_context.maxNumConcurrentTasks(profile))
+    jvm_context = _jvm_context(context)
+    profile = jvm_context.resourceProfileManager().defaultResourceProfile()
+    return int(jvm_context.maxNumConcurrentTasks(profile))
+
+
+def _jvm_context(context: SparkContext) -> Any:
+    """Spark's own, behind the one for Java."""
+    for_java: Any = context._jsc
+    return for_java.sc()
