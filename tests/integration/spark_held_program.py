@@ -27,7 +27,7 @@ from onceflow.runtime.report import JobProgress
 from onceflow.runtime.slot_process import SlotLaunch
 from onceflow.runtime.spark.runner import SparkLauncher
 
-launched = threading.Event()
+half_made, launched = threading.Event(), threading.Event()
 
 
 class HeldContext(SparkContext):
@@ -35,12 +35,13 @@ class HeldContext(SparkContext):
 
     def _initialize_context(self, jconf: Any) -> Any:
         assert SparkContext._active_spark_context is self
+        half_made.set()
         assert launched.wait(60)
         return super()._initialize_context(jconf)
 
 
 class HeldLauncher(SparkLauncher):
-    """Lets the JVM come up once the driver has launched an attempt."""
+    """Launches the attempt while the context is half made, and only then lets the JVM come up."""
 
     def launch(
         self,
@@ -51,6 +52,7 @@ class HeldLauncher(SparkLauncher):
     ) -> None:
         assert not launched.is_set()
         try:
+            assert half_made.wait(60)
             super().launch(launch, parallelism, on_ended, on_waiting)
         finally:
             launched.set()
