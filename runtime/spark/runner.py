@@ -232,21 +232,18 @@ class SparkLauncher:
 
     def _is_gone(self, error: Exception) -> bool:
         """The JVM has ended, or its context was stopped, as a cluster's master does that drops the job."""
-        if isinstance(error, Py4JNetworkError | OSError) or (
-            self._own_jvm and self._own_jvm.poll() is not None
-        ):
+        has_ended = self._own_jvm is not None and self._own_jvm.poll() is not None
+        if has_ended or isinstance(error, Py4JNetworkError | OSError):
             return True
         try:
             return bool(_jvm_context(self._started.result()).isStopped())
-        except (Py4JError, OSError):
+        except (Py4JError, OSError, OnceflowError):
             return True
 
     def cancel(self) -> None:
         self._stage.is_over.set()
         if self._started.done():
-            with contextlib.suppress(
-                Py4JError, OSError, OnceflowError
-            ):  # if the JVM is gone, so are the slots
+            with contextlib.suppress(Py4JError, OSError, OnceflowError):  # it is gone, and the slots with it
                 self._started.result().cancelJobGroup(self._stage.group)
 
     def close(self) -> None:
@@ -287,6 +284,8 @@ def _slots_now(context: SparkContext) -> int:
 
 
 def _jvm_context(context: SparkContext) -> Any:
-    """Spark's own, behind the one for Java."""
+    """Spark's own, behind the one for Java. Retryable once this process has stopped it."""
     for_java: Any = context._jsc
+    if for_java is None:
+        raise Retryable("Spark was stopped")
     return for_java.sc()
