@@ -36,6 +36,7 @@ from onceflow.runtime.control.messages import (
     Commit,
     Committed,
     Failed,
+    Healed,
     Status,
     ToDriver,
     Trigger,
@@ -66,6 +67,8 @@ class JobResult:
     late_records: int = 0
     detail: str = ""
     """The traceback of what failed a slot, for --debug."""
+    cause: str = ""
+    """The name of the class of the error that failed the job, where it was one."""
     is_refused: bool = False
     """The checkpoint folder does not fit the program, or the options: nothing was started."""
 
@@ -92,7 +95,7 @@ class JobDriver:
         self._end_discovery: Callable[[], None] = lambda: None
         self._running: RunningJob | None = None
         self._result: JobResult | None = None
-        self._detail = ""
+        self._detail = self._cause = ""
         self._coordinator = Coordinator(
             self._parallelism,
             graph.max_parallelism,
@@ -169,6 +172,8 @@ class JobDriver:
                 self._report()
 
     def _handle(self, event: ev.Event) -> None:
+        if isinstance(event, ev.OpenFailed):
+            self._cause = event.kind
         self._handle_at(event, self._clock.monotonic_ms())
 
     def _handle_at(self, event: ev.Event, now_ms: float) -> None:
@@ -184,9 +189,9 @@ class JobDriver:
                     self._start_slots(attempt, manifest)
                 case ev.CancelAttempt(_, reason):
                     self._end_attempt(reason)
-                case ev.FinishJob(outcome, reason, last_checkpoint_id):
+                case ev.FinishJob(outcome, reason, last_id):
                     late = self._meter.late_records
-                    self._finish(JobResult(outcome, reason, last_checkpoint_id, late, self._detail))
+                    self._finish(JobResult(outcome, reason, last_id, late, self._detail, self._cause))
                 case ev.Announce(name, fields):
                     self._announce(name, fields)
                 case ev.Trigger(_, checkpoint_id, is_last):
@@ -209,6 +214,7 @@ class JobDriver:
     # --- Attempts -----------------------------------------------------------------------------------
 
     def _start_slots(self, attempt: int, manifest: CheckpointManifest) -> None:
+        self._cause = ""
         if self._running is None:  # not before the log is ours: the folder may be another driver's
             folder = self._options.checkpoint_dir
             self._running = RunningJob.announce(folder, self._server.address, self._secret)
@@ -308,7 +314,7 @@ class JobDriver:
                 self.request_cancel("cancelled on request")
             case _ if self._slots is not None:
                 if isinstance(message, Failed):
-                    self._detail = message.detail
+                    self._detail, self._cause = message.detail, message.kind
                 self._take_slot_message(self._slots, peer, message)
 
     def _take_slot_message(self, group: SlotGroup, peer: int, message: ToDriver) -> None:
@@ -319,6 +325,8 @@ class JobDriver:
         if group.first_record_ms is not None and not had_first:
             fields = {"attempt": group.attempt, "first_record_ms": group.first_record_ms}
             self._announce("first_record", fields)
+        if isinstance(message, Healed):
+            self._announce("damage_healed", {"message": message.problem})
 
     def _handle_all(self, events: Sequence[ev.Event]) -> None:
         for event in events:

@@ -26,7 +26,7 @@ from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.clock import Clock, SystemClock
 from onceflow.runtime.control.client import ControlClient
 from onceflow.runtime.control.heartbeat import heartbeat_ms
-from onceflow.runtime.control.messages import Assignment, Failed, Hello
+from onceflow.runtime.control.messages import Assignment, Failed, Healed, Hello
 from onceflow.runtime.errors import Fatal, Fenced, OnceflowError, Retryable, UsageError
 from onceflow.runtime.exchange.transport import Network, PeerLostError
 from onceflow.runtime.fingerprints import fingerprints, is_unavailable
@@ -121,6 +121,7 @@ def failure(attempt: int, error: Exception) -> Failed:
         reason=str(error) if expected else f"{type(error).__name__}: {error}",
         is_fatal=isinstance(error, Fatal | UsageError),
         is_fenced=isinstance(error, Fenced),
+        kind=type(error).__name__,
         detail="".join(traceback.format_exception(error)),
         is_unavailable=is_unavailable(error),
         is_consequence=isinstance(error, PeerLostError),
@@ -161,7 +162,7 @@ class _SlotRun:
         self._network.slot = assignment.slot
         store = open_store(launch.checkpoint_url)
         check_writable(store, assignment.attempt, assignment.slot)
-        state_files = StateFiles(store, assignment.attempt)
+        state_files = StateFiles(store, assignment.attempt, self._say_healed)
         background = Threads(SNAPSHOT_THREADS, on_done=self._network.wake)
 
         def write_state(checkpoint_id: int, uid: str, state: OperatorState) -> StateHandle:
@@ -170,7 +171,9 @@ class _SlotRun:
         slot = Slot(assignment, self._control, background, self._clock, write_state)
         environment = SlotEnvironment(
             clock=self._clock,
-            staged_files=lambda uid: AttemptStagedFiles(store, assignment.attempt, uid, assignment.slot),
+            staged_files=lambda uid: AttemptStagedFiles(
+                store, assignment.attempt, uid, assignment.slot, self._say_healed
+            ),
             read_state=state_files.read,
             on_snapshot=slot.on_snapshot,
             on_wait=slot.waiting_for,
@@ -257,6 +260,10 @@ class _SlotRun:
         except Retryable:
             return False
         return True
+
+    def _say_healed(self, problem: str) -> None:
+        with contextlib.suppress(Retryable):
+            self._control.send(Healed(attempt=self._assignment.attempt, problem=problem))
 
     def _on_control_lost(self, end_process: EndProcess | None) -> Callable[[], None]:
         def lost() -> None:

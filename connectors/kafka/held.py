@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -38,6 +39,19 @@ class StagedOutput:
         return StagedOutput(**value)
 
 
+@runtime_checkable
+class CopiedFiles(Protocol):
+    """StagedFiles that have small files twice."""
+
+    def open_copy(self, path: str) -> BinaryIO | None:
+        """The second copy of a file, which may be damaged like the first; None: there is none."""
+        ...
+
+    def healed(self, problem: str) -> None:
+        """To be said: the copy was read instead, since it is whole."""
+        ...
+
+
 class RestoredOutput:
     """Output that a restored checkpoint promises. An Output of transactions.py."""
 
@@ -50,17 +64,36 @@ class RestoredOutput:
         return self._staged.checkpoint_id
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        with self._files.open(self._staged.path) as file:
-            # Before the first row is sent: a damaged file must not go out in part.
+        with self._open() as file:
+            yield from read_rows(file, self._staged.bytes)
+
+    def _open(self) -> BinaryIO:
+        """The file, or its copy, read through before the first row is sent: a damaged one must not go out
+        in part. Raises CorruptCheckpointError."""
+        try:
+            return self._checked(self._files.open(self._staged.path))
+        except (CorruptCheckpointError, OSError) as error:
+            files = self._files
+            if isinstance(files, CopiedFiles) and (copy := files.open_copy(self._staged.path)) is not None:
+                with contextlib.suppress(CorruptCheckpointError, OSError):
+                    whole = self._checked(copy)
+                    files.healed(str(error))
+                    return whole
+            raise
+
+    def _checked(self, file: BinaryIO) -> BinaryIO:
+        """At its start again. Closed if it is damaged."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(file)
             crc32, size = checksum(file)
             if (crc32, size) != (self._staged.crc32, self._staged.bytes):
                 raise CorruptCheckpointError(
                     f"staged output {self._staged.path} is damaged: {size} bytes with CRC-32 {crc32:08x}, "
-                    f"the checkpoint says {self._staged.bytes} bytes with {self._staged.crc32:08x}; start "
-                    "from an older checkpoint"
+                    f"the checkpoint says {self._staged.bytes} bytes with {self._staged.crc32:08x}"
                 )
             file.seek(0)
-            yield from read_rows(file, self._staged.bytes)
+            stack.pop_all()
+        return file
 
 
 class HeldOutput:

@@ -45,6 +45,5 @@ class Promise:
         except (KeyError, TypeError, ValueError) as e:
             raise CorruptCheckpointError(
                 f"checkpoint {committable.checkpoint_id} holds no readable output of sink "
-                f"{committable.uid!r}, "
-                f"owner {committable.owner}: {e!r}; start from an older checkpoint"
+                f"{committable.uid!r}, owner {committable.owner}: {e!r}"
             ) from e

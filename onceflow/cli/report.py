@@ -136,6 +136,8 @@ _EVENT_LINES: Mapping[str, Callable[[Mapping[str, Any]], Text]] = {
     "state_changed": lambda f: Text(f["text"], "yellow"),
     "checkpoint_failed": _checkpoint_failed,
     "stop_requested": lambda _: Text("stops after a last checkpoint; a second signal stops at once"),
+    "damage_healed": lambda f: Text(f["message"], "yellow"),
+    "entries_without_checksum": lambda f: Text(f["message"], "yellow"),
     "splits_discovered": lambda f: Text(f"found {', '.join(f['splits'])}"),
     "warning": lambda f: Text.assemble(("warning", "yellow"), f": {f['reason']}"),
     "job_finished": _finished,

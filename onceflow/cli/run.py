@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Annotated, NoReturn
 
 import typer
@@ -10,10 +9,8 @@ import typer
 from onceflow.cli.load import load_job
 from onceflow.cli.report import reporter_for
 from onceflow.runtime.checkpoint.events import Outcome
-from onceflow.runtime.checkpoint.listing import CheckpointStatus, list_checkpoints
-from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.driver import JobResult
-from onceflow.runtime.errors import OnceflowError, OptionError, UsageError
+from onceflow.runtime.errors import OptionError, UsageError
 from onceflow.runtime.job import DEFAULT_INTERVAL, run_job, run_options
 from onceflow.runtime.options import DEFAULT_MASTER
 
@@ -104,22 +101,12 @@ def _end_badly(result: JobResult, checkpoint_dir: str, debug: bool) -> NoReturn:
         raise typer.Exit(WITHOUT_LAST_CHECKPOINT)
     if debug and result.detail:
         typer.echo(result.detail, err=True)
-    last = result.last_checkpoint_id
-    going_on = "run the same command again to go on from it" if last is not None else "this run used none"
-    typer.echo(f"onceflow: the job {result.outcome.value}: {result.reason}", err=True)
-    typer.echo(f"onceflow: last completed checkpoint: {last} in {checkpoint_dir}; {going_on}", err=True)
-    if older := _older(checkpoint_dir, last):
-        typer.echo(f"onceflow: kept besides: {older}; --from N starts from one of them", err=True)
+    # Here and not above: most runs end well.
+    from onceflow.cli.closing import closing_lines
+
+    for line in closing_lines(result, checkpoint_dir):
+        typer.echo(f"onceflow: {line}", err=True)
     raise typer.Exit(1)
-
-
-def _older(checkpoint_dir: str, last: int | None) -> str:
-    """The ids of the other checkpoints that can be restored."""
-    with contextlib.suppress(OnceflowError, OSError):
-        found = list_checkpoints(open_store(checkpoint_dir))
-        completed = [c.checkpoint_id for c in found if c.status is CheckpointStatus.COMPLETED]
-        return ", ".join(str(n) for n in completed if n != last)
-    return ""
 
 
 def _settings(pairs: list[str]) -> dict[str, str]:

@@ -253,8 +253,7 @@ def _patience(options: SinkOptions) -> WaitForBroker:
 
 
 def _damaged(error: CorruptCheckpointError) -> str:
-    reason = str(error).removesuffix("; start from an older checkpoint")
-    return f"{reason}. Nothing of the batch was written: start the query again, and it is staged anew"
+    return f"{error}. Nothing of the batch was written: start the query again, and it is staged anew"
 
 
 def _say(sentence: str) -> None:

@@ -180,6 +180,7 @@ class Coordinator:
                 )
                 for note in event.notes:
                     self._announce("state_changed", uid=note.uid, change=note.change, text=note.text)
+                self._effects += event.notices
                 self._emit(ev.StartSlots(event.attempt, event.manifest))
 
     def _on_attempt_event(self, event: ev.AttemptEvent, now_ms: int) -> None:

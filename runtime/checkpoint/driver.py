@@ -23,19 +23,20 @@ from onceflow.runtime.checkpoint.log import (
     JobCreated,
     JobFinished,
     LogMoved,
-    LogView,
-    read_log,
+    encode_entry,
+    entry_path,
 )
+from onceflow.runtime.checkpoint.log_view import LogView, read_log
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.old_states import restorable
 from onceflow.runtime.checkpoint.recovery import Finished, NeverStarted, Resumable, derive_job
-from onceflow.runtime.checkpoint.retention import Retention
+from onceflow.runtime.checkpoint.retention import Retention, mend_copies
 from onceflow.runtime.checkpoint.state_fits import Fit, Program
-from onceflow.runtime.checkpoint.store import CheckpointStore
+from onceflow.runtime.checkpoint.store import AlreadyExists, CheckpointStore
+from onceflow.runtime.checkpoint.verification import check_state_is_there
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import SplitProgress
 from onceflow.runtime.errors import (
-    CorruptCheckpointError,
     Fatal,
     Fenced,
     Indeterminate,
@@ -84,6 +85,7 @@ class CheckpointIO:
         self._has_attempt = False
         """Before its first attempt a driver takes over whatever it finds; after, it may be fenced."""
         self._retention: Retention | None = None
+        self._said: list[ev.Announce] = []
         self.from_checkpoint_id: int | None = None
         """The user's choice for the first attempt of this run; None: the latest."""
         self.is_refused = False  # the folder does not fit the program: wrong use, no failure of the job
@@ -119,9 +121,10 @@ class CheckpointIO:
             return ev.OpenFailed(str(error), is_fenced=True)
         except (Fatal, UsageError) as error:
             self.is_refused = isinstance(error, UsageError)
-            return ev.OpenFailed(str(error), is_fatal=True)
+            return ev.OpenFailed(str(error), is_fatal=True, kind=type(error).__name__)
         except (OnceflowError, OSError) as error:
-            return ev.OpenFailed(str(error), is_unavailable=is_unavailable(error))
+            kind = type(error).__name__
+            return ev.OpenFailed(str(error), is_unavailable=is_unavailable(error), kind=kind)
 
     def _try_open(self) -> Event:
         # 1. Read what is durable. A driver that was fenced while it did not look finds out here.
@@ -140,8 +143,9 @@ class CheckpointIO:
         restored: Fit | None = None
         if job.latest is not None:
             restored = restorable(self._store, job.latest, self._program)
-            self._check_files(view, job.latest)
+            check_state_is_there(self._store, job.latest, [m for _, m in view.completed()])
             self._splits.check_restored(restored.manifest.splits)
+        self._put_back(view)
         # 2. Take the next position. From here on every earlier driver's next append conflicts.
         if self._log is None or self._log.next_position != job.next_position:
             self._log = CheckpointLog(self._store, job.next_position)
@@ -153,6 +157,7 @@ class CheckpointIO:
             self._log = None
             raise LogMoved("another driver was faster") from None
         self._has_attempt = True
+        mend_copies(self._store, view)
         # 3. At the very first start, fix where the sources begin. A crash before this line: the next
         #    attempt asks the sources again; nothing was read yet.
         latest, notes = (restored.manifest, restored.notes) if restored else (self._write_initial(job), ())
@@ -161,9 +166,8 @@ class CheckpointIO:
             self._retention.add(self._log.next_position - 1, latest)
         self._retention.sweep(job.next_attempt, self._clock.now_ms())
         self.from_checkpoint_id = None
-        return ev.AttemptOpened(
-            job.next_attempt, latest, max(job.next_checkpoint_id, latest.checkpoint_id + 1), notes
-        )
+        next_id = max(job.next_checkpoint_id, latest.checkpoint_id + 1)
+        return ev.AttemptOpened(job.next_attempt, latest, next_id, notes, self._notices(view))
 
     def _check_not_overtaken(self, view: LogView) -> None:
         """This driver had the log: what is beyond its own last entry is another driver's, except a
@@ -204,19 +208,27 @@ class CheckpointIO:
         self._log.append(CheckpointCompleted(manifest))
         return manifest
 
-    def _check_files(self, view: LogView, manifest: CheckpointManifest) -> None:
-        """Every file that the manifest names is there, with its size; the slots check the content."""
-        sizes = {s.path: s.size for folder in ("state", "staged") for s in self._store.list(folder)}
-        problem = missing_file(manifest, sizes)
-        if problem is None:
-            return
-        older = [m for _, m in view.completed() if m.checkpoint_id < manifest.checkpoint_id]
-        good = [m.checkpoint_id for m in older if missing_file(m, sizes) is None]
-        offer = f"the last good checkpoint is {good[-1]}" if good else "there is no good one left"
-        raise CorruptCheckpointError(
-            f"checkpoint {manifest.checkpoint_id} is broken: "
-            f"{self._store.describe(problem)} is gone or short; {offer}"
-        )
+    def _put_back(self, view: LogView) -> None:
+        """Entries that are gone, from their copies: else their positions were free for a zombie."""
+        for position in sorted(view.gone):
+            try:
+                self._store.create(entry_path(position), encode_entry(position, view.entries[position]))
+            except AlreadyExists:
+                raise LogMoved(f"entry {position} is there again") from None
+
+    def _notices(self, view: LogView) -> list[ev.Announce]:
+        """What people should know of the log; the same is said once in a run."""
+        notices = [
+            ev.Announce("damage_healed", {"message": f"{problem}; read from its copy"})
+            for _, problem in sorted(view.healed.items())
+        ]
+        if count := len(view.unchecked):
+            where = self._store.describe()
+            message = f"{count} entries of the log in {where} are an older onceflow's and have no checksum"
+            notices.append(ev.Announce("entries_without_checksum", {"entries": count, "message": message}))
+        new = [notice for notice in notices if notice not in self._said]
+        self._said += new
+        return new
 
     # --- While it runs ------------------------------------------------------------------------------
 
@@ -248,19 +260,6 @@ class CheckpointIO:
         assert self._retention is not None
         with contextlib.suppress(OSError):
             clean(self._retention)
-
-
-def missing_file(manifest: CheckpointManifest, sizes: Mapping[str, int]) -> str | None:
-    """The first file of the manifest that is not there in full."""
-    for handle in manifest.states:
-        for table in handle.tables:
-            if sizes.get(table.path, -1) < table.offset + table.size:
-                return table.path
-    for committable in manifest.committables:
-        for path in committable.paths:
-            if path not in sizes:
-                return path
-    return None
 
 
 class CheckpointIOThread:

@@ -17,13 +17,13 @@ from onceflow.runtime.contracts import Json
 
 @dataclass(frozen=True, slots=True)
 class AttemptOpened:
-    """Answer to OpenAttempt: the attempt is in the log, older drivers are fenced. It starts from
-    `manifest`: the latest completed checkpoint, or 0 with the initial splits; `notes` are to be told."""
+    """Answer: the attempt is in the log, older drivers are fenced. `notes`, `notices`: to be told."""
 
     attempt: int
     manifest: CheckpointManifest
     next_checkpoint_id: int
     notes: Sequence[StateNote] = ()
+    notices: Sequence[Announce] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,12 @@ class OpenFailed:
     is_fatal: bool = False
     is_fenced: bool = False
     is_unavailable: bool = False
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotsRunning:
-    """Every slot runs its tasks and every sink writer's `recover` has returned: what the restored
-    checkpoint promised is committed. Only then is the next checkpoint triggered."""
+    """Every slot runs, and what the restored checkpoint promised is committed: the next may be triggered."""
 
     attempt: int
 

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 
-from onceflow.runtime.checkpoint.log import entry_path, read_log
+from onceflow.runtime.checkpoint.log import entry_path
+from onceflow.runtime.checkpoint.log_view import read_log
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.state_files import STATE_FOLDER
 from onceflow.runtime.checkpoint.store import CheckpointStore
-from onceflow.runtime.errors import UsageError
+from onceflow.runtime.checkpoint.verification import (
+    file_sizes,
+    missing_output,
+    missing_state,
+    read_through,
+)
+from onceflow.runtime.contracts import Committable
+from onceflow.runtime.errors import CorruptCheckpointError, UsageError
 
 _STATE_FILE = re.compile(rf"{STATE_FOLDER}/attempt-(\d+)/(\d+)\.")
 
 
 class CheckpointStatus(Enum):
-    """`incomplete`: in progress, or aborted and not cleaned up yet; it can't be restored."""
+    """`incomplete`: in progress, or aborted and not cleaned up yet; it can't be restored. `damaged`: a file
+    that it names is gone or was altered. `unreadable`: its entry in the log is."""
 
     COMPLETED = "completed"
+    DAMAGED = "damaged"
     INCOMPLETE = "incomplete"
     UNREADABLE = "unreadable"
 
@@ -39,12 +50,25 @@ class CheckpointSummary:
     problem: str = ""
 
 
-def list_checkpoints(store: CheckpointStore) -> list[CheckpointSummary]:
-    """Newest last. Raises UsageError if this is no checkpoint folder. Reads while a job runs."""
+def list_checkpoints(
+    store: CheckpointStore, read_output: Callable[[CheckpointStore, Committable], None] | None = None
+) -> list[CheckpointSummary]:
+    """Newest last. Raises UsageError if this is no checkpoint folder. Reads while a job runs.
+
+    That files are there, in full, is looked at. `read_output`: read them all; see `read_through`.
+    """
     log = read_log(store)
     if log.next_position == 0:
         raise UsageError(f"{store.describe()} is no checkpoint folder: it has no log")
-    lines = [_completed(store, position, manifest) for position, manifest in log.completed()]
+    sizes = file_sizes(store)  # after the log: what it names was there before
+    completed = log.completed()
+    lines = []
+    for position, manifest in completed:
+        problem = _damage(store, manifest, sizes, position == completed[-1][0], read_output)
+        lines.append(_summary(store, position, manifest, problem, log.healed.get(position, "")))
+    if any(line.status is CheckpointStatus.DAMAGED for line in lines):
+        kept = {manifest.checkpoint_id for _, manifest in read_log(store).completed()}
+        lines = [line for line in lines if line.checkpoint_id in kept]  # retention was faster
     lines += [
         CheckpointSummary(CheckpointStatus.UNREADABLE, store.describe(entry_path(position)), problem=problem)
         for position, problem in sorted(log.corrupt.items())
@@ -63,9 +87,32 @@ def list_checkpoints(store: CheckpointStore) -> list[CheckpointSummary]:
     return sorted(lines, key=lambda line: (line.checkpoint_id is None, line.checkpoint_id or 0))
 
 
-def _completed(store: CheckpointStore, position: int, manifest: CheckpointManifest) -> CheckpointSummary:
+def _damage(
+    store: CheckpointStore,
+    manifest: CheckpointManifest,
+    sizes: Mapping[str, int],
+    is_latest: bool,
+    read_output: Callable[[CheckpointStore, Committable], None] | None,
+) -> str:
+    """What is wrong with it, or "". The output of all but the latest is committed."""
+    if path := missing_state(manifest, sizes):
+        return f"{store.describe(path)} is gone or short, and has no copy"
+    if is_latest and (path := missing_output(manifest, sizes)):
+        return f"{store.describe(path)} is gone: it holds output that may not be committed yet"
+    if read_output is None:
+        return ""
+    try:
+        read_through(store, manifest if is_latest else replace(manifest, committables=()), read_output)
+    except CorruptCheckpointError as error:
+        return str(error)
+    return ""
+
+
+def _summary(
+    store: CheckpointStore, position: int, manifest: CheckpointManifest, damage: str, healed: str
+) -> CheckpointSummary:
     return CheckpointSummary(
-        CheckpointStatus.COMPLETED,
+        CheckpointStatus.DAMAGED if damage else CheckpointStatus.COMPLETED,
         store.describe(entry_path(position)),
         manifest.checkpoint_id,
         manifest.attempt,
@@ -74,4 +121,5 @@ def _completed(store: CheckpointStore, position: int, manifest: CheckpointManife
         manifest.total_bytes,
         manifest.parallelism,
         manifest.is_last,
+        damage or (f"{healed}; read from its copy" if healed else ""),
     )

@@ -77,6 +77,14 @@ class LocalStore:
         except FileExistsError:
             raise AlreadyExists(f"{target} exists") from None
 
+    def write_copy(self, path: str, content: bytes) -> None:
+        target = self._root / path
+        try:
+            target.write_bytes(content)
+        except FileNotFoundError:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+
     def read(self, path: str) -> bytes:
         return (self._root / path).read_bytes()
 

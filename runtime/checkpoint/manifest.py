@@ -17,12 +17,13 @@ from dataclasses import dataclass, field
 import msgspec
 
 from onceflow.runtime.contracts import Committable, Json, SplitProgress
-from onceflow.runtime.errors import CorruptCheckpointError
+from onceflow.runtime.errors import UsageError
 from onceflow.runtime.state.description import StateDescription
 
-MANIFEST_VERSION = 2
-"""1: the rows of a state were sorted by key group. What reads them in any order reads those as well."""
-_READABLE = (1, 2)
+MANIFEST_VERSION = 3
+"""1: the rows of a state were sorted by key group. What reads them in any order reads those as well.
+2: entries of the log had no checksum (`log.py`)."""
+_READABLE = (1, 2, 3)
 _NO_META = msgspec.Raw(b"{}")
 
 
@@ -127,9 +128,9 @@ def _paths(states: Sequence[StateHandle], committables: Sequence[Committable]) -
 
 
 def check_version(version: int, path: str) -> None:
-    """Raises CorruptCheckpointError if a newer onceflow wrote this."""
+    """Raises UsageError if a newer onceflow wrote this."""
     if version not in _READABLE:
-        raise CorruptCheckpointError(
+        raise UsageError(
             f"{path} has format version {version}; this onceflow reads up to {MANIFEST_VERSION}: "
             "use the onceflow that wrote it, or a newer one"
         )

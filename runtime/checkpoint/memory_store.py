@@ -31,6 +31,10 @@ class MemoryStore:
         self.create(path, b"")
         return _MemoryFile(self._files, path)
 
+    def write_copy(self, path: str, content: bytes) -> None:
+        with self._lock:
+            self._files[path] = content
+
     def read(self, path: str) -> bytes:
         try:
             return self._files[path]

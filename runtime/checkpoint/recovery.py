@@ -16,8 +16,8 @@ from onceflow.runtime.checkpoint.log import (
     CheckpointCompleted,
     JobCreated,
     JobFinished,
-    LogView,
 )
+from onceflow.runtime.checkpoint.log_view import LogView
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest, StateHandle
 from onceflow.runtime.contracts import Committable, SplitProgress
 from onceflow.runtime.errors import CorruptCheckpointError, UsageError

@@ -11,17 +11,22 @@ A file may go when no kept manifest names it and no checkpoint that can still co
   written it may name it again in the next one, which is under way. What no kept manifest names by then
   nobody will name: later checkpoints are built on the one that is complete.
 
+What goes, goes with its copy (`copies.py`), the copy first.
+
 Never: anything of this attempt that is not named yet (it is being written), or of a newer attempt (we
 are the zombie then, and our listing says nothing about it).
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Set
 
+from onceflow.runtime.checkpoint.copies import copy_path, delete_with_copies
 from onceflow.runtime.checkpoint.local_store import TEMPORARY_PREFIX
-from onceflow.runtime.checkpoint.log import LOG_FOLDER, entry_path
+from onceflow.runtime.checkpoint.log import LOG_FOLDER, encode_entry, entry_path
+from onceflow.runtime.checkpoint.log_view import LogView
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.state_files import STAGED_FOLDER, STATE_FOLDER
 from onceflow.runtime.checkpoint.store import CheckpointStore
@@ -68,20 +73,21 @@ class Retention:
             return
         self._kept = self._kept[len(dropped) :]
         for position, _, _ in dropped:
-            self._store.delete([entry_path(position)])
+            delete_with_copies(self._store, [entry_path(position)])
         named = frozenset().union(*(paths for _, _, paths in self._kept))
         gone = self._discarded.union(*(paths for _, _, paths in dropped)) - named
         self._discarded.clear()
-        self._store.delete(sorted(gone))
+        delete_with_copies(self._store, sorted(gone))
 
     def sweep(self, attempt: int, now_ms: int) -> list[str]:
         """At the start of this attempt: delete files of earlier ones that nobody names; their paths."""
         named = frozenset().union(*(paths for _, _, paths in self._kept))
         orphans = []
         for folder in (STATE_FOLDER, STAGED_FOLDER):
-            for status in self._store.list(folder):
-                match = _ATTEMPT.match(status.path)
-                if match is not None and int(match[1]) < attempt and status.path not in named:
+            for status in [*self._store.list(folder), *self._store.list(copy_path(folder))]:
+                path = status.path.removeprefix(copy_path(""))
+                match = _ATTEMPT.match(path)
+                if match is not None and int(match[1]) < attempt and path not in named:
                     orphans.append(status.path)
         for status in self._store.list(LOG_FOLDER):
             is_temporary = status.path.startswith(f"{LOG_FOLDER}/{TEMPORARY_PREFIX}")
@@ -89,3 +95,19 @@ class Retention:
                 orphans.append(status.path)
         self._store.delete(orphans)
         return orphans
+
+
+def mend_copies(store: CheckpointStore, view: LogView) -> None:
+    """At the start of an attempt: entries without a whole copy get one. Best effort."""
+    with contextlib.suppress(OSError):
+        for position, entry in view.entries.items():
+            path, content = copy_path(entry_path(position)), encode_entry(position, entry)
+            if _read_if_there(store, path) != content:
+                store.write_copy(path, content)
+
+
+def _read_if_there(store: CheckpointStore, path: str) -> bytes | None:
+    try:
+        return store.read(path)
+    except FileNotFoundError:
+        return None

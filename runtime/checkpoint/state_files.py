@@ -7,7 +7,7 @@ never meet, and what nobody references can be told by name (`retention.py`).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import BinaryIO
 from urllib.parse import quote
 
@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from isal import isal_zlib  # zlib's numbers, at four times its speed
 
+from onceflow.runtime.checkpoint.copies import copy_path, create_copied_file
 from onceflow.runtime.checkpoint.manifest import StateHandle, TableFile, meta_as_json
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.errors import CorruptCheckpointError, Retryable, Unavailable
@@ -47,9 +48,13 @@ def state_path(attempt: int, checkpoint_id: int, uid: str, subtask: int) -> str:
 class StateFiles:
     """Writes the state of an attempt's operators and reads what an earlier one wrote. Thread-safe."""
 
-    def __init__(self, store: CheckpointStore, attempt: int) -> None:
+    def __init__(
+        self, store: CheckpointStore, attempt: int, on_healed: Callable[[str], None] = lambda problem: None
+    ) -> None:
+        """`on_healed(problem)`: a damaged file was read from its copy; on the reader's thread."""
         self._store = store
         self._attempt = attempt
+        self._on_healed = on_healed
 
     def write(self, checkpoint_id: int, uid: str, subtask: int, state: OperatorState) -> StateHandle:
         """Write once, durably; called on a background thread while the operator goes on.
@@ -60,7 +65,7 @@ class StateFiles:
         rows_of = {name: _rows(state.tables, name) for name in state.tables}
         if any(len(rows) for rows in rows_of.values()):
             path = state_path(self._attempt, checkpoint_id, uid, subtask)
-            with self._store.create_file(path) as file:
+            with create_copied_file(self._store, path) as file:
                 for name, rows in rows_of.items():
                     tables.append(_write_table(file, path, name, rows, state.key_groups))
         groups = state.key_groups
@@ -69,7 +74,8 @@ class StateFiles:
     def read(self, handle: StateHandle, key_groups: range) -> OperatorState:
         """What the handle's state holds for these key groups.
 
-        Raises CorruptCheckpointError with the path if a file is gone, short, or altered.
+        Raises CorruptCheckpointError with the path if a file is gone, short, or altered, and has no
+        copy that is whole.
         """
         start = max(handle.key_groups_start, key_groups.start)
         end = max(start, min(handle.key_groups_end, key_groups.stop))
@@ -78,18 +84,7 @@ class StateFiles:
 
     def _read_table(self, handle: StateHandle, table: TableFile, key_groups: range) -> pa.Table:
         where = f"{self._store.describe(table.path)} (state {table.name!r} of operator {handle.uid!r})"
-        try:
-            with self._store.open(table.path) as file:
-                file.seek(table.offset)
-                content = file.read(table.size)
-        except FileNotFoundError:
-            raise CorruptCheckpointError(f"{where} is gone") from None
-        if len(content) != table.size:
-            raise CorruptCheckpointError(
-                f"{where} ends after {table.offset + len(content)} bytes, not {table.offset + table.size}"
-            )
-        if checksum(content) != table.checksum:
-            raise CorruptCheckpointError(f"{where} was altered: its checksum is not {table.checksum}")
+        content = self._read_content(table, where)
         rows = pa.ipc.open_stream(content, options=pa.ipc.IpcReadOptions(use_threads=False)).read_all()
         counts = table.rows_per_key_group
         if len(counts) != len(handle.key_groups) or sum(counts) != rows.num_rows:
@@ -100,6 +95,36 @@ class StateFiles:
             return rows
         groups = rows.column(KEY_GROUP_COLUMN).to_numpy()
         return rows.filter(pa.array((groups >= key_groups.start) & (groups < key_groups.stop)))
+
+    def _read_content(self, table: TableFile, where: str) -> bytes:
+        try:
+            return _content(self._store, table, table.path, where)
+        except (CorruptCheckpointError, OSError) as error:
+            is_known = isinstance(error, CorruptCheckpointError)
+            problem = str(error) if is_known else f"{where} can't be read: {error}"
+            try:
+                content = _content(self._store, table, copy_path(table.path), where)
+            except (CorruptCheckpointError, OSError):
+                raise error from None
+        self._on_healed(f"{problem}; read from its copy")
+        return content
+
+
+def _content(store: CheckpointStore, table: TableFile, path: str, where: str) -> bytes:
+    """The bytes of the table, whole. Raises CorruptCheckpointError, OSError."""
+    try:
+        with store.open(path) as file:
+            file.seek(table.offset)
+            content = file.read(table.size)
+    except FileNotFoundError:
+        raise CorruptCheckpointError(f"{where} is gone") from None
+    if len(content) != table.size:
+        raise CorruptCheckpointError(
+            f"{where} ends after {table.offset + len(content)} bytes, not {table.offset + table.size}"
+        )
+    if checksum(content) != table.checksum:
+        raise CorruptCheckpointError(f"{where} was altered: its checksum is not {table.checksum}")
+    return content
 
 
 def _rows(tables: Mapping[str, pa.Table], name: str) -> FrozenRows:
@@ -167,19 +192,28 @@ def check_writable(store: CheckpointStore, attempt: int, slot: int) -> None:
 
 
 class AttemptStagedFiles:
-    """contracts.StagedFiles for one writer of one attempt.
+    """contracts.CopiedFiles for one writer of one attempt.
 
     `lane` tells the writers of an attempt apart (uid and subtask); a counter tells its files apart.
     """
 
-    def __init__(self, store: CheckpointStore, attempt: int, uid: str, subtask: int) -> None:
+    def __init__(
+        self,
+        store: CheckpointStore,
+        attempt: int,
+        uid: str,
+        subtask: int,
+        on_healed: Callable[[str], None] = lambda problem: None,
+    ) -> None:
+        """`on_healed(problem)`: see StateFiles."""
         self._store = store
+        self._on_healed = on_healed
         self._prefix = f"{attempt_folder(STAGED_FOLDER, attempt)}/{quote(uid, safe='')}.{subtask}"
         self._numbers = itertools.count()
 
     def create(self, name: str) -> tuple[str, BinaryIO]:
         path = f"{self._prefix}.{next(self._numbers):08d}.{quote(name, safe='')}"
-        return path, self._store.create_file(path)
+        return path, create_copied_file(self._store, path)
 
     def open(self, path: str) -> BinaryIO:
         try:
@@ -188,3 +222,12 @@ class AttemptStagedFiles:
             raise CorruptCheckpointError(
                 f"{self._store.describe(path)} is gone: it holds output that a checkpoint promised"
             ) from None
+
+    def open_copy(self, path: str) -> BinaryIO | None:
+        try:
+            return self._store.open(copy_path(path))
+        except OSError:
+            return None
+
+    def healed(self, problem: str) -> None:
+        self._on_healed(f"{problem}; read from its copy")

@@ -47,6 +47,11 @@ class CheckpointStore(Protocol):
         manifest names it. Raises AlreadyExists."""
         ...
 
+    def write_copy(self, path: str, content: bytes) -> None:
+        """A second copy of what is durable elsewhere (`copies.py`); replaces what is there. It need not
+        be atomic, nor outlive a power cut: whoever reads it has a checksum. Raises OSError."""
+        ...
+
     def read(self, path: str) -> bytes:
         """The whole file. Raises FileNotFoundError."""
         ...

@@ -69,6 +69,13 @@ class Drained(Message):
     attempt: int
 
 
+class Healed(Message):
+    """A damaged file of the restored checkpoint was read from its copy."""
+
+    attempt: int
+    problem: str
+
+
 class Failed(Message):
     """The slot gives up. `is_fatal`: a restart would meet the same."""
 
@@ -76,6 +83,8 @@ class Failed(Message):
     reason: str
     is_fatal: bool
     is_fenced: bool = False
+    kind: str = ""
+    """The name of the error's class."""
     detail: str = ""
     """Traceback, for --debug."""
     is_unavailable: bool = False
@@ -119,6 +128,7 @@ ToDriver = (
     | Declined
     | Committed
     | Drained
+    | Healed
     | Failed
     | Progress
     | AskStatus

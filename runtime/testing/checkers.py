@@ -57,6 +57,7 @@ class Checker:
         self._expected = input.expected(has_real_windows)
         self._visible: Counter[Row] = Counter()
         self._next_position = 0
+        self._entries: list[bytes] = []
         self.attempt = 0
         """The latest in the log."""
         self._has_finished = False
@@ -72,6 +73,10 @@ class Checker:
         if not path.startswith(f"{LOG_FOLDER}/"):
             return
         position = int(path[len(LOG_FOLDER) + 1 : -len(".json")])
+        if position < self._next_position:
+            self._check(self._entries[position] == content, f"log entry {position} was put back altered")
+            return
+        self._entries.append(content)
         self._check(position == self._next_position, f"log entry {position}, not {self._next_position}")
         self._next_position += 1
         entry = decode_entry(content, position, path)

@@ -50,6 +50,9 @@ class FaultyStore:
                 self._store.create(path, content)
                 raise Indeterminate(f"no answer on {self.describe(path)} (injected, done)")
 
+    def write_copy(self, path: str, content: bytes) -> None:
+        self._store.write_copy(path, content)
+
     def create_file(self, path: str) -> BinaryIO:
         return self._store.create_file(path)
 

@@ -83,11 +83,29 @@ def seeded_world(
     return World(choices, options, graph, is_traced)
 
 
-def run_seeds(seeds: Iterable[int], graph: GraphOf = sim_graph, is_aligned: bool = True) -> SimulationReport:
+def damaged_world(
+    seed: int, graph: GraphOf = sim_graph, is_aligned: bool = True, is_traced: bool = False
+) -> World:
+    """A world in which everything is killed up to three times, and each time a file is damaged that is
+    there twice: then nothing may be lost, and the job may not be stuck."""
+    choices = SeededChoices(seed)
+    options = draw_options(choices)
+    points = [1 + choices.choose(_LENGTHS[1], "crash point") for _ in range(3)]
+    crashes = {**options.crashes, **dict.fromkeys(points, Crash.KILL_ALL)}
+    options = replace(options, crashes=crashes, damages=len(points), is_aligned=is_aligned)
+    return World(choices, options, graph, is_traced)
+
+
+def run_seeds(
+    seeds: Iterable[int],
+    graph: GraphOf = sim_graph,
+    is_aligned: bool = True,
+    world_of: Callable[[int, GraphOf, bool], World] = seeded_world,
+) -> SimulationReport:
     """Run until the first failure."""
     report = SimulationReport()
     for seed in seeds:
-        world = seeded_world(seed, graph, is_aligned)
+        world = world_of(seed, graph, is_aligned)
         try:
             world.run()
         except Exception as error:

@@ -8,10 +8,9 @@ and store.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import BinaryIO
 
 from onceflow.runtime.checkpoint import events as ev
 from onceflow.runtime.checkpoint.coordinator import JobPhase
@@ -19,7 +18,6 @@ from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.options import CheckpointOptions
 from onceflow.runtime.checkpoint.restart import FixedDelay
-from onceflow.runtime.checkpoint.store import CheckpointStore, FileStatus
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.control.messages import Message
 from onceflow.runtime.errors import OnceflowError
@@ -32,6 +30,7 @@ from onceflow.runtime.testing.sim_broker import SimBroker, SimSink
 from onceflow.runtime.testing.sim_driver import SimDriver
 from onceflow.runtime.testing.sim_job import SimInput, SimSource, sim_graph
 from onceflow.runtime.testing.sim_slot import Jobs, SimChannel, SimSlot, SimSlotOptions, SimWiring
+from onceflow.runtime.testing.sim_store import WatchedStore, damage
 
 MOVES_MAX = 6_000
 ZOMBIE_MOVES_MAX = 80
@@ -71,6 +70,8 @@ class WorldOptions:
     resends: int = 0
     early_timeouts: int = 0
     """How many limits of the coordinator run out although nothing is wrong."""
+    damages: int = 0
+    """How many times everything is killed and a file of the checkpoint folder, or its copy, is damaged."""
     is_aligned: bool = True
     has_real_windows: bool = False
     max_parallelism: int = 8
@@ -105,7 +106,7 @@ class World:
         self.input = SimInput.draw(choices, options.splits, options.records_max, options.keys)
         durable = MemoryStore("simulated")
         self.checker = Checker(self.input, durable, options.is_aligned, options.has_real_windows, promised)
-        self.store = _WatchedStore(durable, self.checker, self._point)
+        self.store = WatchedStore(durable, self.checker, self._point)
         self.driver_store = FaultyStore(self.store, choices, options.store_faults, calm=12)
         self.broker = SimBroker(
             choices,
@@ -125,6 +126,7 @@ class World:
         )
         self._is_traced = is_traced
         self._early_timeouts = options.early_timeouts
+        self._durable, self._damages = durable, options.damages
         self._slots: dict[int, SimSlot] = {}
         self._wirings: list[SimWiring] = []
         self._zombies: dict[int, int] = {}
@@ -347,6 +349,7 @@ class World:
             case Crash.KILL_ALL:
                 self._drivers.remove(driver)
                 self._start_driver()
+                self._damage()
                 self._kill(own, driver)
             case Crash.KILL_DRIVER:
                 for slot in own:
@@ -360,6 +363,15 @@ class World:
                 self._start_driver()
             case Crash.STOP:
                 driver.answers.append(ev.StopRequested())
+
+    def _damage(self) -> None:
+        """Files may be deleted too, but not while a zombie waits for the position of a log entry."""
+        if self._damages:
+            self._damages -= 1
+            what = damage(self._durable, self.choices, can_delete=len(self._drivers) == 1)
+            self.marks.add("damage" if what else "nothing to damage")
+            if self._is_traced:
+                self.trace.append(f"     DAMAGE: {what}")
 
     def _crash_slot(self, slot: SimSlot | None, is_killed: bool) -> None:
         if slot is None:
@@ -386,40 +398,3 @@ class World:
             self._remove(slot, says_goodbye=True)
         if self._actor is not None and (self._actor is driver or self._actor in slots):
             raise SimCrash
-
-
-class _WatchedStore:
-    """The durable store: the checker hears of every entry, a crash may hit around every write."""
-
-    def __init__(self, store: CheckpointStore, checker: Checker, point: Callable[[str], None]) -> None:
-        self._store = store
-        self._checker = checker
-        self._point = point
-
-    def describe(self, path: str = "") -> str:
-        return self._store.describe(path)
-
-    def create(self, path: str, content: bytes) -> None:
-        self._point("before create")
-        self._store.create(path, content)
-        self._checker.on_log_entry(path, content)
-        self._point("after create")
-
-    def create_file(self, path: str) -> BinaryIO:
-        self._point("before create_file")
-        return self._store.create_file(path)
-
-    def read(self, path: str) -> bytes:
-        return self._store.read(path)
-
-    def open(self, path: str) -> BinaryIO:
-        return self._store.open(path)
-
-    def list(self, folder: str) -> list[FileStatus]:
-        return self._store.list(folder)
-
-    def delete(self, paths: Iterable[str]) -> None:
-        for path in paths:
-            self._point("delete")
-            self._checker.on_delete(path)
-            self._store.delete([path])

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from onceflow.runtime.checkpoint.events import Outcome
-from onceflow.runtime.checkpoint.log import read_log
+from onceflow.runtime.checkpoint.log_view import read_log
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.operators.aggregates import AggregateFunction, count, first, max_, mean, min_, sum_
 from onceflow.runtime.operators.begun import BEGUN_BEFORE, Begun

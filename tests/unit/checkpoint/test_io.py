@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from onceflow.runtime.checkpoint import events as ev
+from onceflow.runtime.checkpoint.copies import copy_path, create_copied_file, delete_with_copies
 from onceflow.runtime.checkpoint.driver import CheckpointIO, CheckpointIOThread
 from onceflow.runtime.checkpoint.listing import CheckpointStatus, list_checkpoints
-from onceflow.runtime.checkpoint.log import read_log
+from onceflow.runtime.checkpoint.log_view import read_log
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest, StateHandle, TableFile
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.state_fits import Program
@@ -54,7 +55,7 @@ def write_checkpoint(
     io: CheckpointIO, store: CheckpointStore, base: CheckpointManifest, attempt: int, checkpoint_id: int
 ) -> ev.Event | None:
     path = f"state/attempt-{attempt:06d}/{checkpoint_id:010d}.op.0.arrows"
-    with store.create_file(path) as file:
+    with create_copied_file(store, path) as file:
         file.write(b"0123456789")
     table = TableFile("t", path, 0, 10, "crc32:0", (0,) * 8)
     handles = [StateHandle("op", 0, 0, 8, (table,))]
@@ -158,11 +159,12 @@ def test_a_checkpoint_with_a_missing_file_stops_and_offers_the_last_good_one() -
     base = opened(io).manifest
     for n in (1, 2):
         write_checkpoint(io, store, base, 1, n)
-    store.delete(["state/attempt-000001/0000000002.op.0.arrows"])
+    delete_with_copies(store, ["state/attempt-000001/0000000002.op.0.arrows"])
     answer = driver(store).execute(ev.OpenAttempt())
     assert isinstance(answer, ev.OpenFailed)
     assert answer.is_fatal
-    assert "0000000002.op.0.arrows is gone or short; the last good checkpoint is 1" in answer.reason
+    assert "0000000002.op.0.arrows is gone or short, and has no copy" in answer.reason
+    assert "the last good checkpoint is 1" in answer.reason
     chosen = driver(store)
     chosen.from_checkpoint_id = 1
     assert opened(chosen).manifest.checkpoint_id == 1
@@ -173,7 +175,7 @@ def test_lost_input_is_fatal_and_takes_no_attempt() -> None:
     store = MemoryStore()
     opened(driver(store))
     answer = driver(store, Splits("t-0: offset 10 is gone")).execute(ev.OpenAttempt())
-    assert answer == ev.OpenFailed("t-0: offset 10 is gone", is_fatal=True)
+    assert answer == ev.OpenFailed("t-0: offset 10 is gone", is_fatal=True, kind="DataLossError")
     assert read_log(store).next_position == 3
 
 
@@ -253,3 +255,59 @@ def test_a_discard_takes_no_file_that_a_checkpoint_needs() -> None:
     io.execute(ev.Subsume(1, 4))
     assert {status.path for status in store.list("state")} == {aborted}
     assert opened(driver(store)).manifest.checkpoint_id == 4
+
+
+def test_a_damaged_latest_checkpoint_is_restored_from_its_copies_and_said() -> None:
+    store = MemoryStore()
+    io = driver(store)
+    base = opened(io).manifest
+    write_checkpoint(io, store, base, 1, 1)
+    store.write_copy("log/0000000003.json", b"{torn")
+    again = opened(driver(store))
+    assert again.manifest.checkpoint_id == 1
+    (notice,) = again.notices
+    assert notice.event == "damage_healed"
+    assert "log/0000000003.json is no valid entry" in str(notice.fields["message"])
+
+
+def test_an_entry_that_is_gone_is_put_back_before_its_position_is_anybodys() -> None:
+    store = MemoryStore()
+    old = driver(store)
+    base = opened(old).manifest
+    new = driver(store)
+    opened(new)
+    content = store.read("log/0000000003.json")
+    store.delete(["log/0000000003.json"])
+    assert opened(driver(store)).attempt == 3
+    assert store.read("log/0000000003.json") == content
+    assert write_checkpoint(old, store, base, 1, 1) == ev.PersistConflict(1, 1)
+
+
+def test_a_log_of_an_older_onceflow_is_read_and_said_to_have_no_checksums_and_gets_copies() -> None:
+    store = MemoryStore()
+    opened(driver(store))
+    for position in range(3):
+        path = f"log/{position:010d}.json"
+        body = store.read(path).partition(b',"checksum"')[0]
+        store.write_copy(path, body.replace(b'"format_version":3', b'"format_version":2', 1) + b"}")
+        store.delete([copy_path(path)])
+    io = driver(store)
+    answer = opened(io)
+    assert [(n.event, n.fields["entries"]) for n in answer.notices] == [("entries_without_checksum", 3)]
+    assert not opened(io).notices, "it is said once in a run"
+    store.write_copy("log/0000000002.json", b"")
+    assert opened(driver(store)).manifest.checkpoint_id == 0
+
+
+def test_nothing_is_left_of_what_retention_drops() -> None:
+    store = MemoryStore()
+    io = driver(store, retained=1)
+    base = opened(io).manifest
+    for n in range(1, 4):
+        write_checkpoint(io, store, base, 1, n)
+        io.execute(ev.Subsume(1, n))
+    originals = {s.path for s in store.list("log") + store.list("state")}
+    assert {s.path for s in store.list("copies")} == {copy_path(path) for path in originals}
+    store.create("copies/state/attempt-000001/9.op", b"left")
+    opened(driver(store))
+    assert "copies/state/attempt-000001/9.op" not in {s.path for s in store.list("copies")}

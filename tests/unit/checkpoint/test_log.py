@@ -2,30 +2,48 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 
 import msgspec
 import pytest
 
+from onceflow.runtime.checkpoint.copies import copy_path, delete_with_copies
 from onceflow.runtime.checkpoint.log import (
     AttemptStarted,
     CheckpointCompleted,
     CheckpointLog,
     JobCreated,
+    LogEntry,
     LogMoved,
     decode_entry,
     encode_entry,
     entry_path,
-    read_log,
 )
+from onceflow.runtime.checkpoint.log_view import read_log
 from onceflow.runtime.checkpoint.manifest import SlotSnapshot, StateHandle, meta_as_json
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
-from onceflow.runtime.errors import CorruptCheckpointError, Fenced, Indeterminate, Retryable
+from onceflow.runtime.errors import CorruptCheckpointError, Fenced, Indeterminate, Retryable, UsageError
 from onceflow.runtime.testing.choices import ReplayedChoices
 from onceflow.runtime.testing.coordination import manifest, snapshot
 from onceflow.runtime.testing.faults import FaultyStore
 
 CREATED = JobCreated("job", "beef", 1)
+
+
+CHECKSUM_AT = encode_entry(0, CREATED).index(b',"checksum"')
+
+
+def sealed(content: bytes) -> bytes:
+    """With the checksum that fits what comes before it."""
+    body = content[: content.index(b',"checksum"')]
+    return body + b',"checksum":"crc32:%08x"}' % zlib.crc32(body)
+
+
+def unchecked(position: int, entry: LogEntry, version: int = 2) -> bytes:
+    """As onceflow wrote it before there were checksums."""
+    body, _, _ = encode_entry(position, entry).partition(b',"checksum"')
+    return body.replace(b'"format_version":3', b'"format_version":%d' % version, 1) + b"}"
 
 
 def started(attempt: int, owner: str = "me") -> AttemptStarted:
@@ -127,10 +145,14 @@ def test_an_entry_in_doubt_that_landed_late_is_not_taken_for_somebody_elses() ->
     ("alter", "message"),
     [
         (lambda b: b[:-20], "no valid entry"),
-        (lambda b: b.replace(b'"format_version":2', b'"format_version":3', 1), "format version 3"),
-        (lambda b: b.replace(b'"position":0', b'"position":7'), "says that it is entry 7"),
-        (lambda b: b.replace(b'"lineage"', b'"linage"'), "linage"),
-        (lambda b: b.replace(b'"created_ms":1', b'"created_ms":"1"'), "created_ms"),
+        (lambda b: unchecked(0, CREATED, 4), "not where it was"),
+        (lambda b: unchecked(0, CREATED, 3), "not where it was"),
+        (lambda b: sealed(b.replace(b'"position":0', b'"position":7')), "says that it is entry 7"),
+        (lambda b: sealed(b.replace(b'"lineage"', b'"linage"')), "linage"),
+        (lambda b: sealed(b.replace(b'"created_ms":1', b'"created_ms":"1"')), "created_ms"),
+        (lambda b: sealed(b.replace(b'"format_version":3', b'"format_version":2', 1)), "not where it was"),
+        (lambda b: b[:CHECKSUM_AT] + b"}", "not where it was"),
+        (lambda b: b.replace(b'"created_ms":1', b'"created_ms":2'), "its checksum does not fit"),
         (lambda b: b"", "no valid entry"),
         (lambda b: b"\xff\x00", "no valid entry"),
     ],
@@ -144,9 +166,19 @@ def test_what_is_not_a_valid_entry_is_refused_with_its_path(
     assert "dir/log/0000000000.json" in str(caught.value)
 
 
-def test_an_entry_of_version_1_is_read() -> None:
-    content = encode_entry(0, CREATED).replace(b'"format_version":2', b'"format_version":1', 1)
-    assert decode_entry(content, 0, "dir/log/0000000000.json") == CREATED
+def test_what_a_newer_onceflow_wrote_is_left_to_it() -> None:
+    content = sealed(encode_entry(0, CREATED).replace(b'"format_version":3', b'"format_version":4', 1))
+    store = MemoryStore()
+    store.create(entry_path(0), content)
+    with pytest.raises(
+        UsageError, match=r"0000000000\.json has format version 4.*use the onceflow that wrote"
+    ):
+        read_log(store)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_entry_of_a_version_without_checksums_is_read(version: int) -> None:
+    assert decode_entry(unchecked(0, CREATED, version), 0, "dir/log/0000000000.json") == CREATED
 
 
 def test_gaps_above_the_oldest_kept_checkpoint_are_noticed_and_those_below_are_not() -> None:
@@ -154,13 +186,13 @@ def test_gaps_above_the_oldest_kept_checkpoint_are_noticed_and_those_below_are_n
     log = CheckpointLog(store, 0)
     for entry in (CREATED, started(1), *(CheckpointCompleted(manifest(n, 1)) for n in range(4))):
         log.append(entry)
-    store.delete([entry_path(2), entry_path(3)])
+    delete_with_copies(store, [entry_path(2), entry_path(3)])
     assert read_log(store).corrupt == {}
-    store.delete([entry_path(4)])
+    delete_with_copies(store, [entry_path(4)])
     assert read_log(store).corrupt == {}
     log.append(CheckpointCompleted(manifest(4, 1)))
     log.append(CheckpointCompleted(manifest(5, 1)))
-    store.delete([entry_path(6)])
+    delete_with_copies(store, [entry_path(6)])
     assert list(read_log(store).corrupt) == [6]
 
 
@@ -189,3 +221,53 @@ def test_what_an_operator_remembers_beside_its_tables_survives_json_as_it_was() 
         ).meta
         == {}
     )
+
+
+def test_an_entry_that_is_damaged_is_read_from_its_copy_and_one_that_is_gone_too() -> None:
+    store = MemoryStore()
+    log = CheckpointLog(store, 0)
+    entries = [CREATED, started(1), CheckpointCompleted(manifest(0, 1)), CheckpointCompleted(manifest(1, 1))]
+    for entry in entries:
+        log.append(entry)
+    store.write_copy(entry_path(1), store.read(entry_path(1)).replace(b'"me"', b'"mf"'))
+    store.delete([entry_path(0), entry_path(3)])
+    view = read_log(store)
+    assert [encode_entry(n, view.entries[n]) for n in range(4)] == [
+        encode_entry(n, e) for n, e in enumerate(entries)
+    ]
+    assert view.corrupt == {}
+    assert view.gone == {0, 3}
+    assert "0000000001.json was altered" in view.healed[1]
+    assert "0000000003.json is missing" in view.healed[3]
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b"", lambda b: b.replace(b'"job"', b'"jab"')])
+def test_a_copy_that_is_damaged_too_is_not_believed(damage: Callable[[bytes], bytes]) -> None:
+    store = MemoryStore()
+    CheckpointLog(store, 0).append(CREATED)
+    for path in (entry_path(0), copy_path(entry_path(0))):
+        store.write_copy(path, damage(store.read(path)))
+    view = read_log(store)
+    assert view.entries == {}
+    assert entry_path(0) in view.corrupt[0]
+
+
+def test_a_driver_that_lost_a_position_leaves_no_copy_of_its_entry() -> None:
+    """A copy is believed where its entry is damaged: it has to be what the log has."""
+    store = MemoryStore()
+    CheckpointLog(store, 0).append(started(2, "other"))
+    copy = store.read(copy_path(entry_path(0)))
+    with pytest.raises(Fenced):
+        CheckpointLog(store, 0).append(started(1, "me"))
+    assert store.read(copy_path(entry_path(0))) == copy
+
+
+def test_entries_without_a_checksum_are_counted_and_refused_behind_one_that_has_it() -> None:
+    store = MemoryStore()
+    for position, entry in enumerate([CREATED, started(1)]):
+        store.create(entry_path(position), unchecked(position, entry))
+    store.create(entry_path(2), encode_entry(2, CheckpointCompleted(manifest(0, 1))))
+    view = read_log(store)
+    assert (view.unchecked, view.corrupt) == ({0, 1}, {})
+    store.create(entry_path(3), unchecked(3, started(2)))
+    assert "no checksum, though entries before it have" in read_log(store).corrupt[3]

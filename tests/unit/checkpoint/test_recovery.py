@@ -13,8 +13,8 @@ from onceflow.runtime.checkpoint.log import (
     CheckpointCompleted,
     JobCreated,
     JobFinished,
-    LogView,
 )
+from onceflow.runtime.checkpoint.log_view import LogView
 from onceflow.runtime.checkpoint.manifest import StateHandle
 from onceflow.runtime.checkpoint.recovery import (
     Finished,

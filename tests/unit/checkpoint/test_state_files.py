@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from onceflow.runtime.checkpoint.copies import COPY_BYTES_MAX, create_copied_file
 from onceflow.runtime.checkpoint.local_store import LocalStore
 from onceflow.runtime.checkpoint.manifest import StateHandle, TableFile
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
@@ -140,27 +143,67 @@ def written(folder: Path) -> tuple[StateFiles, StateHandle, Path]:
     return files, handle, folder / handle.tables[0].path
 
 
+def without_copy(folder: Path) -> tuple[StateFiles, StateHandle, Path]:
+    files, handle, path = written(folder)
+    (folder / "copies" / handle.tables[0].path).unlink()
+    return files, handle, path
+
+
 def test_a_missing_state_file_is_named(tmp_path: Path) -> None:
-    files, handle, path = written(tmp_path)
+    files, handle, path = without_copy(tmp_path)
     path.unlink()
     with pytest.raises(CorruptCheckpointError, match=f"{path}.*'keys' of operator 'op'.*is gone"):
         files.read(handle, range(128))
 
 
 def test_a_half_written_state_file_is_named(tmp_path: Path) -> None:
-    files, handle, path = written(tmp_path)
+    files, handle, path = without_copy(tmp_path)
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(CorruptCheckpointError, match="ends after 100 bytes"):
         files.read(handle, range(128))
 
 
 def test_every_flipped_byte_is_found(tmp_path: Path) -> None:
-    files, handle, path = written(tmp_path)
+    files, handle, path = without_copy(tmp_path)
     content = path.read_bytes()
     for position in range(0, len(content), 7):
         path.write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :])
         with pytest.raises(CorruptCheckpointError, match="was altered"):
             files.read(handle, range(128))
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda c: None, lambda c: c[:100], lambda c: b"", lambda c: c[:-9] + bytes(9)]
+)
+def test_a_small_state_file_that_is_damaged_is_read_from_its_copy_and_said(
+    damage: Callable[[bytes], bytes | None], tmp_path: Path
+) -> None:
+    _, handle, path = written(tmp_path)
+    content = damage(path.read_bytes())
+    path.unlink() if content is None else path.write_bytes(content)
+    said: list[str] = []
+    files = StateFiles(LocalStore(str(tmp_path)), 2, said.append)
+    assert files.read(handle, range(128)).tables["keys"].num_rows > 0
+    assert said
+    assert all(str(path) in problem and problem.endswith("; read from its copy") for problem in said)
+
+
+def test_a_large_state_file_has_no_copy() -> None:
+    store = MemoryStore()
+    with create_copied_file(store, "state/large") as file:
+        file.write(bytes(COPY_BYTES_MAX))
+        file.write(b"1")
+    with create_copied_file(store, "state/small") as file:
+        file.write(bytes(COPY_BYTES_MAX))
+    assert [s.path for s in store.list("copies")] == ["copies/state/small"]
+
+
+def test_a_file_that_failed_half_way_has_no_copy() -> None:
+    store = MemoryStore()
+    with contextlib.suppress(ValueError), create_copied_file(store, "state/x") as file:
+        file.write(b"1")
+        raise ValueError
+    assert store.list("copies") == []
 
 
 def test_an_attempt_never_writes_a_state_file_twice() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
 from onceflow.connectors.kafka.held import HeldOutput, RestoredOutput, StagedOutput
+from onceflow.runtime.checkpoint.copies import delete_with_copies
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles
 from onceflow.runtime.errors import CorruptCheckpointError
@@ -59,10 +60,26 @@ def test_damaged_file_is_refused_before_its_first_row(
     held.freeze(1)
     staged = held.stage()
     content = store.read(staged.path)
-    store.delete([staged.path])
+    delete_with_copies(store, [staged.path])
     store.create(staged.path, damage(content))
     with pytest.raises(CorruptCheckpointError, match=staged.path):
         next(RestoredOutput(staged, files).batches())
+
+
+def test_damaged_file_is_read_from_its_copy_and_said(store: MemoryStore) -> None:
+    said: list[str] = []
+    held = HeldOutput(AttemptStagedFiles(store, 1, "out", 0), 1 << 20)
+    held.add(rows(1, 2, 3))
+    held.freeze(1)
+    staged = held.stage()
+    for content in (b"", store.read(staged.path)[:-9], None):
+        store.delete([staged.path])
+        if content is not None:
+            store.create(staged.path, content)
+        restored = RestoredOutput(staged, AttemptStagedFiles(store, 2, "out", 0, said.append))
+        assert pa.Table.from_batches(restored.batches()).num_rows == 3
+    assert len(said) == 3
+    assert all(staged.path in problem for problem in said)
 
 
 def test_what_was_not_sent_stays_in_memory_when_the_rest_is_written(

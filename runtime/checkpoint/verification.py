@@ -1,0 +1,71 @@
+"""Whether what a checkpoint names is there, and is what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from onceflow.runtime.checkpoint.copies import COPIES_FOLDER, COPY_BYTES_MAX, copy_path
+from onceflow.runtime.checkpoint.manifest import CheckpointManifest
+from onceflow.runtime.checkpoint.state_files import STAGED_FOLDER, STATE_FOLDER, StateFiles
+from onceflow.runtime.checkpoint.store import CheckpointStore
+from onceflow.runtime.contracts import Committable
+from onceflow.runtime.errors import CorruptCheckpointError
+
+
+def file_sizes(store: CheckpointStore) -> Mapping[str, int]:
+    """Of every file that a manifest may name, and of the copies."""
+    folders = (STATE_FOLDER, STAGED_FOLDER, COPIES_FOLDER)
+    return {status.path: status.size for folder in folders for status in store.list(folder)}
+
+
+def missing_state(manifest: CheckpointManifest, sizes: Mapping[str, int]) -> str | None:
+    """The first state file that is not there in full, nor its copy."""
+    for handle in manifest.states:
+        for table in handle.tables:
+            there = max(sizes.get(table.path, -1), sizes.get(copy_path(table.path), -1))
+            if there < table.offset + table.size:
+                return table.path
+    return None
+
+
+def missing_output(manifest: CheckpointManifest, sizes: Mapping[str, int]) -> str | None:
+    """The first staged file that is not there, nor its copy. Only the sink knows whether it matters: not,
+    if the output of this checkpoint is committed."""
+    for committable in manifest.committables:
+        for path in committable.paths:
+            if path not in sizes and copy_path(path) not in sizes:
+                return path
+    return None
+
+
+def check_state_is_there(
+    store: CheckpointStore, manifest: CheckpointManifest, kept: Iterable[CheckpointManifest]
+) -> None:
+    """Raises CorruptCheckpointError, with the last good one of the kept checkpoints, if a state file is not
+    there in full. The content is for the slots to check, which read it; staged output for the sinks, which
+    need it only if it is not committed."""
+    sizes = file_sizes(store)
+    problem = missing_state(manifest, sizes)
+    if problem is None:
+        return
+    older = [m for m in kept if m.checkpoint_id < manifest.checkpoint_id]
+    good = [m.checkpoint_id for m in older if missing_state(m, sizes) is None]
+    offer = f"the last good checkpoint is {good[-1]}" if good else "there is no good one left"
+    raise CorruptCheckpointError(
+        f"checkpoint {manifest.checkpoint_id} is damaged: {store.describe(problem)} is gone or short, "
+        f"and has no copy (files above {COPY_BYTES_MAX >> 20} MiB have none); {offer}"
+    )
+
+
+def read_through(
+    store: CheckpointStore,
+    manifest: CheckpointManifest,
+    read_output: Callable[[CheckpointStore, Committable], None],
+) -> None:
+    """Read all that the checkpoint names. `read_output` reads what a sink has staged. Both raise
+    CorruptCheckpointError if something is gone or was altered, and its copy as well."""
+    files = StateFiles(store, manifest.attempt)
+    for handle in manifest.states:
+        files.read(handle, handle.key_groups)
+    for committable in manifest.committables:
+        read_output(store, committable)

@@ -1,0 +1,105 @@
+"""Damage to the checkpoint folder, between the crashes: the second copies are enough to go on exactly.
+
+Goal: whatever single file, or its copy, is altered at any bit, cut at any byte or deleted, each record
+counts once, each result is visible once, and the job comes to its end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from onceflow.runtime.checkpoint import log_view, state_files
+from onceflow.runtime.checkpoint.log import LogEntry, decode_entry, encode_entry
+from onceflow.runtime.checkpoint.manifest import TableFile
+from onceflow.runtime.checkpoint.store import CheckpointStore
+from onceflow.runtime.errors import CorruptCheckpointError, UsageError
+from onceflow.runtime.testing.mutants import Mutant, mutated
+from onceflow.runtime.testing.simulation import damaged_world, run_seeds
+
+
+def test_a_thousand_seeds_with_damage() -> None:
+    report = run_seeds(range(1_000), world_of=damaged_world)
+    assert report.failed_seed is None, report.failure
+    assert report.marks["damage"] > 500
+
+
+def _without_checksum(content: bytes, position: int, path: str) -> LogEntry:
+    """What fits no checksum is read all the same."""
+    try:
+        return decode_entry(content, position, path)
+    except CorruptCheckpointError:
+        body = content.partition(b',"checksum"')[0]
+        return decode_entry(body + b',"checksum":"crc32:%08x"}' % zlib.crc32(body), position, path)
+
+
+def _unchecked_content(store: CheckpointStore, table: TableFile, path: str, where: str) -> bytes:
+    with store.open(path) as file:
+        file.seek(table.offset)
+        return file.read(table.size)
+
+
+def _no_copy(*_: Any) -> None:
+    return None
+
+
+MUTANTS = (
+    Mutant("an entry's checksum is not looked at", [(log_view, "decode_entry", _without_checksum)]),
+    Mutant("copies of the log are not read", [(log_view, "_read_copy", _no_copy)]),
+    Mutant("a state file's checksum is not looked at", [(state_files, "_content", _unchecked_content)]),
+    Mutant("state files have no copies", [(state_files, "copy_path", lambda path: f"nowhere/{path}")]),
+)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
+def test_mutant_is_killed(mutant: Mutant) -> None:
+    with mutated(mutant):
+        assert run_seeds(range(2_000), world_of=damaged_world).failure, f"{mutant.title} survived"
+
+
+def test_every_flipped_bit_of_every_entry_is_found() -> None:
+    """The log of a whole job."""
+    world = damaged_world(3)
+    world.run()
+    for position, entry in log_view.read_log(world.store).entries.items():
+        content = encode_entry(position, entry)
+        for altered in flipped(content):
+            with pytest.raises(CorruptCheckpointError, match=r"dir/entry\.json"):
+                decode_entry(altered, position, "dir/entry.json")
+
+
+def test_without_the_check_flipped_bits_are_accepted() -> None:
+    """So the test above tests something."""
+    world = damaged_world(3)
+    world.run()
+    (position, entry), *_ = log_view.read_log(world.store).entries.items()
+    accepted = 0
+    for altered in flipped(encode_entry(position, entry)):
+        with contextlib.suppress(CorruptCheckpointError, UsageError):
+            accepted += _without_checksum(altered, position, "") != entry
+    assert accepted > 100
+
+
+def flipped(content: bytes) -> Iterator[bytes]:
+    """With each of its bits flipped."""
+    altered = bytearray(content)
+    for place in range(len(content)):
+        for bit in range(8):
+            altered[place] ^= 1 << bit
+            yield bytes(altered)
+            altered[place] ^= 1 << bit
+
+
+def test_an_entry_survives_its_own_encoding() -> None:
+    """What `mend_copies` rests on: an entry that was read is written again as it was."""
+    world = damaged_world(3)
+    world.run()
+    view = log_view.read_log(world.store)
+    assert len(view.entries) > 3
+    for position, entry in view.entries.items():
+        content = encode_entry(position, entry)
+        assert encode_entry(position, decode_entry(content, position, "")) == content

@@ -1,0 +1,92 @@
+"""What `onceflow run` says last: for every way to end, what is kept and what can be done."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import pytest
+
+from onceflow.cli.closing import advice, closing_lines
+from onceflow.runtime.checkpoint.events import Outcome
+from onceflow.runtime.checkpoint.listing import CheckpointStatus, CheckpointSummary
+from onceflow.runtime.driver import JobResult
+
+NOTHING: list[CheckpointSummary] = []
+GOOD = [CheckpointSummary(CheckpointStatus.COMPLETED, "log/x", n) for n in (4, 5, 6)]
+DAMAGED = [*GOOD[:2], CheckpointSummary(CheckpointStatus.DAMAGED, "log/x", 6, problem="is gone")]
+UNREADABLE = [*GOOD[:2], CheckpointSummary(CheckpointStatus.UNREADABLE, "log/9", problem="is torn")]
+RUN_AGAIN = "last completed checkpoint: 6 in dir; run the same command again to go on from it"
+MEND = "last completed checkpoint: 6 in dir; mend the cause, and run the same command again to go on from it"
+FROM_5 = "last good checkpoint: 5 in dir, kept besides: 4; --from 5 goes on from it, exactly, if"
+
+
+@pytest.mark.parametrize(
+    ("cause", "last", "found", "says"),
+    [
+        ("", 6, GOOD, RUN_AGAIN),  # a slot was lost too often
+        ("Retryable", 6, GOOD, RUN_AGAIN),  # a broker stayed away
+        ("Retryable", None, NOTHING, "no checkpoint is in dir yet; run the same command again to start from"),
+        ("UserFunctionError", 6, GOOD, MEND),
+        ("BadRecordError", 6, GOOD, MEND),
+        ("KeyError", 6, GOOD, MEND),
+        ("Fatal", 5, GOOD, "a newer one is kept: --from 6 goes on from it"),  # --from 5 was refused by a sink
+        ("Fatal", 5, GOOD, "kept besides: 4; --from N starts from one if no later output is committed"),
+        (
+            "UsageError",
+            None,
+            GOOD,
+            "last completed checkpoint: 6 in dir; do what the reason says, and run",
+        ),
+        ("OptionError", None, NOTHING, "no checkpoint is in dir yet; do what the reason says"),
+        (
+            "DataLossError",
+            None,
+            GOOD,
+            "last completed checkpoint: 6 in dir; the same command stops here",
+        ),
+        (
+            "CorruptCheckpointError",
+            None,
+            DAMAGED,
+            "the same command meets the damage again: bring",
+        ),
+        ("CorruptCheckpointError", 6, DAMAGED, FROM_5),
+        ("CorruptCheckpointError", None, UNREADABLE, FROM_5),
+        (
+            "CorruptCheckpointError",
+            None,
+            DAMAGED[2:],
+            "no good checkpoint is left in dir: another",
+        ),
+    ],
+)
+def test_a_failed_job(cause: str, last: int | None, found: list[CheckpointSummary], says: str) -> None:
+    result = JobResult(Outcome.FAILED, "why", last, cause=cause)
+    lines = advice(result, "dir", found)
+    assert any(line.startswith(says) for line in lines), lines
+
+
+@pytest.mark.parametrize("found", [DAMAGED, UNREADABLE])
+def test_what_was_refused_is_never_offered(found: list[CheckpointSummary]) -> None:
+    result = JobResult(Outcome.FAILED, "why", 6, cause="CorruptCheckpointError")
+    told = " ".join(advice(result, "dir", found))
+    assert "6" not in told
+    assert "run the same command again" not in told
+
+
+def test_a_fenced_job_has_nothing_to_be_run_again() -> None:
+    (line,) = advice(JobResult(Outcome.FENCED, "another driver", 6), "dir", GOOD)
+    assert "nothing is to be done" in line
+    assert "onceflow status dir" in line
+
+
+def test_a_folder_that_can_not_be_read_leaves_the_reason(tmp_path: Path) -> None:
+    result = JobResult(Outcome.FAILED, "why", None, cause="UsageError")
+    (tmp_path / "log").mkdir()
+    newer = b'{"position":0,"format_version":9,"entry":{}'
+    (tmp_path / "log" / "0000000000.json").write_bytes(
+        newer + b',"checksum":"crc32:%08x"}' % zlib.crc32(newer)
+    )
+    assert closing_lines(result, str(tmp_path)) == ["the job failed: why"]
+    assert "no checkpoint is in" in closing_lines(result, str(tmp_path / "none"))[1]
