@@ -8,7 +8,6 @@ until the driver ends the attempt or an error does. Whatever happens, everything
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import gc
 import os
 import socket
@@ -45,7 +44,6 @@ COLLECT_EVERY_MS = 5_000.0
 SNAPSHOT_THREADS = 2
 SAY_CALL_AFTER_MS = 3_000.0
 """A call of the user's function that takes so long is shown on the live line."""
-_STANDARD_ERROR = 2
 LAST_WORD_S = 2.0
 """So long a slot with a call that hangs waits for the driver to end it, before it does so itself."""
 
@@ -233,15 +231,11 @@ class _SlotRun:
         watch = CallWatch(stack, pause_ms)
         patience_s = LAST_WORD_S
         while not self._has_ended.wait(pause_ms / 1000):
-            # While C code keeps Python's lock, this thread stands still as well: the driver misses the signs
-            # of life, and where the slot is can only be told from outside of Python, on standard error.
-            faulthandler.dump_traceback_later(self._launch.slot_timeout_ms / 1000, file=_STANDARD_ERROR)
             if self._control.silent_ms > LEASE_MS:
                 patience_s = 0.0
                 break
             if not self._show_life(slot, watch, can_end=end_process is not None):
                 break
-        faulthandler.cancel_dump_traceback_later()
         if end_process is not None and not self._has_ended.wait(patience_s):
             end_process()
 

@@ -97,26 +97,3 @@ def test_a_user_function_that_hangs_is_found_and_named_with_its_record(
     assert len(failed) == (0 if host == "threads[2]" else 1), job.story()
     for pid in (slot["pid"] for event in job.named("slots_started") for slot in event["slots"]):
         assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-
-
-@pytest.mark.spark
-def test_of_a_call_that_keeps_pythons_lock_the_line_is_on_standard_error(
-    start_job: Any, feed: Any, broker: Any, new_topic: Any, engine: Any, tmp_path: Path
-) -> None:
-    """Nothing of the slot's runs any more, so it is silent; its stack is told from outside of Python."""
-    servers, source, output = broker.bootstrap_servers, new_topic("in", 2), new_topic("out", 2)
-    (tmp_path / "fuses").mkdir()
-    (tmp_path / "fuses" / "lock").touch()
-    data = feed(servers, source, 2)
-    data.load(10_000, START_MS)
-    data.send("trouble", 1, START_MS, 1)
-    data.flush()
-    arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output)
-    arguments += ("--trouble", str(tmp_path / "fuses"))
-    options = ["--slot-timeout", "4 s", "--restart", "none"]
-    job = start_job(tmp_path / "ck", *arguments, master="local[2]", options=options)
-    assert job.wait(60) == 1, job.story()
-    assert "does not let go of Python's lock" in job.named("job_finished")[0]["reason"]
-    text = (engine.jobs / "totals.py").read_text().splitlines()
-    line = next(number for number, code in enumerate(text, 1) if "re.match(" in code)
-    assert f'totals.py", line {line} in check' in job.errors(), job.story()

@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,9 +76,8 @@ def security() -> dict[str, str]:
 
 def troubled(fuses: Path) -> Callable[[Event], Event]:
     """The user's function: it meets a record of user "trouble" with an error, for ever if the folder
-    `fuses` holds `always`, with a call that never returns if it holds `hang`, and with one that keeps
-    Python's lock as well if it holds `lock`. Else as if a service were away, once for each file: each
-    error takes one away."""
+    `fuses` holds `always`, and with a call that never returns if it holds `hang`. Else as if a service
+    were away, once for each file: each error takes one away."""
 
     def check(event: Event) -> Event:
         if event.user == "trouble":
@@ -87,8 +85,6 @@ def troubled(fuses: Path) -> Callable[[Event], Event]:
             if left:
                 while left[0].name == "hang":
                     pass
-                if left[0].name == "lock":
-                    re.match("(a|a)*$", "a" * 100 + "b")  # for ever, in C
                 if left[0].name == "always":
                     raise ValueError("no luck today")
                 left[0].unlink()
