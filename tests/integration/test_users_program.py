@@ -183,3 +183,18 @@ def test_without_dead_letters_a_record_that_lacks_a_field_is_named(
     assert told in done.stderr, done.stderr
     assert "missing required field `amount`" in done.stderr
     assert done.stdout.count('"slots_started"') == 1
+
+
+@pytest.mark.spark
+def test_a_module_that_a_slot_can_not_import_is_fatal_at_once(
+    app: Path, broker: Any, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """It fails alike in each attempt."""
+    with (app / "amounts.py").open("a") as file:
+        file.write("import sys\nassert 'pyspark.daemon' not in sys.modules, 'the driver only'\n")
+    servers, source, output = broker.bootstrap_servers, new_topic("in", 2), new_topic("out", 2)
+    command = [*ONCEFLOW, "run", str(app / "orders.py"), *options(tmp_path, "local[2]"), "--json", "--"]
+    done = run([*command, servers, source, output], tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "a slot can't read the job's program: AssertionError: the driver only; " in done.stderr
+    assert '"attempt_failed"' not in done.stdout, done.stdout
