@@ -24,9 +24,19 @@ def children(job: Any) -> list[psutil.Process]:
     return psutil.Process(job.pid).children(recursive=True)
 
 
+def lives(process: psutil.Process) -> bool:
+    """A zombie has ended. (`psutil.wait_procs` may raise for one that ends while it is asked.)"""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def wait_gone(processes: list[psutil.Process], timeout: float = 20) -> None:
-    _, alive = psutil.wait_procs(processes, timeout=timeout)
-    assert not alive, alive
+    deadline = time.monotonic() + timeout
+    while alive := [process for process in processes if lives(process)]:
+        assert time.monotonic() < deadline, alive
+        time.sleep(0.05)
 
 
 def test_an_attempt_is_launched_before_the_jvm_is_up(
