@@ -1,7 +1,9 @@
 """ReaderConnection: whether the brokers that a reader needs are there.
 
 librdkafka reconnects by itself and says little about it. Its error callback gives the reason of a
-cut, its statistics (once a second) which brokers are up and who leads which partition.
+cut, its statistics (once a second) which brokers are up and who leads which partition. A broker that it
+holds no connection to, because nothing is asked of it (what is read directly is asked elsewhere, and an
+idle connection is closed), is not away: nothing is known against it.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ STATISTICS_INTERVAL_MS = 1_000
 _SILENT_US = 5_000_000
 """A broker that is fetched from answers every fetch.wait.max.ms. Silent for so long, though it was asked: it
 is frozen."""
+_SAY_AFTER_MS = 1_000
+"""What lasts for less is no news: a leader that has moved is found within that."""
 _MUTE_TOLD_MS = 1_000
 """A broker that throttles us for so long makes the job wait; less is not worth a word."""
 _ASKED_US = 1_000_000
@@ -67,7 +71,8 @@ class ReaderConnection:
         self._on_wait = on_wait
         self._decode = msgspec.json.Decoder(_Statistics).decode
         self._statistics = _Statistics()
-        self._up: frozenset[int] = frozenset()
+        self._there: frozenset[int] = frozenset()
+        """Brokers that are up, or of which nothing is asked."""
         self._was_up = False
         self._are_all_down = False
         self._is_a_leader_down = False
@@ -87,20 +92,17 @@ class ReaderConnection:
 
     def on_statistics(self, text: str) -> None:
         self._statistics = self._decode(text)
-        self._up = frozenset(
-            broker.nodeid
-            for broker in self._statistics.brokers.values()
-            if broker.nodeid >= 0
-            and broker.state in ("UP", "UPDATE")
-            and (self.is_muted or not broker.is_frozen)
-        )
+        brokers = [broker for broker in self._statistics.brokers.values() if broker.nodeid >= 0]
+        up = [b for b in brokers if b.state in ("UP", "UPDATE") and (self.is_muted or not b.is_frozen)]
+        unasked = [broker for broker in brokers if broker.state == "INIT"]
+        self._there = frozenset(broker.nodeid for broker in (*up, *unasked))
         self._is_a_leader_down = any(
-            partition.leader not in self._up
+            partition.leader not in self._there
             for topic in self._statistics.topics.values()
             for number, partition in topic.partitions.items()
             if number != "-1"  # librdkafka's own, for records without a partition
         )
-        if self._up:
+        if up:
             self._was_up = True
             self._are_all_down = False
 
@@ -137,7 +139,7 @@ class ReaderConnection:
             return True
         topic = self._statistics.topics.get(partition[0])
         known = topic.partitions.get(str(partition[1])) if topic else None
-        return known is not None and known.leader not in self._up
+        return known is not None and known.leader not in self._there
 
     def check(self, needed: Iterable[PartitionKey]) -> None:
         """Tell what is waited for; raise Unavailable once that has lasted for the timeout."""
@@ -161,4 +163,5 @@ class ReaderConnection:
         if waited_ms >= self._timeout_ms:
             self._away_since_ms = None
             raise Unavailable(f"{sentence}. Waited for broker_timeout ({self._timeout_ms / 1000:g} s)")
-        self._on_wait(sentence)
+        if waited_ms >= _SAY_AFTER_MS:
+            self._on_wait(sentence)

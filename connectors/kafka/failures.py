@@ -21,6 +21,8 @@ _NEVER = {
     KafkaError.POLICY_VIOLATION,
 }
 """Asked again, the broker would say the same."""
+_CUT = ("Disconnected", "unexpected eof", "reset by peer", "Broken pipe")
+"""A broker that dies within a handshake refuses nobody."""
 _REFUSED_CONNECTION = (
     "SASL authentication error",
     "SaslAuthenticateRequest failed",
@@ -67,7 +69,8 @@ def connection_failure(reason: str, servers: str) -> OnceflowError | None:
 
     librdkafka itself only times out: the reason comes by its error callback.
     """
-    if not any(sign in reason for sign in _REFUSED_CONNECTION):
+    is_cut = any(sign in reason for sign in _CUT)
+    if is_cut or not any(sign in reason for sign in _REFUSED_CONNECTION):
         return None
     return Fatal(
         f"the broker at {servers} and this client refuse each other: {reason}: check sasl.mechanism, "

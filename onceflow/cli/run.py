@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Annotated, NoReturn
 
 import typer
@@ -61,7 +62,9 @@ def run(
     ] = None,
     metrics_port: Annotated[int | None, typer.Option(help="Serve Prometheus metrics on this port.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
-    debug: Annotated[bool, typer.Option(help="Show the traceback of a slot's failure.")] = False,
+    debug: Annotated[
+        bool, typer.Option(help="Show the traceback of a slot's failure, and what clients log.")
+    ] = False,
 ) -> None:
     """Exit code 0: finished, or stopped after a last checkpoint; 1: failed; 2: wrong use; 3: ended on
     request, but without a last checkpoint."""
@@ -79,6 +82,8 @@ def run(
         start_from=start_from,
         allow_dropped_state=allow_dropped_state,
     )
+    if debug:
+        show_logs()
     loaded = load_job(target, arguments or [])
     reporter = reporter_for(as_json)
     if metrics_port is not None:
@@ -107,6 +112,15 @@ def _end_badly(result: JobResult, checkpoint_dir: str, debug: bool) -> NoReturn:
     for line in closing_lines(result, checkpoint_dir):
         typer.echo(f"onceflow: {line}", err=True)
     raise typer.Exit(1)
+
+
+def show_logs() -> None:
+    """What onceflow logs, on standard error: Kafka's clients' doings, and what the JVM says at each start."""
+    shown = logging.StreamHandler()
+    shown.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger = logging.getLogger("onceflow")
+    logger.addHandler(shown)
+    logger.setLevel(logging.INFO)
 
 
 def _settings(pairs: list[str]) -> dict[str, str]:

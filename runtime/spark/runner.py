@@ -23,7 +23,6 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
-from pyspark.java_gateway import launch_gateway
 
 from onceflow.runtime.errors import Fatal, OnceflowError, OptionError, Retryable
 from onceflow.runtime.graph import JobGraph
@@ -32,6 +31,7 @@ from onceflow.runtime.program import Program, archive_modules
 from onceflow.runtime.slot_process import SlotLaunch
 from onceflow.runtime.spark.class_archive import as_setting, local_java_options
 from onceflow.runtime.spark.executor import SlotFunction
+from onceflow.runtime.spark.jvm_errors import launch_jvm
 from onceflow.runtime.spark.shipping import pack_graph
 from onceflow.runtime.spark.slot_limit import can_grow, slot_limit
 from onceflow.runtime.spark.spark_errors import cause_of, is_too_few_slots
@@ -123,7 +123,7 @@ class SparkLauncher:
                     conf.set(name, value)
                 gateway = SparkContext._gateway  # of an earlier job in this process
                 if gateway is None:
-                    gateway = launch_gateway(conf)
+                    gateway = launch_jvm(conf)
                     self._own_jvm = gateway.proc
                 if self._is_closing.is_set():
                     if self._own_jvm is not None:

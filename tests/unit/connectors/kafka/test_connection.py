@@ -55,6 +55,8 @@ def test_a_broker_that_is_silent_for_longer_than_it_said_is_away() -> None:
     connection.on_statistics(statistics(SILENT_US))
     assert connection.is_away(PARTITION)
     connection.check([PARTITION])
+    clock.advance(1_000)
+    connection.check([PARTITION])
     assert "is away since" in told[-1]
 
 
