@@ -1,18 +1,20 @@
 """ClusterMetadata: what a source asks a Kafka cluster before and beside reading.
 
-Every answer is fresh and within a deadline; a cluster that does not answer is a Retryable that says
-why, one that refuses us a Fatal.
+Every answer is fresh and within a deadline. A question that meets a dead broker is asked again, of
+whoever is there by then. A cluster that does not answer all that time is Unavailable and says why, one that
+refuses us a Fatal, at once.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from confluent_kafka import (
+    OFFSET_INVALID,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
@@ -22,17 +24,33 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from onceflow.connectors.kafka.failures import denied
+from onceflow.connectors.kafka.failures import connection_failure, denied
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.runtime.clock import Clock
-from onceflow.runtime.errors import Fatal, OptionError, Retryable, Unavailable
+from onceflow.runtime.errors import Fatal, OnceflowError, OptionError, Retryable, Unavailable
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 PartitionKey = tuple[str, int]
 """Topic and partition number."""
 
 _LOG = logging.getLogger(__name__)
+_TRY_MS = 5_000
+"""Of a question: it may wait for one broker, which is dead. The next try asks anew who is there."""
 _AUTHENTICATION = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
+_AWAY = (  # who was asked, or who would have to answer
+    KafkaError._TRANSPORT,
+    KafkaError._RESOLVE,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.NOT_CONTROLLER,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
 _SETTLING = (  # of a topic that has just been made, or whose leader is about to change
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -45,6 +63,9 @@ _DENIED = (
     KafkaError.GROUP_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
 )
+
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +91,17 @@ class LogEnd(NamedTuple):
 
 
 class ClusterMetadata:
-    """Used by one thread. `timeout_ms` bounds each question."""
+    """Used by one thread. `timeout_ms` bounds each question, over all its tries."""
 
-    def __init__(self, options: KafkaOptions, clock: Clock, timeout_ms: int) -> None:
+    def __init__(
+        self, options: KafkaOptions, clock: Clock, timeout_ms: int, timeout_name: str | None = None
+    ) -> None:
+        """`timeout_name`: the option that the user sets timeout_ms by, for the sentence when it is over."""
         self._options = options
         self._clock = clock
         self._timeout_ms = timeout_ms
+        seconds = f"{timeout_ms / 1000:g} s"
+        self._waited = f"Waited for {f'{timeout_name} ({seconds})' if timeout_name else seconds}"
         self._last_error = "no answer"
         self._refusal: str | None = None
         settings = options.admin({"error_cb": self._on_error, "logger": _LOG})
@@ -87,21 +113,12 @@ class ClusterMetadata:
 
     def topic_names(self) -> list[str]:
         """All topics except Kafka's own (`__consumer_offsets`), sorted."""
-        names = self._describe_cluster_topics()
+        names = self._asked("the list of topics", lambda s: self._client.list_topics(timeout=s).topics)
         return sorted(name for name in names if not name.startswith("__"))
 
     def describe(self, names: Sequence[str]) -> dict[str, Topic]:
         """These topics; one that does not exist is not in the answer."""
-        if not names:
-            return {}
-        futures = self._client.describe_topics(TopicCollection(list(names)))
-        topics = {}
-        for name, future in futures.items():
-            found = self._answer(future, f"topic {name!r}", none_if=(KafkaError.UNKNOWN_TOPIC_OR_PART,))
-            if found is not None:
-                partitions = tuple(sorted(p.id for p in found.partitions))
-                topics[name] = Topic(name, str(found.topic_id), partitions)
-        return topics
+        return {} if not names else self._asked(_listed(names), lambda s: self._described(names, s))
 
     def offsets(
         self, wanted: Iterable[PartitionKey], at: Literal["earliest", "latest"] | int, isolation: Isolation
@@ -126,85 +143,116 @@ class ClusterMetadata:
         )
         found: dict[PartitionKey, LogEnd] = {}
         missing = {(topic, partition): TopicPartition(topic, partition) for topic, partition in wanted}
-        deadline = self._clock.monotonic_ms() + self._timeout_ms
-        while missing:
+
+        def ask(timeout_s: float) -> dict[PartitionKey, LogEnd]:
             futures = self._client.list_offsets(
-                dict.fromkeys(missing.values(), query),
-                isolation_level=level,
-                request_timeout=self._timeout_ms / 1000,
+                dict.fromkeys(missing.values(), query), isolation_level=level, request_timeout=timeout_s
             )
+            failed: KafkaException | None = None
             for tp, future in futures.items():
-                is_last_try = self._clock.monotonic_ms() > deadline
-                answer = self._answer(
-                    future, f"offsets of topic {tp.topic!r}", () if is_last_try else _SETTLING
-                )
-                if answer is not None:
-                    epoch = answer.leader_epoch
-                    is_known = epoch is not None and epoch >= 0
-                    found[tp.topic, tp.partition] = LogEnd(answer.offset, epoch if is_known else None)
-                    del missing[tp.topic, tp.partition]
-            if missing:
-                self._client.poll(0.1)
-        return found
+                try:
+                    answer = self._result(future)
+                except KafkaException as error:
+                    failed = error  # those that other leaders answered are kept
+                    continue
+                if answer.offset == OFFSET_INVALID:  # no error: its leader died before it was asked
+                    failed = KafkaException(KafkaError(KafkaError._TRANSPORT))
+                    continue
+                epoch = answer.leader_epoch
+                is_known = epoch is not None and epoch >= 0
+                found[tp.topic, tp.partition] = LogEnd(answer.offset, epoch if is_known else None)
+                del missing[tp.topic, tp.partition]
+            if failed is not None:
+                raise failed
+            return found
+
+        names = sorted({topic for topic, _ in missing})
+        return self._asked(f"offsets of {_listed(names)}", ask, _SETTLING) if missing else found
 
     def committed(self, group_id: str, wanted: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """What a consumer group has committed; partitions without a commit are not in the answer."""
         partitions = [TopicPartition(topic, partition) for topic, partition in wanted]
-        request = [ConsumerGroupTopicPartitions(group_id, partitions)]
-        futures = self._client.list_consumer_group_offsets(request, require_stable=True)
-        found = self._answer(futures[group_id], f"offsets of group {group_id!r}")
-        return {(tp.topic, tp.partition): tp.offset for tp in found.topic_partitions if tp.offset >= 0}
+
+        def ask(timeout_s: float) -> dict[PartitionKey, int]:
+            request = [ConsumerGroupTopicPartitions(group_id, partitions)]
+            futures = self._client.list_consumer_group_offsets(
+                request, require_stable=True, request_timeout=timeout_s
+            )
+            found = self._result(futures[group_id]).topic_partitions
+            return {(tp.topic, tp.partition): tp.offset for tp in found if tp.offset >= 0}
+
+        return self._asked(f"offsets of group {group_id!r}", ask)
 
     def close(self) -> None:
         self._admin = None
 
     @property
     def _client(self) -> AdminClient:
-        assert self._admin is not None, "metadata is asked after close"
+        if self._admin is None:  # by another thread, while a question was asked again
+            raise Retryable(f"closed while Kafka at {self._options.bootstrap_servers} was asked")
         return self._admin
 
-    def _describe_cluster_topics(self) -> Mapping[str, Any]:
-        try:
-            topics: Mapping[str, Any] = self._client.list_topics(timeout=self._timeout_ms / 1000).topics
-        except KafkaException as error:
-            self._client.poll(0)
-            raise self._explain(error, "the list of topics", has_waited=True) from error
+    def _described(self, names: Sequence[str], timeout_s: float) -> dict[str, Topic]:
+        futures = self._client.describe_topics(TopicCollection(list(names)), request_timeout=timeout_s)
+        topics = {}
+        for name, future in futures.items():
+            try:
+                found = self._result(future)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+            else:
+                partitions = tuple(sorted(p.id for p in found.partitions))
+                topics[name] = Topic(name, str(found.topic_id), partitions)
         return topics
 
-    def _answer(self, future: Future[Any], what: str, none_if: tuple[int, ...] = ()) -> Any:
-        """The future's result; None if the error is one of `none_if`."""
+    def _asked(self, what: str, ask: Callable[[float], Result], settling: tuple[int, ...] = ()) -> Result:
+        """What `ask(timeout in s)` answers, asked again while brokers are away or `settling` passes."""
         deadline = self._clock.monotonic_ms() + self._timeout_ms
+        while True:
+            try:
+                return ask(min(_TRY_MS, self._timeout_ms) / 1000)
+            except KafkaException as error:
+                self._client.poll(0)  # serves _on_error
+                cause: KafkaError = error.args[0]
+                explained = self._explained(cause, what)
+                is_passing = cause.code() in _AWAY or cause.code() in settling
+                is_over = self._clock.monotonic_ms() > deadline
+                if isinstance(explained, Fatal) or not is_passing or is_over:
+                    raise explained from error
+            self._client.poll(0.1)
+
+    def _result(self, future: Future[Any]) -> Any:
+        """Raises KafkaException; librdkafka keeps to the time-out of the request."""
         while not future.done():
             wait([future], timeout=0.05)
             self._client.poll(0)  # serves _on_error
             if self._refusal is not None:
-                raise Fatal(self._sentence(what, self._refusal))
-            if self._clock.monotonic_ms() > deadline:
-                raise Unavailable(self._sentence(what, self._last_error))
-        try:
-            return future.result()
-        except KafkaException as error:
-            if error.args[0].code() in none_if:
-                return None
-            raise self._explain(error, what) from error
+                raise KafkaException(KafkaError(KafkaError._AUTHENTICATION))
+        return future.result()
 
-    def _explain(self, error: KafkaException, what: str, has_waited: bool = False) -> Exception:
-        cause: KafkaError = error.args[0]
+    def _explained(self, cause: KafkaError, what: str) -> OnceflowError:
         if cause.code() in _DENIED:
             return denied(f"get {what}", what.removeprefix("offsets of "), "DESCRIBE", cause.name())
         if self._refusal is not None or cause.code() in _AUTHENTICATION:
             return Fatal(self._sentence(what, self._refusal or cause.str()))
-        timed_out = cause.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT)
-        said = self._sentence(what, self._last_error if timed_out else cause.str())
-        is_over = cause.code() == KafkaError._TIMED_OUT or (timed_out and has_waited)
-        return Unavailable(said) if is_over else Retryable(said)
+        if cause.code() in _AWAY:
+            return Unavailable(f"{self._sentence(what, self._last_error)}. {self._waited}")
+        return Retryable(self._sentence(what, cause.str()))
 
     def _sentence(self, what: str, reason: str) -> str:
         servers = self._options.bootstrap_servers
         return f"can't get {what} from Kafka at {servers}: {self._options.redact(reason)}"
 
     def _on_error(self, error: KafkaError) -> None:
-        if error.code() in _AUTHENTICATION:
-            self._refusal = error.str()
+        refusal = connection_failure(error.str(), self._options.bootstrap_servers)
+        if error.code() in _AUTHENTICATION or refusal is not None:
+            self._refusal = error.str() if refusal is None else str(refusal)
         if error.code() != KafkaError._ALL_BROKERS_DOWN or self._last_error == "no answer":
             self._last_error = error.str()
+
+
+def _listed(names: Sequence[str]) -> str:
+    """As in "topic 'a'" or "topic 'a' and 2 more"."""
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"topic {names[0]!r}{more}"

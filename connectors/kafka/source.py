@@ -35,7 +35,6 @@ from onceflow.runtime.contracts import ReaderContext, Sink, SourceReader, SplitE
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.types import duration_ms, nearest
 
-_METADATA_TIMEOUT_MS = 15_000
 _CONNECT_NAMES = {"errors.tolerance", "errors.deadletterqueue.topic.name"}
 
 
@@ -123,7 +122,8 @@ class KafkaSource:
         return self.until is not None
 
     def open_enumerator(self, job: str, clock: Clock) -> SplitEnumerator:
-        metadata = ClusterMetadata(self._options, clock, _METADATA_TIMEOUT_MS)
+        timeout_ms = duration_ms(self.broker_timeout, "broker_timeout")
+        metadata = ClusterMetadata(self._options, clock, timeout_ms, "broker_timeout")
         subscription = Subscription(tuple(self.topics), self.topic_pattern)
         start = parse_start(self.start, self.group_id)
         interval_ms = None if self.is_bounded else duration_ms(self.discovery_interval, "discovery_interval")

@@ -21,7 +21,9 @@ from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from onceflow.connectors.kafka.embedded_cluster import EmbeddedCluster
+from onceflow.connectors.kafka.metadata import ClusterMetadata
 from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.runtime.clock import SystemClock
 
 pytestmark = pytest.mark.kafka
 
@@ -112,6 +114,25 @@ def test_an_admin_request_for_a_dead_controller_connects_by_the_backoff_and_not_
     assert 0 < sum(connects.values()) < 20 * took_s, (connects, took_s)
 
 
+def test_a_look_up_that_meets_a_dead_broker_is_answered_by_another(
+    cluster: EmbeddedCluster, kill_node: Callable[[int], DeadPort]
+) -> None:
+    """Connected to all three, then one of them dies: each question is answered all the same, by whoever is
+    there, also those that only the leader may answer."""
+    topic = cluster.create_topic("looked-up", 6)
+    metadata = ClusterMetadata(KafkaOptions(cluster.bootstrap_servers), SystemClock(), 60_000)
+    keys = metadata.describe([topic])[topic].keys
+    assert metadata.offsets(keys, "latest", "read_committed") == dict.fromkeys(keys, 0)
+    port = kill_node(3)
+    for _ in range(3):
+        assert metadata.describe([topic])[topic].keys == keys
+        assert metadata.offsets(keys, "latest", "read_committed") == dict.fromkeys(keys, 0)
+        assert topic in metadata.topic_names()
+        assert metadata.committed("nobody", keys) == {}
+    metadata.close()
+    assert port.per_second < TENS
+
+
 def test_a_job_goes_on_while_one_of_three_brokers_is_dead_and_leaves_its_port_alone(
     cluster: EmbeddedCluster,
     kill_node: Callable[[int], DeadPort],
@@ -145,5 +166,6 @@ def test_a_job_goes_on_while_one_of_three_brokers_is_dead_and_leaves_its_port_al
     job.send(15)
     assert job.wait(30) == 0, job.story()
     assert not job.named("attempt_failed"), job.story()
+    assert not job.errors(), "what librdkafka says of its connections is not for the user"
     verdict = judge(servers).verdict(expected, "dead-out")
     assert verdict.is_exact, verdict

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +26,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from onceflow.connectors.formats import Raw
+from onceflow.connectors.kafka import KafkaSource
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.staged import LEDGER_TOPIC
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
@@ -213,6 +216,24 @@ def test_wrong_password_and_wrong_ca_are_said(
     assert "wrong-0815" not in str(raised.value)
     with pytest.raises(Fatal, match=r"ssl\.ca\.location"):
         write_once(secure, topic, {k: v for k, v in settings(certificate).items() if k != "ssl.ca.location"})
+
+
+@pytest.mark.parametrize("wrong", ["sasl.password", "ssl.ca.location"])
+def test_a_source_is_refused_at_its_first_question_and_names_the_setting(
+    secure: EmbeddedKafka, certificate: Path, topic: str, wrong: str
+) -> None:
+    """An unknown certificate authority looked like a broker that is away: twelve attempts of 15 s."""
+    given = {k: v for k, v in settings(certificate, "wrong-0815").items() if k != "ssl.ca.location"}
+    if wrong == "sasl.password":
+        given["ssl.ca.location"] = str(certificate / "ca.pem")
+    source = KafkaSource(
+        bootstrap_servers=secure.address("SECURE"), topics=topic, value=Raw(), librdkafka=given
+    )
+    enumerator = source.open_enumerator("job", SystemClock())
+    with pytest.raises(Fatal, match=re.escape(wrong)) as raised:
+        enumerator.initial_splits()
+    enumerator.close()
+    assert "wrong-0815" not in str(raised.value)
 
 
 @pytest.mark.spark

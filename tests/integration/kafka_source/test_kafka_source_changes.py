@@ -17,7 +17,7 @@ from onceflow.connectors.kafka.metadata import ClusterMetadata
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import SplitEnumerator, SplitState
-from onceflow.runtime.errors import DataLossError, OptionError, Retryable
+from onceflow.runtime.errors import DataLossError, OptionError, Retryable, Unavailable
 
 pytestmark = pytest.mark.kafka
 
@@ -186,8 +186,17 @@ def test_a_cluster_that_does_not_answer_is_named_with_the_reason() -> None:
         taken.bind(("127.0.0.1", 0))
         servers = f"127.0.0.1:{taken.getsockname()[1]}"
         metadata = ClusterMetadata(KafkaOptions(servers), SystemClock(), timeout_ms=1_000)
-        with pytest.raises(Retryable, match=f"topic 't' from Kafka at {servers}: .*refused"):
+        with pytest.raises(Unavailable, match=f"topic 't' from Kafka at {servers}: .*refused"):
             metadata.describe(["t"])
-        with pytest.raises(Retryable, match=f"list of topics from Kafka at {servers}: .*refused"):
+        with pytest.raises(Unavailable, match=f"list of topics from Kafka at {servers}: .*refused"):
             metadata.topic_names()
         metadata.close()
+
+
+@pytest.mark.parametrize("servers", ["127.0.0.1:1", "nobody.invalid:9092"])
+def test_an_address_at_which_nobody_answers_is_named_after_broker_timeout(servers: str) -> None:
+    never = KafkaSource(bootstrap_servers=servers, topics="t", value=Raw(), broker_timeout="1 s")
+    enumerator = never.open_enumerator("job", SystemClock())
+    with pytest.raises(Unavailable, match=rf"Kafka at {servers}: .*broker_timeout \(1 s\)"):
+        enumerator.initial_splits()
+    enumerator.close()
