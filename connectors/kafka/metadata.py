@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -221,6 +222,13 @@ class ClusterMetadata:
                 if isinstance(explained, Fatal) or not is_passing or is_over:
                     raise explained from error
             self._client.poll(0.1)
+            self._learn_who_is_there()
+
+    def _learn_who_is_there(self) -> None:
+        """librdkafka asks the leader or controller that it knows, for as long as it lasts, also one that is
+        dead; the list of topics, which anybody may answer, tells it of the new ones."""
+        with suppress(KafkaException):
+            self._client.list_topics(timeout=min(_TRY_MS, self._timeout_ms) / 1000)
 
     def _result(self, future: Future[Any]) -> Any:
         """Raises KafkaException; librdkafka keeps to the time-out of the request."""
