@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from polars import col, lit
 
     from onceflow.runtime.contracts import WatermarkStrategy
+    from onceflow.runtime.errors import Retryable
     from onceflow.runtime.job import Job
     from onceflow.runtime.operators.aggregates import (
         AggregateFunction,
@@ -41,6 +42,7 @@ logging.getLogger("onceflow").addHandler(logging.NullHandler())
 _MODULES = {
     "polars": ("col", "lit"),
     "onceflow.runtime.contracts": ("WatermarkStrategy",),
+    "onceflow.runtime.errors": ("Retryable",),
     "onceflow.runtime.job": ("Job",),
     "onceflow.runtime.operators.aggregates": (
         "AggregateFunction",
@@ -68,6 +70,7 @@ __all__ = [
     "KeyedProcess",
     "ListState",
     "MapState",
+    "Retryable",
     "SideOutput",
     "Timer",
     "ValueState",

@@ -26,7 +26,11 @@ class OptionError(UsageError):
 
 
 class Retryable(OnceflowError):
-    """It did not happen, and may succeed when tried again."""
+    """It did not happen, and may succeed when tried again.
+
+    Public: a user's function raises it for what may pass by itself. The job restarts as its restart
+    strategy says, however often the same one comes in a row.
+    """
 
 
 class Unavailable(Retryable):
@@ -50,12 +54,14 @@ class Fatal(OnceflowError):
 class UserFunctionError(OnceflowError):
     """The user's own function raised. Names operator, record and the user's line.
 
-    `kind` is the message without the record, `record` where the record came from ("" if that is not
-    known): what a second failure is compared by (fingerprints.py).
+    `where` is the operator, the function and the line that raised, `kind` what it said without the record,
+    `record` where the record came from ("" if that is not known): what a second failure is compared by
+    (fingerprints.py).
     """
 
-    def __init__(self, message: str, kind: str = "", record: str = "") -> None:
+    def __init__(self, message: str, where: str = "", kind: str = "", record: str = "") -> None:
         super().__init__(message)
+        self.where = where
         self.kind = kind
         self.record = record
 

@@ -9,6 +9,7 @@ the system says of networks, disks and memory, also where the user's function wr
 from __future__ import annotations
 
 import errno
+import os
 import re
 import traceback
 from collections.abc import Iterator
@@ -38,20 +39,21 @@ def fingerprints(error: BaseException) -> frozenset[str]:
 
     Of a user's function: the operator, the function's line, and the error's type and message; and the
     operator, the type and the record's origin, if that is known. Of any other unexpected error: its
-    type, its message, and the line that raised it. Messages are compared without numbers and ids.
+    type, its message, and the line that raised it. Messages are compared without numbers and ids: what
+    depends on the records comes back, whichever of them is first this time.
     """
     if isinstance(error, UserFunctionError):
         causes = list(_causes(error))[1:]
         if any(_may_pass(cause) for cause in causes):
             return frozenset()
-        marks = {_without_ids(error.kind or str(error))}
+        marks = {f"{error.where}: {_without_ids(error.kind or str(error))}"}
         if error.record:
             marks.add(error.record)
         return frozenset(marks)
     if isinstance(error, OnceflowError) or any(_may_pass(cause) for cause in _causes(error)):
         return frozenset()
     frames = traceback.extract_tb(error.__traceback__)
-    line = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    line = f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
     return frozenset({f"{type(error).__qualname__}: {_without_ids(str(error))}{line}"})
 
 

@@ -5,7 +5,8 @@
     onceflow/sent-N         batch N may have been sent
     onceflow/staging/       staged files, unless option staging names another folder
 
-The driver's Python processes use it; tasks see the staging folder only.
+The driver's Python processes use it; tasks see the staging folder only. The files need no checksums: of
+sink.json all that decides is compared with what the query itself says, and a mark is there or not.
 """
 
 from __future__ import annotations

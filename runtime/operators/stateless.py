@@ -248,4 +248,4 @@ def wrong_result(
     """A function returned what its annotation does not promise; `row` is the input row it was called with."""
     place = describe_record(records, row, records.batch.slice(row, 1).to_pylist()[0])
     who = f"operator {uid!r}: {function_name(fn)}"
-    return UserFunctionError(f"{who} for {place}: {error}", f"{who}: {error}", origin_of(records, row))
+    return UserFunctionError(f"{who} for {place}: {error}", who, str(error), origin_of(records, row))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable
 from typing import Any
 
-from onceflow.runtime.errors import OnceflowError, UserFunctionError
+from onceflow.runtime.errors import OnceflowError, Retryable, UserFunctionError
 from onceflow.runtime.records import Records
 
 
@@ -21,7 +22,8 @@ def user_function_error(
 ) -> Exception:
     """What to raise from `error`: names operator, function, record, the user's line and its message.
 
-    An error that onceflow itself raised for the user (Fenced, GraphError, ...) is handed back as it is.
+    A Retryable of the user's stays one. Another error that onceflow itself raised for the user (Fenced,
+    GraphError, ...) is handed back as it is.
     """
     return user_error_at(uid, fn, error, describe_record(records, row, record), records, row)
 
@@ -35,13 +37,19 @@ def user_error_at(
     row: int = 0,
 ) -> Exception:
     """The same, where `place` says on what the function failed: a record, a timer, a batch."""
+    who, what = f"operator {uid!r}: {function_name(fn)} failed", f"{type(error).__name__}: {error}"
+    frame = _frame(fn, error)
+    line = f" (at {frame.filename}:{frame.lineno})" if frame else ""
+    message = f"{who} on {place}{line}: {what}"
+    if type(error) is Retryable:
+        return Retryable(message)
     if isinstance(error, OnceflowError):
         return error
-    who, line = f"operator {uid!r}: {function_name(fn)} failed", _line(fn, error)
-    what = f"{type(error).__name__}: {error}"
     origin = origin_of(records, row)
     record = f"{who} on {origin}: {type(error).__name__}" if origin else ""
-    return UserFunctionError(f"{who} on {place}{line}: {what}", f"{who}{line}: {what}", record)
+    # Without the folder: another machine's copy of the program may lie elsewhere.
+    where = f"{who} (at {os.path.basename(frame.filename)}:{frame.lineno})" if frame else who
+    return UserFunctionError(message, where, what, record)
 
 
 def origin_of(records: Records | None, row: int) -> str:
@@ -62,12 +70,10 @@ def describe_record(records: Records | None, row: int, record: object) -> str:
     return f"the record{place} {shown if len(shown) <= 200 else shown[:200] + '...'}"
 
 
-def _line(fn: Callable[..., Any], error: BaseException) -> str:
-    """` (at totals.py:12)`: the last line inside the user's file, or where it was raised."""
+def _frame(fn: Callable[..., Any], error: BaseException) -> traceback.FrameSummary | None:
+    """The last one inside the user's file, or the one that raised; None: there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     code = getattr(fn, "__code__", None)
     own = [f for f in frames if code is not None and f.filename == code.co_filename]
-    if not (own or frames):
-        return ""
-    frame = (own or frames)[-1]
-    return f" (at {frame.filename}:{frame.lineno})"
+    found = own or frames
+    return found[-1] if found else None

@@ -16,6 +16,7 @@ from onceflow import (
     KeyedProcess,
     ListState,
     MapState,
+    Retryable,
     SideOutput,
     Timer,
     ValueState,
@@ -93,6 +94,8 @@ def is_hot(reading: Reading) -> bool:
 
 
 def to_fire(reading: Reading) -> Fire:
+    if reading.sensor == "busy":
+        raise Retryable("ask again")
     return Fire(reading.sensor, reading.ts)
 
 

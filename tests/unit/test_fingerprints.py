@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+import onceflow
 from onceflow.runtime.errors import Fenced, Indeterminate, Retryable, Unavailable
 from onceflow.runtime.fingerprints import fingerprints, is_unavailable
 from onceflow.runtime.operators.stateless import call_each
@@ -55,6 +56,39 @@ def test_a_users_error_is_the_same_on_any_record() -> None:
     assert of_function(ValueError("no luck"), 5) & of_function(ValueError("no luck"), 6)
     assert not of_function(ValueError("no luck"), 5) & of_function(ValueError("bad key"), 6)
     assert not of_function(ValueError("no luck"), 5) & of_function(TypeError("no luck"), 6)
+
+
+def test_a_users_error_is_the_same_if_only_numbers_differ_but_not_at_another_line_or_operator() -> None:
+    def at_two_lines(amount: int) -> None:
+        if amount < 0:
+            raise ValueError(f"amount {amount} is not allowed")
+        raise ValueError(f"amount {amount} is not allowed")
+
+    def of(uid: str, amount: int) -> frozenset[str]:
+        def fn(_: object) -> None:
+            at_two_lines(amount)
+
+        return fingerprints(caught(lambda: call_each(uid, fn, [object()], records(amount + 100))))
+
+    assert of("score-1", -3) & of("score-1", -17)
+    assert not of("score-1", -3) & of("score-1", 17), "another line"
+    assert not of("score-1", -3) & of("score-2", -17), "another operator"
+
+
+def test_a_retryable_of_the_users_may_pass_and_names_the_operator_and_the_record() -> None:
+    def fn(_: object) -> object:
+        raise onceflow.Retryable("the service is busy")
+
+    error = caught(lambda: call_each("score", fn, [object()], records(5)))
+    assert type(error) is Retryable
+    assert fingerprints(error) == frozenset()
+    for part in (
+        "operator 'score'",
+        "in-1 at offset 5",
+        "test_fingerprints.py:",
+        "Retryable: the service is busy",
+    ):
+        assert part in str(error)
 
 
 def test_a_users_error_is_the_same_on_the_same_record_whatever_it_says() -> None:

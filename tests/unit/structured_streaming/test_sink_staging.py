@@ -7,6 +7,7 @@ import pickle
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -174,6 +175,33 @@ def test_a_checkpoint_is_tied_to_query_uid_and_ledger(folder: Folder) -> None:
     folder.child("onceflow").put("sink.json", b"{")
     with pytest.raises(UsageError, match=r"sink\.json can't be read"):
         record.tie()
+
+
+def test_any_bit_of_the_tie_may_flip_and_the_query_is_refused_or_the_broker_asked_again(
+    tmp_path: Path,
+) -> None:
+    """So the file needs no checksum: nothing in it is believed that is not compared with the query's own, and
+    `checked` decides only whether the broker is asked again, for what is asked before each write anyway."""
+    folder, ledger = Folder.at(str(tmp_path)), LedgerKey("onceflow.totals", "__onceflow_ledger")
+    record, query_id = QueryRecord(folder), str(uuid.UUID(int=7))
+    tie = Tie(query_id, "totals", ledger.transactional_id, ledger.topic, "127.0.0.1:9092 totals")
+    record.put_tie(tie)
+    whole = folder.child("onceflow").read("sink.json")
+    assert whole is not None
+    refused = 0
+    for bit in range(8 * len(whole)):
+        altered = bytearray(whole)
+        altered[bit // 8] ^= 1 << bit % 8
+        folder.child("onceflow").put("sink.json", bytes(altered))
+        try:
+            found = record.tie()
+            assert found is not None
+            check_tie(found, query_id, "totals", ledger, folder.url)
+        except UsageError:
+            refused += 1
+        else:
+            assert replace(found, checked=tie.checked) == tie
+    assert refused > 0.75 * 8 * len(whole)
 
 
 def test_a_file_system_that_is_not_installed_is_named() -> None:
