@@ -26,7 +26,7 @@ from onceflow.runtime.clock import Clock, SystemClock
 from onceflow.runtime.control.client import ControlClient
 from onceflow.runtime.control.heartbeat import heartbeat_ms
 from onceflow.runtime.control.messages import Assignment, Failed, Healed, Hello
-from onceflow.runtime.errors import Fatal, Fenced, OnceflowError, Retryable, UsageError
+from onceflow.runtime.errors import Fatal, Fenced, OnceflowError, Retryable, UsageError, UserFunctionError
 from onceflow.runtime.exchange.transport import Network, PeerLostError
 from onceflow.runtime.fingerprints import fingerprints, is_unavailable
 from onceflow.runtime.graph import JobGraph
@@ -133,7 +133,10 @@ def hanging(attempt: int, call: UserCall, lasted_ms: float, can_end: bool) -> Fa
     reason = f"{call.describe(lasted_ms)}: if it may take so long, give a longer slot_timeout"
     if not can_end:
         reason += ". A thread of the job's own process can't be ended, as a slot on Spark can"
-    return Failed(attempt=attempt, reason=reason, is_fatal=not can_end, fingerprints=(call.fingerprint,))
+    kind = UserFunctionError.__name__
+    return Failed(
+        attempt=attempt, reason=reason, is_fatal=not can_end, kind=kind, fingerprints=(call.fingerprint,)
+    )
 
 
 class _SlotRun:

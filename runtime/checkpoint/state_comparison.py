@@ -49,9 +49,12 @@ class Comparison:
         was, now = self.was, self.now
         if was.is_whole:
             self._same("is of a", was.kind, now.kind, f"make it what it was, {_NEW_UID}")
+        has_windows = was.windows is not None or now.windows is not None
+        if was.is_whole and has_windows:  # before the table, which depends on them and says less
+            self._check_windows(was.windows, now.windows)
         self._same("has the table", was.table, now.table, f"make it what it was, {_NEW_UID}")
         self._check_keys()
-        if was.windows is not None or now.windows is not None:
+        if has_windows:
             self._check_windows(was.windows, now.windows)
         if was.has_timers and not now.has_timers:
             self._refuse("event-time timers", "no event time", f"give the source its watermarks, {_NEW_UID}")
