@@ -167,7 +167,7 @@ REFUSED: list[tuple[str, Any, Any, str]] = [
     ("size", windows(), windows(window=tumbling("5 s")), r"windows of 10000 ms, the program tumb"),
     ("offset", windows(), windows(window=tumbling("10 s", "1 s")), r"10000 ms from 1000 ms on"),
     ("slide", windows(window=sliding("10 s", "5 s")), windows(window=sliding("10 s", "2 s")), "every 5000"),
-    ("kind of window", windows(), windows(window=sliding("10 s", "10 s")), r"tumbling windows.*sliding windows"),
+    ("kind of window", windows(), windows(window=sliding("10 s", "10 s")), r"tumbling.*sliding windows"),
     ("aggregate to reduce", windows(),
      lambda s: s.key_by("user").window(tumbling("10 s")).reduce(larger, uid="op"), "of a window aggregate"),
     ("windows to none", windows(), reduced(larger), "is of a window aggregate, in the program reduce"),
