@@ -117,7 +117,7 @@ def test_commands_on_a_running_job(
     other = tmp_path / "other.py"
     other.write_text((engine.jobs / "totals.py").read_text().replace("totals-under-test", "another"))
     stranger = start_job(tmp_path / "ck", *arguments, program=other)
-    assert stranger.wait(30) == 1, stranger.story()
+    assert stranger.wait(30) == 2, stranger.story()
     assert "belongs to job 'totals-under-test'" in stranger.errors()
     stopped = onceflow("stop", folder, "--json")
     assert stopped.returncode == 0, stopped.stderr
