@@ -27,9 +27,9 @@ from onceflow.runtime.control.messages import (
     ToDriver,
 )
 from onceflow.runtime.errors import Fatal, OnceflowError, UsageError
+from onceflow.runtime.stalls import find_place, read_stacks
 
 HOST_WAIT_SHOWN_MS = 3_000.0
-
 HEAR_OUT_MS = 1_000.0
 """So long a slot that failed of itself is waited for, when others say that it is gone."""
 
@@ -79,14 +79,17 @@ class SlotGroup:
         send: Callable[[int, Message], bool],
         send_all: Callable[[Iterable[int], Message], None],
         timeout_ms: float,
+        stacks: Callable[[int, int], str] = read_stacks,
     ) -> None:
-        """`assign(slot, data addresses of all)` is asked once all slots are there."""
+        """`assign(slot, data addresses of all)` is asked once all slots are there, `stacks(pid, its
+        stacks_fd)` of a slot that is silent."""
         self.attempt = attempt
         self._parallelism = parallelism
         self._assign = assign
         self._send = send
         self._send_all = send_all
         self._timeout_ms = timeout_ms
+        self._stacks = stacks
         self._arrived: dict[int, SlotPeer] = {}
         self._slots: list[SlotPeer] = []
         self._slot_of_peer: dict[int, int] = {}
@@ -182,12 +185,7 @@ class SlotGroup:
         for number, slot in enumerate(self._slots):
             silent_ms = now_ms - slot.heard_ms
             if not self.is_over and silent_ms > self._timeout_ms:
-                return [
-                    self._failed(
-                        f"slot {number} (pid {slot.hello.pid}) is silent for {silent_ms / 1000:.0f} s: its "
-                        "process is frozen, or a function in it does not let go of Python's lock"
-                    )
-                ]
+                return [self._silent(number, slot.hello, silent_ms)]
         return []
 
     def broadcast(self, message: Message) -> None:
@@ -261,6 +259,18 @@ class SlotGroup:
     def _hear_say(self, reason: str, now_ms: float) -> list[ev.Event]:
         self._hearsay = self._hearsay or (now_ms, reason)
         return []
+
+    def _silent(self, number: int, hello: Hello, silent_ms: float) -> ev.AttemptFailed:
+        who = f"slot {number} (pid {hello.pid}) is silent for {silent_ms / 1000:.0f} s"
+        place = None if hello.stacks_fd is None else find_place(self._stacks(hello.pid, hello.stacks_fd))
+        if place is None:
+            why = "its process is frozen, or a function in it does not let go of Python's lock"
+            return self._failed(f"{who}: {why}")
+        said = (
+            f"{who}: it is at {place}, in a call that does not let go of Python's lock; if it may take so "
+            "long, give a longer slot_timeout"
+        )
+        return ev.AttemptFailed(self.attempt, said, fingerprints=frozenset({place.fingerprint}))
 
     def _failed(self, reason: str) -> ev.AttemptFailed:
         return ev.AttemptFailed(self.attempt, reason)

@@ -32,6 +32,7 @@ from onceflow.runtime.fingerprints import fingerprints, is_unavailable
 from onceflow.runtime.graph import JobGraph
 from onceflow.runtime.slot import Slot
 from onceflow.runtime.slot_tasks import SlotBuilder, SlotEnvironment, SlotTasks
+from onceflow.runtime.stalls import StallWatch
 from onceflow.runtime.state.operator_state import OperatorState
 from onceflow.runtime.version import VERSION
 from onceflow.runtime.wiring import NetworkWiring
@@ -85,22 +86,25 @@ def run_slot(
     clock = SystemClock()
     control = ControlClient(launch.control_address, launch.secret, clock)
     network = Network(launch.secret, launch.attempt, host)
+    is_near = launch.control_address[0].startswith("127.")
+    stalls = StallWatch(launch.slot_timeout_ms, has_process=end_process is not None, is_near=is_near)
     try:
         if graph is not None:
             launch = replace(launch, graph=graph())
-        control.send(_hello(launch.attempt, spark_partition, network))
+        control.send(_hello(launch.attempt, spark_partition, network, stalls.fd))
         assignment = control.wait_assignment(ASSIGNMENT_TIMEOUT_S)
         if assignment is not None:
-            _SlotRun(launch, assignment, control, network, clock).run(end_process)
+            _SlotRun(launch, assignment, control, network, clock, stalls).run(end_process)
     except Exception as error:
         with contextlib.suppress(Retryable):
             control.send(failure(launch.attempt, error))
     finally:
+        stalls.close()
         network.close()
         control.close()
 
 
-def _hello(attempt: int, spark_partition: int, network: Network) -> Hello:
+def _hello(attempt: int, spark_partition: int, network: Network, stacks_fd: int | None) -> Hello:
     return Hello(
         attempt=attempt,
         spark_partition=spark_partition,
@@ -108,6 +112,7 @@ def _hello(attempt: int, spark_partition: int, network: Network) -> Hello:
         host=socket.gethostname(),
         data_address=network.address,
         version=VERSION,
+        stacks_fd=stacks_fd,
     )
 
 
@@ -149,12 +154,14 @@ class _SlotRun:
         control: ControlClient,
         network: Network,
         clock: Clock,
+        stalls: StallWatch,
     ) -> None:
         self._launch = launch
         self._assignment = assignment
         self._control = control
         self._network = network
         self._clock = clock
+        self._stalls = stalls
         self._has_ended = threading.Event()
         self._steps = 0
 
@@ -233,12 +240,15 @@ class _SlotRun:
         pause_ms = heartbeat_ms(self._assignment.parallelism)
         watch = CallWatch(stack, pause_ms)
         patience_s = LAST_WORD_S
+        self._stalls.put_off()
         while not self._has_ended.wait(pause_ms / 1000):
+            self._stalls.put_off()
             if self._control.silent_ms > LEASE_MS:
                 patience_s = 0.0
                 break
             if not self._show_life(slot, watch, can_end=end_process is not None):
                 break
+        self._stalls.close()
         if end_process is not None and not self._has_ended.wait(patience_s):
             end_process()
 

@@ -23,7 +23,7 @@ class Message(msgspec.Struct, tag=True, gc=False):
 
 
 class Hello(Message):
-    """First of all: I am here. `data_address`: where peers connect to."""
+    """First of all: I am here. `data_address`: where peers connect to; `stacks_fd`: see stalls.py."""
 
     attempt: int
     spark_partition: int
@@ -31,6 +31,7 @@ class Hello(Message):
     host: str
     data_address: tuple[str, int]
     version: str
+    stacks_fd: int | None = None
 
 
 class Running(Message):

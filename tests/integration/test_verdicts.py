@@ -97,3 +97,35 @@ def test_a_user_function_that_hangs_is_found_and_named_with_its_record(
     assert len(failed) == (0 if host == "threads[2]" else 1), job.story()
     for pid in (slot["pid"] for event in job.named("slots_started") for slot in event["slots"]):
         assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize("host", ["threads[1]", pytest.param("local[2]", marks=pytest.mark.spark)])
+def test_a_user_function_that_keeps_pythons_lock_is_found_and_named_with_its_line(
+    host: str, start_job: Any, feed: Any, broker: Any, new_topic: Any, engine: Any, tmp_path: Path
+) -> None:
+    """A regular expression that never ends: no thread of Python's in its process runs any more. A slot's
+    process is ended, and a second stop at the same line is the end; a job on threads ends there and then."""
+    servers, source, output = broker.bootstrap_servers, new_topic("in", 2), new_topic("out", 2)
+    (tmp_path / "fuses").mkdir()
+    (tmp_path / "fuses" / "lock").touch()
+    data = feed(servers, source, 2)
+    data.load(10_000, START_MS)
+    arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output)
+    arguments += ("--trouble", str(tmp_path / "fuses"))
+    job = start_job(tmp_path / "ck", *arguments, master=host, options=["--slot-timeout", "4 s"])
+    job.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
+    data.send("trouble", 1, START_MS, 1)
+    data.flush()
+    assert job.wait(60) == 1, job.story()
+    lines = (engine.jobs / "totals.py").read_text().splitlines()
+    line = next(number for number, text in enumerate(lines, 1) if "re.match(" in text)
+    if host == "threads[1]":
+        assert f'totals.py", line {line} in check' in job.errors(), job.story()
+        return
+    (failed,) = job.named("attempt_failed")
+    for reason in (failed["reason"], job.errors()):
+        assert f"totals.py:{line} in check" in reason, job.story()
+        assert "slot_timeout" in reason
+    assert "failed the same way" in job.errors()
+    for pid in (slot["pid"] for event in job.named("slots_started") for slot in event["slots"]):
+        assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE

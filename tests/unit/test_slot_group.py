@@ -230,6 +230,33 @@ def test_a_silent_slot_is_lost_and_a_sign_of_life_counts(driver: Driver) -> None
     assert "30 s" in event.reason
 
 
+def test_a_silent_slot_that_stands_still_is_named_with_the_line_and_counts_as_the_same_failure() -> None:
+    stacks = (
+        "Thread 0x1 (most recent call first):\n"
+        '  File "totals.py", line 88 in check\n'
+        '  File "/onceflow/runtime/slot_process.py", line 215 in _loop\n'
+    )
+    told = {(100, 7): stacks}
+    sent: list[Message] = []
+    assign, address = Driver()._assign, ("127.0.0.1", 1)
+    for fd, is_told in ((7, True), (8, False), (None, False)):
+        group = SlotGroup(
+            ATTEMPT,
+            1,
+            assign,
+            lambda _, message: bool(sent.append(message)),
+            lambda *_: None,
+            30_000,
+            lambda pid, fd: told.get((pid, fd), ""),
+        )
+        group.on_message(1, Hello(ATTEMPT, 0, 100, "here", address, "0", fd), 0)
+        (event,) = group.check_alive(30_001)
+        assert isinstance(event, ev.AttemptFailed)
+        assert ("is at totals.py:88 in check" in event.reason) is is_told
+        assert bool(event.fingerprints) is is_told
+        assert not event.is_fatal
+
+
 def test_slots_that_are_being_awaited_are_not_silent() -> None:
     driver = Driver()
     driver.hello(11, partition=1)

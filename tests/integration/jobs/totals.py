@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,8 +77,8 @@ def security() -> dict[str, str]:
 
 def troubled(fuses: Path) -> Callable[[Event], Event]:
     """The user's function: it meets a record of user "trouble" with an error, for ever if the folder
-    `fuses` holds `always`, and with a call that never returns if it holds `hang`. Else as if a service
-    were away, once for each file: each error takes one away."""
+    `fuses` holds `always`, and with a call that never returns if it holds `hang`, or `lock`: a call that
+    keeps Python's lock. Else as if a service were away, once for each file: each error takes one away."""
 
     def check(event: Event) -> Event:
         if event.user == "trouble":
@@ -85,6 +86,8 @@ def troubled(fuses: Path) -> Callable[[Event], Event]:
             if left:
                 while left[0].name == "hang":
                     pass
+                if left[0].name == "lock":
+                    re.match(r"(a+)+$", "a" * 64 + "b")
                 if left[0].name == "always":
                     raise ValueError("no luck today")
                 left[0].unlink()
