@@ -112,6 +112,35 @@ def sleeps_and_patches(module: ast.Module) -> set[str]:
     return set(filter(wrong.fullmatch, called))
 
 
+CLIENTS = {"AdminClient", "Consumer", "KafkaAdminClient", "Producer"}
+SETTINGS = {"admin", "consumer", "kafka_python", "producer"}
+"""Methods of KafkaOptions. Their settings keep clients from storming at the port of a dead broker."""
+
+
+def unbounded_clients(module: ast.Module) -> set[str]:
+    """Calls that make a Kafka client of other settings than what KafkaOptions gives, as they are written."""
+
+    def is_bounded(node: ast.expr | None) -> bool:
+        return isinstance(node, ast.Call) and getattr(node.func, "attr", None) in SETTINGS
+
+    named = {
+        ast.unparse(node.targets[0])
+        for node in ast.walk(module)
+        if isinstance(node, ast.Assign) and is_bounded(node.value)
+    }
+    calls = [
+        node
+        for node in ast.walk(module)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in CLIENTS
+    ]
+    given = [(call, [*call.args, *(keyword.value for keyword in call.keywords)]) for call in calls]
+    return {
+        ast.unparse(call)
+        for call, values in given
+        if not (len(values) == 1 and (is_bounded(values[0]) or ast.unparse(values[0]) in named))
+    }
+
+
 # --- Layers -------------------------------------------------------------------------------------------
 
 
@@ -250,6 +279,21 @@ def test_nothing_is_pickled_but_by_spark() -> None:
         and any(name.split(".")[0] in picklers for _, name in imports(tree(path)))
     ]
     assert not wrong
+
+
+def test_every_kafka_client_has_the_settings_of_kafka_options() -> None:
+    planted = ast.parse(
+        "AdminClient({'bootstrap.servers': 'a'}); Consumer(options.consumer({})); kafka.Producer(theirs)\n"
+        "ours = options.admin(); AdminClient(ours); KafkaAdminClient(**options.kafka_python())"
+    )
+    assert unbounded_clients(planted) == {"AdminClient({'bootstrap.servers': 'a'})", "kafka.Producer(theirs)"}
+    makes_none = {"connectors/kafka/setting_names.py"}  # asks librdkafka what it takes
+    wrong = {
+        name_of(path): found
+        for path in python_files(*PRODUCTION)
+        if name_of(path) not in makes_none and (found := unbounded_clients(tree(path)))
+    }
+    assert not wrong, "KafkaOptions bounds how often a client connects: its admin(), consumer(), producer()"
 
 
 PLANTED = {

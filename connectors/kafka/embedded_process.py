@@ -16,6 +16,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from onceflow.connectors.kafka.embedded_jars import JarCache
+from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.runtime.errors import OnceflowError
 from onceflow.runtime.java import Java
 
@@ -152,7 +153,7 @@ def answers(bootstrap_servers: str, cluster_id: str) -> bool:
 
 def quiet_admin(bootstrap_servers: str) -> AdminClient:
     quiet: dict[str, Any] = {"log_level": 0, "error_cb": lambda _: None}
-    return AdminClient({"bootstrap.servers": bootstrap_servers, **quiet})
+    return AdminClient(KafkaOptions(bootstrap_servers).admin(quiet))
 
 
 def java_command(java: Java, class_path: str, folder: Path, heap_max: str = "1g") -> list[str]:

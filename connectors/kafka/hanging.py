@@ -10,14 +10,16 @@ kafka-python, since librdkafka knows none of these requests.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 from kafka import KafkaAdminClient
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, UnknownBrokerIdError  # pyright: ignore[reportAttributeAccessIssue]
 from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
 from kafka.structs import TopicPartition
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential
@@ -29,6 +31,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 _LIVE = {"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"}
 _OUTCOMES = {"CompleteCommit": "commit", "CompleteAbort": "abort"}
 _MARKERS_VERSION = 1
+logging.getLogger("kafka").addHandler(logging.NullHandler())  # else each failed connection is on stderr
 _PATIENCE_S = 30.0
 
 
@@ -80,11 +83,7 @@ class TransactionDoctor:
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
-        try:
-            self._admin: Any = KafkaAdminClient(**options.kafka_python())
-        except KafkaError as e:
-            servers = options.bootstrap_servers
-            raise Retryable(f"no answer from {servers}: {options.redact(str(e))}") from e
+        self._admin: Any = self._connected()
 
     def __enter__(self) -> Self:
         return self
@@ -92,7 +91,7 @@ class TransactionDoctor:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._admin.close()
+        self._disconnect()
 
     def open_transactions(self) -> list[OpenTransaction]:
         """All that their coordinators know as not over."""
@@ -136,7 +135,7 @@ class TransactionDoctor:
     def repair(self, hanging: HangingTransaction, outcome: str) -> None:
         """Write the missing markers, "commit" or "abort", into every stuck partition."""
         for partition in hanging.stuck:
-            self._ask(self._admin._manager.run, self._write_marker, hanging, partition, outcome == "commit")
+            self._ask("write a marker", partial(self._write_marker, hanging, partition, outcome == "commit"))
 
     def choose_outcome(self, hanging: HangingTransaction, wanted: str | None) -> str:
         """What to do with it: as the coordinator recorded it, else abort, which our own sink answers by
@@ -153,18 +152,52 @@ class TransactionDoctor:
             "whether its records are visible in other partitions, then give --as commit or --as abort"
         )
 
-    def _ask(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Answers fail for seconds while a broker starts or a leader moves."""
+    def owners(self, topic: str, partitions: Iterable[int]) -> dict[tuple[int, int], tuple[int, str | None]]:
+        """Who has transactions open in these partitions: (partition, first offset) to producer id and
+        transactional id, None if no coordinator knows the producer."""
+        listed = self._listed()
+        names = {row.producer_id: row.transactional_id for row in listed}
+        rows = self._open_rows([TopicPartition(topic, partition) for partition in partitions])
+        return {
+            (row.partition, row.start_offset): (producer_id, names.get(producer_id))
+            for (producer_id, _), found in rows.items()
+            for row in found
+        }
+
+    def _ask(self, what: str, question: Callable[[Any], Any]) -> Any:
+        """Answers fail for seconds while a broker starts or has just died, or a leader moves. A client that
+        failed goes on asking whom it knows, dead or not: the next one learns anew who is there."""
+
+        def ask() -> Any:
+            self._admin = self._admin or self._connected()
+            try:
+                return question(self._admin)
+            except KafkaError:
+                self._disconnect()
+                raise
+
         patience = Retrying(
-            retry=retry_if_exception(lambda e: isinstance(e, KafkaError) and bool(e.retriable)),
+            retry=retry_if_exception(_is_passing),
             stop=stop_after_delay(_PATIENCE_S),
             wait=wait_exponential(0.05, max=1),
             reraise=True,
         )
         try:
-            return patience(call, *arguments)
+            return patience(ask)
         except KafkaError as e:
-            raise Retryable(f"Kafka refused {call.__name__}: {self._options.redact(str(e))}") from e
+            raise Retryable(f"Kafka refused to {what}: {self._options.redact(str(e))}") from e
+
+    def _connected(self) -> Any:
+        try:
+            return KafkaAdminClient(**self._options.kafka_python())
+        except KafkaError as e:
+            servers = self._options.bootstrap_servers
+            raise Retryable(f"no answer from {servers}: {self._options.redact(str(e))}") from e
+
+    def _disconnect(self) -> None:
+        if self._admin is not None:
+            self._admin.close()
+        self._admin = None
 
     def _hanging(
         self, producer_id: int, epoch: int, owner: tuple[str, Any] | None, rows: Sequence[StuckPartition]
@@ -175,14 +208,23 @@ class TransactionDoctor:
         return HangingTransaction(producer_id, epoch, owner[0] if owner else None, outcome, tuple(rows))
 
     def _described(self) -> Mapping[str, Any]:
-        listed = self._ask(self._admin.list_transactions)
-        names = sorted({row.transactional_id for rows in listed.values() for row in rows})
-        described: Mapping[str, Any] = self._ask(self._admin.describe_transactions, names) if names else {}
+        names = sorted({row.transactional_id for row in self._listed()})
+        if not names:
+            return {}
+        described: Mapping[str, Any] = self._ask(
+            "describe transactions", lambda admin: admin.describe_transactions(names)
+        )
         return described
+
+    def _listed(self) -> list[Any]:
+        """All transactional ids that any coordinator knows."""
+        listed = self._ask("list transactions", lambda admin: admin.list_transactions())
+        return [row for rows in listed.values() for row in rows]
 
     def _partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
         found: list[TopicPartition] = []
-        for topic in self._ask(self._admin.describe_topics, list(topics)):
+        names = list(topics)
+        for topic in self._ask("describe topics", lambda admin: admin.describe_topics(names)):
             if topic["error_code"] == 0:
                 found += [TopicPartition(topic["name"], p["partition_index"]) for p in topic["partitions"]]
             elif topic["name"] != OFFSETS_TOPIC:
@@ -191,7 +233,8 @@ class TransactionDoctor:
 
     def _open_rows(self, partitions: Sequence[TopicPartition]) -> dict[tuple[int, int], list[StuckPartition]]:
         rows: dict[tuple[int, int], list[StuckPartition]] = defaultdict(list)
-        for partition, state in self._ask(self._admin.describe_producers, partitions).items():
+        described = self._ask("describe producers", lambda admin: admin.describe_producers(partitions))
+        for partition, state in described.items():
             for producer in state.active_producers:
                 if producer.current_transaction_start_offset >= 0:
                     rows[producer.producer_id, producer.producer_epoch].append(
@@ -204,8 +247,9 @@ class TransactionDoctor:
                     )
         return rows
 
-    async def _write_marker(
-        self, hanging: HangingTransaction, partition: StuckPartition, is_commit: bool
+    @staticmethod
+    def _write_marker(
+        hanging: HangingTransaction, partition: StuckPartition, is_commit: bool, admin: Any
     ) -> None:
         marker_type = WriteTxnMarkersRequest.WritableTxnMarker
         topic_type = marker_type.WritableTxnMarkerTopic
@@ -217,14 +261,23 @@ class TransactionDoctor:
             coordinator_epoch=max(partition.coordinator_epoch, 0),
         )
         at = TopicPartition(partition.topic, partition.partition)
-        leaders = await self._admin._async_get_leader_for_partitions([at])
-        request = WriteTxnMarkersRequest(markers=[marker], max_version=_MARKERS_VERSION)
-        response = await self._admin._manager.send(request, node_id=next(iter(leaders)))
+
+        async def send() -> Any:
+            leaders = await admin._async_get_leader_for_partitions([at])
+            request = WriteTxnMarkersRequest(markers=[marker], max_version=_MARKERS_VERSION)
+            return await admin._manager.send(request, node_id=next(iter(leaders)))
+
+        response = admin._manager.run(send)
         codes = [p.error_code for m in response.markers for t in m.topics for p in t.partitions]
         if any(codes):
             raise Retryable(
                 f"the marker for {partition.topic}-{partition.partition} was refused: error {codes}"
             )
+
+
+def _is_passing(error: BaseException) -> bool:
+    is_gone = isinstance(error, UnknownBrokerIdError)  # it left the cluster after it was named
+    return isinstance(error, KafkaError) and bool(error.retriable or is_gone)
 
 
 def _is_live(owner: tuple[str, Any] | None, epoch: int) -> bool:

@@ -40,6 +40,7 @@ _TRY_MS = 5_000
 _AUTHENTICATION = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
 _AWAY = (  # who was asked, or who would have to answer
     KafkaError._TRANSPORT,
+    KafkaError._DESTROY,  # the cluster told librdkafka that this broker is gone, while it was asked
     KafkaError._RESOLVE,
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TIMED_OUT,
@@ -55,6 +56,7 @@ _AWAY = (  # who was asked, or who would have to answer
 _SETTLING = (  # of a topic that has just been made, or whose leader is about to change
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.OFFSET_NOT_AVAILABLE,  # a new leader does not know yet what the others have
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
@@ -105,9 +107,9 @@ class ClusterMetadata:
         self._waited = f"Waited for {f'{timeout_name} ({seconds})' if timeout_name else seconds}"
         self._last_error = "no answer"
         self._refusal: str | None = None
-        settings = options.admin({"error_cb": self._on_error, "logger": _LOG})
+        ours = {"error_cb": self._on_error, "logger": _LOG}
         try:
-            self._admin: AdminClient | None = AdminClient(settings)
+            self._admin: AdminClient | None = AdminClient(options.admin(ours))
         except KafkaException as error:
             said = options.redact(error.args[0].str())
             raise OptionError(f"librdkafka refuses its settings: {said}") from error

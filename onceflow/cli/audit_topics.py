@@ -8,16 +8,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from kafka.admin import KafkaAdminClient
-from kafka.errors import KafkaError as PyKafkaError
-from kafka.structs import TopicPartition as PyTopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from onceflow.cli.audit import RawRecords
-from onceflow.runtime.errors import OnceflowError, UsageError
+from onceflow.connectors.kafka.hanging import TransactionDoctor
+from onceflow.connectors.kafka.metadata import ClusterMetadata, Isolation
+from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.connectors.kafka.setting_names import check_settings
+from onceflow.runtime.clock import SystemClock
+from onceflow.runtime.errors import OnceflowError, Retryable, Unavailable, UsageError
 
 _CHUNK = 50_000
-_TIMEOUT_S = 30.0
+_TIMEOUT_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,44 +40,41 @@ class OpenTransaction:
 class TopicReader:
     """Reads topics to their last stable offset as it was when reading began. Close it after use."""
 
-    def __init__(self, bootstrap_servers: str, client: Mapping[str, str]) -> None:
-        self._settings: dict[str, Any] = {
-            "bootstrap.servers": bootstrap_servers,
+    def __init__(
+        self, bootstrap_servers: str, client: Mapping[str, str], timeout_ms: int = _TIMEOUT_MS
+    ) -> None:
+        """`client`: settings by librdkafka's names. `timeout_ms`: how long Kafka is waited for."""
+        self._timeout_ms = timeout_ms
+        self._options = KafkaOptions(bootstrap_servers, {"log_level": "2", **client})
+        check_settings(self._options)
+        self._clock = SystemClock()
+        self._cluster = ClusterMetadata(self._options, self._clock, timeout_ms)
+        ours: dict[str, Any] = {
             "group.id": "onceflow-verify",  # never joined: partitions are assigned by hand
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
             "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+        }
+        defaults: dict[str, Any] = {
             "queued.min.messages": 200_000,
             "fetch.queue.backoff.ms": 10,  # the default waits 1 s whenever the queue was full
-            "log_level": 2,
-            **client,
         }
-        self._consumer = Consumer({**self._settings, "isolation.level": "read_committed"})
+        self._consumer = Consumer(self._options.consumer(ours, defaults))
 
     def close(self) -> None:
         self._consumer.close()
+        self._cluster.close()
 
-    def ends(self, topic: str, isolation: str = "read_committed") -> dict[int, tuple[int, int]]:
+    def ends(self, topic: str, isolation: Isolation = "read_committed") -> dict[int, tuple[int, int]]:
         """First and next offset of each partition; with read_uncommitted, past open transactions too."""
-        consumer = self._consumer
-        if isolation != "read_committed":
-            consumer = Consumer({**self._settings, "isolation.level": isolation})
-        try:
-            found = consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic]
-            if found.error is not None:
-                raise UsageError(f"topic {topic} can't be read: {found.error.str()}")
-            return {
-                partition: consumer.get_watermark_offsets(
-                    TopicPartition(topic, partition), timeout=_TIMEOUT_S
-                )
-                for partition in found.partitions
-            }
-        except KafkaException as error:
-            broker = self._settings["bootstrap.servers"]
-            raise OnceflowError(f"{broker} does not answer ({error.args[0].str()}): is it running?") from None
-        finally:
-            if consumer is not self._consumer:
-                consumer.close()
+        found = self._cluster.describe([topic]).get(topic)
+        if found is None:
+            servers = self._options.bootstrap_servers
+            raise UsageError(f"topic {topic} can't be read: Kafka at {servers} has none of this name")
+        first = self._cluster.offsets(found.keys, "earliest", isolation)
+        end = self._cluster.offsets(found.keys, "latest", isolation)
+        return {partition: (first[topic, partition], end[topic, partition]) for _, partition in found.keys}
 
     def chunks(self, topic: str, on_progress: Callable[[int, int], None]) -> Iterator[RawRecords]:
         """All committed records. `on_progress` gets offsets passed and offsets in all (markers included)."""
@@ -83,9 +82,18 @@ class TopicReader:
         total = sum(high - low for low, high in ends.values())
         self._consumer.assign([TopicPartition(topic, p, low) for p, (low, _) in ends.items()])
         left = {p: high - low for p, (low, high) in ends.items()}
+        moved_at_ms = self._clock.monotonic_ms()
         while any(left.values()):
             by_partition: dict[int, list[Any]] = defaultdict(list)
             consumed: list[Any] = self._consumer.consume(_CHUNK, timeout=1.0)
+            if consumed:
+                moved_at_ms = self._clock.monotonic_ms()
+            elif self._clock.monotonic_ms() - moved_at_ms > self._timeout_ms:
+                stuck = next(partition for partition, count in left.items() if count)
+                raise Unavailable(
+                    f"Kafka at {self._options.bootstrap_servers} gave no record of {topic}-{stuck} for "
+                    f"{self._timeout_ms / 1000:g} s: see whether the partition has a leader"
+                )
             for message in consumed:
                 by_partition[message.partition()].append(message)
             for partition, messages in by_partition.items():
@@ -123,24 +131,6 @@ class TopicReader:
 
     def _owners(self, topic: str, partitions: list[int]) -> dict[tuple[int, int], tuple[int, str | None]]:
         """(partition, first offset) to producer id and transactional id; empty if the broker refuses."""
-        owners: dict[tuple[int, int], tuple[int, str | None]] = {}
-        with contextlib.suppress(PyKafkaError), contextlib.closing(self._admin()) as admin:
-            listed = admin.list_transactions().values()
-            names = {t.producer_id: t.transactional_id for transactions in listed for t in transactions}
-            described = admin.describe_producers([PyTopicPartition(topic, p) for p in partitions])
-            for where, state in described.items():
-                for producer in state.active_producers:
-                    at = (where.partition, producer.current_transaction_start_offset)
-                    owners[at] = (producer.producer_id, names.get(producer.producer_id))
-        return owners
-
-    def _admin(self) -> Any:
-        renamed = {
-            "security.protocol": "security_protocol",
-            "sasl.mechanism": "sasl_mechanism",
-            "sasl.username": "sasl_plain_username",
-            "sasl.password": "sasl_plain_password",
-            "ssl.ca.location": "ssl_cafile",
-        }
-        known = {ours: self._settings[theirs] for theirs, ours in renamed.items() if theirs in self._settings}
-        return KafkaAdminClient(bootstrap_servers=self._settings["bootstrap.servers"], **known)
+        with contextlib.suppress(Retryable), TransactionDoctor(self._options) as doctor:
+            return doctor.owners(topic, partitions)
+        return {}

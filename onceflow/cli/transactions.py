@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from rich.console import Console
 from rich.table import Table
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
 from onceflow.connectors.kafka.client import LedgerKey
+from onceflow.connectors.kafka.failures import failure
 from onceflow.connectors.kafka.hanging import HangingTransaction, TransactionDoctor
 from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
 from onceflow.connectors.kafka.options import KafkaOptions
@@ -29,6 +33,10 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
 )
+
+Answer = TypeVar("Answer")
+
+_PATIENCE_S = 30.0
 
 Servers = Annotated[str, typer.Option("--bootstrap-servers", help="The brokers, as in host:9092.")]
 Config = Annotated[
@@ -88,8 +96,8 @@ def abort(transactional_id: str, bootstrap_servers: Servers, librdkafka: Config 
     """End an open transaction whose job is gone, by fencing its writer, which notices if it lives."""
     # Never by markers: while it is ongoing the writer's commit would say OK and its records be lost.
     client = LibrdkafkaClient(_options(bootstrap_servers, librdkafka), ProducerSettings())
-    client.open_producer(LedgerKey(transactional_id, LEDGER_TOPIC)).discard()
-    client.close()
+    with contextlib.closing(client):
+        _patiently(lambda: client.open_producer(LedgerKey(transactional_id, LEDGER_TOPIC)).discard())
     typer.echo(f"{transactional_id}: its writer is fenced; what it had open is aborted")
 
 
@@ -104,12 +112,11 @@ def ledger(
     """Show the ledger of one sink subtask, or put it to a checkpoint id while the job is stopped."""
     options = _options(bootstrap_servers, librdkafka)
     key = LedgerKey(transactional_id, ledger_topic)
-    client = LibrdkafkaClient(options, ProducerSettings())
-    if set_to is not None:
-        client.ensure_ledger_topic(ledger_topic)
-        _put_ledger(options, key, set_to)
-    entry = client.read_ledger(key)
-    client.close()
+    with contextlib.closing(LibrdkafkaClient(options, ProducerSettings())) as client:
+        if set_to is not None:
+            _patiently(lambda: client.ensure_ledger_topic(ledger_topic))
+            _patiently(lambda: _put_ledger(options, key, set_to))
+        entry = _patiently(lambda: client.read_ledger(key))
     typer.echo(f"{transactional_id}: {'never written, or gone' if entry is None else entry.checkpoint_id}")
 
 
@@ -121,7 +128,19 @@ def _put_ledger(options: KafkaOptions, key: LedgerKey, value: int) -> None:
             key.transactional_id
         ].result()
     except KafkaException as e:
-        raise Retryable(f"the ledger could not be set: {options.redact(str(e))}") from e
+        explained = failure(e.args[0], "set the ledger", f"Group {key.transactional_id}")
+        raise type(explained)(options.redact(str(explained))) from e
+
+
+def _patiently(question: Callable[[], Answer]) -> Answer:
+    """Ask again while it may succeed: the broker that would have to answer may have just died."""
+    again = Retrying(
+        retry=retry_if_exception_type(Retryable),
+        stop=stop_after_delay(_PATIENCE_S),
+        wait=wait_exponential(0.05, max=1),
+        reraise=True,
+    )
+    return again(question)
 
 
 def _repaired(found: HangingTransaction, how: str) -> str:

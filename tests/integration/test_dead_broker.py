@@ -9,23 +9,29 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka import KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient
 
+from onceflow.cli.audit_topics import TopicReader
 from onceflow.connectors.kafka.embedded_cluster import EmbeddedCluster
+from onceflow.connectors.kafka.hanging import TransactionDoctor
 from onceflow.connectors.kafka.metadata import ClusterMetadata
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.runtime.clock import SystemClock
 
 pytestmark = pytest.mark.kafka
+
+ONCEFLOW = str(Path(sys.executable).with_name("onceflow"))
 
 TENS = 60
 """Connections a second of all clients of one process together. A storm has 20,000."""
@@ -84,11 +90,15 @@ def kill_node(cluster: EmbeddedCluster) -> Iterator[Callable[[int], DeadPort]]:
         cluster.start_node(node)
 
 
+@pytest.mark.parametrize("is_sparse", [False, True], ids=["our settings", "librdkafka's own"])
 def test_an_admin_request_for_a_dead_controller_connects_by_the_backoff_and_not_by_the_thousand(
-    cluster: EmbeddedCluster, kill_node: Callable[[int], DeadPort]
+    cluster: EmbeddedCluster, is_sparse: bool
 ) -> None:
-    """The client's controller dies, and the client is asked something that only a controller may answer."""
-    topic = cluster.create_topic("asked-of-the-controller", 3)
+    """The client's controller dies, and the client is asked something that only a controller may answer.
+
+    With the setting that librdkafka has by itself it storms: what is measured here is the right thing.
+    """
+    topic = cluster.create_topic(f"asked-of-the-controller-{is_sparse}", 3)
     connects: dict[str, int] = {}
 
     def note(statistics: str) -> None:
@@ -98,7 +108,7 @@ def test_an_admin_request_for_a_dead_controller_connects_by_the_backoff_and_not_
     settings = KafkaOptions(cluster.bootstrap_servers).admin(
         {"stats_cb": note, "statistics.interval.ms": 100, "log_level": 0, "error_cb": lambda _: None}
     )
-    admin = AdminClient(settings)
+    admin = AdminClient({**settings, "enable.sparse.connections": is_sparse})
     controller = admin.list_topics(topic, timeout=30).controller_id
     cluster.kill(controller)  # nobody takes its port: connections are refused
     began = time.monotonic()
@@ -111,7 +121,8 @@ def test_an_admin_request_for_a_dead_controller_connects_by_the_backoff_and_not_
         cluster.start_node(controller)
     with suppress(KafkaException):
         assert answer.result().name == topic
-    assert 0 < sum(connects.values()) < 20 * took_s, (connects, took_s)
+    assert sum(connects.values()) > 0
+    assert (sum(connects.values()) > 20 * took_s) is is_sparse, (connects, took_s)
 
 
 def test_a_look_up_that_meets_a_dead_broker_is_answered_by_another(
@@ -131,6 +142,105 @@ def test_a_look_up_that_meets_a_dead_broker_is_answered_by_another(
         assert metadata.committed("nobody", keys) == {}
     metadata.close()
     assert port.per_second < TENS
+
+
+def coordinator_of(cluster: EmbeddedCluster, transactional_id: str) -> int:
+    """The node that coordinates it: the leader of its partition, which Kafka chooses by Java's hash."""
+    number = 0
+    for character in transactional_id:
+        number = (31 * number + ord(character)) & 0xFFFF_FFFF
+    leaders = cluster.leaders("__transaction_state")
+    return leaders[(number & 0x7FFF_FFFF) % len(leaders)]
+
+
+def test_commands_that_ask_kafka_are_answered_though_a_broker_has_just_died(
+    cluster: EmbeddedCluster, kill_node: Callable[[int], DeadPort]
+) -> None:
+    """`verify`, `transactions list`, `transactions ledger` and then `transactions abort`, while whoever leads
+    and coordinates what they ask for dies: each ends right, and none of them storms."""
+    topic = cluster.create_topic("judged", 6)
+    open_one = Producer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "left-open", "log_level": 0}
+    )
+    open_one.init_transactions(30)
+    for number in range(600):
+        if number % 300 == 0:
+            open_one.begin_transaction()
+        open_one.produce(topic, json.dumps({"n": number % 300}), partition=number % 6)
+        if number == 299:
+            open_one.commit_transaction(30)
+    assert open_one.flush(30) == 0
+    servers = ("--bootstrap-servers", cluster.bootstrap_servers)
+    commands = {
+        "verify": ["verify", "--json", "--output", topic, "--sequence", "n", *servers],
+        "list": ["transactions", "list", "--json", "--topic", topic, *servers],
+        "ledger": ["transactions", "ledger", "left-open", *servers],
+        "abort": ["transactions", "abort", "left-open", *servers],
+    }
+    doctor = TransactionDoctor(KafkaOptions(cluster.bootstrap_servers))
+    assert len(doctor.open_transactions()) == 1
+    port = kill_node(coordinator_of(cluster, "left-open"))
+
+    def start(name: str) -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        return subprocess.Popen([ONCEFLOW, *commands[name]], stdout=pipe, stderr=pipe, text=True)
+
+    def answer(process: subprocess.Popen[str]) -> str:
+        out, errors = process.communicate(timeout=60)
+        assert (process.returncode, errors.strip()) == (0, "")
+        return out
+
+    verify, listing, ledger = map(start, ("verify", "list", "ledger"))
+    report = json.loads(answer(verify))
+    assert (report["clean"], report["output_records"]) == (True, 300)
+    assert {held["transactional_id"] for held in report["open_transactions"]} == {"left-open"}
+    (shown,) = json.loads(answer(listing))["open"]
+    assert (shown["transactional_id"], shown["state"]) == ("left-open", "Ongoing")
+    with doctor:  # it knew the dead one as coordinator
+        assert [found.transactional_id for found in doctor.open_transactions()] == ["left-open"]
+    assert "never written" in answer(ledger)
+    assert "its writer is fenced" in answer(start("abort"))
+    with pytest.raises(KafkaException):
+        open_one.commit_transaction(30)
+    assert port.per_second < TENS, port.connects
+
+
+def produce(cluster: EmbeddedCluster, topic: str, numbers: range) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+    for number in numbers:
+        producer.produce(topic, str(number), partition=number % 6)
+    assert producer.flush(30) == 0
+
+
+def numbers_in(cluster: EmbeddedCluster, topic: str) -> list[int]:
+    with closing(TopicReader(cluster.bootstrap_servers, {})) as reader:
+        return sorted(int(value) for raw in reader.chunks(topic, lambda *_: None) for value in raw.values)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_a_streaming_query_goes_on_while_one_of_three_brokers_is_dead_and_leaves_its_port_alone(
+    cluster: EmbeddedCluster, kill_node: Callable[[int], DeadPort], spark: Any, tmp_path: Path
+) -> None:
+    """Structured Streaming's source and sink: planning, tasks, staging's ledger and what is sent."""
+    rows, copy = cluster.create_topic("query-in", 6), cluster.create_topic("query-out", 6)
+    produce(cluster, rows, range(600))
+    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers}
+    read = spark.readStream.format("onceflow-kafka").options(subscribe=rows, **given)
+    read = read.option("startingOffsets", "earliest").load().drop("topic", "partition")
+    writing = read.writeStream.format("onceflow-kafka").options(topic=copy, uid=copy, **given)
+    query = writing.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        query.processAllAvailable()
+        port = kill_node(2)
+        for end in range(1_200, 4_200, 600):
+            produce(cluster, rows, range(end - 600, end))
+            query.processAllAvailable()
+        assert port.per_second < TENS, port.connects
+        assert query.exception() is None
+    finally:
+        query.stop()
+    assert numbers_in(cluster, copy) == list(range(3_600))
 
 
 def test_a_job_goes_on_while_one_of_three_brokers_is_dead_and_leaves_its_port_alone(

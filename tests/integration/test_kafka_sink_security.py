@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import json
 import re
 import uuid
 from collections.abc import Callable, Iterator
@@ -218,22 +219,60 @@ def test_wrong_password_and_wrong_ca_are_said(
         write_once(secure, topic, {k: v for k, v in settings(certificate).items() if k != "ssl.ca.location"})
 
 
+def wrong_settings(certificate: Path, wrong: str) -> dict[str, Any]:
+    """All is right but for this setting."""
+    if wrong == "sasl.password":
+        return settings(certificate, "wrong-0815")
+    return {name: value for name, value in settings(certificate).items() if name != wrong}
+
+
 @pytest.mark.parametrize("wrong", ["sasl.password", "ssl.ca.location"])
 def test_a_source_is_refused_at_its_first_question_and_names_the_setting(
     secure: EmbeddedKafka, certificate: Path, topic: str, wrong: str
 ) -> None:
     """An unknown certificate authority looked like a broker that is away: twelve attempts of 15 s."""
-    given = {k: v for k, v in settings(certificate, "wrong-0815").items() if k != "ssl.ca.location"}
-    if wrong == "sasl.password":
-        given["ssl.ca.location"] = str(certificate / "ca.pem")
     source = KafkaSource(
-        bootstrap_servers=secure.address("SECURE"), topics=topic, value=Raw(), librdkafka=given
+        bootstrap_servers=secure.address("SECURE"),
+        topics=topic,
+        value=Raw(),
+        librdkafka=wrong_settings(certificate, wrong),
     )
     enumerator = source.open_enumerator("job", SystemClock())
     with pytest.raises(Fatal, match=re.escape(wrong)) as raised:
         enumerator.initial_splits()
     enumerator.close()
     assert "wrong-0815" not in str(raised.value)
+
+
+@pytest.mark.parametrize("host", ["threads[2]", pytest.param("local[2]", marks=pytest.mark.spark)])
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("sasl.password", "SASL authentication error: Authentication failed"),
+        ("ssl.ca.location", "certificate verify failed"),
+    ],
+)
+def test_a_job_that_the_brokers_refuse_ends_at_once_with_one_sentence(
+    secure: EmbeddedKafka,
+    certificate: Path,
+    topic: str,
+    start_job: Any,
+    tmp_path: Path,
+    wrong: str,
+    said: str,
+    host: str,
+) -> None:
+    arguments = ("--bootstrap-servers", secure.address("SECURE"), "--input", topic, "--output", topic)
+    env = {"TEST_LIBRDKAFKA": json.dumps(wrong_settings(certificate, wrong))}
+    job = start_job(tmp_path / "ck", *arguments, env=env, master=host)
+    assert job.wait(100) == 1, job.story()
+    assert len(job.named("attempt_started")) <= 1, job.story()
+    assert not job.named("attempt_failed"), job.story()
+    (sentence,) = [line for line in job.errors().splitlines() if "refuse each other" in line]
+    assert said in sentence
+    assert wrong in sentence
+    assert "Traceback" not in job.errors()
+    assert "wrong-0815" not in job.errors() + "".join(job.lines)
 
 
 @pytest.mark.spark

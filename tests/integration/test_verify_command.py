@@ -6,15 +6,22 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
+from onceflow.cli.audit_topics import TopicReader
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
+from onceflow.connectors.kafka.fault_proxy import Course, FaultProxy
+from onceflow.runtime.errors import Unavailable
 
 pytestmark = pytest.mark.kafka
+
+FETCH = 1
+"""Its number in Kafka's protocol."""
 
 MakeTopic = Callable[..., str]
 Row = dict[str, Any]
@@ -107,6 +114,19 @@ def test_gaps_and_duplicates_need_no_input(broker: EmbeddedKafka, new_topic: Mak
     assert (code, report["missing"], report["doubled"]) == (1, 1, 1)
 
 
+def test_a_partition_that_gives_nothing_is_named_after_the_time_out(
+    broker: EmbeddedKafka, new_topic: MakeTopic
+) -> None:
+    topic = new_topic("silent")
+    transaction(broker, f"{topic}-w", topic, [{"n": 1}])
+    with FaultProxy(broker.bootstrap_servers) as proxy:
+        proxy.on_request = lambda request: Course.HOLD if request.api == FETCH else Course.PASS
+        with closing(TopicReader(proxy.address, {}, timeout_ms=1_500)) as reader:
+            assert reader.ends(topic) == {0: (0, 2)}
+            with pytest.raises(Unavailable, match=rf"gave no record of {topic}-0 for 1\.5 s"):
+                list(reader.chunks(topic, lambda *_: None))
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -115,9 +135,15 @@ def test_gaps_and_duplicates_need_no_input(broker: EmbeddedKafka, new_topic: Mak
         (["--input", "in", *TOTALS[:3], "ten", "--count", "c"], "--window 'ten' is no length"),
         (["--key", "id", "--client-config", "/nowhere"], "--client-config /nowhere can't be read"),
         (["--key", "id"], "topic absent can't be read"),
+        (["--key", "id", "--client-config", "CLIENT"], "'group.id' can't be given"),
     ],
 )
-def test_wrong_use_says_what_to_do(broker: EmbeddedKafka, arguments: list[str], says: str) -> None:
+def test_wrong_use_says_what_to_do(
+    broker: EmbeddedKafka, tmp_path: Path, arguments: list[str], says: str
+) -> None:
+    client = tmp_path / "client.properties"
+    client.write_text("group.id=theirs\n")
+    arguments = [str(client) if argument == "CLIENT" else argument for argument in arguments]
     command = [str(Path(sys.executable).with_name("onceflow")), "verify", "--output", "absent"]
     command += ["--bootstrap-servers", broker.bootstrap_servers, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
