@@ -1,5 +1,5 @@
-"""CutsWatch: how often a producer's connections broke, and who it is to the broker, from librdkafka's
-statistics.
+"""CutsWatch: how often a producer's connections broke, who it is to the broker, and whether brokers
+throttle it, from librdkafka's statistics.
 
 Nothing else tells: the error callback does not fire for a connection that is cut and made again.
 """
@@ -11,11 +11,18 @@ import time
 import msgspec
 
 from onceflow.connectors.kafka.client import ProducerIdentity
+from onceflow.connectors.kafka.throttle import Throttle
+
+
+class _Window(msgspec.Struct):
+    max: int = 0
 
 
 class _Broker(msgspec.Struct):
     disconnects: int = 0
     req_timeouts: int = 0
+    throttle: _Window | None = None
+    """Milliseconds, of the answers since the statistics before."""
 
 
 class _ExactlyOnce(msgspec.Struct):
@@ -35,7 +42,9 @@ _decode = msgspec.json.Decoder(_Statistics).decode
 class CutsWatch:
     """Fed with every statistics text; `mark` draws the line from which `since_mark` counts."""
 
-    def __init__(self) -> None:
+    def __init__(self, throttle: Throttle) -> None:
+        """`throttle`: is told what brokers have announced."""
+        self._throttle = throttle
         self.sample_us = 0
         """When the latest statistics were made, by now_us."""
         self.identity: ProducerIdentity | None = None
@@ -50,6 +59,9 @@ class CutsWatch:
         has_init = eos is not None and eos.producer_id >= 0
         self.identity = ProducerIdentity(eos.producer_id, eos.producer_epoch) if eos and has_init else None
         self._total = sum(broker.disconnects + broker.req_timeouts for broker in statistics.brokers.values())
+        for broker in statistics.brokers.values():
+            if broker.throttle is not None and broker.throttle.max > 0:
+                self._throttle.announce(statistics.ts / 1e6, broker.throttle.max / 1e3)
 
     def mark(self) -> None:
         self._marked = self._total

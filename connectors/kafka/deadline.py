@@ -12,6 +12,7 @@ is answered moments after the broker is back, and what hangs never is.
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
@@ -44,10 +45,12 @@ class CallsWithDeadline:
         timeout_s: float,
         what: str,
         is_cut: Callable[[], bool] = lambda: False,
+        not_before_s: Callable[[], float] = lambda: 0.0,
     ) -> Result:
         """The call's result or exception. Raises OverdueError after timeout_s, or sooner once a connection
         broke, which the waiting thread asks `is_cut` now and then; the call goes on, unheard, and holds its
-        thread: the next call gets another one."""
+        thread: the next call gets another one. `not_before_s`: until then, by time.monotonic(), nobody
+        answers, as far as is known when it is asked; timeout_s counts from there."""
         future: Future[Result] = Future()
 
         def run() -> None:
@@ -60,23 +63,34 @@ class CallsWithDeadline:
             self._jobs = queue.SimpleQueue()
             threading.Thread(target=_work, args=(self._jobs,), name=self._name, daemon=True).start()
         self._jobs.put(run)
-        overdue = self._wait_done(future, timeout_s, is_cut)
+        overdue = self._wait_done(future, timeout_s, is_cut, not_before_s)
         if overdue is not None:
             self.close()
             raise OverdueError(f"{what} has not returned within {overdue}")
         return future.result()
 
-    def _wait_done(self, future: Future[Result], timeout_s: float, is_cut: Callable[[], bool]) -> str | None:
+    def _wait_done(
+        self,
+        future: Future[Result],
+        timeout_s: float,
+        is_cut: Callable[[], bool],
+        not_before_s: Callable[[], float],
+    ) -> str | None:
         """None once it is done; else how long was waited."""
-        deadline, said, is_known = time.monotonic() + timeout_s, f"{timeout_s:.0f} s", False
-        while (left_s := deadline - time.monotonic()) > 0:
-            if wait([future], min(left_s, _LOOK_S)).done:
+        started_s, cut_s = time.monotonic(), math.inf
+        while True:
+            after_cut_s = cut_s + self._after_cut_s
+            usual_s = max(started_s, not_before_s()) + timeout_s
+            left_s = min(usual_s, after_cut_s) - time.monotonic()
+            if wait([future], max(0.0, min(left_s, _LOOK_S))).done:
                 return None
-            if not is_known and is_cut():
-                is_known, sooner = True, time.monotonic() + self._after_cut_s
-                if sooner < deadline:
-                    deadline, said = sooner, f"{self._after_cut_s:.0f} s after a connection broke"
-        return None if future.done() else said
+            if left_s <= 0:
+                break
+            if cut_s == math.inf and is_cut():
+                cut_s = time.monotonic()
+        if after_cut_s < usual_s:
+            return f"{self._after_cut_s:.0f} s after a connection broke"
+        return f"{usual_s - started_s:.0f} s"
 
     def close(self) -> None:
         """End the thread, once a call that is under way returns. Does not wait."""

@@ -34,6 +34,7 @@ from onceflow.connectors.kafka.embedded_process import (
     cluster_id_of,
     end_process,
     java_command,
+    leads_all,
     log_reason,
     quiet_admin,
     require_space,
@@ -160,13 +161,14 @@ class EmbeddedKafka:
     # --- Topics ---
 
     def create_topic(self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
-        """Create the topic and wait until its partitions have leaders; returns its name."""
+        """Create the topic and wait until the broker leads its partitions; returns its name."""
         admin = quiet_admin(self.bootstrap_servers)
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
         admin.create_topics([new])[topic].result(30)
         for _ in _attempts(30.0):
             found = admin.list_topics(topic, timeout=10).topics[topic].partitions
-            if len(found) == partitions and all(p.leader >= 0 for p in found.values()):
+            has_leaders = len(found) == partitions and all(p.leader >= 0 for p in found.values())
+            if has_leaders and leads_all(admin, topic, partitions):
                 return topic
         raise BrokerError(f"the partitions of {topic} got no leader within 30 s: see {self.log_file}")
 

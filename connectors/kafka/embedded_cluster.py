@@ -30,6 +30,7 @@ from onceflow.connectors.kafka.embedded_process import (
     BrokerError,
     class_archive,
     java_command,
+    leads_all,
     log_reason,
     quiet_admin,
 )
@@ -136,7 +137,10 @@ class EmbeddedCluster:
         admin = quiet_admin(self.bootstrap_servers)
         new = NewTopic(topic, num_partitions=partitions, replication_factor=-1)
         admin.create_topics([new])[topic].result(30)
-        _wait(lambda: len(self.leaders(topic)) == partitions, f"the partitions of {topic} got no leader")
+        _wait(
+            lambda: len(self.leaders(topic)) == partitions and leads_all(admin, topic, partitions),
+            f"the partitions of {topic} got no leader",
+        )
         return topic
 
     def leaders(self, topic: str) -> dict[int, int]:

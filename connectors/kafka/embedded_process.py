@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 import psutil
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from onceflow.connectors.kafka.embedded_jars import JarCache
 from onceflow.connectors.kafka.options import KafkaOptions
@@ -149,6 +149,20 @@ def answers(bootstrap_servers: str, cluster_id: str) -> bool:
     leaders = [p.leader for topic in metadata.topics.values() for p in topic.partitions.values()]
     is_ours = metadata.cluster_id == cluster_id
     return is_ours and bool(metadata.brokers) and all(leader >= 0 for leader in leaders)
+
+
+def leads_all(admin: AdminClient, topic: str, partitions: int) -> bool:
+    """Whether each partition's leader answers as such. A broker tells who leads a new partition before it
+    has become the leader itself, and refuses the first records until then."""
+    asked: dict[TopicPartition, OffsetSpec] = {
+        TopicPartition(topic, number): OffsetSpec.for_timestamp(0) for number in range(partitions)
+    }
+    try:
+        for answer in admin.list_offsets(asked, request_timeout=5).values():
+            answer.result()
+    except KafkaException:
+        return False
+    return True
 
 
 def quiet_admin(bootstrap_servers: str) -> AdminClient:

@@ -48,10 +48,14 @@ class ExplainedCalls:
     def use(
         self, call: Callable[[], Result], action: str, resource: str, *, may_have_happened: bool = False
     ) -> Result:
-        """`call()` with a deadline, which comes sooner once a connection broke."""
+        """`call()` with a deadline, which comes sooner once a connection broke, and later if brokers throttle
+        us."""
 
         def bounded() -> Result:
-            return self._calls.call(call, self._overdue_s, f"kafka: {action}", self._is_cut)
+            throttle = self._reasons.throttle
+            return self._calls.call(
+                call, self._overdue_s, f"kafka: {action}", self._is_cut, lambda: throttle.until_s
+            )
 
         return self.explained(bounded, action, resource, may_have_happened=may_have_happened)
 
@@ -64,7 +68,8 @@ class ExplainedCalls:
         except OverdueError as e:
             self._discarded.set()
             kind = Indeterminate if may_have_happened else Retryable
-            raise kind(f"can't {action} ({resource}): {e}") from None
+            why = self._reasons.throttle.reason
+            raise kind(f"can't {action} ({resource}): {e}{'; ' if why else ''}{why}") from None
         except (KafkaException, SystemError) as e:
             cause = e if isinstance(e, KafkaException) else self._fatal_error(e)
             error, topic = self.route.first_failure or (cause.args[0], "")

@@ -24,6 +24,7 @@ from onceflow.connectors.kafka.produce_choice import DirectChoice
 from onceflow.connectors.kafka.producer_reasons import Reasons
 from onceflow.connectors.kafka.producer_settings import DEFAULTS, STATISTICS_MS, ProducerSettings
 from onceflow.connectors.kafka.record_size import largest_too_large
+from onceflow.connectors.kafka.throttle import Throttle
 from onceflow.runtime.errors import Fatal, OnceflowError, OptionError, Retryable
 
 _IDLE_POLL_S = 0.5
@@ -59,9 +60,10 @@ class LibrdkafkaProducer:
         self._group = group
         self._lock = threading.RLock()
         self._discarded = threading.Event()
-        self._reasons = Reasons(options)
+        self._throttle = Throttle(settings.transaction_timeout_ms / 1000)
+        self._reasons = Reasons(options, self._throttle)
         self._request_s = settings.request_ms(options) / 1000
-        self._watch = CutsWatch()
+        self._watch = CutsWatch(self._throttle)
         self._sent_until_us = 0
         self._broken: str | None = None
         self._is_sending = False
@@ -116,6 +118,7 @@ class LibrdkafkaProducer:
     def begin(self) -> None:
         with self._lock:
             self._route.begin()
+            self._throttle.forget_past()
             self._is_sending = True
             self._calls.use(self._producer.begin_transaction, "begin a transaction", self._id)
 
@@ -217,11 +220,11 @@ class LibrdkafkaProducer:
     def _send_offsets(self, entry: LedgerEntry, action: str, resource: str) -> None:
         position = TopicPartition(self._ledger.topic, 0, entry.checkpoint_id, metadata=entry.metadata)
         group = self._group.consumer_group_metadata()
-        self._calls.use(
-            lambda: self._producer.send_offsets_to_transaction([position], group, self._request_s),
-            action,
-            resource,
-        )
+        # Its coordinator may be a leader whose last answer throttles us, which no statistics tell yet: the
+        # call itself has the whole time, and the deadline around it learns how much of it.
+        timeout_s = self._settings.transaction_timeout_ms / 1000
+        send = self._producer.send_offsets_to_transaction
+        self._calls.use(lambda: send([position], group, timeout_s), action, resource)
 
     def _why_unwritten(self, error: KafkaError, topic: str) -> OnceflowError:
         """What to raise for the first record that will not be delivered."""
@@ -264,7 +267,7 @@ class LibrdkafkaProducer:
             if self._route.delivered != seen:
                 seen, since = self._route.delivered, time.monotonic()
                 self._reasons.is_away = False
-            elif self._reasons.is_away or time.monotonic() - since > _NO_PROGRESS_S:
+            elif self._reasons.is_away or self._throttle.waited_s(since) > _NO_PROGRESS_S:
                 raise self._reasons.no_progress(time.monotonic() - since)
 
     def _wait_sample(self, after_us: int) -> bool:

@@ -9,13 +9,15 @@ from confluent_kafka import KafkaError
 
 from onceflow.connectors.kafka.failures import connection_failure, failure
 from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.connectors.kafka.throttle import Throttle
 from onceflow.runtime.errors import Fatal, OnceflowError, Retryable
 
 
 class Reasons:
     """Of one producer. `on_error` is its error callback."""
 
-    def __init__(self, options: KafkaOptions) -> None:
+    def __init__(self, options: KafkaOptions, throttle: Throttle) -> None:
+        self.throttle = throttle
         self._options = options
         self._reason = ""
         self.is_away = False
@@ -28,13 +30,16 @@ class Reasons:
     def failure(
         self, error: KafkaError, action: str, resource: str, *, may_have_happened: bool = False
     ) -> OnceflowError:
-        """See failures.failure; a refused connection is the reason for whatever fails."""
+        """See failures.failure; a refused connection is the reason for whatever fails, and throttling for
+        what takes too long."""
         known = connection_failure(self._reason, self._options.bootstrap_servers)
         explained = known or failure(error, action, resource, may_have_happened=may_have_happened)
-        reason = f"; {self._reason}" if self._reason and not isinstance(explained, Fatal) else ""
-        return type(explained)(self._options.redact(f"{explained}{reason}"))
+        reasons = [] if isinstance(explained, Fatal) else [self._reason, self.throttle.reason]
+        said = "; ".join(each for each in [str(explained), *reasons] if each)
+        return type(explained)(self._options.redact(said))
 
     def no_progress(self, waited_s: float) -> Retryable:
         """What to raise after so long without an acknowledged record."""
-        said = f"no record was acknowledged for {waited_s:.0f} s; {self._reason}"
-        return Retryable(self._options.redact(said))
+        said = f"no record was acknowledged for {waited_s:.0f} s"
+        reasons = [self._reason, self.throttle.reason]
+        return Retryable(self._options.redact("; ".join(each for each in [said, *reasons] if each)))

@@ -14,6 +14,7 @@ DIRECT_VARIABLE = "ONCEFLOW_DIRECT_PRODUCE"
 
 STATISTICS_MS = 20
 _MESSAGE_BYTES = 1_000_000  # librdkafka's default
+_SILENCE_MS_MAX = 300_000  # as much as librdkafka takes
 
 
 def best_route() -> RouteName:
@@ -35,7 +36,14 @@ class ProducerSettings:
     def request_ms(self, options: KafkaOptions) -> int:
         """How long one request may take."""
         given = options.librdkafka.get("socket.timeout.ms", self.socket_timeout_ms)
-        return min(int(str(given)), self.transaction_timeout_ms)
+        return min(int(str(given)), self.silence_ms())
+
+    def silence_ms(self) -> int:
+        """After how long without an answer librdkafka breaks a connection. A broker that throttles us may
+        well be silent for much longer than request_ms, and a connection that is broken because of it costs
+        the transaction, which is then sent again under the same quota; only its timeout bounds that. The
+        callers' own deadlines are what notices a broker that is silent for another reason."""
+        return min(self.transaction_timeout_ms, _SILENCE_MS_MAX)
 
     def batch_bytes(self, options: KafkaOptions) -> int:
         """Of a batch of several records, before compression."""
@@ -54,7 +62,7 @@ class ProducerSettings:
             "transactional.id": transactional_id,
             "transaction.timeout.ms": self.transaction_timeout_ms,
             "statistics.interval.ms": STATISTICS_MS,
-            "socket.timeout.ms": self.request_ms(options),
+            "socket.timeout.ms": self.silence_ms(),
             "batch.size": batch_bytes_max,
         }
         if self.message_bytes_max is not None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from onceflow.connectors.kafka.ahead import AheadThread, Output
 from onceflow.connectors.kafka.client import KafkaClient, LedgerKey, TopicDescription
 from onceflow.connectors.kafka.held import HeldOutput, RestoredOutput
+from onceflow.connectors.kafka.known_topics import KnownTopics
 from onceflow.connectors.kafka.promise import Promise
 from onceflow.connectors.kafka.record_size import refuse_too_large
 from onceflow.connectors.kafka.transactions import Claimant, OwnerTransactions, Patience
@@ -27,7 +28,6 @@ T = TypeVar("T")
 
 LEDGER_TOPIC = "onceflow-ledger"
 _NO_LIMIT = 1 << 62
-_REFRESH_MS = 300_000
 _CLOSE_S = 1.0
 
 
@@ -86,13 +86,13 @@ class StagedWriter:
         self._sender: AheadThread | None = None
         self._last_written_ms = context.clock.monotonic_ms()
         self._keep_alive_ms = 0.0
-        self._topics = self._describe_topics()
-        self._described_ms = self._last_written_ms
+        self._topics = KnownTopics(client, settings.topics, context.clock)
+        self._look_up_topics()
 
     @property
     def topics(self) -> dict[str, TopicDescription]:
         """What is known of the topics; looked up again every few minutes."""
-        return self._topics
+        return self._topics.descriptions
 
     def recover(self, committables: Sequence[Committable]) -> None:
         try:
@@ -110,7 +110,7 @@ class StagedWriter:
     def write_rows(self, rows: pa.RecordBatch) -> None:
         """Rows in PRODUCE_SCHEMA. Raises Fatal naming a record that the broker would refuse."""
         if rows.num_rows:
-            limits = (topic.max_message_bytes or _NO_LIMIT for topic in self._topics.values())
+            limits = (topic.max_message_bytes or _NO_LIMIT for topic in self.topics.values())
             refuse_too_large(rows, min(limits, default=_NO_LIMIT))
             self._open.add(rows)
             self._wake_sender()
@@ -208,9 +208,7 @@ class StagedWriter:
             self._last_written_ms = now_ms
             with self._lock:
                 self._held = [o for o in self._held if o.checkpoint_id > checkpoint_id]
-        if now_ms - self._described_ms > _REFRESH_MS:
-            self._described_ms = now_ms
-            self._topics = {**self._topics, **self._client.describe_topics(self._settings.topics)}
+        self._topics.refresh()
 
     def _recover(self, committables: Sequence[Committable]) -> None:
         self._try(lambda: self._client.ensure_ledger_topic(self._settings.ledger_topic))
@@ -250,8 +248,8 @@ class StagedWriter:
         if self._closed.is_set():
             raise Retryable(f"sink {self._context.uid!r} is closed")
 
-    def _describe_topics(self) -> dict[str, TopicDescription]:
-        found = dict(self._try(lambda: self._client.describe_topics(self._settings.topics)))
+    def _look_up_topics(self) -> None:
+        found = self._try(self._topics.look_up)
         for topic in self._settings.topics:
             if topic not in found:
                 raise UsageError(
@@ -259,7 +257,6 @@ class StagedWriter:
                     "partitions and "
                     "the retention it should have, and start the job again"
                 )
-        return found
 
     def _try(self, call: Callable[[], T]) -> T:
         while True:

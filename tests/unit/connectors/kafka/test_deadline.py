@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -95,3 +96,20 @@ def test_threads_end_when_they_are_done(calls: CallsWithDeadline) -> None:
     for thread in (*stuck, fresh):
         thread.join(DEADLINE_S)
         assert not thread.is_alive()
+
+
+def test_a_call_to_a_broker_that_is_mute_for_now_has_its_time_from_then_on(calls: CallsWithDeadline) -> None:
+    """It may be told only while the call is under way."""
+    late, told = threading.Event(), [0.0]
+
+    def is_cut() -> bool:  # asked now and then, which takes note of what the broker has said
+        told[0] = told[0] or time.monotonic() + 0.5
+        return False
+
+    threading.Timer(0.3, late.set).start()
+    assert calls.call(lambda: late.wait(DEADLINE_S), 0.15, "mute", is_cut, lambda: told[0])
+    never = threading.Event()
+    with pytest.raises(OverdueError, match="stuck has not returned within"):
+        calls.call(never.wait, 0.05, "stuck", not_before_s=lambda: told[0])
+    assert time.monotonic() >= told[0]
+    never.set()
