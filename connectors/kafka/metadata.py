@@ -107,6 +107,8 @@ class ClusterMetadata:
         self._waited = f"Waited for {f'{timeout_name} ({seconds})' if timeout_name else seconds}"
         self._last_error = "no answer"
         self._refusal: str | None = None
+        self._may_be_outdated = False
+        """A broker that was asked did not answer, be it to an earlier question that was given up."""
         ours = {"error_cb": self._on_error, "logger": _LOG}
         try:
             self._admin: AdminClient | None = AdminClient(options.admin(ours))
@@ -213,6 +215,8 @@ class ClusterMetadata:
         """What `ask(timeout in s)` answers, asked again while brokers are away or `settling` passes."""
         deadline = self._clock.monotonic_ms() + self._timeout_ms
         while True:
+            if self._may_be_outdated:
+                self._learn_who_is_there()
             try:
                 return ask(min(_TRY_MS, self._timeout_ms) / 1000)
             except KafkaException as error:
@@ -220,17 +224,18 @@ class ClusterMetadata:
                 cause: KafkaError = error.args[0]
                 explained = self._explained(cause, what)
                 is_passing = cause.code() in _AWAY or cause.code() in settling
+                self._may_be_outdated = self._may_be_outdated or is_passing
                 is_over = self._clock.monotonic_ms() > deadline
                 if isinstance(explained, Fatal) or not is_passing or is_over:
                     raise explained from error
             self._client.poll(0.1)
-            self._learn_who_is_there()
 
     def _learn_who_is_there(self) -> None:
         """librdkafka asks the leader or controller that it knows, for as long as it lasts, also one that is
         dead; the list of topics, which anybody may answer, tells it of the new ones."""
         with suppress(KafkaException):
             self._client.list_topics(timeout=min(_TRY_MS, self._timeout_ms) / 1000)
+            self._may_be_outdated = False
 
     def _result(self, future: Future[Any]) -> Any:
         """Raises KafkaException; librdkafka keeps to the time-out of the request."""

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient
 
+from onceflow.cli.audit_topics import TopicReader
 from onceflow.connectors.kafka.embedded_cluster import EmbeddedCluster
 from onceflow.connectors.kafka.hanging import TransactionDoctor
 from onceflow.connectors.kafka.metadata import ClusterMetadata
@@ -202,6 +203,44 @@ def test_commands_that_ask_kafka_are_answered_though_a_broker_has_just_died(
     with pytest.raises(KafkaException):
         open_one.commit_transaction(30)
     assert port.per_second < TENS, port.connects
+
+
+def produce(cluster: EmbeddedCluster, topic: str, numbers: range) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+    for number in numbers:
+        producer.produce(topic, str(number), partition=number % 6)
+    assert producer.flush(30) == 0
+
+
+def numbers_in(cluster: EmbeddedCluster, topic: str) -> list[int]:
+    with closing(TopicReader(cluster.bootstrap_servers, {})) as reader:
+        return sorted(int(value) for raw in reader.chunks(topic, lambda *_: None) for value in raw.values)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_a_streaming_query_goes_on_while_one_of_three_brokers_is_dead_and_leaves_its_port_alone(
+    cluster: EmbeddedCluster, kill_node: Callable[[int], DeadPort], spark: Any, tmp_path: Path
+) -> None:
+    """Structured Streaming's source and sink: planning, tasks, staging's ledger and what is sent."""
+    rows, copy = cluster.create_topic("query-in", 6), cluster.create_topic("query-out", 6)
+    produce(cluster, rows, range(600))
+    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers}
+    read = spark.readStream.format("onceflow-kafka").options(subscribe=rows, **given)
+    read = read.option("startingOffsets", "earliest").load().drop("topic", "partition")
+    writing = read.writeStream.format("onceflow-kafka").options(topic=copy, uid=copy, **given)
+    query = writing.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        query.processAllAvailable()
+        port = kill_node(2)
+        for end in range(1_200, 4_200, 600):
+            produce(cluster, rows, range(end - 600, end))
+            query.processAllAvailable()
+        assert port.per_second < TENS, port.connects
+        assert query.exception() is None
+    finally:
+        query.stop()
+    assert numbers_in(cluster, copy) == list(range(3_600))
 
 
 def test_a_job_goes_on_while_one_of_three_brokers_is_dead_and_leaves_its_port_alone(
