@@ -12,7 +12,9 @@ from collections.abc import Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from onceflow.connectors.kafka.fetch import Fetched
 from onceflow.connectors.kafka.metadata import PartitionKey
+from onceflow.connectors.kafka.reader_splits import SplitTable
 
 NO_EPOCH = -1
 """The leader's epoch of a position behind which nothing was read, or of which it is not known."""
@@ -26,11 +28,13 @@ class CheckedAssignment:
         self._consumer = consumer
         self._unchecked: dict[PartitionKey, TopicPartition] = {}
 
-    @property
-    def unchecked(self) -> frozenset[PartitionKey]:
-        """Partitions that librdkafka has not begun to check: what comes of them must not be handed on, and
-        comes again."""
-        return frozenset(self._unchecked)
+    def checked(self, fetched: Fetched, splits: SplitTable) -> Fetched:
+        """What of this may be handed on: of partitions that librdkafka has not begun to check neither records
+        nor ends, which come again. Their errors stay: librdkafka has given such a partition up, says so once,
+        and refuses to seek in it until it is assigned anew."""
+        if not self._unchecked:
+            return fetched
+        return fetched.without({splits.find(*key) for key in self._unchecked}, but_errors=True)
 
     def assign(self, positions: Sequence[TopicPartition]) -> None:
         """Fetch these as well, each from its offset, once the log before it is known to be the one that was

@@ -61,6 +61,11 @@ class Notice(NamedTuple):
     after: int
     """How many of the fetch's records came before it."""
 
+    @property
+    def is_end(self) -> bool:
+        """Whether all that is there has been read, and nothing is wrong."""
+        return bool(self.error.code() == KafkaError._PARTITION_EOF)
+
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
@@ -89,9 +94,9 @@ class Fetched:
     def __len__(self) -> int:
         return len(self.offset)
 
-    def without(self, splits: Collection[int]) -> Fetched:
-        """Neither records nor notices of these splits."""
-        notices = [notice for notice in self.notices if notice.split not in splits]
+    def without(self, splits: Collection[int], but_errors: bool = False) -> Fetched:
+        """Neither records nor notices of these splits, or with `but_errors`: no records and no ends."""
+        notices = [n for n in self.notices if n.split not in splits or (but_errors and not n.is_end)]
         kept = ~np.isin(self.row_split, list(splits))
         if kept.all() and len(notices) == len(self.notices):
             return self

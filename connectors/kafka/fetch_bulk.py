@@ -129,9 +129,7 @@ class BulkFetcher:
         self._is_behind = count >= min(most, _RECORDS_MANY)
         if not count and not notices and not self._lost:
             return self._nothing
-        fetched = self._columns(count, notices)
-        if unchecked := self._assignment.unchecked:
-            fetched = fetched.without({self._splits.find(*key) for key in unchecked})
+        fetched = self._assignment.checked(self._columns(count, notices), self._splits)
         if not self._lost:
             return fetched
         return replace(fetched.without(self._lost), lost=frozenset(self._lost))

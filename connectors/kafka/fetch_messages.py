@@ -36,9 +36,7 @@ class MessageFetcher:
         messages = self._consumer.consume(1, timeout_ms / 1000)
         if messages and records_max > 1:
             messages += self._consumer.consume(records_max - 1, 0)
-        fetched = columns_of(messages, self._splits, self._wanted)
-        unchecked = self._assignment.unchecked
-        return fetched.without({self._splits.find(*key) for key in unchecked}) if unchecked else fetched
+        return self._assignment.checked(columns_of(messages, self._splits, self._wanted), self._splits)
 
     def close(self) -> None:
         pass

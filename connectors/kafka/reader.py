@@ -138,7 +138,7 @@ class KafkaReader:
         """The ends of splits that have no record after them; errors are noted."""
         ends: dict[int, int] = {}
         for notice in fetched.notices:
-            if notice.error.code() != KafkaError._PARTITION_EOF:
+            if not notice.is_end:
                 self._note(notice)
             elif notice.split in self._active:
                 ends.pop(notice.split, None)
