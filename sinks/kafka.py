@@ -109,7 +109,7 @@ class KafkaSinkWriter:
         self._staged = staged
         self._rows: _RowEncoder | None = None
         self._memory = RecycledMemory()
-        """Of encoded rows, which are held until they are committed."""
+        """The memory of encoded rows, which are held until they are committed."""
         self._clock = context.clock
         self._gathering = Gathering()
         self._next_partition = context.subtask
@@ -229,8 +229,7 @@ class _RowEncoder:
             return Raw(column).encoder(key_schema)
         raise GraphError(
             f"key={self._sink.key!r} is {', '.join(str(f.type) for f in key_schema)}: give "
-            "key_format=Json(), or a "
-            "text or binary column"
+            "key_format=Json(), or a text or binary column"
         )
 
     def _partition(
@@ -275,8 +274,7 @@ def _require(schema: pa.Schema, column: str, option: str) -> None:
     if column not in schema.names:
         raise GraphError(
             f"{option}={column!r} names a column that the rows don't have{nearest(column, schema.names)}; "
-            "they have "
-            f"{', '.join(schema.names)}"
+            f"they have {', '.join(schema.names)}"
         )
 
 
@@ -286,15 +284,12 @@ def _check_retention(topic: str, staged: StagedWriter, now_ms: int) -> None:
     if description.uses_append_time:
         raise UsageError(
             f'timestamp="event-time": topic {topic!r} has message.timestamp.type=LogAppendTime, so the '
-            "broker replaces "
-            "it: set CreateTime on the topic, or leave timestamp out"
+            "broker replaces it: set CreateTime on the topic, or leave timestamp out"
         )
     if description.retention_ms is None or description.retention_ms >= 0:
         kept = "unknown" if description.retention_ms is None else f"{description.retention_ms} ms"
         raise UsageError(
             f'timestamp="event-time": topic {topic!r} deletes records by their timestamp (retention.ms is '
-            f"{kept}), so output "
-            "of older event times would vanish: set retention.ms=-1 on the topic, or leave timestamp out "
-            "and keep the event "
-            "time in the value"
+            f"{kept}), so output of older event times would vanish: set retention.ms=-1 on the topic, or "
+            "leave timestamp out and keep the event time in the value"
         )

@@ -98,7 +98,7 @@ def decimals(
 
 
 def _is_less(high: npt.NDArray[np.int64], low: npt.NDArray[np.uint64], bound: int) -> Mask:
-    """Of integers of 128 bits in two halves, which are below the bound."""
+    """Which of these integers of 128 bits, given in two halves, are below the bound."""
     bound_high, bound_low = np.int64(bound >> 64), np.uint64(bound & ((1 << 64) - 1))
     less: Mask = (high < bound_high) | ((high == bound_high) & (low < bound_low))
     return less

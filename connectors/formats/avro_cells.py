@@ -14,7 +14,7 @@ from onceflow.connectors.formats.avro_schema import Node, logical_type
 from onceflow.runtime.records import Int64s
 
 Write = Callable[[pa.Array], list[Piece]]
-"""From values to their bytes. Where a value is null there are none."""
+"""Writes values as their bytes; a null has none."""
 
 _TEXT = (pa.string(), pa.large_string())
 _BYTES = (pa.binary(), pa.large_binary())
@@ -69,7 +69,7 @@ def _integer(node: Node, arrow: pa.DataType) -> Write | None:
 
 
 def _int64s(array: pa.Array, unit: pa.DataType | None) -> Int64s:
-    """Where null: 0. Raises UnfitError for what is too large, or has digits finer than the unit."""
+    """The values as int64, nulls as 0. Raises UnfitError for what is too large, or finer than the unit."""
     try:
         array = array if unit is None else array.cast(unit)
         width = (

@@ -178,7 +178,7 @@ class ColumnWalk:
         return None if read.arrow is None else lists(read.arrow, len(left), owners, keys, items)
 
     def _open_blocks(self, rows: Int64s, left: Int64s, lanes: Lanes) -> Int64s:
-        """Of these rows, those that have an item next. `left`: items of the block that is open."""
+        """The rows of these that have an item next. `left`: what is left of each row's open block."""
         done = rows[left[rows] == 0]
         if len(done):
             part = lanes.part(done)

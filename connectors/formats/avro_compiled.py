@@ -105,7 +105,7 @@ class FlatWalk:
 
 
 def compile_loops() -> None:
-    """To be called before records come: the compiler, or loading what it made, takes a moment."""
+    """Compile the loops before records come: the compiler, or loading what it made, takes a moment."""
     nothing, matrix = np.empty(0, np.int64), np.empty((0, 0), np.int64)
     sure = np.empty(0, np.bool_)
     kernels.walk(0, nothing, nothing, matrix, matrix, matrix.astype(np.bool_), sure)

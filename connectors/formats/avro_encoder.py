@@ -85,7 +85,7 @@ def _flat_encoder(schema: pa.Schema, node: Node) -> FlatEncoder | None:
 def _record_fields(
     node: Node, columns: Sequence[pa.Field], targets: Sequence[Target], above: str
 ) -> list[tuple[str, int | pa.Scalar, Write]]:
-    """For each of the record's fields: the column that it comes from, or its default, and how to write it."""
+    """The record's fields: each one's name, the column that it comes from, or its default, and its writer."""
     names = [column.name for column in columns]
     strange = [name for name in names if name not in {field.name for field in node.fields}]
     if strange:

@@ -39,7 +39,7 @@ class Lanes:
         np.copyto(self.at, self.end, where=rows)
 
     def check(self) -> None:
-        """To be called after each step: no position is beyond its datum's end."""
+        """Called after each step: what went beyond its datum's end is in doubt, and back at that end."""
         beyond = self.at > self.end
         if beyond.any():
             self.doubt(beyond)
@@ -107,7 +107,7 @@ class Datums:
         return start, size
 
     def pieces(self, start: Int64s, size: Int64s) -> pa.Array:
-        """So many bytes from each start: taken as every second value of an array over the whole buffer."""
+        """`size` bytes from each start, taken as every second value of an array over the whole buffer."""
         offsets = np.empty(2 * len(start), np.int32 if self._binary == pa.binary() else np.int64)
         offsets[::2] = start
         offsets[1::2] = start + size

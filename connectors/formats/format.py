@@ -57,7 +57,7 @@ def rows_without_columns(count: int) -> pa.RecordBatch:
 
 
 def as_list(values: Values) -> Sequence[bytes | None]:
-    """For decoders that take one value at a time."""
+    """The values as a sequence, for decoders that take one value at a time."""
     if isinstance(values, Spans):
         values = values.to_binary()
     if isinstance(values, pa.Array):
@@ -68,7 +68,7 @@ def as_list(values: Values) -> Sequence[bytes | None]:
 
 
 def as_binary(values: Values) -> pa.Array:
-    """For decoders that take all values at once: binary or large_binary, as they came."""
+    """The values as binary or large_binary, as they came, for decoders that take all at once."""
     if isinstance(values, Spans):
         return values.to_binary()
     return values if isinstance(values, pa.Array) else pa.array(values, pa.binary())
@@ -120,8 +120,8 @@ class PlacingEncoder(Encoder, Protocol):
     """An Encoder that spares its caller to move what it has written."""
 
     def encode_in_order(self, batch: pa.RecordBatch, order: Indices | None, memory: Memory) -> pa.Array:
-        """As `encode`, but the i-th entry is that of the row order[i] (None: of the i-th); no row is asked
-        for twice. Its bytes are claimed from `memory`, if that is as quick."""
+        """Encode rows in this order: the i-th entry is that of row order[i] (None: of the i-th); no row is
+        asked for twice. The bytes are claimed from `memory`, if that is as quick."""
         ...
 
 

@@ -25,7 +25,7 @@ from onceflow.connectors.formats.spans import Spans
 from onceflow.runtime.records import Int64s
 
 _REST = 32
-"""For how many times as many values JsonDecoder works alone after that."""
+"""JsonDecoder works alone, after values that were too odd, for this many times as many values."""
 _SPLICED_MAX = 16
 """Up to so many odd rows are put between slices of the plain ones; more are gathered row by row."""
 _TEXT_BYTES_MAX = (1 << 31) - 1
@@ -36,7 +36,7 @@ class PlainRows(Protocol):
 
     @property
     def values_min(self) -> int:
-        """For fewer values it costs more than it saves."""
+        """The number of values below which it costs more than it saves."""
         ...
 
     @property

@@ -97,7 +97,7 @@ class KernelColumns:
             words[kernels.DEFAULT] = _word(value)
 
     def _address(self, content: bytes) -> int:
-        """Of a copy of these bytes, with a block to read behind them."""
+        """The address of a copy of these bytes, with a block to read behind them."""
         self._bytes_of.append(np.frombuffer(content + bytes(BLOCK), np.uint8).copy())
         return int(self._bytes_of[-1].ctypes.data)
 

@@ -88,7 +88,7 @@ class _Program:
     def __init__(self) -> None:
         self._steps: list[tuple[int, ...]] = []
         self._text = b""
-        """That stands before the next value."""
+        """The text that stands before the next value."""
         self._kept: list[Any] = []
 
     def put(self, text: bytes) -> None:

@@ -27,7 +27,7 @@ TEXTS, INTEGERS, BOOLEANS, END = 0, 1, 2, 3
 STEP_WIDTH = 8
 _WIDE = 8
 SLACK = BLOCK
-"""So many bytes are read behind what stands before a value, and written behind all rows."""
+"""The bytes that are read behind what stands before a value, and written behind all rows."""
 INTEGER_BYTES_MAX = 20
 _LOWEST = -(1 << 63)
 _PAIRS = np.frombuffer("".join(f"{n:02}" for n in range(100)).encode(), np.uint8)

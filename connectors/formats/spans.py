@@ -52,7 +52,7 @@ class Spans(Sequence[bytes | None]):
         return self.at + np.maximum(self.lengths, 0)
 
     def is_null(self) -> Mask | None:
-        """Which are not there; None: all are."""
+        """Which values are not there; None: all are."""
         found: Mask = self.lengths < 0
         return found if found.any() else None
 

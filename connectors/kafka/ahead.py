@@ -41,7 +41,7 @@ class AheadOutput(Output, Protocol):
 
 
 class SentAhead:
-    """Which batches are in the open transaction: of each output, its first ones."""
+    """The batches that were sent into the open transaction: of each output the first ones."""
 
     def __init__(self) -> None:
         self.rows = 0

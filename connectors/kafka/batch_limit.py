@@ -17,7 +17,7 @@ from onceflow.runtime.errors import OnceflowError, Retryable
 TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 """The codes by which brokers refuse a batch for its size."""
 _SMALLER = 4
-"""By how much batches shrink: three or four refusals until a usual limit is met."""
+"""The divisor of the batch size after a refusal: a usual limit is met after three or four."""
 
 
 class BatchTooLargeError(Retryable):
@@ -41,7 +41,7 @@ class BatchLimit:
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
-        """Of a batch of several records, before compression. 1: each record has a batch of its own."""
+        """The largest batch of several records, before compression; 1: each record has a batch of its own."""
 
     def refused(self, batch: RefusedBatch) -> OnceflowError:
         """What to raise because of it. Batches are smaller from now on, unless that would not help."""

@@ -24,7 +24,7 @@ _SEQUENCES = 1 << 31
 
 
 def next_sequence(sequence: int, count: int) -> int:
-    """Of a partition's batch that follows on one of `count` records."""
+    """The sequence number of the batch that follows one of `count` records in the same partition."""
     return (sequence + count) % _SEQUENCES
 
 
@@ -35,7 +35,7 @@ class RowsToWrite:
     start: int
     stop: int
     sequence: int
-    """Of the first one."""
+    """The sequence number of the first row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,8 @@ class BatchWriter:
         self._records.take(rows, now_ms)
 
     def write(self, runs: Sequence[RowsToWrite]) -> list[Batch]:
-        """For each of these, in their order, a batch of the first of its rows, as many as it holds. The
-        batches are valid until the next call."""
+        """Write one batch for each of these runs, in their order: the first rows of the run, as many as a
+        batch holds. The batches are valid until the next call."""
         written = self._records.write([(run.start, run.stop) for run in runs], self._records_bytes_max)
         return [self._batch(run, records) for run, records in zip(runs, written, strict=True)]
 

@@ -10,7 +10,7 @@ from onceflow.connectors.kafka.wire import ProtocolError, spoken_versions, versi
 
 FRAME_BYTES_MAX = 1 << 30
 PREFIX_BYTES = 4
-"""In front of each frame stands its length."""
+"""The bytes of the length that stands in front of each frame."""
 
 _OPEN_S = 1.0
 

@@ -29,9 +29,9 @@ class CheckedAssignment:
         self._unchecked: dict[PartitionKey, TopicPartition] = {}
 
     def checked(self, fetched: Fetched, splits: SplitTable) -> Fetched:
-        """What of this may be handed on: of partitions that librdkafka has not begun to check neither records
-        nor ends, which come again. Their errors stay: librdkafka has given such a partition up, says so once,
-        and refuses to seek in it until it is assigned anew."""
+        """The part of a fetch that may be handed on. Records and ends of partitions that librdkafka has not
+        begun to check are left out and come again. Their errors stay: librdkafka has given such a partition
+        up, says so once, and refuses to seek in it until it is assigned anew."""
         if not self._unchecked:
             return fetched
         return fetched.without({splits.find(*key) for key in self._unchecked}, but_errors=True)

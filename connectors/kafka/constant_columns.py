@@ -34,7 +34,7 @@ class OnlyTopic:
         self._topics: pa.StringArray | None = None
         """What was looked at, kept so that nothing else comes to lie there."""
         self._topic: str | None = None
-        """Of all of them."""
+        """The topic of all these rows; None: there are several."""
 
     def of(self, rows: pa.RecordBatch) -> str | None:
         topics = rows["topic"]

@@ -85,7 +85,7 @@ class EmbeddedKafka:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Of the PLAINTEXT listener. Known after the first start; the same after a restart."""
+        """The PLAINTEXT listener's address, known after the first start and the same after a restart."""
         return self.address("PLAINTEXT")
 
     def address(self, listener: str) -> str:

@@ -88,8 +88,8 @@ def require_unused(data_dir: Path, log_dir: Path) -> None:
     running = running_broker(data_dir)
     if running is not None:
         raise BrokerError(
-            f"a broker already runs on {data_dir} (process {running.pid}, port "
-            f"{running.listeners['PLAINTEXT']}): use it, or stop it with "
+            f"a broker already runs on {data_dir} (process {running.pid}, "
+            f"port {running.listeners['PLAINTEXT']}): use it, or stop it with "
             f"'onceflow broker stop --data {data_dir}'"
         )
     if _is_locked(log_dir / ".lock"):

@@ -103,5 +103,5 @@ def server_properties(
 
 
 def _escape(value: str) -> str:
-    """As java.util.Properties reads it back: a backslash and a line break would be eaten."""
+    """Escape what java.util.Properties would eat when it reads the file: backslashes and line breaks."""
     return value.replace("\\", "\\\\").replace("\n", "\\n")

@@ -54,7 +54,7 @@ class Enlisting:
         self._places.clear()
 
     def add(self, places: Iterable[Place]) -> None:
-        """To the transaction, before anything is written to them. To ask again changes nothing."""
+        """Add these partitions to the transaction, before anything is written to them. Idempotent."""
         missing = [place for place in places if place not in self._places]
         if not missing:
             return

@@ -113,7 +113,7 @@ class FakeKafka:
         return self._transactions[transactional_id].rows
 
     def forget_ledger(self, ledger: LedgerKey) -> None:
-        """As if it had expired."""
+        """Lose this ledger, as if its offsets had expired."""
         self.ledgers.pop(ledger, None)
 
     def _current(self, transactional_id: str, epoch: int) -> _Transaction:

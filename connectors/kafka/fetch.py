@@ -29,12 +29,12 @@ Header = dict[str, Any]
 """`key` (str) and `value` (bytes or None)."""
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-"""Of a column of them."""
+"""The Arrow type of a column of headers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What of a record is asked for beside its value and its place."""
+    """The parts of a record that are asked for beside its value and its place."""
 
     key: bool = False
     timestamp: bool = False
@@ -84,12 +84,12 @@ class Fetched:
     """There if wanted, as are the following."""
     timestamp_ms: Int64s | None = None
     time_kind: npt.NDArray[np.int8] | None = None
-    """Whose the timestamp is: NO_TIME (written before Kafka 0.10), CREATE_TIME or LOG_APPEND_TIME. There
+    """What each timestamp means: NO_TIME (written before Kafka 0.10), CREATE_TIME or LOG_APPEND_TIME. There
     whenever timestamp_ms is."""
     headers: pa.Array | None = None
-    """Of HEADERS_TYPE; a record without has an empty list."""
+    """A column of HEADERS_TYPE; a record without headers has an empty list."""
     details: Callable[[int], Details] | None = None
-    """By the record's position here. Only until the next fetch."""
+    """Gives the details of the record at this position of the fetch; valid until the next fetch."""
 
     def __len__(self) -> int:
         return len(self.offset)

@@ -27,7 +27,7 @@ class Survey(NamedTuple):
     failed: npt.NDArray[np.int64]
     """(n x 2), of the messages that are no records: address, and how many records came before."""
     bytes: int
-    """Of all records' values and keys."""
+    """The bytes of all records' values and keys together."""
 
 
 class MessageBatch(Protocol):
@@ -63,11 +63,12 @@ class MessageBatch(Protocol):
 
 
 CopyBytes = Callable[[npt.NDArray[Any], npt.NDArray[np.uint8], int], None]
-"""Of one column: where each row begins (one more than rows), a bitmap of zeros that gets a one for each row
-that is there (empty: not needed), the address to copy to."""
+"""Copies one column. Called with room for the places where rows begin (one more than rows), a bitmap of zeros
+that gets a one for each row that is there (empty: not needed), and the address to copy to."""
 
 CopyHeaders = Callable[[npt.NDArray[np.int32], int, npt.NDArray[np.int32], int, npt.NDArray[np.uint8]], None]
-"""Of names, then values: where each begins and the address to copy to; last the bitmap of values."""
+"""Copies headers. Called with room for the places where names begin and the address to copy them to, the same
+for values, and the bitmap of the values that are there."""
 
 
 def bytes_column(
@@ -90,8 +91,8 @@ def _claimed(memory: Memory, size: int) -> pa.Buffer:
 
 
 def headers_column(starts: npt.NDArray[np.int32], sums: Int64s, copy: CopyHeaders) -> pa.Array:
-    """Of HEADERS_TYPE. `starts`: as in headers_of; `sums`: how many headers, bytes of names, bytes of values
-    and null values there are. Raises OverflowError if that is more than such a column can hold."""
+    """A column of HEADERS_TYPE. `starts`: as in headers_of; `sums`: how many headers, bytes of names, bytes
+    of values and null values there are. Raises OverflowError if that is more than such a column can hold."""
     found, name_bytes, value_bytes, nulls = sums.tolist()
     if max(name_bytes, value_bytes) > BINARY_BYTES_MAX:
         raise OverflowError(f"headers of {len(starts) - 1} records have {name_bytes + value_bytes} bytes")
@@ -108,8 +109,8 @@ def headers_column(starts: npt.NDArray[np.int32], sums: Int64s, copy: CopyHeader
 
 
 def headers_of(starts: npt.NDArray[np.int32], names: pa.Array, values: pa.Array) -> pa.Array:
-    """Of HEADERS_TYPE. `starts`: where each record's begin, one more than records; `names` and `values` are
-    binary, those of all records' headers in their order. Bytes in a name that are no UTF-8 are replaced."""
+    """A column of HEADERS_TYPE. `starts`: where each record's headers begin, one more than records; `names`
+    and `values`: binary, of all headers in their order. Bytes in a name that are no UTF-8 are replaced."""
     binary: Any = names
     try:
         texts = binary.cast(pa.string())

@@ -1,4 +1,4 @@
-"""Which Fetcher a reader gets."""
+"""The choice of the Fetcher that a reader gets."""
 
 from __future__ import annotations
 

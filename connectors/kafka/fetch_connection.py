@@ -34,7 +34,7 @@ class BrokerConnection:
 
     @property
     def is_waiting(self) -> bool:
-        """For an answer."""
+        """Whether a request has been sent and not been answered."""
         return self._asked_at_s is not None
 
     def fileno(self) -> int:

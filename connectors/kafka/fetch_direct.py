@@ -37,7 +37,7 @@ _LOG = logging.getLogger(__name__)
 RECORDS_BEHIND = 50_000
 """A partition that has so many records more is worth a request of its own."""
 FULL_FETCHES = 3
-"""So many in a row, each as large as it may be: librdkafka has more than we take."""
+"""After this many full fetches in a row librdkafka is taken to have more records than we take."""
 _END = KafkaError(KafkaError._PARTITION_EOF)
 
 
@@ -64,15 +64,15 @@ class DirectFetcher:
         self._opener = LaneOpener(consumer, splits, settings, partial(open_reader, room), on_throttle)
         self._leaders = self._opener.leaders
         self._lanes: dict[int, tuple[LeaderFetch, Lane]] = {}
-        """By split."""
+        """The splits that are read directly, by number, with their broker."""
         self._next: Int64s = np.zeros(0, np.int64)
-        """By split: the offset behind the last record that others handed on."""
+        """The offset behind the last record that librdkafka handed on, for each split."""
         self._epoch: Int64s = np.zeros(0, np.int64)
-        """By split: the leader's epoch of what is before that."""
+        """The leader's epoch of the record before that offset, for each split."""
         self._others_have: set[int] = set()
         self._full_fetches = 0
         self._not_before_s: dict[int, float] = {}
-        """By split: when it may be read directly again, after that went wrong."""
+        """When a split may be read directly again after that went wrong, by its number."""
         self._is_turn_of_others = False
         self._nothing, _ = open_reader(0).read([], 0)
 
@@ -178,7 +178,7 @@ class DirectFetcher:
         return self._splits.find(position.topic, position.partition)
 
     def _has_far_to_go(self, number: int) -> bool:
-        """As far as is known before anything was read of it."""
+        """Whether a split is a backlog, as far as its stop offset tells before anything was read of it."""
         stop = self._splits.splits[number].stop_offset
         return stop is not None and stop - int(self._next[number]) >= RECORDS_BEHIND
 
@@ -190,7 +190,8 @@ class DirectFetcher:
         return int(end) - int(self._next[number]) >= RECORDS_BEHIND
 
     def _take_over(self, numbers: Sequence[int], is_new: bool) -> set[int]:
-        """Those of these splits that are read directly now. `is_new`: others have not begun with them."""
+        """Read these splits directly where that is possible; returns those that are. `is_new`: librdkafka has
+        not begun with them."""
         now_s = time.monotonic()
         ready = [number for number in numbers if now_s >= self._not_before_s.get(number, 0.0)]
         if not ready:

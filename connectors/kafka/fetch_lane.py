@@ -26,7 +26,7 @@ class Lane:
     epoch: int = NO_EPOCH
     """The leader's epoch of the batch before next_offset."""
     ask_epoch: int = NO_EPOCH
-    """That of the batch before ask_offset: a broker whose log is another one says so (KIP-595)."""
+    """The epoch of the batch before ask_offset: a broker whose log differs there says so (KIP-595)."""
     trouble: str = ""
     """Why it can't be read on directly; the other lanes can."""
     is_at_end: bool = False

@@ -57,7 +57,7 @@ class LaneOpener:
     ) -> None:
         """`settings`: those the consumer was made with."""
         self.leaders: dict[int, LeaderFetch] = {}
-        """By the broker's number; each has its turn."""
+        """The brokers that are asked, by number; each has its turn."""
         self._consumer = consumer
         self._splits = splits
         self._client_id = str(settings.get("client.id", "rdkafka"))
@@ -96,7 +96,8 @@ class LaneOpener:
         return Opened(lanes, refused)
 
     def close_idle(self) -> None:
-        """Not before the next fetch: the details of the last one look at a leader's memory."""
+        """Close connections without lanes. Called by the next fetch, not before: the details of the last one
+        look at a leader's memory."""
         for number in [number for number, leader in self.leaders.items() if not leader.lanes]:
             self.leaders.pop(number).close()
 
@@ -153,7 +154,7 @@ def _topic_id(text: str) -> bytes | None:
 
 
 def fetch_limits(settings: Mapping[str, Any]) -> FetchLimits:
-    """Not more than librdkafka may keep and ask for."""
+    """The limits of what is asked for: not more than librdkafka may keep and ask for by these settings."""
     kept = int(settings.get("queued.max.messages.kbytes", 65_536)) << 10
     asked = int(settings.get("fetch.max.bytes", _FETCH_BYTES_MAX))
     shares = [int(value) for name, value in settings.items() if name in _PARTITION_BYTES]

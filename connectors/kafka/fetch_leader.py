@@ -48,7 +48,7 @@ from onceflow.connectors.kafka.wire import ProtocolError
 _WAIT_MS_MAX = 50
 _PARTITION_BYTES_MIN = 256 << 10
 _BYTES_AT_ONCE = 16 << 20
-"""So much uncompressed, or a batch more, is handed on at once."""
+"""The uncompressed bytes that are handed on at once; a batch more is possible."""
 
 
 OnThrottle = Callable[[int], None]
@@ -86,7 +86,7 @@ class LeaderFetch:
         on_throttle: OnThrottle,
     ) -> None:
         self.lanes: list[Lane] = []
-        """In the order in which the next request asks for them."""
+        """The partitions read here, in the order in which the next request asks for them."""
         self._connection = connection
         self._reader = reader
         self._client_id = client_id
@@ -101,7 +101,7 @@ class LeaderFetch:
         self._batches: deque[tuple[Lane, RecordBatch]] = deque()
         self._opened: deque[_Opened] = deque()
         self._handed_on: list[_Opened] = []
-        """By the last fetch, whose details look at their bytes."""
+        """What the last fetch handed on, kept since its details look at these bytes."""
 
     def add(self, lane: Lane) -> None:
         self.lanes.append(lane)
@@ -113,7 +113,7 @@ class LeaderFetch:
 
     @property
     def muted_s(self) -> float:
-        """For how much longer the broker does not listen, because it throttles us (KIP-219)."""
+        """The seconds for which the broker does not listen yet, because it throttles us (KIP-219)."""
         return max(0.0, self._muted_until_s - time.monotonic())
 
     def fileno(self) -> int:
@@ -286,7 +286,7 @@ def _section(lane: Lane, batch: RecordBatch) -> Section:
 
 
 def wait_for(leaders: Sequence[LeaderFetch], timeout_ms: int) -> None:
-    """Until one of them may have something, or listens again."""
+    """Wait until one of these brokers may have something, or listens again; at most `timeout_ms`."""
     muted_ms = [leader.muted_s * 1000 for leader in leaders if leader.muted_s]
     poll = select.poll()
     for leader in leaders:

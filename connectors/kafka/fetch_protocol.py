@@ -76,7 +76,7 @@ class FetchAnswer:
 
     correlation_id: int
     throttle_ms: int
-    """For so long the broker reads nothing more from this connection: a quota of the client is used up."""
+    """How long the broker reads nothing more from this connection: a quota of the client is used up."""
     partitions: Sequence[FetchedPartition]
 
 

@@ -110,7 +110,7 @@ class TransactionDoctor:
         ]
 
     def hanging(self, topics: Sequence[str]) -> list[HangingTransaction]:
-        """Those that hold back these topics or the offsets of any group.
+        """The hanging transactions that hold back these topics or the offsets of any group.
 
         Partitions, then coordinators, then partitions again: what both looks at the partitions have
         and no coordinator owns in between hangs, and is no transaction that was just beginning or ending.
@@ -148,8 +148,8 @@ class TransactionDoctor:
             return "abort"
         raise UsageError(
             f"producer {hanging.producer_id}: the coordinator does not know any more whether it was "
-            "committed: look "
-            "whether its records are visible in other partitions, then give --as commit or --as abort"
+            "committed: look whether its records are visible in other partitions, then give "
+            "--as commit or --as abort"
         )
 
     def owners(self, topic: str, partitions: Iterable[int]) -> dict[tuple[int, int], tuple[int, str | None]]:

@@ -16,7 +16,7 @@ from onceflow.runtime.contracts import StagedFiles
 from onceflow.runtime.errors import CorruptCheckpointError, Retryable
 
 _PARTS = 4
-"""Of what may be in memory, at most one is written at a time."""
+"""At most this part of what may be in memory is written at a time: one fourth."""
 _WRITTEN_BYTES = 8 << 20
 """Nor more than this: so it is written out of the CPU's cache, and what was sent is let go of soon."""
 
@@ -48,7 +48,7 @@ class CopiedFiles(Protocol):
         ...
 
     def healed(self, problem: str) -> None:
-        """To be said: the copy was read instead, since it is whole."""
+        """Called when the copy was read instead; `problem` says what is wrong with the file."""
         ...
 
 
@@ -82,7 +82,7 @@ class RestoredOutput:
             raise
 
     def _checked(self, file: BinaryIO) -> BinaryIO:
-        """At its start again. Closed if it is damaged."""
+        """The file, at its start again. Closed, with CorruptCheckpointError, if its checksum is wrong."""
         with contextlib.ExitStack() as stack:
             stack.enter_context(file)
             crc32, size = checksum(file)
@@ -116,7 +116,7 @@ class HeldOutput:
         self._sent = 0
         """Batches that were sent ahead, as far as is known, from the first on."""
         self._bytes_to = [0]
-        """Of all batches before the n-th."""
+        """The bytes of all batches before the n-th, for each n."""
         self._rows = 0
         self._checkpoint_id: int | None = None
         self._file: StagedFileWriter | None = None
@@ -135,12 +135,12 @@ class HeldOutput:
 
     @property
     def memory_bytes(self) -> int:
-        """Of them, what is in memory."""
+        """The bytes of the batches that are in memory."""
         return self._bytes_from(self._in_memory[0])
 
     @property
     def unsent_bytes(self) -> int:
-        """Of them, what was not sent ahead yet, as far as is known."""
+        """The bytes of the batches that were not sent ahead yet, as far as is known."""
         return self._bytes_from(self._sent)
 
     @property

@@ -35,11 +35,11 @@ class SentBatch:
     size: int
     """Before compression."""
     key: bytes | None = None
-    """Of a record that is alone in it."""
+    """The record's key, if it is alone in the batch."""
 
 
 Leading: TypeAlias = ProduceConnection[dict[tuple[str, int], SentBatch]]
-"""With each request, what it has for each topic and partition."""
+"""A connection to a leader; each request carries a note of its batch for each topic and partition."""
 
 
 class Leaders:
@@ -87,17 +87,17 @@ class Leaders:
         return self._coordinator
 
     def opened(self) -> Iterable[Leading]:
-        """To leaders."""
+        """The connections to leaders that are open."""
         return self._opened.values()
 
     def wait_at_most(self, timeout_s: float) -> None:
-        """For each answer, from now on."""
+        """Wait at most so long for each answer from now on, however mute a broker is."""
         self._timeout_s, self._mute_s_max = timeout_s, 0.0
         for connection in [*self._opened.values(), *([self._coordinator] if self._coordinator else [])]:
             connection.wait_at_most(timeout_s)
 
     def close_idle(self) -> None:
-        """Those that their brokers have closed, unused for long. Only while nothing is asked."""
+        """Close what brokers have closed, unused for long. Only while nothing is asked."""
         for node in [node for node, leader in self._opened.items() if leader.is_gone()]:
             self._opened.pop(node).close()
         if self._coordinator is not None and self._coordinator.is_gone():
@@ -111,7 +111,7 @@ class Leaders:
         self._coordinator = None
 
     def _find_coordinator(self) -> Node:
-        """By whichever broker tells: the first ones may be dead, or slow, or not know yet."""
+        """Ask one broker after the other: the first ones may be dead, or slow, or not know yet."""
         if not self._nodes:
             self._look_up(self._ledger.topic)
         why: Exception | None = None

@@ -77,9 +77,8 @@ class LibrdkafkaClient:
             ):
                 raise Fatal(
                     f"the ledger topic {topic!r} does not exist, or the user lacks DESCRIBE on it, and the "
-                    "user "
-                    f"lacks CREATE on Topic {topic}: have it created (1 partition, it stays empty) or give "
-                    "ledger_topic= to the sink"
+                    f"user lacks CREATE on Topic {topic}: have it created (1 partition, it stays empty) or "
+                    "give ledger_topic= to the sink"
                 ) from e
             raise self._failed(error, "create the ledger topic", f"Topic {topic}") from e
 
@@ -158,9 +157,9 @@ class LibrdkafkaClient:
         except KafkaException as e:
             return self._failed(e.args[0], "read the ledger", f"Group {ledger.transactional_id}")
         return Retryable(
-            f"the ledger of {ledger.transactional_id} waits for a transaction that the broker has not "
-            "ended; if this "
-            "lasts, `onceflow transactions list` shows whether its markers are lost (Kafka 4.3.0 to 4.4.0)"
+            f"the ledger of {ledger.transactional_id} waits for a transaction that the broker has not ended; "
+            "if this lasts, `onceflow transactions list` shows whether its markers are lost "
+            "(Kafka 4.3.0 to 4.4.0)"
         )
 
     def _failed(self, error: KafkaError, action: str, resource: str) -> Exception:

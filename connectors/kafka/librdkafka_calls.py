@@ -21,7 +21,8 @@ _GRACE_S = 3.0
 
 
 class ExplainedCalls:
-    """Of one producer; one thread at a time. `close` before the producer goes."""
+    """The calls of one producer with their deadlines; an error says what it came of. Used by one thread at a
+    time; `close` before the producer goes."""
 
     def __init__(
         self,

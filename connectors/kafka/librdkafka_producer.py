@@ -259,7 +259,7 @@ class LibrdkafkaProducer:
                 return
 
     def _wait_progress(self, is_done: Callable[[], bool]) -> None:
-        """Until it is done; gives up if no record is acknowledged for a while."""
+        """Wait until it is done; gives up if no record is acknowledged for a while."""
         seen, since = self._route.delivered, time.monotonic()
         while not self._calls.explained(is_done, "send records", self._id):
             if self._route.first_failure is not None:  # others may be queued until the transaction's end

@@ -36,7 +36,7 @@ PartitionKey = tuple[str, int]
 
 _LOG = logging.getLogger(__name__)
 _TRY_MS = 5_000
-"""Of a question: it may wait for one broker, which is dead. The next try asks anew who is there."""
+"""How long one try of a question lasts: it may wait for a dead broker. The next asks anew who is there."""
 _AUTHENTICATION = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
 _AWAY = (  # who was asked, or who would have to answer
     KafkaError._TRANSPORT,
@@ -268,6 +268,6 @@ class ClusterMetadata:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """As in "topic 'a'" or "topic 'a' and 2 more"."""
+    """Topics for a message: "topic 'a'", or "topic 'a' and 2 more"."""
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return f"topic {names[0]!r}{more}"

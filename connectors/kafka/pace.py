@@ -14,7 +14,7 @@ GATHER_MS = 4.0
 
 
 class Pace:
-    """Of one reader. `took` after each fetch that brought anything, `is_gathering` before the next."""
+    """One reader's pace: `took` after each fetch that brought anything, `is_gathering` before the next."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -1,5 +1,5 @@
-"""Which partition a row belongs to: by its key with Kafka's murmur2, in columns, so that it agrees with Java
-producers; or by a column that says it."""
+"""The partition that a row belongs to: by its key with Kafka's murmur2, in columns, as Java producers choose;
+or by a column that says it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _M = np.uint32(0x5BD1E995)
 _WORD_BYTES = 4
 _LOW_BYTES = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)
 _M_IF_ANY = np.array([1, _M, _M, _M], np.uint32)
-"""By how many bytes are left: 0 to 3."""
+"""The factor of the last word, by how many of its bytes are there: 0 to 3."""
 
 Partitions = npt.NDArray[np.int32]
 
@@ -56,10 +56,10 @@ def murmur2(values: pa.Array) -> npt.NDArray[np.uint32]:
 
 
 def partition_of_key(keys: pa.Array, partitions: int) -> Partitions:
-    """As Java's default partitioner does it for records with a key, text or bytes; what a null gets means
-    nothing.
+    """The partition of each key (text or bytes), chosen as Java's default partitioner does; what a null gets
+    means nothing.
 
-    By a kernel where others have loaded numba: alone it would not be worth that.
+    A kernel does it where others have loaded numba: alone it would not be worth that.
     """
     if kernels_loaded():
         return by_kernel(keys, partitions)
@@ -84,7 +84,7 @@ def by_kernel(keys: pa.Array, partitions: int) -> Partitions:
 
 
 def partition_of_column(column: pa.Array, partitions: int, name: str, topic: str) -> Partitions:
-    """As a column of integers says it. Raises Fatal for a partition that the topic does not have."""
+    """The partitions that a column of integers names. Raises Fatal for one that the topic does not have."""
     bounds = pc.min_max(column)
     low, high = bounds["min"].as_py(), bounds["max"].as_py()
     if column.null_count or low is None or low < 0 or high >= partitions:

@@ -93,5 +93,5 @@ def _needs_callbacks(options: KafkaOptions) -> bool:
 
 
 def _log(level: int, text: str) -> None:
-    """As confluent-kafka does it: syslog's levels."""
+    """Log what librdkafka says; `level` is one of syslog's, which are mapped as confluent-kafka maps them."""
     LOG.log(logging.ERROR if level <= 3 else logging.WARNING if level == 4 else logging.INFO, "%s", text)

@@ -41,7 +41,7 @@ class ProduceConnection(Generic[Note]):
         return len(self._waiting)
 
     def wait_at_most(self, timeout_s: float) -> None:
-        """For each answer, from now on, however mute the broker is."""
+        """Wait at most so long for each answer from now on, however mute the broker is."""
         self._timeout_s, self._mute_s_max, self._mute_until_s = timeout_s, 0.0, 0.0
 
     def mute(self, throttle_ms: int) -> None:

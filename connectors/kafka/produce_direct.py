@@ -43,8 +43,8 @@ _WAITING_MAX = 4
 _CHOSEN_BY_US = -1
 _ABORT_S = 2.0
 _REQUEST_BYTES_MAX = 32 << 20
-"""Of one request: brokers cut a connection on which more comes than their socket.request.max.bytes, which is
-100 MiB unless it was changed."""
+"""The most bytes of one request: brokers cut a connection on which more comes than their
+socket.request.max.bytes, which is 100 MiB unless it was changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +52,20 @@ class ProduceSettings:
     """How a direct producer writes; sizes in bytes."""
 
     batch_bytes: int
-    """Of a batch of several records."""
+    """The largest batch of several records."""
     message_bytes: int
-    """Of any batch: more is refused."""
+    """The largest batch of any kind: more is refused."""
     answer_s: float
     """How long a broker may be silent."""
     codec: Codec | None = None
-    """By which batches are compressed."""
+    """What compresses batches; None: they are not compressed."""
     request_bytes: int = _REQUEST_BYTES_MAX
-    """Of the batches of one request; only a single batch may be larger."""
+    """The most bytes of the batches of one request; only a single batch may be larger."""
 
 
 @dataclass(slots=True)
 class _Rest:
-    """Of the rows for one partition, those that are not sent yet."""
+    """The rows for one partition that are not sent yet."""
 
     place: Place
     start: int
@@ -77,7 +77,7 @@ class _Request:
     """What goes to one leader at once."""
 
     batches: dict[str, list[tuple[int, Batch]]] = field(default_factory=dict)
-    """Of each topic."""
+    """Partitions and their batches, for each topic."""
     notes: dict[Place, SentBatch] = field(default_factory=dict)
     bytes: int = 0
 
@@ -222,7 +222,7 @@ class DirectRoute:
         return rows, cut
 
     def _with_partitions(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """As Java's producers choose: by the key's hash, and without keys one for many records."""
+        """Choose partitions as Java's producers do: by the key's hash; without keys one for many records."""
         partitions = rows["partition"].to_numpy().copy()
         topics = rows["topic"]
         for topic in topics.unique().to_pylist():

@@ -109,7 +109,7 @@ class Arguments:
 
     addresses: list[int]
     counts: list[int]
-    """Of arguments: six, and one for each header."""
+    """How many arguments each call has: six, and one for each header."""
     owners: tuple[object, ...]
     """What the addresses point into, less the rows themselves: keep both as long as they are used."""
 

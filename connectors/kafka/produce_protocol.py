@@ -72,7 +72,7 @@ def add_partitions_request(
     identity: ProducerIdentity,
     partitions: Mapping[str, Sequence[int]],
 ) -> bytes:
-    """To the coordinator. `partitions`: of each topic."""
+    """The request that asks the coordinator to add these partitions, by topic, to a transaction."""
     body = bytearray(_header(ADD_PARTITIONS, correlation_id, client_id))
     body += _transaction(transactional_id, identity) + compact_length(len(partitions))
     for topic, numbers in partitions.items():
@@ -101,8 +101,8 @@ def produce_request(
     timeout_ms: int,
     batches: Mapping[str, Sequence[tuple[int, Batch]]],
 ) -> list[bytes | memoryview]:
-    """To the leader of all these partitions: of each topic, partitions and a record batch for each. The
-    pieces of the request, one behind the other."""
+    """The request that gives the leader of these partitions, by topic, a record batch for each; in pieces,
+    one behind the other."""
     pieces: list[bytes | memoryview] = []
     between = bytearray(_header(PRODUCE, correlation_id, client_id) + compact_text(transactional_id))
     between += struct.pack(">hi", _ACKS_ALL, timeout_ms) + compact_length(len(batches))
@@ -142,13 +142,13 @@ def produce_answer(frame: bytes) -> Answer:
 def abort_request(
     correlation_id: int, client_id: str, transactional_id: str, identity: ProducerIdentity
 ) -> bytes:
-    """To the coordinator: the transaction's end, not committed."""
+    """The request that asks the coordinator to abort a transaction."""
     body = _transaction(transactional_id, identity) + b"\0\0"
     return framed(_header(END, correlation_id, client_id) + body)
 
 
 def _header(api: int, correlation_id: int, client_id: str) -> bytes:
-    """Of a flexible version."""
+    """The header of a request in a flexible version (KIP-482), which ends with no tagged fields."""
     return header(api, VERSIONS[api], correlation_id, client_id) + b"\0"
 
 

@@ -14,7 +14,7 @@ from onceflow.runtime.errors import Fatal, OnceflowError, Retryable
 
 
 class Reasons:
-    """Of one producer. `on_error` is its error callback."""
+    """Why calls of one producer fail, as far as is known. `on_error` is its error callback."""
 
     def __init__(self, options: KafkaOptions, throttle: Throttle) -> None:
         self.throttle = throttle

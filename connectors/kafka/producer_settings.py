@@ -18,7 +18,7 @@ _SILENCE_MS_MAX = 300_000  # as much as librdkafka takes
 
 
 def best_route() -> RouteName:
-    """By the environment, as it is where a sink is opened."""
+    """The quickest route that the environment variables allow where a sink is opened."""
     return "direct" if is_switched_on(DIRECT_VARIABLE) else "bulk"
 
 
@@ -46,11 +46,11 @@ class ProducerSettings:
         return min(self.transaction_timeout_ms, _SILENCE_MS_MAX)
 
     def batch_bytes(self, options: KafkaOptions) -> int:
-        """Of a batch of several records, before compression."""
+        """The largest batch of several records, in bytes before compression."""
         return int(str(options.librdkafka.get("batch.size", DEFAULTS["batch.size"])))
 
     def message_bytes(self, options: KafkaOptions) -> int:
-        """Of any batch, as far as is known before a broker refuses one."""
+        """The largest batch of any kind, in bytes, as far as is known before a broker refuses one."""
         given = int(str(options.librdkafka.get("message.max.bytes", _MESSAGE_BYTES)))
         return given if self.message_bytes_max is None else self.message_bytes_max
 

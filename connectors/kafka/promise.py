@@ -16,7 +16,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """Of one owner. Whoever restores the checkpoint commits the outputs under this ledger."""
+    """What a checkpoint promises of one owner: whoever restores it commits the outputs under this ledger."""
 
     ledger: LedgerKey
     last_seen: int | None

@@ -18,7 +18,7 @@ _NO_STOP = np.iinfo(np.int64).max
 
 
 class ReaderPositions:
-    """By the split's number in the table."""
+    """How far a reader has come in each split, by the split's number in the table."""
 
     def __init__(self, table: SplitTable) -> None:
         self.next: Int64s = np.empty(0, np.int64)
@@ -30,7 +30,7 @@ class ReaderPositions:
         self._epoch_offset: Int64s = np.empty(0, np.int64)
 
     def add(self, splits: Sequence[KafkaSplit]) -> None:
-        """Those that have just been added to the table."""
+        """Begin with splits that have just been added to the table."""
         self.next = _longer(self.next, [split.next_offset for split in splits])
         self.stop = _longer(self.stop, [_or(split.stop_offset, _NO_STOP) for split in splits])
         self._epoch = _longer(self._epoch, [_or(split.leader_epoch, NO_EPOCH) for split in splits])
@@ -38,7 +38,7 @@ class ReaderPositions:
         self._epoch_offset = _longer(self._epoch_offset, ends)
 
     def split(self, index: int) -> KafkaSplit:
-        """As it is now."""
+        """The split with this number, with its position as it is now."""
         is_known = self.has_epoch(index)
         return replace(
             self._table.splits[index],
@@ -48,8 +48,8 @@ class ReaderPositions:
         )
 
     def start(self, index: int) -> TopicPartition:
-        """Where to fetch from: behind the last record, of whose leader's epoch it must be the end. What lies
-        between that and the next offset were no records."""
+        """Where to fetch from: behind the last record, with its leader's epoch, which must not end before.
+        What lies between it and the next offset were no records."""
         split = self.split(index)
         if split.leader_epoch is None or split.epoch_offset is None:
             return TopicPartition(split.topic, split.partition, split.next_offset)

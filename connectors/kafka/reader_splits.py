@@ -50,6 +50,6 @@ class SplitTable:
         return self._index.get((topic, partition), -1)  # type: ignore[arg-type]
 
     def of_rows(self, topics: Int64s | None, partitions: Int64s) -> RowSplits:
-        """Of each record, by its topic's number (None: there is only one topic) and its partition."""
+        """The split of each record, by its topic's number (None: there is only one) and its partition."""
         split: RowSplits = self._table[0 if topics is None else topics, partitions]
         return split

@@ -22,7 +22,7 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 """Base offset, length, leader's epoch, version, checksum, attributes, last offset's delta, first and highest
 time, producer's id and epoch, first sequence number, count."""
 _BEFORE_LENGTH, _BEFORE_CRC = 12, 21
-"""So many bytes are not counted by the length, nor by the checksum."""
+"""The first bytes of a batch, which its length and its checksum do not count."""
 _VERSION = 2
 _OFFSET_MAX = (1 << 63) - 1
 _COMPRESSION, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
@@ -68,11 +68,11 @@ class Batches(NamedTuple):
     """What an answer brought of one partition."""
 
     wanted: list[RecordBatch]
-    """Those whose records are to be handed on, not checked yet."""
+    """Batches whose records are to be handed on, not checked yet."""
     next_offset: int
-    """That follows on all batches that are there."""
+    """The offset behind all batches that are there."""
     leader_epoch: int | None
-    """Of the last one that is there; None: there is none."""
+    """The leader's epoch of the last batch that is there; None: there is none."""
 
 
 def record_batches(address: int, size: int, from_offset: int, aborted: Sequence[Aborted]) -> Batches:

@@ -40,7 +40,7 @@ SUMS = 4
 
 _HIGHEST = (1 << 63) - 1
 _int64: Any = np.int64
-"""In a kernel `int` of an unsigned number stays unsigned."""
+"""Makes a signed number: in a kernel `int` of an unsigned number stays unsigned."""
 
 
 @kernel

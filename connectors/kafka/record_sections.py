@@ -29,9 +29,9 @@ SECTION_FIELDS = 10
     WANTED_TO,
     SPLIT,
 ) = range(SECTION_FIELDS)
-"""Of a section: from which address to which it is, how many records are left, what their offsets and times
-are relative to, or the time of all (if TIME_KIND is not CREATE_TIME), the offsets that are wanted (from, and
-up to but without), and the number of the split."""
+"""The fields of a section: its addresses (from, and up to but without), how many records are left, what their
+offsets and times are relative to, or the time of all (if TIME_KIND is not CREATE_TIME), the offsets that are
+wanted (from, and up to but without), and the number of the split."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,7 +39,7 @@ class Section:
     """Its bytes stay until the fetch that follows on its last record."""
 
     fields: Int64s
-    """Of SECTION_FIELDS."""
+    """An array of SECTION_FIELDS numbers."""
     memory: Any = None
     """Keeps the bytes alive; None: somebody else does."""
     found: Any = None

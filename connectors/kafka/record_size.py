@@ -35,10 +35,8 @@ def refuse_too_large(rows: pa.RecordBatch, limit: int) -> None:
         row = rows.slice(pc.index(sizes, largest).as_py(), 1).to_pylist()[0]
         raise Fatal(
             f"a record for topic {row['topic']!r} is too large: key {(row['key'] or b'')[:100]!r}, "
-            f"{largest} bytes, the "
-            f"topic takes {limit} (max.message.bytes, less {_RECORD_OVERHEAD_BYTES} of overhead): "
-            "raise it on the topic, "
-            "or make the records smaller"
+            f"{largest} bytes, the topic takes {limit} (max.message.bytes, less {_RECORD_OVERHEAD_BYTES} of "
+            "overhead): raise it on the topic, or make the records smaller"
         )
 
 
@@ -65,7 +63,7 @@ def largest_too_large(rows: pa.RecordBatch, limit: int) -> Fatal:
 
 
 def longest(values: pa.LargeBinaryArray) -> int:
-    """At least the bytes of the longest value."""
+    """The bytes of the longest value, or more: what lies under a null counts too."""
     if values.null_count == len(values):
         return 0
     offsets = offsets_of(values)

@@ -80,11 +80,11 @@ class _RowBytes:
         return self._now_ms if self._times is None else int(self._times[row])
 
     def latest_ms(self, latest_own_ms: int) -> int:
-        """Of a batch, of whose own times this is the latest."""
+        """The latest time of a batch, given the latest of its rows' own times (unused if rows have none)."""
         return self._now_ms if self._times is None else latest_own_ms
 
     def bytes_max(self, start: int, stop: int) -> int:
-        """So many at most these rows take."""
+        """The most bytes that these rows may take as records."""
         size = sum(int(c.starts[stop] - c.starts[start]) for c in (self._key, self._value))
         size += kernels.RECORD_BYTES_MAX * (stop - start)
         if self._header_starts is not None:
@@ -92,7 +92,7 @@ class _RowBytes:
         return size
 
     def largest_max(self) -> int:
-        """The largest of all rows takes so many at most."""
+        """The most bytes that the largest of all rows may take."""
         if self._largest_max is None:  # asked for each batch
             sizes = sum(c.starts[1:] - c.starts[:-1] for c in (self._key, self._value))
             if self._header_starts is not None:
@@ -101,7 +101,7 @@ class _RowBytes:
         return self._largest_max
 
     def _headers_max(self) -> Int64s:
-        """Of each row."""
+        """The most bytes that the headers of each row may take."""
         assert self._header_starts is not None, "there are headers"
         each = np.diff(self._name.starts) + np.diff(self._header_value.starts) + kernels.HEADER_BYTES_MAX
         ends = np.append(0, np.cumsum(each, dtype=np.int64))

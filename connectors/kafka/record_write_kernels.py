@@ -18,12 +18,12 @@ from onceflow.runtime.kernels.varints import put_varint, varint_bytes
 from onceflow.runtime.records import Int64s
 
 RECORD_BYTES_MAX = 37
-"""Of a record without its key, value and headers: four varints of up to 5 bytes, one of up to 10, another 5
-for its length, a byte of attributes and one to spare."""
+"""The most bytes of a record without its key, value and headers: four varints of up to 5 bytes, one of up to
+10, another 5 for its length, a byte of attributes and one to spare."""
 HEADER_BYTES_MAX = 10
-"""Of a header without its name and value."""
+"""The most bytes of a header without its name and value."""
 SLACK = BLOCK
-"""So many bytes behind the last record may be overwritten."""
+"""The bytes behind the last record that may be overwritten."""
 
 COLUMNS = 18
 (
@@ -42,7 +42,7 @@ at once. HEADER_STARTS: of where the headers of each row begin among all (32 bit
 END = 3
 _WIDE, _NARROW = 8, 4
 _int64: Any = np.int64
-"""In a kernel a sum with a narrower number could become narrower."""
+"""Keeps a number wide: in a kernel a sum with a narrower number could become narrower."""
 _uint64: Any = np.uint64
 
 
@@ -118,7 +118,7 @@ def headers_of(columns: Int64s, row: int) -> tuple[int, int]:
 
 @kernel
 def headers_bytes(columns: Int64s, row: int) -> int:
-    """Of a row's, with their count."""
+    """The bytes of a row's headers, with their count."""
     first, last = headers_of(columns, row)
     size = varint_bytes(last - first)
     for header in range(first, last):
@@ -142,7 +142,7 @@ def put_headers(at: int, columns: Int64s, row: int) -> int:
 
 @kernel
 def field_bytes(count: int) -> int:
-    """Of `count` bytes with their length; -1: a null."""
+    """The bytes of a field of `count` bytes (-1: a null), with its length."""
     return varint_bytes(count) + max(count, 0)
 
 

@@ -17,7 +17,7 @@ from onceflow.runtime.kernels.compiled import kernels_loaded
 
 @dataclass(frozen=True, slots=True)
 class WrittenRecords:
-    """Of one batch, without its header."""
+    """The records of one batch, without its header."""
 
     content: pa.Buffer
     """Their bytes, not compressed."""
@@ -36,8 +36,8 @@ class RecordWriter(Protocol):
         ...
 
     def write(self, runs: Sequence[tuple[int, int]], room: int) -> list[WrittenRecords]:
-        """Of each of these runs (start, stop), in their order and not empty, the first rows: as many as fit
-        into so many bytes, and the first one in any case. The bytes are valid until the next call."""
+        """Write the first rows of each of these runs (start, stop), in order and not empty: as many as fit
+        into `room` bytes, the first one in any case. The bytes are valid until the next call."""
         ...
 
 

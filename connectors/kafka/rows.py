@@ -32,7 +32,7 @@ METADATA: dict[Metadata, tuple[pa.DataType, bool]] = {
     "partition": (pa.int32(), False),
     "offset": (pa.int64(), False),
 }
-"""For each: the column's type, and whether it may be null."""
+"""The type of each kind's column, and whether it may be null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ def _error(fetched: Fetched, row: int, split: KafkaSplit, stage: str, bad: BadVa
     value = None if values is None else value_at(values, row)
     shown = "" if value is None else f"; the {stage} begins with {value[:_SHOWN_BYTES]!r}"
     return BadRecordError(
-        f"the {stage} of the record in {split.split_id} at offset "
-        f"{int(fetched.offset[row])} can't be decoded: {bad.reason}{shown}. To go on without such records, "
+        f"the {stage} of the record in {split.split_id} at offset {int(fetched.offset[row])} can't be "
+        f"decoded: {bad.reason}{shown}. To go on without such records, "
         'give errors_tolerance="all" and a dead_letter_topic to the source'
     )

@@ -50,7 +50,7 @@ _NAMES = """
     topic.metadata.refresh.interval.ms topic.metadata.refresh.sparse
 """
 LIBRDKAFKA_SETTINGS = frozenset(_NAMES.split())
-"""Those of librdkafka 2.16 that a user may give: not options.REFUSED, and no callbacks."""
+"""The settings of librdkafka 2.16 that a user may give: not options.REFUSED, and no callbacks."""
 
 _LAST = "onceflow.is.last"
 """No setting of librdkafka: it reads the others first, complains of this one, and makes no client."""

@@ -77,31 +77,31 @@ class KafkaSplit:
 
 @dataclass(frozen=True, slots=True)
 class Earliest:
-    """From the first record that is still there."""
+    """Start at the first record that is still there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """From the first record that becomes visible after the start."""
+    """Start at the first record that becomes visible after the start of the job."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """From the first record whose timestamp is at or after time_ms; from the end if there is none."""
+    """Start at the first record whose timestamp is at or after time_ms; at the end if there is none."""
 
     time_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class FromGroup:
-    """From what the group committed; partitions it never committed from their beginning."""
+    """Start at what the group committed; partitions it never committed start at their beginning."""
 
     group_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class AtOffsets:
-    """From these offsets, by split id (`events-0`); every partition must be named."""
+    """Start at these offsets, by split id (`events-0`); every partition must be named."""
 
     offsets: Mapping[str, int]
 
@@ -111,7 +111,7 @@ Start = Earliest | Latest | AtTime | FromGroup | AtOffsets
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Which topics: by name, or all that a pattern matches from end to end."""
+    """The topics that are read: by name, or all that a pattern matches from end to end."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -159,7 +159,7 @@ class KafkaSplitEnumerator:
         return [self._split(key, starts[key], stops.get(key)).state() for key in keys]
 
     def discover(self, known: frozenset[str]) -> Sequence[SplitState]:
-        """Also notices topics that were deleted or made anew since the start: DataLossError."""
+        """See SplitEnumerator. Raises DataLossError if a topic was deleted or made anew since the start."""
         if self._discovery_interval_ms is None:
             return []
         topics = self._subscription.find(self._metadata)

@@ -53,7 +53,7 @@ class StagedSettings:
 
 
 class StagedWriter:
-    """SinkWriter for rows in PRODUCE_SCHEMA. Partition -1: librdkafka chooses as Java producers do."""
+    """SinkWriter for rows in PRODUCE_SCHEMA. Partition -1: chosen as Java producers choose."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class StagedWriter:
         return is_in_memory or self._sender is None or not self._sender.is_sending
 
     def start_sending_ahead(self) -> None:
-        """From now on a thread of its own calls `send_ahead` when there are rows. Until `close`."""
+        """Let a thread of its own call `send_ahead` when there are rows, from now on until `close`."""
         self._sender = AheadThread(self.send_ahead)
 
     def send_ahead(self) -> bool:
@@ -254,8 +254,7 @@ class StagedWriter:
             if topic not in found:
                 raise UsageError(
                     f"sink {self._context.uid!r}: topic {topic!r} does not exist: create it with the "
-                    "partitions and "
-                    "the retention it should have, and start the job again"
+                    "partitions and the retention it should have, and start the job again"
                 )
 
     def _try(self, call: Callable[[], T]) -> T:

@@ -20,7 +20,7 @@ _TOPIC = b"onceflow.topic"
 """In the metadata of a stream's schema: the topic of all its rows, if they have no column for it."""
 _READ_BYTES = 1 << 20
 _PIECE_BYTES = 1 << 20
-"""So many are read twice, for the checksum and for the file: the second time out of the cache."""
+"""The bytes of a piece, read twice, for the checksum and for the file: the second time out of the cache."""
 
 
 class StagedFileWriter:
@@ -33,14 +33,14 @@ class StagedFileWriter:
         self._size = 0
         self._only_topic = OnlyTopic()
         self._topic: str | None = None
-        """Of all rows of the stream."""
+        """The topic of all rows of the stream; None: not known yet, or there is a column of topics."""
         self._columns = {"partition", "value"}
-        """That the stream has; what was needed once stays."""
+        """The columns that the stream has; what was needed once stays."""
         self._schema = PRODUCE_SCHEMA
         self._stream: pa.RecordBatchStreamWriter | None = None
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """As one batch, which reading gives back as it was."""
+        """Write these rows as one batch, which reading gives back as it was."""
         needed, topic = _columns_of(rows), None if "topic" in self._columns else self._only_topic.of(rows)
         if topic is None or self._topic not in (None, topic):
             needed.add("topic")
@@ -97,7 +97,7 @@ def read_rows(file: BinaryIO, size: int) -> Iterator[pa.RecordBatch]:
 
 
 def _columns_of(rows: pa.RecordBatch) -> set[str]:
-    """Those that are not null in all rows."""
+    """The columns that are not null in all rows."""
     nullable = ("key", "headers", "timestamp")
     return {name for name in nullable if rows[name].null_count < rows.num_rows}
 

@@ -19,7 +19,7 @@ class Throttle:
     def __init__(self, s_max: float, now_s: Callable[[], float] = time.monotonic) -> None:
         """`s_max`: no broker is waited for longer than this, whatever it says."""
         self.until_s = 0.0
-        """By the clock: when the last one reads again, or has read again."""
+        """The clock's time, in s, when the last throttling broker reads again, or has read again."""
         self._s_max = s_max
         self._now_s = now_s
         self._announced_s = 0.0
@@ -35,7 +35,7 @@ class Throttle:
             self._announced_s = 0.0
 
     def waited_s(self, since_s: float) -> float:
-        """For how long there could have been an answer since then."""
+        """The seconds since then in which there could have been an answer."""
         return self._now_s() - max(since_s, self.until_s)
 
     @property

@@ -1,4 +1,4 @@
-"""Protocol A: output of a durable checkpoint goes out in one transaction, exactly once.
+"""Transactions of staged output: what a durable checkpoint holds goes out in one of them, exactly once.
 
 The output waits, durable, in the checkpoint. A ledger, an offset written by the same transaction, says
 up to which checkpoint it is committed. Everything rests on one order: first fence every earlier
@@ -103,9 +103,8 @@ class OwnerTransactions:
             if entry is not None and entry.checkpoint_id > restored_checkpoint_id:
                 raise Fatal(
                     f"the output of {self._ledger.transactional_id} is committed up to checkpoint "
-                    f"{entry.checkpoint_id}, "
-                    f"but the job starts from checkpoint {restored_checkpoint_id}: it would write that "
-                    "output again. "
+                    f"{entry.checkpoint_id}, but the job starts from checkpoint {restored_checkpoint_id}: it "
+                    "would write that output again. "
                     f"Start from checkpoint {entry.checkpoint_id} or later, or in a new checkpoint folder"
                 )
             self._transact(entry.checkpoint_id if entry is not None else 0, [])
@@ -232,8 +231,7 @@ class OwnerTransactions:
                 if fenced_in_a_row > _FENCED_IN_A_ROW_MAX:
                     raise Fatal(
                         f"{e}. No newer attempt is known, so the transaction takes longer than "
-                        "transaction_timeout "
-                        "each time: make it longer, or the checkpoint interval shorter"
+                        "transaction_timeout each time: make it longer, or the checkpoint interval shorter"
                     ) from e
                 self._patience.wait(e)
             except (Retryable, Indeterminate) as e:
@@ -268,8 +266,7 @@ class OwnerTransactions:
         return (
             f"the ledger of {self._ledger.transactional_id} on topic {self._ledger.topic} {found}, it was at "
             f"{self._last_seen}: whether the output of the last checkpoint is visible can't be told any "
-            "more. Look "
-            "whether it is in the output topic, then set the ledger by `onceflow transactions ledger --set N "
-            f"{self._ledger.transactional_id}`: N is the last checkpoint's id if it is there, else "
-            f"{self._last_seen}"
+            "more. Look whether it is in the output topic, then set the ledger by "
+            f"`onceflow transactions ledger --set N {self._ledger.transactional_id}`: "
+            f"N is the last checkpoint's id if it is there, else {self._last_seen}"
         )

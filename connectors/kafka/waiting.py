@@ -35,8 +35,7 @@ class WaitForBroker:
         if waited_ms >= self._give_up_after_ms:
             raise Unavailable(
                 f"gave up after {waited_ms / 1000:.0f} s (delivery_timeout): {error}. The output is safe "
-                "in the "
-                "checkpoint and goes out when the job is started again"
+                "in the checkpoint and goes out when the job is started again"
             ) from error
         if waited_ms >= _SAY_AFTER_MS:
             self._has_said = True

@@ -52,7 +52,7 @@ class Reader:
         return self._number(">q", 8)
 
     def length(self) -> int:
-        """Of a compact array, or of compact bytes; none is 0."""
+        """Read the length of a compact array, or of compact bytes; a null has 0."""
         return max(0, self._varint() - 1)
 
     def raw(self, count: int) -> bytes:
@@ -60,7 +60,7 @@ class Reader:
         return bytes(self._frame[start:end])
 
     def skip(self, count: int) -> tuple[int, int]:
-        """Where it begins and ends."""
+        """Skip `count` bytes; where they begin and end in the frame."""
         start, self._at = self._at, self._at + count
         if self._at > len(self._frame):
             raise ProtocolError(f"the answer is cut off: {count} bytes from {start} of {len(self._frame)}")
@@ -97,7 +97,7 @@ def header(api: int, version: int, correlation_id: int, client_id: str) -> bytes
 
 
 def compact_length(count: int) -> bytes:
-    """Of a compact array, or of compact bytes."""
+    """The length of a compact array, or of compact bytes, as it is written."""
     value, encoded = count + 1, bytearray()
     while value >= 0x80:
         encoded.append(value & 0x7F | 0x80)

@@ -1,4 +1,4 @@
-"""Protocol A on the fake broker: crashes, lost and late requests and zombies at every step.
+"""Staged transactions on the fake broker: crashes, lost and late requests and zombies at every step.
 
 Goal: each record under a durable checkpoint becomes visible once, whatever happens. The world runs the
 real StagedWriter and OwnerTransactions, attempt after attempt; the checker looks at what a

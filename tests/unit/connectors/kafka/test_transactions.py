@@ -1,4 +1,4 @@
-"""Single rules of protocol A, on the broker in memory; tests/simulation has the rest."""
+"""Single rules of staged transactions, on the broker in memory; tests/simulation has the rest."""
 
 from __future__ import annotations
 
