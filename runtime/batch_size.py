@@ -16,11 +16,11 @@ GOAL_MS = 20.0
 """A batch grows up to it; one that takes twice as long shrinks to it. A fifth of a short checkpoint
 interval."""
 _CHANGE_MAX = 4
-"""At once: one batch may have taken long for something else."""
+"""The most that the size changes by at once: one batch may have taken long for something else."""
 
 
 class BatchSize:
-    """Of one source task. `ask` before each poll, then `took`."""
+    """How many records one source task polls for. Call `ask` before each poll, then `took`."""
 
     def __init__(self, most: int = RECORDS_MAX) -> None:
         self._most = most

@@ -32,7 +32,7 @@ class UserCall:
     """Where the record came from; "" if it is not known."""
 
     def describe(self, lasted_ms: float) -> str:
-        """For people."""
+        """One sentence for people: whose call it is, how long it has lasted, and on what."""
         since = f"for {lasted_ms / 1000:.0f} s"
         return f"operator {self.uid!r}: {self.function} has been in one call {since}, on {self.place}"
 
@@ -150,4 +150,4 @@ _LOOPS: Mapping[CodeType, Callable[[_Locals], UserCall]] = {
     ProcessOperator.on_records.__code__: _in_process,
     ProcessOperator._fire.__code__: _in_on_timer,
 }
-"""By a loop's code: how its local variables tell the call. Reading them costs the loop nothing."""
+"""How the local variables of a loop, found by its code, tell the call. Reading them costs it nothing."""

@@ -14,7 +14,7 @@ class Clock(Protocol):
         ...
 
     def monotonic_ms(self) -> float:
-        """For intervals and deadlines; never goes back."""
+        """A clock for intervals and deadlines, in ms; never goes back."""
         ...
 
 

@@ -113,7 +113,7 @@ class _Compiler:
     # --- What has to be there ---
 
     def _find_needed_columns(self) -> dict[str, set[str]]:
-        """For each step the columns of its main output that somebody reads."""
+        """The columns of each step's main output that somebody reads, by uid."""
         needed: dict[str, set[str]] = {s.uid: set() for s in self._steps}
         for step in reversed(self._steps):
             for source in step.inputs:
@@ -138,7 +138,7 @@ class _Compiler:
                 return given
 
     def _find_origin(self) -> dict[str, bool]:
-        """For each step: does a per-record function get its rows (to be named if the function raises)?"""
+        """Whether a per-record function gets a step's rows (to be named if it raises), by the step's uid."""
         wants = {s.uid: False for s in self._steps}
         for step in reversed(self._steps):
             is_stateless = isinstance(step.work, Express | Call | Merge | Scatter)

@@ -104,7 +104,7 @@ class JobDriver:
         )
 
     def run(self, control_host: str = "127.0.0.1") -> JobResult:
-        """Until the job ends. `control_host`: an address of this machine that the slots can reach."""
+        """Run the job until it ends. `control_host`: an address of this machine that the slots can reach."""
         self._enumerators = Enumerators(self._graph, self._clock)
         self._server = ControlServer(self._secret, control_host, self._on_messages, self._on_lost)
         io = self._checkpoint_io()

@@ -17,7 +17,7 @@ from onceflow.runtime.errors import Fatal, OnceflowError, Retryable
 from onceflow.runtime.graph import JobGraph
 
 Splits = Mapping[str, Sequence[SplitProgress]]
-"""By the source's uid."""
+"""How far splits were read, by the source's uid."""
 
 
 class Enumerators:
@@ -30,7 +30,7 @@ class Enumerators:
         }
 
     def initial_splits(self) -> Splits:
-        """At the very first start of the job."""
+        """The splits of all sources, at the very first start of the job."""
         found: dict[str, Sequence[SplitProgress]] = {}
         for uid, enumerator in self._enumerators.items():
             with self._locks[uid]:
@@ -44,7 +44,7 @@ class Enumerators:
                 self._enumerators[uid].check_restored([p.split for p in progress if not p.is_finished])
 
     def warnings(self, splits: Splits) -> Sequence[str]:
-        """What of the sources' options does not apply to these splits."""
+        """Sentences on the options of sources that do not apply to these splits."""
         return [
             f"source {uid!r}: {warning}"
             for uid, progress in splits.items()

@@ -31,7 +31,7 @@ _LASTING = {
     errno.EROFS,
 }
 _LASTING_KINDS = FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError
-"""Also as a program raises them, without a number."""
+"""Errors that last even as a program raises them, without a number."""
 
 
 def fingerprints(error: BaseException) -> frozenset[str]:

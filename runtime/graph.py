@@ -44,7 +44,7 @@ class SourceNode:
     source: Source
     watermarks: WatermarkStrategy | None
     outputs: Mapping[str, Sequence[Target]]
-    """By tag: MAIN for records, "dead-letters" for DEAD_LETTER_SCHEMA."""
+    """Where rows go, by tag: MAIN for records, "dead-letters" for DEAD_LETTER_SCHEMA."""
     with_origin: bool = False
     name: str = "source"
 
@@ -97,7 +97,8 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class ByKey:
-    """By key group of the key: columns of the batch, all present and hashable. Sets Records.key_hash."""
+    """Partitions by the key group of the key: columns of the batch, all present and hashable. Sets
+    Records.key_hash."""
 
     columns: tuple[str, ...]
 

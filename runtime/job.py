@@ -177,7 +177,7 @@ class _Signals:
         self._driver: JobDriver | None = None
 
     def deliver_to(self, driver: JobDriver) -> None:
-        """From now on; one that came before counts."""
+        """Give signals to this driver from now on; one that came before counts."""
         self._driver = driver
         if self.was_sent and not self._was_told:
             self._was_told = True

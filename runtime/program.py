@@ -13,7 +13,7 @@ from types import ModuleType
 from onceflow.runtime.errors import OptionError
 
 BYTES_MAX = 256 << 20
-"""Of all files beside a program: with more the folder is hardly a program's."""
+"""The most bytes of all files beside a program: with more the folder is hardly a program's."""
 _CODE = (".py", ".so", ".pyd")
 
 
@@ -34,7 +34,7 @@ NO_PROGRAM = Program()
 
 
 def running_program() -> Program:
-    """That of a program which runs its job itself, as in `python totals.py` or `python -m shop.totals`."""
+    """The program that runs its own job here, as in `python totals.py` or `python -m shop.totals`."""
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     return Program(None, import_folder(main, "" if spec is None else spec.name))

@@ -1,4 +1,4 @@
-"""From the slots' counters to the job's progress. Pure."""
+"""The job's progress, made from the slots' counters. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ SAY_WAITING_AFTER_S = 2.0
 
 
 def shown_phase(phase: JobPhase, has_records: bool) -> str:
-    """For people a job runs once records flow. The coordinator's own phase is later, where what the
-    restored checkpoint promised takes long to commit; `waiting` says that then."""
+    """The phase that people are shown: a job runs once records flow. The coordinator's own phase is later,
+    where what the restored checkpoint promised takes long to commit; `waiting` says that then."""
     return (JobPhase.RUNNING if phase is JobPhase.STARTING and has_records else phase).value
 
 

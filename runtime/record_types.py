@@ -93,7 +93,7 @@ class RecordType:
 
     @property
     def defaults(self) -> dict[str, Default]:
-        """Of the fields that may be missing, by name."""
+        """The defaults of the fields that may be missing, by name."""
         return {field.name: field.default for field in self.fields if field.default is not None}
 
     def field(self, name: str) -> RecordField | None:
@@ -178,7 +178,7 @@ def _declared(record_type: Any) -> list[tuple[str, Default | None, bool]]:
 
 
 def _is_init_var(field: Any) -> bool:
-    """Not a ClassVar, the other one that is no field."""
+    """Whether this is an InitVar, and not a ClassVar, the other one that is no field."""
     return field._field_type is dataclasses._FIELD_INITVAR  # type: ignore[attr-defined]
 
 

@@ -20,9 +20,10 @@ BLOCK_BYTES = 8 << 20
 KEPT_MS = 10_000.0
 """Longer than a checkpoint interval, so that what one checkpoint needs is there for the next."""
 _ALIGNMENT = 64
-"""As Arrow wants its buffers."""
+"""The alignment in bytes that Arrow wants for its buffers."""
 _REFERENCES_OF_NOBODY = 2
-"""To an array that only its block has: that one, and the argument of the question. A view is one more."""
+"""The references to an array that only its block has: that one, and the argument of the question. A view is
+one more."""
 
 
 class Memory(Protocol):

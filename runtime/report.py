@@ -42,10 +42,10 @@ class JobProgress:
     waiting: tuple[str, ...] = ()
     """What connectors wait for."""
     task_counters: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """By the uid of the task's head, summed over slots; of watermark_ms the lowest, of max_event_time_ms
-    the highest."""
+    """Counters by the uid of the task's head, summed over slots; watermark_ms is the lowest,
+    max_event_time_ms the highest."""
     busy_ratio: float = 0.0
-    """Of the busiest slot: the part of the last second in which it had something to do, 0 to 1."""
+    """The part of the last second in which the busiest slot had something to do, 0 to 1."""
     rss_bytes: int = 0
     """Resident memory of all processes with slots; each process counts once."""
 

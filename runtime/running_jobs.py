@@ -76,7 +76,7 @@ class StartingJob:
     @staticmethod
     @contextmanager
     def announced(job: str, checkpoint_dir: str) -> Iterator[None]:
-        """Of this process, for as long as it runs the job; one that is killed is not found any more."""
+        """Announce this process for as long as it runs the job; one that is killed is not found any more."""
         path = _local_path(checkpoint_dir)
         if path is None:
             yield
@@ -94,7 +94,7 @@ class StartingJob:
 
 
 def find_starting() -> Iterator[StartingJob]:
-    """Of every process of this user's that runs a job on this machine. Notes of dead ones are removed."""
+    """Every process of this user's that runs a job on this machine. Notes of dead ones are removed."""
     for note in sorted(_notes_folder().glob(f"*{_STARTING}")):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             content = json.loads(note.read_text())

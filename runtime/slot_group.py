@@ -31,7 +31,7 @@ from onceflow.runtime.stalls import find_place, read_stacks
 
 HOST_WAIT_SHOWN_MS = 3_000.0
 HEAR_OUT_MS = 1_000.0
-"""So long a slot that failed of itself is waited for, when others say that it is gone."""
+"""How long a slot that failed of itself is waited for, when others say that it is gone."""
 
 Assign = Callable[[int, Sequence[tuple[str, int]]], Assignment]
 """(slot, data addresses of all slots) -> what that slot starts from."""
@@ -103,7 +103,7 @@ class SlotGroup:
 
     @property
     def slots(self) -> Sequence[SlotPeer]:
-        """By number, once all have arrived; empty before."""
+        """The slots in the order of their numbers, once all have arrived; empty before."""
         return self._slots
 
     @property
@@ -112,14 +112,14 @@ class SlotGroup:
         return self._first_record_ms
 
     def describe(self) -> list[Mapping[str, int | str]]:
-        """For people: which process is which slot."""
+        """Which process is which slot, for people."""
         return [
             {"slot": number, "pid": slot.hello.pid, "host": slot.hello.host}
             for number, slot in enumerate(self._slots)
         ]
 
     def describe_usage(self) -> list[Mapping[str, int | str | float]]:
-        """For people: how busy each is, and how much memory its process has."""
+        """How busy each slot is, and how much memory its process has, for people."""
         told = zip(self.describe(), (slot.progress for slot in self._slots), strict=True)
         return [
             {**slot, "busy_ratio": p.busy_ratio if p else 0.0, "rss_bytes": p.rss_bytes if p else 0}
@@ -189,7 +189,7 @@ class SlotGroup:
         return []
 
     def broadcast(self, message: Message) -> None:
-        """To every slot; one that is gone is noticed by its connection."""
+        """Send to every slot; one that is gone is noticed by its connection."""
         self._send_all((slot.peer for slot in self._slots), message)
 
     def send(self, slot: int, message: Message) -> None:

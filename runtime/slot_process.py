@@ -46,7 +46,7 @@ SNAPSHOT_THREADS = 2
 SAY_CALL_AFTER_MS = 3_000.0
 """A call of the user's function that takes so long is shown on the live line."""
 LAST_WORD_S = 2.0
-"""So long a slot with a call that hangs waits for the driver to end it, before it does so itself."""
+"""How long a slot with a call that hangs waits for the driver to end it, before it does so itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ class SlotEnvironment:
 
     clock: Clock
     staged_files: Callable[[str], StagedFiles]
-    """For the writer with this uid."""
+    """The staged files of the writer with this uid."""
     read_state: Callable[[StateHandle, range], OperatorState]
     """The state behind a handle, cut down to these key groups."""
     on_snapshot: Callable[[int, TaskSnapshot], None]

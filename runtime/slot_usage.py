@@ -23,7 +23,7 @@ class SlotUsage:
         self.rss_bytes = 0
 
     def measure(self, now_ms: float) -> None:
-        """Of the time since the last measurement."""
+        """Measure the time since the last measurement."""
         passed_ms, idle_ms = now_ms - self._measured_ms, self.idle_ms
         if passed_ms > 0:
             idle_ratio = (idle_ms - self._idle_before_ms) / passed_ms

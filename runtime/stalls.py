@@ -16,7 +16,8 @@ import threading
 from dataclasses import dataclass
 
 SHOW_AFTER = 0.75
-"""Of the slot timeout: before the driver, who has to read it, gives up the slot."""
+"""The part of the slot timeout after which the stacks are shown: before the driver, who has to read them,
+gives up the slot."""
 _STANDARD_ERROR = 2
 _NAME = "onceflow-stacks"
 _BYTES_MAX = 1 << 20
@@ -36,7 +37,7 @@ class StallWatch:
         self._lock = threading.Lock()
         self._is_over = False
         self.fd: int | None = None
-        """Of the file that the driver reads (`read_stacks`); None: there is none."""
+        """The descriptor of the file that the driver reads (`read_stacks`); None: there is none."""
         if has_process and is_near and hasattr(os, "memfd_create"):  # Linux
             with contextlib.suppress(OSError):
                 self.fd = os.memfd_create(_NAME)

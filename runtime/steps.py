@@ -77,7 +77,7 @@ class Keyed:
     row_tags: frozenset[str] = frozenset()
     is_per_record: bool = False
     key_expressions: Mapping[str, pl.Expr] = field(default_factory=dict)
-    """Of the keys that are computed by key_by."""
+    """The expressions of the keys that are computed by key_by."""
 
 
 @dataclass(frozen=True, slots=True)

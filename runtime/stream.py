@@ -97,7 +97,7 @@ class JobGraphBuilder:
         return compile_graph(self.name, self._steps, self.max_parallelism)
 
     def add(self, step: Step, tags: Mapping[str, str] | None = None) -> Stream[Any]:
-        """For the streams: one more step; the stream of its rows."""
+        """Add one more step; returns the stream of its rows. Called by the streams."""
         self._steps.append(step)
         return Stream(self, Input(step), tags)
 

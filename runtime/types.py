@@ -139,7 +139,7 @@ def _values(array: pa.Array, convert: Convert | None) -> list[Any]:
 
 
 def _converter(of: ValueType) -> Convert | None:
-    """From what Arrow's to_pylist gives to the Python type; None if that is the same."""
+    """Makes the Python type of what Arrow's to_pylist gives; None if that is the same."""
     if of.record is not None:
         fields = [(field.name, _converter(field.type) or _same) for field in of.record.fields]
         by_keyword = [field.name for field in of.record.fields if field.by_keyword]
@@ -265,7 +265,7 @@ def _wrong_field(records: Sequence[Any], schema: pa.Schema) -> WrongFieldError |
 
 
 def _unpacker(arrow: pa.DataType) -> Convert | None:
-    """From a Python value to what pa.array takes; None if that is the same."""
+    """Makes what pa.array takes of a Python value; None if that is the same."""
     if pa.types.is_struct(arrow):
         fields: list[tuple[str, Convert]] = [(f.name, _unpacker(f.type) or _same) for f in arrow]
         return lambda v: {n: None if (x := getattr(v, n)) is None else plain(x) for n, plain in fields}

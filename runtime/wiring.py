@@ -1,4 +1,4 @@
-"""Which channels a slot's tasks have, and how they are made.
+"""The channels that a slot's tasks have, and how they are made.
 
 Channels within a slot hand elements over by reference; channels between slots of different processes
 go through `exchange/transport.py`. In one process (LocalRunner, simulation) all are by reference.
@@ -22,11 +22,11 @@ class Wiring(Protocol):
     """The channels of one slot."""
 
     def outputs(self, edge: Edge) -> Sequence[OutputChannel]:
-        """To each downstream subtask, by number; Forward: one, to the own."""
+        """The channels to each downstream subtask, by number; Forward: one, to the own."""
         ...
 
     def inputs(self, edge: Edge) -> Sequence[InputChannel]:
-        """From each upstream subtask, by number; Forward: one, from the own."""
+        """The channels from each upstream subtask, by number; Forward: one, from the own."""
         ...
 
 

@@ -28,8 +28,8 @@ _ANEW = "another --checkpoint-dir and another output topic compute anew"
 
 
 def closing_lines(result: JobResult, checkpoint_dir: str) -> list[str]:
-    """Of a job that failed or was fenced. Reads the checkpoint folder; all of it if a damage ended the
-    job."""
+    """The last lines of a job that failed or was fenced. Reads the checkpoint folder; all of it if a damage
+    ended the job."""
     is_damaged = result.cause == CorruptCheckpointError.__name__
     lines = [f"the job {result.outcome.value}: {result.reason}"]
     with contextlib.suppress(OnceflowError, OSError):  # then the reason has to be enough

@@ -56,7 +56,7 @@ def _users_line(error: Exception) -> str:
 
 
 def _is_machinery(filename: str) -> bool:
-    """Of Python itself: imports, and code that is made of text, as the `__init__` of a dataclass."""
+    """Whether a file is Python's own: imports, and code made of text, as the `__init__` of a dataclass."""
     return filename.startswith("<") or filename == importlib.__file__
 
 

@@ -22,7 +22,7 @@ from onceflow.runtime.records import WATERMARK_MAX_MS
 from onceflow.runtime.report import JobProgress, Reporter
 
 WAITS_MAX = 3
-"""So many things that connectors wait for are shown; the rest is counted."""
+"""How many of the things that connectors wait for are shown; the rest is counted."""
 
 
 def reporter_for(as_json: bool) -> Reporter:

@@ -34,7 +34,7 @@ from onceflow.runtime.errors import DataLossError, Fatal, UsageError
 
 
 class SentMarks(Protocol):
-    """Which batches may have been sent: files of the checkpoint, so they outlive every process."""
+    """The batches that may have been sent: files of the checkpoint, so they outlive every process."""
 
     def has(self, batch_id: int) -> bool: ...
 

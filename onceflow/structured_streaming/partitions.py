@@ -1,4 +1,4 @@
-"""Which partition each record goes to: as Java's producers choose, murmur2 of the key."""
+"""The partition that each record goes to, chosen as Java's producers do: by murmur2 of the key."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _SENT = "sent-"
 
 @dataclass(frozen=True, slots=True)
 class Tie:
-    """To what a checkpoint is tied, from its first batch on."""
+    """What a checkpoint is tied to, from its first batch on."""
 
     query_id: str
     uid: str
@@ -35,7 +35,7 @@ class Tie:
 
 
 class QueryRecord:
-    """Of the query whose checkpoint is in this folder. See SentMarks of micro_batches.py."""
+    """What is known of the query whose checkpoint is in this folder. Implements SentMarks."""
 
     def __init__(self, checkpoint: Folder) -> None:
         self._checkpoint = checkpoint

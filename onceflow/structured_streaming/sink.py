@@ -188,8 +188,8 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 def stream_writer(schema: Any, options: Mapping[str, str], overwrite: bool) -> StreamWriter:
-    """For df.writeStream. `overwrite`: output mode complete, each batch's whole result is appended.
-    Raises OptionError."""
+    """The writer for df.writeStream. `overwrite`: output mode complete, each batch's whole result is
+    appended. Raises OptionError."""
     if _StreamArrowWriter is None:
         raise OptionError(
             f"writeStream of onceflow-kafka needs PySpark 4.1 or newer, and this is {pyspark.__version__}, "
@@ -199,7 +199,7 @@ def stream_writer(schema: Any, options: Mapping[str, str], overwrite: bool) -> S
 
 
 def batch_writer(schema: Any, options: Mapping[str, str], overwrite: bool) -> BatchWriter:
-    """For df.write."""
+    """The writer for df.write."""
     return BatchWriter(schema, options, overwrite)
 
 

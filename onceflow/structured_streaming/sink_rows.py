@@ -40,7 +40,8 @@ class RowEncoder:
                 _check_key(schema, options.key)
 
     def encode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """As many rows, in the same order. Raises EncodeError naming a row that has no record."""
+        """The records of these rows, one for each, in their order. Raises EncodeError naming a row without
+        one."""
         count = batch.num_rows
         if self._value is not None:
             key = pa.nulls(count) if self._options.key is None else batch.column(self._options.key)

@@ -57,12 +57,12 @@ def source_schema(options: Mapping[str, str]) -> Any:
 
 
 def batch_reader(schema: Any, options: Mapping[str, str]) -> Any:
-    """For spark.read. Raises OptionError."""
+    """The reader for spark.read. Raises OptionError."""
     return KafkaBatchReader(*_checked(schema, options, "read"))
 
 
 def stream_reader(schema: Any, options: Mapping[str, str]) -> Any:
-    """For spark.readStream. What is wrong with the options is raised by the reader's first call: Spark stops
+    """The reader for spark.readStream. Its first call raises what is wrong with the options: Spark stops
     the reader that it did not get if making it fails, and would show that mistake instead of ours."""
     try:
         return _stream_reader(schema, options)

@@ -1,4 +1,4 @@
-"""Which columns a source has: what the user asked for, checked at the door. source_rows.py fills them.
+"""The columns that a source has: what the user asked for, checked at the door. source_rows.py fills them.
 
 Three kinds of columns: Kafka's own, named as Spark's Kafka source names them; those of a decoded value;
 and in the second case, on request, any of Kafka's own under a name of the user's choice.

@@ -137,7 +137,7 @@ def split_ranges(
 
 
 def _cut(whole: OffsetRange, pieces: int) -> Iterable[OffsetRange]:
-    """Into so many pieces of nearly the same size, without an empty one."""
+    """Cut a range into so many pieces of nearly the same size, without an empty one."""
     pieces = max(1, min(pieces, whole.size))
     bounds = [whole.next_offset + whole.size * i // pieces for i in range(pieces + 1)]
     for start, stop in itertools.pairwise(bounds):

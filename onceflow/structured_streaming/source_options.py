@@ -19,7 +19,7 @@ Door = Literal["readStream", "read"]
 
 LATEST = -1
 EARLIEST = -2
-"""As Spark writes them in startingOffsets."""
+"""The numbers for the ends of a partition, as Spark writes them in startingOffsets."""
 
 _ALIASES = {
     "topics": "subscribe",
@@ -93,7 +93,7 @@ class SourceOptions:
     """`assign`: only these; None: all of the topics."""
     start: Position
     end: Position
-    """Of a batch; a stream has none."""
+    """Where a batch query ends; a streaming query has no end."""
     isolation: Isolation
     offsets_max: int | None
     partitions_min: int | None

@@ -53,7 +53,7 @@ class Available:
     new: frozenset[PartitionKey]
     """Partitions that the start does not know."""
     leader_epochs: Mapping[PartitionKey, int]
-    """Those of the ends, as far as they are known."""
+    """The leaders' epochs at the ends, as far as they are known."""
 
 
 class Planner:
@@ -95,7 +95,7 @@ class Planner:
     # --- While it runs ---
 
     def topics(self, known: Iterable[str] = ()) -> dict[str, Topic]:
-        """Those of the subscription as they are now, and those in `known` that still exist."""
+        """The topics of the subscription as they are now, and those in `known` that still exist."""
         subscription: Any = self._options.subscription
         topics: dict[str, Topic] = subscription.find(self._cluster)
         return {**self._cluster.describe(sorted(set(known) - set(topics))), **topics}

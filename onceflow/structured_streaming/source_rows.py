@@ -30,7 +30,7 @@ _READ: Mapping[str, Metadata] = {"headers": "headers", "timestampType": "timesta
 
 
 def row_builder(columns: Columns) -> RowBuilder:
-    """For one reader. Bad records come out as dead letters, for rows_of to decide on."""
+    """Builds the rows of one reader. Bad records come out as dead letters, for rows_of to decide on."""
     wanted = set(columns.kafka.values())
     key = Raw(_KEY).decoder() if "key" in wanted else None
     decoded = _decoded(columns)

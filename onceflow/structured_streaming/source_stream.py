@@ -75,7 +75,7 @@ class StreamPlanner:
         return self._planned
 
     def latest_of_all(self) -> Offsets:
-        """For a Spark that does not say where the batch starts: the end of everything.
+        """The end of everything, for a Spark that does not say where the batch starts.
 
         Such a Spark asks this before `initial`: a query that begins at the end begins here.
         """
@@ -88,7 +88,7 @@ class StreamPlanner:
         return self._planned
 
     def stop_at_present(self) -> None:
-        """From now on there is nothing beyond what is there now (Trigger.AvailableNow)."""
+        """Let the query end with what is there now (Trigger.AvailableNow)."""
         available = self._planner.available(Offsets({}), self._planner.topics())
         self._target = available.ends
 
@@ -102,7 +102,8 @@ class StreamPlanner:
         return split_ranges(ranges, self._options.partitions_min, self._options.records_max)
 
     def _available(self, start: Offsets) -> Available:
-        """With topics just looked up, if there is anything new or it is time to look."""
+        """What can be read. Topics are looked up if there is anything new in them, or when it is time to
+        look."""
         now = self._clock.monotonic_ms()
         if self._topics_at_ms is not None and now - self._topics_at_ms < DISCOVERY_INTERVAL_MS:
             available = self._planner.available(start, self._topics)

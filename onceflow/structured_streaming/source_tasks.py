@@ -149,7 +149,8 @@ def _read_range(plan: ReadPlan, wanted: OffsetRange, readers: KeptReaders) -> It
 
 
 def _fetches(reader: KafkaReader, wanted: OffsetRange, patience_ms: int) -> Iterator[Fetch]:
-    """Until the reader says that the range is finished. A passing fault is met again by polling again."""
+    """The fetches of a range, until the reader says that it is finished. After a passing fault it polls
+    again."""
     split = KafkaSplit(
         wanted.topic,
         wanted.topic_id,
@@ -178,7 +179,7 @@ def _fetches(reader: KafkaReader, wanted: OffsetRange, patience_ms: int) -> Iter
 
 
 def _behind_the_gap(plan: ReadPlan, rest: OffsetRange) -> OffsetRange | None:
-    """What of a range is still there; None: nothing. What lies before it is not asked for any more."""
+    """The part of a range that is still there; None: nothing. Called when its beginning is gone."""
     cluster = ClusterMetadata(plan.options.kafka, SystemClock(), _METADATA_TIMEOUT_MS)
     try:
         topic = cluster.describe([rest.topic]).get(rest.topic)

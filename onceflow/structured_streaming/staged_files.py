@@ -137,7 +137,7 @@ def files_of(messages: Sequence[Staged | None], query_id: str, batch_id: int) ->
 
 
 def delete_files(messages: Sequence[Staged | None], folder: Folder) -> None:
-    """Of an attempt that has failed; the rerun stages its own."""
+    """Delete the files of an attempt that has failed; the rerun stages its own."""
     for message in messages:
         if message is not None and message.file is not None:
             try:
@@ -147,7 +147,7 @@ def delete_files(messages: Sequence[Staged | None], folder: Folder) -> None:
 
 
 def restored(file: StagedOutput, folder: Folder) -> RestoredOutput:
-    """As an Output of transactions.py."""
+    """A staged file as an Output that transactions.py can send."""
     return RestoredOutput(file, folder)
 
 

@@ -60,7 +60,7 @@ class Folder:
         self._try(f"write {name}", call)
 
     def names(self) -> list[str]:
-        """Of what is directly in it; [] if it is not there."""
+        """The names of what is directly in the folder; [] if it is not there."""
 
         def call() -> list[str]:
             fs = self._fs

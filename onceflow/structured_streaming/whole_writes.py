@@ -44,7 +44,7 @@ def check_unwritten(entry: LedgerEntry, ledger: LedgerKey, write_id: str) -> Non
 
 
 def default_staging() -> Folder:
-    """For a Spark on one machine; tasks elsewhere find no sign there and say so."""
+    """The staging folder for a Spark on one machine; tasks elsewhere find no sign there and say so."""
     return Folder.at(os.path.join(tempfile.gettempdir(), "onceflow-staging"))
 
 

@@ -72,7 +72,7 @@ class Coordinator:
         self._pending: PendingCheckpoint | None = None
         self._drained: set[int] = set()
         self._deadline_ms = _NEVER
-        """Of the phase the job is in; RESTARTING: when to open."""
+        """When patience with the job's phase ends; in RESTARTING: when to open the next attempt."""
         self._trigger_at_ms = _NEVER
         self._pause_until_ms = -_NEVER
         self._retry_persist_at_ms = _NEVER

@@ -32,7 +32,7 @@ def delete_with_copies(store: CheckpointStore, paths: Iterable[str]) -> None:
 
 
 def create_copied_file(store: CheckpointStore, path: str) -> BinaryIO:
-    """As `store.create_file`; a small one is there twice once it is closed."""
+    """Create a file as `store.create_file` does; a small one is there twice once it is closed."""
     return cast(BinaryIO, _CopiedFile(store, path))
 
 

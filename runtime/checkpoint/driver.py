@@ -54,7 +54,7 @@ class SplitDoor(Protocol):
     """The sources' enumerators, as far as the start of an attempt needs them. Calls may block."""
 
     def initial_splits(self) -> Mapping[str, Sequence[SplitProgress]]:
-        """By source uid: at the job's very first start, at the configured start."""
+        """The splits by source uid, at the job's very first start, at the configured start."""
         ...
 
     def check_restored(self, splits: Mapping[str, Sequence[SplitProgress]]) -> None:

@@ -41,10 +41,10 @@ class DurableFile:
         self._filled = 0
         """Bytes of the block."""
         self._place = 0
-        """Of the block, in the file."""
+        """Where in the file the block begins."""
         self._pending: deque[Future[None]] = deque()
         self._error: OSError | None = None
-        """Of the disk's thread."""
+        """What failed on the disk's thread."""
         self._is_direct: bool | None = None
         """None: not tried yet."""
 
@@ -115,7 +115,7 @@ class DurableFile:
         os.fsync(self._descriptor)
 
     def _settle_done(self) -> None:
-        """Those that are written, and as many more as are too many to wait."""
+        """Settle the writes that are done, and wait for the oldest of those that are too many."""
         self._refuse_if_failed()
         while self._pending and (len(self._pending) > _BLOCKS_MAX or self._pending[0].done()):
             self._settle()

@@ -289,7 +289,7 @@ class FinishJob:
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """For the live line and the JSON events."""
+    """Something to tell: to the live line and the JSON events."""
 
     event: str
     fields: Mapping[str, Json] = field(default_factory=dict)

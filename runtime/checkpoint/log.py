@@ -34,7 +34,7 @@ from onceflow.runtime.errors import CorruptCheckpointError, Fenced, Indeterminat
 
 LOG_FOLDER = "log"
 _CHECKED_FROM_VERSION = 3
-"""From this format version on every entry has a checksum."""
+"""The first format version whose entries all have a checksum."""
 _CHECKSUM = b',"checksum":"crc32:%08x"}'
 _CHECKSUM_AT_THE_END = re.compile(rb',"checksum":"crc32:([0-9a-f]{8})"\}')
 _CHECKSUM_BYTES = len(_CHECKSUM % 0)

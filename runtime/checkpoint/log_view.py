@@ -31,7 +31,7 @@ class LogView:
     healed: dict[int, str] = field(default_factory=dict)
     """Entries that were read from their copies, and why."""
     gone: set[int] = field(default_factory=set)
-    """Of the healed ones, those that are not in the log any more: their positions have to be taken again."""
+    """Healed entries that are not in the log any more: their positions have to be taken again."""
     unchecked: set[int] = field(default_factory=set)
     """Entries without a checksum."""
 
@@ -61,7 +61,8 @@ def read_log(store: CheckpointStore) -> LogView:
 
 
 def _positions(store: CheckpointStore, folder: str) -> list[int]:
-    """Of the entries, or of their copies. The temporary name of a create that crashed is passed over."""
+    """The positions of the entries, or of their copies. The temporary name of a create that crashed is passed
+    over."""
     names = (status.path[-len(entry_path(0)) :] for status in store.list(folder))
     return [int(match[1]) for match in map(_NAME.fullmatch, names) if match is not None]
 

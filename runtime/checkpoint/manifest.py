@@ -28,7 +28,7 @@ _NO_META = msgspec.Raw(b"{}")
 
 
 def meta_as_json(meta: Mapping[str, Json]) -> msgspec.Raw:
-    """For `StateHandle.meta_json`."""
+    """An operator's notes as `StateHandle.meta_json` takes them."""
     return msgspec.Raw(msgspec.json.encode(meta))
 
 
@@ -77,14 +77,14 @@ class SlotSnapshot(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     states: tuple[StateHandle, ...] = ()
     splits: Mapping[str, Sequence[SplitProgress]] = {}
-    """By the source's uid."""
+    """How far the splits were read, by the source's uid."""
     committables: tuple[Committable, ...] = ()
     alignment_ms: int = 0
     """The longest wait of a task between its first barrier and its last."""
     sync_ms: int = 0
     """The longest pause of a task for its snapshot."""
     write_ms: int = 0
-    """From the last task's snapshot until everything was durable."""
+    """The time from the last task's snapshot until everything was durable."""
 
     def paths(self) -> set[str]:
         return _paths(self.states, self.committables)
@@ -108,7 +108,7 @@ class CheckpointManifest:
     max_parallelism: int
     states: Sequence[StateHandle] = ()
     splits: Mapping[str, Sequence[SplitProgress]] = field(default_factory=dict)
-    """By the source's uid; the splits of all its subtasks."""
+    """How far the splits of all subtasks were read, by the source's uid."""
     committables: Sequence[Committable] = ()
     is_last: bool = False
     total_bytes: int = 0

@@ -28,8 +28,8 @@ def restorable(store: CheckpointStore, manifest: CheckpointManifest, program: Pr
 def _descriptions(
     store: CheckpointStore, manifest: CheckpointManifest, states: Mapping[str, StateDescription | None]
 ) -> dict[str, StateDescription]:
-    """By uid, of the states that the manifest does not describe: names and types, as far as the files' own
-    schemas tell. A file that can't be read says nothing here: whoever restores it says why."""
+    """Descriptions, by uid, of the states that the manifest does not describe: names and types, as far as the
+    files' own schemas tell. A file that can't be read says nothing here: whoever restores it says why."""
     found: dict[str, StateDescription] = {}
     for handle in manifest.states:
         now = states.get(handle.uid)
@@ -41,7 +41,7 @@ def _descriptions(
 
 
 def _description(store: CheckpointStore, handle: StateHandle, now: StateDescription) -> StateDescription:
-    """Of what the files don't tell it says what the program says now."""
+    """The description of one state. Where the files don't tell, it says what the program says now."""
     partly = structs.replace(now, is_whole=False, has_timers=False, windows=_windows(handle, now))
     if not handle.tables:
         return partly

@@ -13,25 +13,27 @@ class CheckpointOptions:
     """Every wait of the coordinator has its limit here."""
 
     interval_ms: int = 10_000
-    """From trigger to trigger, if the checkpoint is done by then."""
+    """The time from trigger to trigger, if the checkpoint is done by then."""
     min_pause_ms: int = 10
-    """At least this long between the end of a checkpoint and the next trigger."""
+    """The shortest pause between the end of a checkpoint and the next trigger."""
     timeout_ms: int = 600_000
-    """From the trigger to the last ack; then the checkpoint is aborted."""
+    """The longest time from the trigger to the last ack; then the checkpoint is aborted."""
     tolerable_failures: int = 3
-    """So many aborted checkpoints in a row are passed over; one more fails the attempt."""
+    """How many aborted checkpoints in a row are passed over; one more fails the attempt."""
     open_timeout_ms: int = 300_000
-    """To read the log and find the splits; then the job fails."""
+    """The longest time to read the log and find the splits; then the job fails."""
     start_timeout_ms: int = 600_000
-    """From StartSlots until all slots run and have committed what was restored."""
+    """The longest time from StartSlots until all slots run and have committed what was restored."""
     persist_timeout_ms: int = 60_000
-    """Until it is known whether a manifest is durable; then the attempt fails and the next one reads it."""
+    """The longest wait to know whether a manifest is durable; then the attempt fails, and the next reads
+    it."""
     persist_retry_ms: int = 500
     commit_timeout_ms: int = 600_000
-    """From the manifest to the last slot's commit; then the attempt fails and the next one commits."""
+    """The longest time from the manifest to the last slot's commit; then the attempt fails, the next
+    commits."""
     stop_timeout_ms: int = 7_000
-    """From the wish to stop to the end, with or without a last checkpoint; letting go of the slots and of
-    Spark takes up to 3 s more."""
+    """The longest time from the wish to stop to the end, with or without a last checkpoint; letting go of the
+    slots and of Spark takes up to 3 s more."""
     retained: int = 3
     """Completed checkpoints that are kept."""
     restart: RestartStrategy = field(default_factory=ExponentialDelay)

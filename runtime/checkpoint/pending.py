@@ -35,7 +35,7 @@ class PendingCheckpoint:
     phase: Phase = Phase.COLLECTING
     phase_since_ms: int = 0
     deadline_ms: float = float("inf")
-    """When the patience with this phase ends; each `enter` says it."""
+    """When the patience with this phase ends; set by each `enter`."""
     manifest: CheckpointManifest | None = None
     _snapshots: dict[int, SlotSnapshot] = field(default_factory=dict)
     _committed: set[int] = field(default_factory=set)

@@ -177,6 +177,6 @@ def _balance(
 
 
 def owner_slot(owner: str, parallelism: int) -> int:
-    """Which slot commits for this owner: the same one for all committables of an owner."""
+    """The slot that commits for this owner: the same one for all committables of an owner."""
     number = int(owner) if owner.isdecimal() else zlib.crc32(owner.encode())
     return number % parallelism

@@ -1,4 +1,4 @@
-"""Which checkpoints and files may go. Called by the driver's I/O thread, after a commit.
+"""Deletes the checkpoints and files that may go. Called by the driver's I/O thread, after a commit.
 
 A file may go when no kept manifest names it and no checkpoint that can still complete will:
 
@@ -47,7 +47,7 @@ class Retention:
         self._kept: list[tuple[int, int, Set[str]]] = []
         """Position in the log, checkpoint id, files."""
         self._discarded: set[str] = set()
-        """Of aborted checkpoints since the latest completed one."""
+        """State files of checkpoints that were aborted since the latest completed one."""
         for position, manifest in kept:
             self.add(position, manifest)
 

@@ -29,13 +29,13 @@ class Program:
 
     @property
     def described(self) -> dict[str, StateDescription]:
-        """For a manifest."""
+        """The descriptions that are known, as a manifest takes them."""
         return {uid: state for uid, state in self.states.items() if state is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What of a checkpoint is restored, and what is to be said of it."""
+    """The part of a checkpoint that is restored, and what is to be said of it."""
 
     manifest: CheckpointManifest
     notes: Sequence[StateNote]

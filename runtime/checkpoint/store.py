@@ -57,7 +57,7 @@ class CheckpointStore(Protocol):
         ...
 
     def open(self, path: str) -> BinaryIO:
-        """For reading, seekable. Raises FileNotFoundError."""
+        """Open a file for reading, seekable. Raises FileNotFoundError."""
         ...
 
     def list(self, folder: str) -> list[FileStatus]:

@@ -13,7 +13,7 @@ from onceflow.runtime.errors import CorruptCheckpointError
 
 
 def file_sizes(store: CheckpointStore) -> Mapping[str, int]:
-    """Of every file that a manifest may name, and of the copies."""
+    """The size in bytes of every file that a manifest may name, and of the copies, by path."""
     folders = (STATE_FOLDER, STAGED_FOLDER, COPIES_FOLDER)
     return {status.path: status.size for folder in folders for status in store.list(folder)}
 

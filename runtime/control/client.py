@@ -43,7 +43,7 @@ class ControlClient:
         self._heard_ms = self._clock.monotonic_ms()
 
     def send(self, message: Message) -> None:
-        """From any thread. Raises Retryable if the driver is gone."""
+        """Send to the driver, from any thread. Raises Retryable if it is gone."""
         try:
             self._connection.send(message)
         except ConnectionLostError as error:

@@ -74,7 +74,7 @@ class Connection(Generic[Received]):
         return self._decoder.decode(body)
 
     def fileno(self) -> int:
-        """For a selector."""
+        """The socket's descriptor, for a selector."""
         return self._connection.fileno()
 
     def receive_ready(self) -> list[Received]:

@@ -154,7 +154,7 @@ class Assignment(Message):
     states: Sequence[StateHandle]
     """All whose key groups overlap with this slot's."""
     committables: Mapping[str, Sequence[Committable]]
-    """By the sink's uid; what the restored checkpoint promised and this slot has to commit."""
+    """What the restored checkpoint promised and this slot has to commit, by the sink's uid."""
 
 
 class Trigger(Message):

@@ -24,9 +24,9 @@ from onceflow.runtime.exchange.handshake import HandshakeError, answer
 
 HANDSHAKE_TIMEOUT_S = 10.0
 MANY_PEERS = 100
-"""From here on, what comes in is gathered before it is read."""
+"""The number of peers from which on what comes in is gathered before it is read."""
 GATHER_S = 10e-6
-"""For how long, for each peer."""
+"""How long is gathered, in s for each peer."""
 GATHER_S_MAX = 0.02
 
 
@@ -64,7 +64,7 @@ class ControlServer:
         return self._send(peer, encoded(message))
 
     def broadcast(self, peers: Iterable[int], message: msgspec.Struct) -> None:
-        """To each of them; of those that are gone `on_lost` tells, or has told."""
+        """Send to each of these peers; `on_lost` tells, or has told, which are gone."""
         for_all = encoded(message)
         for peer in peers:
             self._send(peer, for_all)

@@ -71,7 +71,7 @@ class Partitioner:
         return _order_by_owner(key_hash, self._owner, self._parallelism)
 
     def _take(self, records: Records, order: Indices) -> Records:
-        """As Records.take, with texts taken by a kernel."""
+        """Take rows as Records.take does, with texts taken by a kernel."""
         if not self._with_kernels:
             return records.take(order)
         return Records(

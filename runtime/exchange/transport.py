@@ -263,7 +263,7 @@ class Network:
         self._connections.append(connection)
 
     def _accept_forever(self) -> None:
-        """Until the listener is closed. A stranger or a stale attempt is turned away."""
+        """Accept peers until the listener is closed. A stranger or a stale attempt is turned away."""
         while True:
             try:
                 connection, _ = self._listener.accept()

@@ -19,7 +19,7 @@ ENVIRONMENT_VARIABLE = "ONCEFLOW_KERNELS"
 """`off` turns kernels off though numba is installed."""
 
 _WITHOUT_REFERENCE_COUNTS: dict[str, Any] = {"_nrt": False}
-"""Not in numba's documentation; its own code for texts and sorting uses it."""
+"""An option that numba's documentation does not have; its own code for texts and sorting uses it."""
 
 Function = TypeVar("Function", bound=Callable[..., object])
 

@@ -13,8 +13,8 @@ from onceflow.runtime.kernels.memory import copy_bytes
 
 @kernel
 def copy_short(target: int, source: int, count: int, source_end: int) -> None:
-    """As copy_bytes, for what is mostly short. Reads nothing from `source_end` on; BLOCK bytes from `target`
-    on may be overwritten, also those behind the copy. The areas lie a block apart."""
+    """Copy as copy_bytes does, for what is mostly short. Reads nothing from `source_end` on; BLOCK bytes from
+    `target` on may be overwritten, also those behind the copy. The areas lie a block apart."""
     if count <= BLOCK and source + BLOCK <= source_end:
         copy_block(target, source)
     else:

@@ -16,8 +16,8 @@ def count(numbers: Any, lowest: int, counts: Any) -> None:
 
 @kernel
 def sort_counted(numbers: Any, lowest: int, ends: Any, order: Any) -> None:
-    """Into `order` the rows by their number, those of one number in their order. ends[i]: how many rows have
-    the number lowest + i; after, where in `order` they end."""
+    """Write into `order` the rows by their number, those of one number in their order. ends[i]: how many rows
+    have the number lowest + i; after, where in `order` they end."""
     first = 0
     for i in range(len(ends)):
         first, ends[i] = first + ends[i], first

@@ -55,7 +55,7 @@ def _call_with_pointer(typing_context: Any, function: Any, pointer: Any) -> Any:
 
 
 def _generate_call(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    """Of a function whose arguments are pointers, or integers as wide as one."""
+    """Generate the call of a function whose arguments are pointers, or integers as wide as one."""
     void_pointer = ir.IntType(8).as_pointer()
     result = ir.IntType(signature.return_type.bitwidth)
     function_type = ir.FunctionType(result, [void_pointer] * (len(arguments) - 1))

@@ -36,7 +36,7 @@ _FLOAT_POWERS = np.array([10.0**i for i in range(_EXACT_POWER + 1)])
 
 
 def _five_powers() -> npt.NDArray[np.int64]:
-    """For each 10^q the upper 128 bits of 5^q, the highest bit set: rounded down for q >= 0, up for q < 0."""
+    """The upper 128 bits of 5^q for each 10^q, the highest bit set: rounded down for q >= 0, up for q < 0."""
     words = []
     for power in range(-_POWER_MAX, _POWER_MAX + 1):
         if power >= 0:

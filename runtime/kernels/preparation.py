@@ -12,8 +12,8 @@ PREPARATIONS = (
     "onceflow.connectors.kafka.kernel_preparation",
     "onceflow.connectors.kafka.record_kernel_preparation",
 )
-"""By name, since they are above this package. Each has a function `prepare` that calls its kernels with
-next to nothing, with arguments of the types that they get later."""
+"""Modules by name, since they are above this package. Each has a function `prepare` that calls its kernels
+with next to nothing, with arguments of the types that they get later."""
 
 
 def prepare_kernels() -> None:

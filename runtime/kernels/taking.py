@@ -17,9 +17,9 @@ _AHEAD = 24
 
 @kernel
 def measure_texts(bounds: Any, slots: Any, new_bounds: Any) -> int:
-    """Into `new_bounds`, one more than slots, where these texts begin and end when they lie one after the
-    other, the first where new_bounds[0] says; returns the end of the last. If that is more than the type of
-    `new_bounds` holds, they are wrong."""
+    """Write into `new_bounds`, one more than slots, where these texts begin and end when they lie one after
+    the other, the first where new_bounds[0] says; returns the end of the last. If that is more than the type
+    of `new_bounds` holds, they are wrong."""
     bounds_at, last = np.int64(bounds.ctypes.data), len(slots) - 1
     end = int(new_bounds[0])
     for i in range(len(slots)):

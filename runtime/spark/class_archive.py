@@ -26,12 +26,12 @@ from onceflow.runtime.errors import OnceflowError
 from onceflow.runtime.java import Java
 
 LOCAL_JAVA_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""For local masters, where the JVM schedules one stage and no record goes through it: starting it takes
-half of the CPU without the compiler and the collector that are made for long work."""
+"""Java options for local masters, where the JVM schedules one stage and no record goes through it: starting
+it takes half of the CPU without the compiler and the collector that are made for long work."""
 
 _MAKING_TIMEOUT_S = 600.0
 _HAS_AOT_TAG = 25
-"""From this Java on the log of archives has this name too."""
+"""The first Java whose log of archives has the name `aot` too."""
 _FOREIGN_SETTINGS = (
     "JDK_JAVA_OPTIONS",
     "PYSPARK_GATEWAY_PORT",
@@ -39,7 +39,7 @@ _FOREIGN_SETTINGS = (
     "SPARK_REMOTE",
     "SPARK_SUBMIT_OPTS",
 )
-"""Of the environment: would make of the workload's JVM another one than a job's."""
+"""Environment variables that would make of the workload's JVM another one than a job's."""
 
 
 class ArchiveError(OnceflowError):
@@ -80,7 +80,7 @@ def find_archive(java: Java) -> Path | None:
 
 
 def _stem(java: Java) -> Path | None:
-    """Of the archive's file: its name without its size. None without a Spark."""
+    """The path of the archive's file without its size; None without a Spark."""
     home = spark_home()
     if home is None:
         return None
@@ -157,8 +157,8 @@ def _using(archive: Path, java: Java) -> tuple[str, ...]:
 
 
 def _silence(java: Java) -> tuple[str, ...]:
-    """Or a JVM that does not take the archive would say so on standard output. A JVM that does not know a
-    tag does not start, so the archive is made with the same options: then there is none."""
+    """Options that keep a JVM which does not take the archive from saying so on standard output. A JVM that
+    does not know a tag does not start, so the archive is made with the same options: then there is none."""
     major = int(re.split(r"\D", java.version)[0] or 0)
     tags = ("cds", "cds+dynamic", *(("aot",) if major >= _HAS_AOT_TAG else ()))
     return tuple(f"-Xlog:{tag}=off" for tag in tags)

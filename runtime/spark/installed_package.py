@@ -26,7 +26,7 @@ def without_archives(path: Sequence[str]) -> list[str]:
 
 
 def _installed_beside(archive: Path) -> str | None:
-    """For site-packages/pyspark/python/lib/pyspark.zip and the like: site-packages."""
+    """The folder site-packages for site-packages/pyspark/python/lib/pyspark.zip and the like."""
     package = next((each for each in archive.parents if each.name == "pyspark"), None)
     if archive.suffix not in (".zip", ".jar") or package is None or not (package / "worker.py").exists():
         return None

@@ -56,7 +56,7 @@ LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
-"""For local masters besides; a user's value goes first."""
+"""More settings for local masters; a user's value goes first."""
 
 LOOK_FOR_SLOTS_EVERY_S = 1.0
 
@@ -195,8 +195,8 @@ class SparkLauncher:
     def _wait_for_room(
         self, context: SparkContext, parallelism: int, stage: _Stage, on_waiting: Callable[[str], None]
     ) -> bool:
-        """Until there are as many slots as the attempt needs; executors may register late, and a lost one is
-        replaced after a while. False: nobody wants the attempt any more."""
+        """Wait until there are as many slots as the attempt needs; executors may register late, and a lost
+        one is replaced after a while. False: nobody wants the attempt any more."""
         while (slots := _slots_now(context)) < parallelism:
             if not self._can_grow:
                 raise Fatal(f"the job needs {parallelism} slots at once, {self._master} has {slots}")
@@ -208,7 +208,8 @@ class SparkLauncher:
     def _host_slots(
         self, context: SparkContext, function: SlotFunction, parallelism: int, stage: _Stage
     ) -> bool:
-        """Until the slots are over. False: an executor was lost meanwhile, and none of them was started."""
+        """Run the slots until they are over. False: an executor was lost meanwhile, and none of them was
+        started."""
         context.setJobGroup(stage.group, "slots of onceflow")
         try:
             rdd = context.parallelize(range(parallelism), parallelism)

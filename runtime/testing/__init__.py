@@ -1,1 +1,1 @@
-"""For users and connector authors: simulate, inject faults, check the contracts."""
+"""Tools for users and connector authors: simulate, inject faults, check the contracts."""

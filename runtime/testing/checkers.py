@@ -66,7 +66,7 @@ class Checker:
         """Rows that may be visible: those of records under a durable checkpoint."""
         self.latest: CheckpointManifest | None = None
         self._named: dict[str, set[str]] = {}
-        """By log entry: the files that its manifest names."""
+        """The files that each log entry's manifest names."""
 
     def on_log_entry(self, path: str, content: bytes) -> None:
         """An entry was created just now."""

@@ -37,7 +37,7 @@ from onceflow.runtime.testing.harness import OperatorHarness
 
 DEADLINE_S = 30.0
 ASKED = (1_000, 1, 7)
-"""For so many records a source is polled, in turn."""
+"""The numbers of records that a source is polled for, in turn."""
 
 # --- CheckpointStore --------------------------------------------------------------------------------
 
@@ -427,10 +427,10 @@ def raises(kind: type[BaseException], action: Callable[[], Any]) -> bool:
 
 
 def through_json(split: SplitState) -> SplitState:
-    """As it comes back from a manifest."""
+    """The split as it comes back from a manifest."""
     return SplitState(split.split_id, json.loads(json.dumps(dict(split.position))))
 
 
 def through_json_committable(committable: Committable) -> Committable:
-    """As it comes back from a manifest."""
+    """The committable as it comes back from a manifest."""
     return Committable(**json.loads(json.dumps(asdict(committable))))

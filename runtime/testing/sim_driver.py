@@ -47,9 +47,9 @@ class SimDriver:
         self.coordinator = Coordinator(parallelism, graph.max_parallelism, options, on_mark=on_mark)
         self.io_effects: deque[IoEffect] = deque()
         self.answers: deque[ev.Event] = deque()
-        """Of the store, and of the host that misses a slot."""
+        """Answers of the store, and of the host that misses a slot."""
         self.mail: dict[int, deque[Mail]] = {}
-        """By peer; what a peer said last is heard last."""
+        """What each peer said; what it said last is heard last."""
         self.group: SlotGroup | None = None
         self.finished: ev.FinishJob | None = None
 

@@ -134,7 +134,7 @@ class SharedFiles:
     def __init__(self, files: StateFiles, key_groups: range, restored: Sequence[StateHandle]) -> None:
         self._files = files
         self._newest: dict[str, tuple[int, StateHandle, Content]] = {}
-        """By uid: the checkpoint it was written for, or 0 for what was restored."""
+        """The newest state by uid, with the checkpoint it was written for, or 0 for what was restored."""
         for handle in restored:
             if handle.key_groups == key_groups:
                 state = files.read(handle, key_groups)

@@ -21,8 +21,8 @@ from onceflow.runtime.testing.simulation import SimulationReport, run_seeds, see
 CHUNK = 250
 GARBAGE_OBJECTS = 50_000
 CHUNK_CPU_S_MAX = 120
-"""For the seeds of one chunk, which take 3 s. A run that never ends meets this limit, and it is one of work:
-a machine that is busy with other things makes nothing fail."""
+"""The most CPU time for the seeds of one chunk, which take 3 s. A run that never ends meets this limit, and
+it is one of work: a machine that is busy with other things makes nothing fail."""
 
 
 def run_parallel(seeds: range, processes: int) -> SimulationReport:

@@ -60,12 +60,12 @@ class WorldOptions:
     """What one run is like; the swarm draws it."""
 
     parallelism: Sequence[int] = (2,)
-    """Of each driver in turn; the last one stays."""
+    """The parallelism of each driver in turn; the last one stays."""
     splits: int = 2
     records_max: int = 4
     keys: int = 3
     crashes: Mapping[int, Crash] = field(default_factory=dict)
-    """By crash point, counted from the start of the run."""
+    """What crashes, by the number of the crash point since the start of the run."""
     store_faults: int = 0
     resends: int = 0
     early_timeouts: int = 0
