@@ -65,13 +65,16 @@ class RecordsInMemory:
 class _Reader:
     def __init__(self, source: RecordsInMemory) -> None:
         self._source = source
-        self._next = 0
+        self._next: int | None = None
+        """None: the split is another subtask's."""
 
     def add_splits(self, splits: Sequence[SplitState]) -> None:
         for split in splits:
             self._next = split.position["next_offset"]
 
     def poll(self, timeout_ms: int, records_max: int) -> Fetch | None:
+        if self._next is None:
+            return None
         part = self._source.rows[self._next : self._next + min(records_max, RECORDS_PER_POLL)]
         if not part:
             self._source.was_read.set()
@@ -85,7 +88,7 @@ class _Reader:
         return Fetch(batch, np.zeros(len(part), np.uint16), ("all",), offset=offsets)
 
     def snapshot(self) -> Sequence[SplitState]:
-        return [SplitState("all", {"next_offset": self._next})]
+        return [] if self._next is None else [SplitState("all", {"next_offset": self._next})]
 
     def publish_offsets(self, splits: Sequence[SplitState]) -> None:
         pass
@@ -99,7 +102,8 @@ class Results:
     """A sink: rows that were committed, once, as dictionaries."""
 
     visible: list[dict[str, Any]] = field(default_factory=list)
-    committed: set[int] = field(default_factory=set)
+    committed: set[tuple[str, int]] = field(default_factory=set)
+    """By whom, and for which checkpoint."""
 
     def check(self, schema: pa.Schema, uid: str) -> None:
         pass
@@ -107,9 +111,9 @@ class Results:
     def open_writer(self, context: Any) -> _Writer:
         return _Writer(self, context)
 
-    def take(self, checkpoint_id: int, rows: Sequence[dict[str, Any]]) -> None:
-        if checkpoint_id not in self.committed:
-            self.committed.add(checkpoint_id)
+    def take(self, owner: str, checkpoint_id: int, rows: Sequence[dict[str, Any]]) -> None:
+        if (owner, checkpoint_id) not in self.committed:
+            self.committed.add((owner, checkpoint_id))
             self.visible.extend(rows)
 
 
@@ -123,7 +127,7 @@ class _Writer:
 
     def recover(self, committables: Sequence[Committable]) -> None:
         for committable in committables:
-            self._results.take(committable.checkpoint_id, committable.payload["rows"])
+            self._results.take(committable.owner, committable.checkpoint_id, committable.payload["rows"])
 
     def write(self, records: Records) -> None:
         self._rows += records.batch.to_pylist()
@@ -134,7 +138,7 @@ class _Writer:
         return _PreCommit(Committable(self._uid, self._owner, checkpoint_id, {"rows": rows}))
 
     def commit(self, checkpoint_id: int) -> None:
-        self._results.take(checkpoint_id, self._frozen.pop(checkpoint_id))
+        self._results.take(self._owner, checkpoint_id, self._frozen.pop(checkpoint_id))
 
     def close(self) -> None:
         pass
@@ -196,7 +200,15 @@ class Folder:
         self.path = path
         self.rows: list[tuple[Any, ...]] = []
 
-    def run(self, build: Build, *rows: tuple[Any, ...], has_event_time: bool = True, **options: Any) -> Run:
+    def run(
+        self,
+        build: Build,
+        *rows: tuple[Any, ...],
+        has_event_time: bool = True,
+        slots: int = 1,
+        checkpoint_interval: str = "50 ms",
+        **options: Any,
+    ) -> Run:
         """Read what is there and these rows (user, amount, price, ts); then stop after a last checkpoint."""
         self.rows += rows
         source = RecordsInMemory(self.rows)
@@ -208,8 +220,10 @@ class Folder:
             sinks[uid] = Results()
             made.sink_to(sinks[uid], uid=uid)
         events = Events()
-        chosen = run_options(str(self.path), master="threads[1]", checkpoint_interval="50 ms", **options)
-        driver = JobDriver(job.build(), chosen, LocalLauncher(1), SystemClock(), events)
+        chosen = run_options(
+            str(self.path), master=f"threads[{slots}]", checkpoint_interval=checkpoint_interval, **options
+        )
+        driver = JobDriver(job.build(), chosen, LocalLauncher(slots), SystemClock(), events)
         results: list[JobResult] = []
         thread = threading.Thread(target=lambda: results.append(driver.run()))
         thread.start()
@@ -220,6 +234,11 @@ class Folder:
         thread.join(DEADLINE_S)
         assert results, events.all
         return Run(results[0], events, {uid: sink.visible for uid, sink in sinks.items()})
+
+
+@pytest.fixture(scope="session")
+def in_folder() -> type[Folder]:
+    return Folder
 
 
 @pytest.fixture

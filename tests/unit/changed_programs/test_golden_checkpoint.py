@@ -1,0 +1,65 @@
+"""A checkpoint that an earlier onceflow wrote is restored, and the job goes on to the exact results."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from onceflow.runtime.checkpoint.log_view import read_log
+from onceflow.runtime.checkpoint.store_url import open_store
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def golden() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("golden_job", HERE / "golden_job.py")
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules["golden_job"] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def results(run: Any) -> dict[str, Counter[str]]:
+    assert run.result.outcome.value == "stopped", run.result
+    return {sink: Counter(map(repr, rows)) for sink, rows in run.visible.items()}
+
+
+@pytest.fixture(scope="module")
+def expected(
+    golden: ModuleType, in_folder: Any, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Counter[str]]:
+    """What a run without interruption gives, less what was committed before the golden checkpoint."""
+    path = tmp_path_factory.mktemp("uninterrupted")
+    committed = results(in_folder(path / "committed").run(golden.build, *golden.rows(0, golden.COMMITTED)))
+    whole = results(in_folder(path / "whole").run(golden.build, *golden.rows(0, golden.ALL)))
+    assert not any(committed[sink] - whole[sink] for sink in whole)
+    return {sink: rows - committed[sink] for sink, rows in whole.items()}
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3])
+def test_a_golden_checkpoint_goes_on_exactly(
+    slots: int, golden: ModuleType, folder: Any, expected: dict[str, Counter[str]]
+) -> None:
+    shutil.copytree(HERE / "golden_3", folder.path)
+    [(_, manifest)] = read_log(open_store(str(folder.path))).completed()
+    assert manifest.format_version == 3
+    assert len({path for path in manifest.paths() if path.startswith("state/")}) == 12
+    folder.rows += golden.rows(0, golden.PROMISED)
+    run = folder.run(golden.build, *golden.rows(golden.PROMISED, golden.ALL), slots=slots)
+    assert not run.events.named("state_changed")
+    assert run.result.late_records == 0
+    found = results(run)
+    for sink, rows in expected.items():
+        assert sum(rows.values()) > 150
+        assert (rows - found[sink], found[sink] - rows) == (Counter(), Counter()), (
+            f"{sink}: missing, and not expected"
+        )
