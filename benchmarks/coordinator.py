@@ -195,7 +195,7 @@ class PlayedJob:
 
     def __init__(self, options: argparse.Namespace, interval: str, folder: Path) -> None:
         uids = [f"operator-{i}" for i in range(options.operators)]
-        chain = Chain(0, uids[0], {uid: SinkNode(uid, None) for uid in uids})  # type: ignore[arg-type]
+        chain = Chain(0, uids[0], {uid: SinkNode(uid, None, None) for uid in uids})  # type: ignore[arg-type]
         graph = JobGraph("played", [chain], [], max_parallelism=max(options.slots, 1024))
         run = run_options(
             str(folder), parallelism=options.slots, checkpoint_interval=interval, retained=1_000

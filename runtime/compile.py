@@ -180,8 +180,9 @@ class _Compiler:
                 self._begin_chain(step, ByKey(keys), build(schema), schema)
             case Write(sink):
                 uid, draft = self._node_of(step.inputs[0])
-                node = SinkNode(step.uid, sink, step.name)
-                self._put(step.uid, _Draft(draft.chain, draft.schema, lambda _: node))
+                schema = step.inputs[0].rows.schema
+                node = SinkNode(step.uid, sink, schema, step.name)
+                self._put(step.uid, _Draft(draft.chain, schema, lambda _: node))
                 self._drafts[uid].connect(step.inputs[0].tag, InChain(step.uid))
 
     def _place_source(self, step: Step, read: Read) -> None:
@@ -204,7 +205,7 @@ class _Compiler:
             uid = f"{step.uid}.{DEAD_LETTERS}"
             sink.check(DEAD_LETTER_SCHEMA, uid)
             self._drafts[uid] = _Draft(
-                chain, DEAD_LETTER_SCHEMA, lambda _: SinkNode(uid, sink, "dead letters")
+                chain, DEAD_LETTER_SCHEMA, lambda _: SinkNode(uid, sink, DEAD_LETTER_SCHEMA, "dead letters")
             )
             self._drafts[step.uid].connect(DEAD_LETTERS, InChain(uid))
 

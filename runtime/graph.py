@@ -71,6 +71,8 @@ class SinkNode:
 
     uid: str
     sink: Sink
+    schema: pa.Schema
+    """Of the rows that the writers get."""
     name: str = "sink"
 
 

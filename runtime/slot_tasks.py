@@ -171,6 +171,7 @@ class SlotBuilder:
                 restored_checkpoint_id=self._assignment.restored_checkpoint_id,
                 files=self._environment.staged_files(node.uid),
                 clock=self._environment.clock,
+                schema=node.schema,
                 on_wait=lambda reason: self._environment.on_wait(node.uid, reason),
                 checkpoint_interval_ms=self._environment.checkpoint_interval_ms,
             )

@@ -2,7 +2,7 @@
 
 All safety against two drivers rests on `create`: it makes a file that was not there, whole or not at
 all, for one caller only. A file system is offered when that is proven for it (the suite in
-`runtime/testing/conformance.py`); the others are refused by name in `store_url.py`.
+`runtime/testing/conformance/`); the others are refused by name in `store_url.py`.
 """
 
 from __future__ import annotations

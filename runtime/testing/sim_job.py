@@ -325,8 +325,8 @@ def sim_graph(
     state = StateDescription("tally", "counts", (KeyColumn("key", "int64"),))
     keyed = OperatorNode("tally", "tally", Tally, RESULT_SCHEMA, {MAIN: [InChain("out")]}, state=state)
     chains = [
-        Chain(0, "src", {"src": src, "raw": SinkNode("raw", sink)}),
-        Chain(1, "tally", {"tally": keyed, "out": SinkNode("out", sink)}),
+        Chain(0, "src", {"src": src, "raw": SinkNode("raw", sink, RECORD_SCHEMA)}),
+        Chain(1, "tally", {"tally": keyed, "out": SinkNode("out", sink, RESULT_SCHEMA)}),
     ]
     edges = [Edge(0, 0, 1, ByKey(("key",)), RECORD_SCHEMA, True, False)]
     if has_real_windows:
@@ -334,7 +334,7 @@ def sim_graph(
         windows = WindowAggregate("windows", ("key",), tumbling(WINDOW_MS), aggregates, RECORD_SCHEMA)
         made, to = windows.output_schema, {MAIN: [InChain("totals")]}
         node = OperatorNode("windows", "windows", windows.create, made, to, state=windows.description)
-        chains.append(Chain(2, "windows", {"windows": node, "totals": SinkNode("totals", sink)}))
+        chains.append(Chain(2, "windows", {"windows": node, "totals": SinkNode("totals", sink, made)}))
         edges.append(Edge(1, 0, 2, ByKey(("key",)), RECORD_SCHEMA, True, False))
         targets.append(ToEdge(1))
     return JobGraph("simulated", chains, edges, max_parallelism)

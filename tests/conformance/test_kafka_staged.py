@@ -27,7 +27,16 @@ def test_staged_writer(check: Callable[[SinkUnderTest], None], memory_bytes_max:
     def open_writer(subtask: int, parallelism: int, attempt: int, restored: int) -> SinkWriter:
         files = AttemptStagedFiles(store, attempt, "out", subtask)
         context = SinkContext(
-            "job", "beef", "out", subtask, parallelism, attempt, restored, files, ManualClock()
+            "job",
+            "beef",
+            "out",
+            subtask,
+            parallelism,
+            attempt,
+            restored,
+            files,
+            ManualClock(),
+            PRODUCE_SCHEMA,
         )
         client = FakeClient(FakeNetwork(broker, NoFaults()))
         return StagedWriter(context, client, StagedSettings(["out"], memory_bytes_max=memory_bytes_max))

@@ -66,7 +66,16 @@ def test_simulated_sink(check: Callable[[SinkUnderTest], None]) -> None:
 
     def open_writer(subtask: int, parallelism: int, attempt: int, restored: int) -> SinkWriter:
         context = SinkContext(
-            "job", "beef", "out", subtask, parallelism, attempt, restored, NoFiles(), ManualClock()
+            "job",
+            "beef",
+            "out",
+            subtask,
+            parallelism,
+            attempt,
+            restored,
+            NoFiles(),
+            ManualClock(),
+            RECORD_SCHEMA,
         )
         return sink.open_writer(context)
 

@@ -135,6 +135,7 @@ def main(config: dict[str, Any]) -> None:
         restored_checkpoint_id=latest["checkpoint_id"],
         files=Files(Path(config["folder"]), attempt),
         clock=SystemClock(),
+        schema=pa.schema([]),
         on_wait=lambda reason: print("wait", reason, flush=True),
     )
     staged = open_staged(config, context, kill)

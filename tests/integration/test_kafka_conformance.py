@@ -70,7 +70,9 @@ def test_kafka_sink(
     def open_writer(subtask: int, parallelism: int, attempt: int, restored: int) -> SinkWriter:
         files = AttemptStagedFiles(store, attempt, "out", subtask)
         writer = sink.open_writer(
-            SinkContext("job", lineage, "out", subtask, parallelism, attempt, restored, files, SystemClock())
+            SinkContext(
+                "job", lineage, "out", subtask, parallelism, attempt, restored, files, SystemClock(), SCHEMA
+            )
         )
         open_writers.callback(writer.close)
         return writer

@@ -155,7 +155,7 @@ class _Job:
         restored = self.durable.checkpoint_id if self.durable else 0
         files = AttemptStagedFiles(self.store, attempt, "out", 0)
         writer = self.sink.open_writer(
-            SinkContext("hang", "l1", "out", 0, 1, attempt, restored, files, SystemClock())
+            SinkContext("hang", "l1", "out", 0, 1, attempt, restored, files, SystemClock(), pa.schema([]))
         )
         try:
             writer.recover([self.durable] if self.durable else [])

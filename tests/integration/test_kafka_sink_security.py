@@ -159,7 +159,9 @@ def write_once(secure: EmbeddedKafka, topic: str, librdkafka: dict[str, Any]) ->
     )
     lineage = uuid.uuid4().hex[:8]
     files = AttemptStagedFiles(MemoryStore(lineage), 1, "out", 0)
-    writer = sink.open_writer(SinkContext("job", lineage, "out", 0, 1, 1, 0, files, SystemClock()))
+    writer = sink.open_writer(
+        SinkContext("job", lineage, "out", 0, 1, 1, 0, files, SystemClock(), pa.schema([]))
+    )
     try:
         writer.recover([])
         writer.write(Records(pa.RecordBatch.from_pydict({"n": [1, 2]})))

@@ -67,6 +67,7 @@ class Job:
             restored,
             files,
             SystemClock(),
+            pa.schema([]),
             self.waits.append,
         )
 

@@ -180,6 +180,7 @@ class World:
             restored.checkpoint_id,
             self.files,
             ManualClock(),
+            PRODUCE_SCHEMA,
         )
         return self.writer_type(context, FakeClient(network), StagedSettings(["out"]), Impatience())
 

@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from onceflow.runtime.contracts import WatermarkStrategy
+from onceflow.runtime.contracts import DEAD_LETTER_SCHEMA, WatermarkStrategy
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph import (
     ByKey,
@@ -314,7 +314,22 @@ def test_dead_letters_have_a_sink_in_the_same_chain(
     graph = job.build()
     assert uids(graph) == [["p", "p.dead-letters", "out"]]
     assert node(graph, "p").outputs["dead-letters"] == [InChain("p.dead-letters")]
+    assert node(graph, "p.dead-letters").schema == DEAD_LETTER_SCHEMA
     assert "reason" in sink.checked["p.dead-letters"]
+
+
+def test_a_sink_knows_the_columns_of_its_rows(job: JobGraphBuilder, list_source: Any, sink: Any) -> None:
+    purchases = job.source(list_source(Purchase), uid="p")
+    purchases.select("user", "ts").sink_to(sink, uid="some")
+    watermarks = WatermarkStrategy.monotonous("ts")
+    timed = job.source(list_source(Purchase), watermarks, uid="timed")
+    counts = timed.key_by("user").window(tumbling("1 s")).late_to("late").aggregate(n=count())
+    counts.side_output("late").sink_to(sink, uid="late")
+    counts.sink_to(sink, uid="counts")
+    graph = job.build()
+    assert node(graph, "some").schema.names == ["user", "ts"]
+    for uid in ("some", "late", "counts"):
+        assert node(graph, uid).schema.names == sink.checked[uid]
 
 
 def test_a_uid_that_is_derived_for_another_is_refused(

@@ -172,8 +172,8 @@ class Bench:
         self.nodes: Mapping[str, Any] = {
             "source": source,
             "counting": counting,
-            "sink": SinkNode("sink", sinks),
-            "dead": SinkNode("dead", sinks),
+            "sink": SinkNode("sink", sinks, SCHEMA),
+            "dead": SinkNode("dead", sinks, SCHEMA),
         }
 
     def body(self, head: str) -> ChainBody:

@@ -145,4 +145,5 @@ def _context(topic: str, folder: Path, attempt: int, restored: int = 0) -> SinkC
         restored_checkpoint_id=restored,
         files=Folder(folder),
         clock=SystemClock(),
+        schema=DEAD_LETTER_SCHEMA,
     )

@@ -28,7 +28,7 @@ class Writing:
     def __init__(self, topic: TopicDescription | None = None) -> None:
         self.broker = FakeKafka({"out": topic or TopicDescription(3)})
         files = AttemptStagedFiles(MemoryStore(), 1, "out", 0)
-        context = SinkContext("job", "beef", "out", 0, 1, 1, 0, files, ManualClock())
+        context = SinkContext("job", "beef", "out", 0, 1, 1, 0, files, ManualClock(), pa.schema([]))
         client = FakeClient(FakeNetwork(self.broker, NoFaults()))
         staged = StagedWriter(context, client, StagedSettings(["out"]))
         sink = KafkaSink("localhost:9092", "out", value=Raw("value"))

@@ -45,7 +45,7 @@ class World:
         self.clock = ManualClock()
         self.network = CountedNetwork(self.broker, NoFaults())
         files = AttemptStagedFiles(MemoryStore(), 1, "out", 0)
-        context = SinkContext("job", "beef", "out", 0, 1, 1, 0, files, self.clock)
+        context = SinkContext("job", "beef", "out", 0, 1, 1, 0, files, self.clock, PRODUCE_SCHEMA)
         settings = StagedSettings(["out"], memory_bytes_max=memory_bytes_max)
         self.writer = StagedWriter(context, FakeClient(self.network), settings)
         self.writer.recover([])

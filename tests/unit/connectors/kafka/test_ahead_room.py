@@ -47,7 +47,17 @@ class World:
         self.network = HeldNetwork(FakeKafka({"out": TopicDescription(1)}))
         files = AttemptStagedFiles(MemoryStore(), 1, "out", 0)
         context = SinkContext(
-            "job", "beef", "out", 0, 1, 1, 0, files, ManualClock(), checkpoint_interval_ms=interval_ms
+            "job",
+            "beef",
+            "out",
+            0,
+            1,
+            1,
+            0,
+            files,
+            ManualClock(),
+            PRODUCE_SCHEMA,
+            checkpoint_interval_ms=interval_ms,
         )
         settings = StagedSettings(["out"], memory_bytes_max=MEMORY_BYTES_MAX)
         self.writer = StagedWriter(context, FakeClient(self.network), settings)

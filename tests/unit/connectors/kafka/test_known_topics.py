@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import pytest
 
-from onceflow.connectors.kafka.client import TopicDescription
+from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, TopicDescription
 from onceflow.connectors.kafka.fake import FakeClient, FakeKafka, FakeNetwork, NoFaults
 from onceflow.connectors.kafka.staged import StagedSettings, StagedWriter
 from onceflow.runtime.clock import ManualClock
@@ -58,6 +58,7 @@ class Sink:
             restored_checkpoint_id=0,
             files=NoFiles(),
             clock=self.clock,
+            schema=PRODUCE_SCHEMA,
         )
         self.writer = StagedWriter(context, self.client, StagedSettings(["out"]))
         self.writer.recover([])

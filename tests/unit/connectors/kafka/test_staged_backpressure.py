@@ -69,6 +69,7 @@ def writer() -> Iterator[StagedWriter]:
         restored_checkpoint_id=0,
         files=Files(),
         clock=ManualClock(),
+        schema=PRODUCE_SCHEMA,
     )
     client = HeldClient(FakeNetwork(FakeKafka({"out": TopicDescription(1)}), NoFaults()))
     staged = StagedWriter(context, client, StagedSettings(["out"], waiting_bytes_max=WAITING_BYTES_MAX))

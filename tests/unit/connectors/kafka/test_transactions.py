@@ -37,7 +37,7 @@ class World:
 
     def writer(self, client: FakeClient | None = None) -> StagedWriter:
         files = AttemptStagedFiles(MemoryStore(), 1, "out", 0)
-        context = SinkContext("job", "beef", "out", 0, 1, 1, 0, files, self.clock)
+        context = SinkContext("job", "beef", "out", 0, 1, 1, 0, files, self.clock, PRODUCE_SCHEMA)
         client = client or FakeClient(FakeNetwork(self.broker, NoFaults()))
         writer = StagedWriter(context, client, StagedSettings(["out"]), self.patience)
         writer.recover([])

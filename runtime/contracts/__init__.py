@@ -1,0 +1,59 @@
+"""What connectors must provide. Start with `source.py` and `sink.py`.
+
+This folder is all that the author of a connector reads. The engine calls these objects and nothing else;
+`runtime/testing/conformance/` checks an implementation against every sentence here.
+"""
+
+from __future__ import annotations
+
+from onceflow.runtime.contracts.dead_letters import (
+    DEAD_LETTER_SCHEMA,
+    DeadLetterSource,
+)
+from onceflow.runtime.contracts.json_values import Json
+from onceflow.runtime.contracts.sink import (
+    Committable,
+    PreCommit,
+    Sink,
+    SinkContext,
+    SinkWriter,
+    ThrottlingWriter,
+)
+from onceflow.runtime.contracts.source import (
+    Fetch,
+    ProjectableSource,
+    ReaderContext,
+    SkippingEnumerator,
+    Source,
+    SourceReader,
+    SplitEnumerator,
+    SplitProgress,
+    SplitState,
+    WarningEnumerator,
+)
+from onceflow.runtime.contracts.staging import StagedFiles
+from onceflow.runtime.contracts.watermarks import WatermarkStrategy
+
+__all__ = [
+    "DEAD_LETTER_SCHEMA",
+    "Committable",
+    "DeadLetterSource",
+    "Fetch",
+    "Json",
+    "PreCommit",
+    "ProjectableSource",
+    "ReaderContext",
+    "Sink",
+    "SinkContext",
+    "SinkWriter",
+    "SkippingEnumerator",
+    "Source",
+    "SourceReader",
+    "SplitEnumerator",
+    "SplitProgress",
+    "SplitState",
+    "StagedFiles",
+    "ThrottlingWriter",
+    "WarningEnumerator",
+    "WatermarkStrategy",
+]

@@ -1,0 +1,119 @@
+"""What a sink provides: Sink and SinkWriter, and what it may do beyond that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from onceflow.runtime.clock import Clock
+from onceflow.runtime.contracts.json_values import Json
+from onceflow.runtime.contracts.staging import StagedFiles
+from onceflow.runtime.records import Records
+
+
+@dataclass(frozen=True, slots=True)
+class SinkContext:
+    """What a writer gets when it is opened in a slot."""
+
+    job: str
+    lineage: str
+    """Random id of the job's checkpoint folder, made at its very first start: lower-case hex. Two
+    folders never share it, so ids that contain it (transactional ids) can't meet."""
+    uid: str
+    subtask: int
+    parallelism: int
+    attempt: int
+    restored_checkpoint_id: int
+    """The checkpoint this attempt started from; 0 at the very first start."""
+    files: StagedFiles
+    clock: Clock
+    schema: pa.Schema
+    """The columns of all rows that the writer will get: what `Sink.check` saw. An output that has columns
+    of its own is compared with it when the writer is opened, and what can't be written is refused then."""
+    on_wait: Callable[[str], None] = lambda reason: None
+    checkpoint_interval_ms: int | None = None
+    """How far apart barriers are meant to be. None: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committable:
+    """What the manifest remembers of one writer's pre-committed output, until it is committed.
+
+    `owner` is the subtask that wrote it, as text; it stays the same after a rescale, when another
+    subtask commits it. `payload` is JSON, `paths` the staged files it needs (kept while referenced).
+    """
+
+    uid: str
+    owner: str
+    checkpoint_id: int
+    payload: Mapping[str, Json]
+    paths: Sequence[str] = ()
+
+
+class PreCommit(Protocol):
+    """Output frozen at a barrier."""
+
+    def stage(self) -> Committable:
+        """Make it durable. Called once, on another thread, while the writer goes on."""
+        ...
+
+
+class SinkWriter(Protocol):
+    """Takes the rows of one subtask. `write` and `pre_commit` are called by the task's thread,
+    `recover` and `commit` by the slot's commit thread, one at a time, `recover` first."""
+
+    def recover(self, committables: Sequence[Committable]) -> None:
+        """Fence earlier attempts, then commit what the restored checkpoint promised.
+
+        Called once per attempt, before any commit, also with an empty list. The committables may be
+        other owners' (after a rescale). Blocks until it is known to be done. Raises Fatal, Fenced,
+        Retryable (the attempt fails and is restarted), DataLossError.
+        """
+        ...
+
+    def write(self, records: Records) -> None:
+        """Take rows into what the next barrier pre-commits. Bounded in memory: spills by itself."""
+        ...
+
+    def pre_commit(self, checkpoint_id: int) -> PreCommit:
+        """Freeze what was written and not committed yet, for this checkpoint.
+
+        Short: no I/O on the caller's thread. Output of an earlier checkpoint that was aborted is part
+        of it. Nothing becomes visible.
+        """
+        ...
+
+    def commit(self, checkpoint_id: int) -> None:
+        """The checkpoint is durable: make its output visible; idempotent; returns when known done."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything. What is not committed stays invisible."""
+        ...
+
+
+@runtime_checkable
+class ThrottlingWriter(Protocol):
+    """A writer that can ask for a pause: what it holds while a commit waits has a bound."""
+
+    @property
+    def has_room(self) -> bool:
+        """False: give it no more rows for now. Only while a commit or a sending ahead is under way, which
+        makes room: a barrier must never be what it waits for, since barriers queue behind the rows."""
+        ...
+
+
+class Sink(Protocol):
+    """The description of an output. Immutable, picklable, opens nothing when it is made."""
+
+    def check(self, schema: pa.Schema, uid: str) -> None:
+        """When the graph is built: raise GraphError if rows of this schema can't be written. Asks nobody."""
+        ...
+
+    def open_writer(self, context: SinkContext) -> SinkWriter:
+        """In a slot, at the start of each attempt. Raises Fatal in one sentence where the output that is
+        there does not fit `context.schema`, Retryable where it can't be reached now."""
+        ...

@@ -1,0 +1,24 @@
+"""The suites that every CheckpointStore, Source, Sink and keyed operator must pass.
+
+Each check is a function of the thing under test and fails by an assertion, so any test runner will do:
+
+    @pytest.mark.parametrize("check", STORE_CHECKS, ids=lambda check: check.__name__)
+    def test_store(check, tmp_path):
+        check(LocalStore(str(tmp_path)))
+"""
+
+from __future__ import annotations
+
+from onceflow.runtime.testing.conformance.operators import OPERATOR_CHECKS, OperatorUnderTest
+from onceflow.runtime.testing.conformance.sinks import SINK_CHECKS, SinkUnderTest
+from onceflow.runtime.testing.conformance.sources import SOURCE_CHECKS
+from onceflow.runtime.testing.conformance.stores import STORE_CHECKS
+
+__all__ = [
+    "OPERATOR_CHECKS",
+    "SINK_CHECKS",
+    "SOURCE_CHECKS",
+    "STORE_CHECKS",
+    "OperatorUnderTest",
+    "SinkUnderTest",
+]

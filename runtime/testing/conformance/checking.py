@@ -1,0 +1,31 @@
+"""What the checks share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from onceflow.runtime.contracts import Committable, SplitState
+
+DEADLINE_S = 30.0
+
+
+def raises(kind: type[BaseException], action: Callable[[], Any]) -> bool:
+    """Whether it raised this; anything else passes through."""
+    try:
+        action()
+    except kind:
+        return True
+    return False
+
+
+def through_json(split: SplitState) -> SplitState:
+    """The split as it comes back from a manifest."""
+    return SplitState(split.split_id, json.loads(json.dumps(dict(split.position))))
+
+
+def through_json_committable(committable: Committable) -> Committable:
+    """The committable as it comes back from a manifest."""
+    return Committable(**json.loads(json.dumps(asdict(committable))))
