@@ -4,7 +4,7 @@
 
 Runs of both take turns on one embedded broker. The JSON job's output is judged by `onceflow verify`; the
 Avro job's output has to have the same rows. Figures are records per CPU-second of all the job's processes
-(see main_job.py); quote the ratio of the medians. One JSON file per call in benchmarks/results/.
+(see main_job.py); quote the ratio of the medians. Those of the latest call are in benchmarks/results/.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import sys
 import tempfile
 import time
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 
 import polars as pl
 
 from benchmarks.avro_purchases import AvroPurchases
 from benchmarks.jobs.avro_totals import SCHEMAS, TOTAL
+from benchmarks.kept_results import keep
 from benchmarks.main_job import Measurement, judge, records_written
 from benchmarks.sampler import CpuSampler
 from benchmarks.workload import Purchases, load
@@ -127,18 +127,14 @@ def report(options: argparse.Namespace, done: dict[str, list[Measurement]]) -> N
     medians = {kind: statistics.median(m.k_per_cpu_s for m in them) for kind, them in done.items()}
     ratio = medians["avro"] / medians["json"]
     print(f"avro {medians['avro']:,.0f}, json {medians['json']:,.0f} k records per CPU-second: {ratio:.2f}")
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout
     result = {
         "benchmark": "avro_job",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": commit.strip(),
         "master": options.master,
         "median_k_per_cpu_s": {kind: round(median, 1) for kind, median in medians.items()},
         "ratio": round(ratio, 3),
         "runs": {kind: [asdict(m) for m in them] for kind, them in done.items()},
     }
-    name = f"avro_job-{datetime.now(UTC):%Y%m%d-%H%M%S}.json"
-    (REPOSITORY / "benchmarks" / "results" / name).write_text(json.dumps(result, indent=1) + "\n")
+    keep("avro_job", result)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from benchmarks import results_table
 from benchmarks.engine_run import Bench, EngineRun
 from benchmarks.environments import Unavailable, cache_dir
 from benchmarks.judging import Judge
+from benchmarks.kept_results import RESULTS, keep, stamped
 from benchmarks.peers import (
     bytewax,
     flink,
@@ -39,7 +39,7 @@ from benchmarks.peers import (
     quix,
     spark,
 )
-from benchmarks.peers.peer import MAIN, REPOSITORY, WORKLOADS, Assignment, Launch, Peer
+from benchmarks.peers.peer import MAIN, WORKLOADS, Assignment, Launch, Peer
 from benchmarks.workload import Purchases, load
 from onceflow.cli.audit_topics import TopicReader
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
@@ -52,7 +52,6 @@ PEERS = (
 PARTITIONS = 4
 _FAILURES_MAX = 2
 """After so many an engine gets no more turns: each may have taken its whole time limit."""
-RESULTS = REPOSITORY / "benchmarks" / "results"
 BROKER = {
     # Event times of the past as Kafka timestamps, which some engines write, must not delete output or state.
     "log.retention.ms": "-1",
@@ -229,9 +228,8 @@ def main() -> None:
     found = results_table.lines(peers, comparison.runs)
     console.print(results_table.table(found, comparison.unavailable))
     settings = {"workload": options.workload, "partitions": PARTITIONS, "rounds": options.runs}
-    at = datetime.now(UTC)
-    result = results_table.document(settings, found, comparison.runs, comparison.unavailable, at)
-    path = results_table.save(result, options.results)
+    result = stamped(results_table.document(settings, found, comparison.runs, comparison.unavailable))
+    path = keep(f"compare-{options.workload}", result, options.results)
     try:
         from benchmarks.plot import plot
 

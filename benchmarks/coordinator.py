@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import multiprocessing
 import selectors
 import socket
@@ -24,12 +23,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.kept_results import keep
 from onceflow.runtime.checkpoint.local_store import LocalStore
 from onceflow.runtime.checkpoint.manifest import SlotSnapshot, StateHandle, TableFile, meta_as_json
 from onceflow.runtime.clock import SystemClock
@@ -286,8 +285,7 @@ def main() -> None:
     for measure_name, value in result.items():
         table.add_row(measure_name.replace("_", " "), f"{value:,}")
     Console().print(table)
-    name = f"coordinator-{datetime.now(UTC):%Y%m%d-%H%M%S}.json"
-    (REPOSITORY / "benchmarks" / "results" / name).write_text(json.dumps(result, indent=1) + "\n")
+    keep("coordinator", result)
 
 
 if __name__ == "__main__":

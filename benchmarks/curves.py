@@ -10,18 +10,17 @@ run in turns, so that a noisy minute falls on all of them. One JSON file and one
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import tempfile
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.main_job import REPOSITORY, Measurement, run_once
+from benchmarks.kept_results import RESULTS, keep
+from benchmarks.main_job import Measurement, run_once
 from benchmarks.workload import Purchases, load
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 
@@ -191,7 +190,7 @@ def main() -> None:
     parser.add_argument("--curve", choices=list(CURVES), action="append", help="may be given again")
     parser.add_argument("--records", type=int, default=4_000_000, help="less where they are large")
     parser.add_argument("--runs", type=int, default=2)
-    parser.add_argument("--results", type=Path, default=REPOSITORY / "benchmarks" / "results")
+    parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     console = Console()
     for name in options.curve or CURVES:
@@ -203,10 +202,7 @@ def main() -> None:
         console.print(table_of(name, rows))
         if name == "keys":
             console.print(flatness(rows), highlight=False, soft_wrap=True)
-        at = datetime.now(UTC)
-        path = options.results / f"curve-{name}-{at:%Y%m%d-%H%M%S}.json"
-        document = {"curve": name, "date": at.isoformat(timespec="seconds"), "points": rows}
-        path.write_text(json.dumps(document, indent=1) + "\n")
+        path = keep(f"curve-{name}", {"curve": name, "points": rows}, options.results)
         try:
             plot(name, rows, path.with_suffix(".svg"))
         except ImportError:

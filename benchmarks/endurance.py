@@ -5,14 +5,13 @@
 A process of its own feeds purchases without end, as fast as it can beside the job on the same machine; the
 broker deletes what is old, so that the disk does not fill up. Told are the records per second and the
 resident memory of the slot, the JVM and the driver, each half minute; the judgement compares the medians
-of the second and the last quarter of the time (the first quarter warms up). One JSON file in results/.
+of the second and the last quarter of the time (the first quarter warms up).
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import multiprocessing
 import statistics
 import subprocess
@@ -20,7 +19,6 @@ import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
@@ -28,6 +26,7 @@ from confluent_kafka import Consumer, TopicPartition
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.kept_results import keep
 from benchmarks.workload import Purchases, load
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 
@@ -124,19 +123,15 @@ def report(looks: list[Look]) -> None:
         found[part] = (statistics.median(held[0]), statistics.median(held[1]), max(held[2]))
         table.add_row(part.removesuffix("_mb"), *(f"{cell:,.0f}" for cell in found[part]))
     Console().print(table)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout
     rates = [look.k_per_s for look in looks]
     result = {
         "benchmark": "endurance",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": commit.strip(),
         "minutes": round(looks[-1].at_s / 60, 1),
         "median_k_per_s": statistics.median(rates),
         "second_quarter_last_quarter_most_mb": found,
         "looks": [asdict(look) for look in looks],
     }
-    name = f"endurance-{datetime.now(UTC):%Y%m%d-%H%M%S}.json"
-    (REPOSITORY / "benchmarks" / "results" / name).write_text(json.dumps(result, indent=1) + "\n")
+    keep("endurance", result)
 
 
 def main() -> None:

@@ -4,8 +4,8 @@
 
 Starts the embedded broker, loads the input, runs examples/windowed_totals.py to the end of it, judges
 the output with `onceflow verify`, and only then counts the run. CPU is that of the driver, the JVM and
-the slots (the broker apart), read from the operating system; start-up is measured apart. One JSON file
-per call in benchmarks/results/, with machine and commit. Machines are noisy: quote medians, and compare
+the slots (the broker apart), read from the operating system; start-up is measured apart. The latest call's
+figures are in benchmarks/results/, with machine and commit. Machines are noisy: quote medians, and compare
 only what ran side by side.
 """
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import statistics
 import subprocess
 import sys
@@ -21,14 +20,13 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import psutil
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.kept_results import keep
 from benchmarks.sampler import CpuSampler
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 
@@ -152,12 +150,8 @@ def report(options: argparse.Namespace, runs: list[Measurement]) -> None:
     Console().print(table)
     median = statistics.median(run.k_per_cpu_s for run in runs)
     print(f"median: {median:,.0f} k records per CPU-second on {options.master}, {options.guarantee}")
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout
     result = {
         "benchmark": "main_job",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": commit.strip(),
-        "machine": f"{platform.machine()}, {psutil.cpu_count()} cores, Python {platform.python_version()}",
         "master": options.master,
         "parallelism": options.parallelism,
         "guarantee": options.guarantee,
@@ -165,10 +159,7 @@ def report(options: argparse.Namespace, runs: list[Measurement]) -> None:
         "median_k_per_cpu_s": round(median, 1),
         "runs": [asdict(run) for run in runs],
     }
-    folder = REPOSITORY / "benchmarks" / "results"
-    folder.mkdir(exist_ok=True)
-    name = f"main_job-{datetime.now(UTC):%Y%m%d-%H%M%S}.json"
-    (folder / name).write_text(json.dumps(result, indent=1) + "\n")
+    keep("main_job", result)
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """The comparison as bars, an SVG beside its JSON.
 
-python benchmarks/plot.py benchmarks/results/compare-main-20261121-120000.json
+python benchmarks/plot.py benchmarks/results/compare-main.json
 """
 
 from __future__ import annotations

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import platform
 import statistics
-import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
-from pathlib import Path
 from typing import Any
 
-import psutil
 from rich.table import Table
 
 from benchmarks.engine_run import EngineRun
-from benchmarks.peers.peer import REPOSITORY, Peer
+from benchmarks.peers.peer import Peer
 
 OURS = "onceflow"
 
@@ -119,28 +113,12 @@ def document(
     found: Sequence[Line],
     runs: Sequence[EngineRun],
     unavailable: dict[str, str],
-    at: datetime,
 ) -> dict[str, Any]:
-    """What is kept as JSON: everything that was measured, and where."""
-    asked = ["git", "-C", str(REPOSITORY), "describe", "--always", "--dirty", "--exclude=*"]
-    commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
+    """What is kept as JSON: everything that was measured."""
     return {
         "benchmark": "compare",
-        "date": at.isoformat(timespec="seconds"),
-        "commit": commit.strip() or "unknown",
-        "machine": f"{platform.machine()}, {psutil.cpu_count()} cores, "
-        f"{psutil.virtual_memory().total >> 30} GiB, Python {platform.python_version()}",
         **settings,
         "engines": [asdict(line) for line in found],
         "unavailable": unavailable,
         "runs": [asdict(run) for run in runs],
     }
-
-
-def save(result: dict[str, Any], folder: Path) -> Path:
-    """Writes the JSON; the plot goes beside it, as .svg."""
-    folder.mkdir(exist_ok=True, parents=True)
-    at = datetime.fromisoformat(result["date"])
-    path = folder / f"compare-{result['workload']}-{at:%Y%m%d-%H%M%S}.json"
-    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    return path

@@ -2,7 +2,7 @@
 
 A sink makes a hundred megabytes of output in a second and drops them at the next commit. In between an
 allocator gives such memory back to the system, and to get it anew costs more than to write to it: its pages
-are cleared, and on a virtual machine the host may have to find them first (docs/performance.md).
+are cleared, and on a virtual machine the host may have to find them first (benchmarks/notes).
 """
 
 from __future__ import annotations

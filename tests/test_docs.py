@@ -29,6 +29,7 @@ DOCUMENTS = [
     ROOT / "CONTRIBUTING.md",
     ROOT / "CHANGELOG.md",
     *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "benchmarks").rglob("*.md")),
 ]
 COUNTERS = ("records_in", "records_out", "late_records", "dead_letters", "watermark_ms", "max_event_time_ms")
 

@@ -19,7 +19,7 @@ from benchmarks.engine_run import QUIET_S, Ending, EngineRun, own_first_record_s
 from benchmarks.environments import Environment, ivy_module, reason_in
 from benchmarks.judging import Judge, Verdict
 from benchmarks.peers.peer import MAIN, MAP, PASS_THROUGH, Peer
-from benchmarks.results_table import lines, save, table
+from benchmarks.results_table import lines, table
 from benchmarks.workload import CLOSING_MS, START_MS
 from onceflow.cli.audit import RawRecords
 
@@ -281,12 +281,6 @@ def test_an_engine_may_say_when_it_got_its_first_record() -> None:
     assert own_first_record_s("WARNING: x") is None
     said = said_of(run("onceflow", 4.0, own_cpu_s=2.0))
     assert "250.0 k records/CPU-s (500.0 by its own first record)" in said
-
-
-def test_results_are_kept_under_workload_and_date(tmp_path: Path) -> None:
-    path = save({"workload": MAIN, "date": "2026-01-02T03:04:05+00:00"}, tmp_path / "results")
-    assert path.name == "compare-main-20260102-030405.json"
-    assert json.loads(path.read_text())["workload"] == MAIN
 
 
 # --- Installing ---------------------------------------------------------------------------------------
