@@ -330,6 +330,32 @@ def test_the_checkpoint_folder_has_no_todo_and_others_have_an_issue() -> None:
     assert not wrong
 
 
+# --- Decisions ----------------------------------------------------------------------------------------
+
+
+def adrs_in(index: str) -> list[str]:
+    """The files that have a whole line of the index for themselves: `| [80](0080-copies.md) | ...`."""
+    lines = re.findall(
+        r"^\| \[(\d+)\]\((\d{4}-[\w-]+\.md)\) \| [^|]+ \| [^|]+ \| [^|]+ \|$", index, re.MULTILINE
+    )
+    return [name for number, name in lines if int(number) == int(name[:4])]
+
+
+def test_the_index_of_decisions_has_each_of_them() -> None:
+    assert adrs_in(
+        "| [8](0008-a.md) | a | b | c |\n| [9](0010-b.md) | a | b | c |\n| [9](0009-c.md) | a |"
+    ) == ["0008-a.md"]
+    folder = ROOT / "docs" / "adr"
+    there = sorted(path.name for path in folder.glob("*.md") if path.name != "README.md")
+    listed = adrs_in((folder / "README.md").read_text())
+    numbers = [int(name[:4]) for name in there]
+    assert len(numbers) == len(set(numbers)), "two decisions have the same number"
+    assert listed == there, (
+        "docs/adr/README.md: give each decision one line, in the order of the numbers, with what was decided "
+        "in one sentence and its status; if it supersedes another, say so in both lines"
+    )
+
+
 # --- Imports and dependencies -------------------------------------------------------------------------
 
 
