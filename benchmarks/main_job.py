@@ -129,7 +129,7 @@ def run_once(
 
 
 def records_written(events: list[dict[str, Any]]) -> int:
-    """By the job's last word on its progress, which it says when it is over."""
+    """How many records the job wrote, by its last word on its progress, which it says when it is over."""
     return [int(event["records_out"]) for event in events if event["event"] == "progress"][-1]
 
 

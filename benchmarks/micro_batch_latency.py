@@ -43,7 +43,7 @@ class Batches:
         self._folder = folder
 
     def durations_ms(self, start_s: float, end_s: float) -> list[float]:
-        """Of the batches that were done between two wall-clock times."""
+        """How long each batch took that was done between two wall-clock times."""
         planned, done = self._times("offsets"), self._times("commits")
         return [
             (done[number] - planned[number]) * 1000
@@ -96,7 +96,7 @@ def measure(
 def _figures(
     arrivals: Arrivals, sampler: CpuSampler, batches: Batches, start_s: float, end_s: float
 ) -> dict[str, object]:
-    """Of the records that were sent between the two times."""
+    """The figures of the records that were sent between the two times."""
     sent, seen = np.array(arrivals.sent_ns), np.array(arrivals.seen_ns)
     kept = (sent >= start_s * 1e9) & (sent < end_s * 1e9)
     assert kept.any(), "no record came through: the query does not keep up"

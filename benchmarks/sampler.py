@@ -26,7 +26,7 @@ class CpuSampler:
         """Wall-clock time and CPU seconds up to then, in order."""
         self.rss_max = 0
         self.slot_rss_max = 0
-        """Of one slot of onceflow, in bytes; `rss_max` is of all processes together."""
+        """The most that one slot of onceflow held, in bytes; `rss_max` is of all processes together."""
         self.seen: dict[int, psutil.Process] = {self._root.pid: self._root}
         """Every process there was, by its id: also one whose parent has gone."""
         self._over = threading.Event()

@@ -55,7 +55,7 @@ class Passes:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one source in one shape."""
+    """What one source costs in one shape."""
 
     few: Passes
     many: Passes
@@ -78,7 +78,7 @@ class Cost:
 
     @property
     def thousands_per_cpu_s(self) -> float:
-        """Of the large passes, starts included."""
+        """Thousands of records per CPU-second of the large passes, starts included."""
         return self.many.records / statistics.median(self.many.cpu_s) / 1000
 
     @property

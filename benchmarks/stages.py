@@ -62,7 +62,7 @@ def purchases(rows: int, keys: int, seed: int = 7) -> Records:
 
 
 def upstream(records: Records) -> list[Stage]:
-    """Until a row is where its key belongs."""
+    """The stages until a row is where its key belongs."""
     batch, rows = records.batch, len(records)
     partitioner = Partitioner(("user",), MAX_PARALLELISM, 2)
     codec = FrameCodec(SCHEMA, has_event_time=True, has_key_hash=True, with_origin=False)
@@ -114,7 +114,7 @@ def downstream(records: Records, folder: Path) -> list[Stage]:
 
 
 def snapshot(keys: int) -> list[Stage]:
-    """Of a window with so many keys, as a slot's background writes it, into memory."""
+    """The snapshot of a window with so many keys, as a slot's background writes it, into memory."""
     operator, _ = opened(window(None))
     for first in range(0, keys, 10_000):
         users = pa.array([f"user{n:06d}" for n in range(first, min(first + 10_000, keys))])

@@ -72,7 +72,7 @@ class SinkNode:
     uid: str
     sink: Sink
     schema: pa.Schema
-    """Of the rows that the writers get."""
+    """The schema of the rows that the writers get."""
     name: str = "sink"
 
 

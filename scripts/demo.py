@@ -179,7 +179,7 @@ class Demo:
         self._progress.update(bar, completed=self._purchases.window_rows())
 
     def _wait_until_it_writes(self, job: JobProcess, watch: OutputWatch, bar: TaskID) -> None:
-        """Until a transaction is being written that follows newly committed output: so that a kill has
+        """Wait until a transaction is being written that follows newly committed output: so that a kill has
         something to lose, and something to double."""
         seen = job.attempts_killed
         self._wait(job, watch, bar, "its slots started", lambda: job.attempts > seen)

@@ -24,7 +24,7 @@ class Assignment:
     input: str
     output: str
     partitions: int
-    """Of the input and of the output."""
+    """How many partitions the input has, and the output."""
     folder: Path
     """Empty, for checkpoints and state; deleted after the run."""
 
@@ -44,7 +44,7 @@ class Peer:
     """An engine in one configuration."""
 
     name: str
-    """As in --peers."""
+    """The name that --peers takes."""
     title: str
     guarantee: str
     """What its output is promised to be, in the configuration that is measured."""
@@ -52,6 +52,7 @@ class Peer:
     prepare: Callable[[Say], Callable[[Assignment], Launch]]
     """Installs what is missing and gives what makes a run's command. Raises Unavailable."""
     records_max: Mapping[str, int] = field(default_factory=dict)
-    """By workload: more would only take longer. The figure is a rate, so fewer records do no harm."""
+    """The most records for each workload: more would only take longer. The figure is a rate, so fewer records
+    do no harm."""
     time_limit_s: float = 300.0
     """From the command to the last row. What takes longer is shown as unfinished."""
