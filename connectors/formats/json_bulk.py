@@ -27,7 +27,7 @@ from onceflow.runtime.records import Int64s
 _REST = 32
 """JsonDecoder works alone, after values that were too odd, for this many times as many values."""
 _SPLICED_MAX = 16
-"""Up to so many odd rows are put between slices of the plain ones; more are gathered row by row."""
+"""The most odd rows that are put between slices of the plain ones; more are gathered row by row."""
 _TEXT_BYTES_MAX = (1 << 31) - 1
 
 

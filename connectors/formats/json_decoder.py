@@ -81,7 +81,7 @@ class JsonDecoder:
         return self._schema
 
     def decode(self, values: Values) -> Decoded:
-        """All at once; one by one only if one of them is bad."""
+        """Decode all values at once; one by one only if one of them is bad."""
         if isinstance(values, Spans):
             values = values.to_binary()
         try:

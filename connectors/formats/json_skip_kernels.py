@@ -118,7 +118,7 @@ def _skip_nested(at: int, end: int) -> int:
 
 @kernel
 def _leave(at: int, end: int, inside: int, depth: int) -> tuple[int, int, int]:
-    """After a value: out of all that ends here, and to the next value."""
+    """Go on after a value: out of all that ends here, and to the next value."""
     while ODD < at < end:
         at = skip_space(at, end)
         byte = load_uint8(at)

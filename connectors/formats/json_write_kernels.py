@@ -86,8 +86,8 @@ def _put_pair(at: int, number: Any) -> None:
 
 @kernel
 def _eight_digits(number: Any) -> int:
-    """Their text as a little-endian word: halves, then quarters, then digits, all parts at once, each
-    divided by multiplying with the inverse."""
+    """The text of eight digits as a little-endian word: halves, then quarters, then digits, all parts at
+    once, each divided by multiplying with the inverse."""
     high = number // _uint64(10_000)
     halves = high | (number - high * _uint64(10_000)) << _uint64(32)
     tops = (halves * _uint64(10_486) >> _uint64(20)) & _uint64(0x0000_007F_0000_007F)
@@ -107,7 +107,7 @@ def _put_boolean(at: int, value: int) -> int:
 
 @kernel
 def _copy_blocks(target: int, source: int, count: int) -> None:
-    """Up to SLACK bytes more than `count`."""
+    """Copy `count` bytes, and up to SLACK more."""
     copy_block(target, source)
     for done in range(BLOCK, count, BLOCK):
         copy_block(target + done, source + done)

@@ -100,7 +100,7 @@ class _TextDecoder:
         return self._schema
 
     def decode(self, values: Values) -> Decoded:
-        """All at once; one by one only if one of them is bad."""
+        """Decode all values at once; one by one only if one of them is bad."""
         try:
             return Decoded(_batch(self._schema, values), None)
         except pa.ArrowInvalid:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from onceflow.runtime.records import Indices, Int64s, Mask
 
 BINARY_BYTES_MAX = int(np.iinfo(np.int32).max)
-"""More bytes in one column make it large_binary."""
+"""The most bytes of a binary column; more make it large_binary."""
 READ_AHEAD = 1 << 10
 """If so many bytes can be read behind the last value, most of those who look ahead need no copy of it."""
 

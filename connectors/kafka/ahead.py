@@ -20,7 +20,8 @@ class Output(Protocol):
     def checkpoint_id(self) -> int: ...
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Its rows (PRODUCE_SCHEMA), as often as asked. Raises CorruptCheckpointError before the first."""
+        """The output's rows (PRODUCE_SCHEMA), as often as asked. Raises CorruptCheckpointError before the
+        first."""
         ...
 
 
@@ -31,8 +32,8 @@ class AheadOutput(Output, Protocol):
     def batch_count(self) -> int: ...
 
     def in_memory_from(self, start: int) -> Sequence[pa.RecordBatch]:
-        """Its batches from this number on, in the order of `batches`; empty if the first of them is not
-        in memory."""
+        """The output's batches from this number on, in the order of `batches`; empty if the first of them is
+        not in memory."""
         ...
 
     def batches_from(self, start: int) -> Iterator[pa.RecordBatch]:
@@ -88,7 +89,7 @@ class AheadThread:
         threading.Thread(target=self._work, name="kafka-ahead", daemon=True).start()
 
     def wake(self) -> None:
-        """There is something to send."""
+        """Called when there is something to send."""
         self._something.set()
 
     def close(self) -> None:

@@ -32,12 +32,12 @@ class RefusedBatch:
     topic: str
     records: int
     size: int
-    """Before compression."""
+    """The bytes of the batch before compression."""
     key: bytes | None = None
 
 
 class BatchLimit:
-    """One client's, for all topics that it writes to."""
+    """How large the batches of one client may be, for all topics that it writes to."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max

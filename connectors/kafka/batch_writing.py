@@ -20,7 +20,7 @@ _LENGTH_FROM = 12
 _NO_OFFSET_YET, _NO_EPOCH, _MAGIC = 0, -1, 2
 _TRANSACTIONAL = 0x10
 _SEQUENCES = 1 << 31
-"""They are counted from 0 to the highest int32, and from 0 again."""
+"""How many sequence numbers there are: from 0 to the highest int32, and from 0 again."""
 
 
 def next_sequence(sequence: int, count: int) -> int:
@@ -43,11 +43,11 @@ class Batch:
     """A record batch."""
 
     pieces: tuple[bytes, memoryview]
-    """Its bytes: header and records."""
+    """The bytes of the batch: header and records."""
     after: int
     """The row that follows on those in it."""
     bytes: int
-    """Its size before compression."""
+    """The size of the batch before compression."""
 
     def __len__(self) -> int:
         return sum(map(len, self.pieces))

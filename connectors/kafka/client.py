@@ -91,7 +91,8 @@ class TransactionalProducer(Protocol):
         ...
 
     def abort(self) -> None:
-        """Before commit was called, when the output can't be sent at all. Best effort, raises nothing."""
+        """Abort the transaction, before commit was called, when the output can't be sent at all. Best effort,
+        raises nothing."""
         ...
 
     def discard(self) -> None:
@@ -121,7 +122,7 @@ class KafkaClient(Protocol):
         ...
 
     def offsets_retention_ms(self) -> int:
-        """After how long without a commit the broker forgets a ledger."""
+        """The time without a commit after which the broker forgets a ledger, in ms."""
         ...
 
     def close(self) -> None: ...

@@ -76,7 +76,7 @@ class CallsWithDeadline:
         is_cut: Callable[[], bool],
         not_before_s: Callable[[], float],
     ) -> str | None:
-        """None once it is done; else how long was waited."""
+        """Wait for a call: None once it is done; else how long was waited, in words."""
         started_s, cut_s = time.monotonic(), math.inf
         while True:
             after_cut_s = cut_s + self._after_cut_s

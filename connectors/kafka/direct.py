@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 PAUSE_S = 10.0
-"""After it went wrong."""
+"""The seconds after a fault in which librdkafka has its turn."""
 
 
 DIRECT_FETCH_VARIABLE = "ONCEFLOW_DIRECT_FETCH"

@@ -268,7 +268,7 @@ class EmbeddedKafka:
 
 
 def _attempts(timeout_s: float) -> Iterator[None]:
-    """One turn each 20 ms until the deadline."""
+    """Yields every 20 ms until the deadline."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         yield

@@ -30,8 +30,8 @@ Place = tuple[str, int]
 
 
 class Enlisting:
-    """One producer's. Every call may raise OSError, ProtocolError, or what `failure` makes of Kafka's
-    errors."""
+    """Adds partitions to the transaction of one producer. Every call may raise OSError, ProtocolError, or
+    what `failure` makes of Kafka's errors."""
 
     def __init__(
         self,

@@ -56,7 +56,7 @@ class Notice(NamedTuple):
 
     error: KafkaError
     split: int
-    """Its number in the SplitTable; -1: of no split of ours."""
+    """The split's number in the SplitTable; -1: of no split of ours."""
     offset: int
     after: int
     """How many of the fetch's records came before it."""
@@ -81,7 +81,7 @@ class Fetched:
     lost: frozenset[int] = frozenset()
     """Splits of which records were dropped: none of them is here, and they have to be assigned anew."""
     key: Values | None = None
-    """There if wanted, as are the following."""
+    """The keys, if they are wanted; so are the columns that follow."""
     timestamp_ms: Int64s | None = None
     time_kind: npt.NDArray[np.int8] | None = None
     """What each timestamp means: NO_TIME (written before Kafka 0.10), CREATE_TIME or LOG_APPEND_TIME. There
@@ -152,5 +152,5 @@ class Fetcher(Protocol):
         ...
 
     def close(self) -> None:
-        """Before the consumer is closed."""
+        """Give up what is held of the consumer. Called before it is closed."""
         ...

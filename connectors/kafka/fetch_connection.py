@@ -41,7 +41,7 @@ class BrokerConnection:
         return self._socket.fileno()
 
     def send(self, request: bytes) -> None:
-        """Only if no answer is waited for."""
+        """Send a request. Only if no answer is waited for."""
         assert not self.is_waiting, "one request at a time"
         self._asked_at_s = time.monotonic()
         self._rest = memoryview(request)
@@ -69,7 +69,7 @@ class BrokerConnection:
         return frame
 
     def give_back(self, frame: Frame) -> None:
-        """Its memory may be written again."""
+        """Give back a frame: its memory may be written again."""
         owner: Any = frame.base if frame.base is not None else frame
         if self._spare is None or len(owner) > len(self._spare):
             self._spare = owner

@@ -217,7 +217,7 @@ class DirectFetcher:
         self._epoch[lane.split] = lane.epoch
 
     def _give_back(self, number: int, reason: str) -> None:
-        """All that a broker was asked for, since it can't be spoken to."""
+        """Give all lanes of a broker back to librdkafka, since the broker can't be spoken to."""
         leader = self._leaders.pop(number)
         lanes = list(leader.lanes)
         for lane in lanes:

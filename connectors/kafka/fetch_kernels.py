@@ -214,7 +214,7 @@ def gather_headers(
 
 @kernel
 def text_bytes(address: int) -> int:
-    """Up to its zero."""
+    """The length of the text at this address, which ends with a zero byte."""
     length = 0
     while load_uint8(address + length) != 0:
         length += 1

@@ -14,7 +14,7 @@ class Lane:
     """A partition that is read directly. Its offsets only go forward."""
 
     split: int
-    """Its number in the SplitTable."""
+    """The split's number in the SplitTable."""
     topic_id: bytes
     partition: int
     next_offset: int

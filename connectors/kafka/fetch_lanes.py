@@ -124,7 +124,8 @@ class LaneOpener:
         )
 
     def _leader(self, broker: Any, away: dict[int, str]) -> LeaderFetch | None:
-        """None: it can't be reached, as `away` says then; no partition of it waits for it again."""
+        """The connection to a broker. None: it can't be reached, as `away` says then; no partition of it
+        waits for it again."""
         if broker.id in away:
             return None
         if broker.id not in self.leaders:
@@ -145,7 +146,8 @@ class LaneOpener:
 
 
 def _topic_id(text: str) -> bytes | None:
-    """Its 16 bytes; None: it is not known. Kafka writes it in base64 for URLs, without the padding."""
+    """The 16 bytes of a topic id; None: it is not known. Kafka writes it in base64 for URLs, without the
+    padding."""
     try:
         raw = base64.urlsafe_b64decode(text + "==")
     except (binascii.Error, ValueError):

@@ -24,7 +24,7 @@ class RecordColumns:
     """See SectionReader."""
 
     def __init__(self, wanted: Wanted, room: int, binary_bytes_max: int = BINARY_BYTES_MAX) -> None:
-        """More bytes than binary_bytes_max in one column make it large_binary."""
+        """`binary_bytes_max`: more bytes in one column make it large_binary."""
         self._wanted = wanted
         self._with_headers = wanted.headers or wanted.details
         self._binary_bytes_max = binary_bytes_max

@@ -94,7 +94,7 @@ class TransactionDoctor:
         self._disconnect()
 
     def open_transactions(self) -> list[OpenTransaction]:
-        """All that their coordinators know as not over."""
+        """The transactions that their coordinators know as not over."""
         return [
             OpenTransaction(
                 name,

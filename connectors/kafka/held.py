@@ -18,7 +18,8 @@ from onceflow.runtime.errors import CorruptCheckpointError, Retryable
 _PARTS = 4
 """At most this part of what may be in memory is written at a time: one fourth."""
 _WRITTEN_BYTES = 8 << 20
-"""Nor more than this: so it is written out of the CPU's cache, and what was sent is let go of soon."""
+"""The most bytes that are written at a time: so they are written out of the CPU's cache, and what was sent is
+let go of soon."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ _AGAIN_MS = 30_000
 
 
 class KnownTopics:
-    """One sink's."""
+    """What is known of the topics of one sink."""
 
     def __init__(self, client: KafkaClient, names: Sequence[str], clock: Clock) -> None:
         self.descriptions: dict[str, TopicDescription] = {}

@@ -33,7 +33,7 @@ class SentBatch:
 
     records: int
     size: int
-    """Before compression."""
+    """The bytes of the batch before compression."""
     key: bytes | None = None
     """The record's key, if it is alone in the batch."""
 

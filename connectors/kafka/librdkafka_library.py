@@ -107,7 +107,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 
 
 class Library:
-    """Its functions, by their own names. Each call lets other threads run while it lasts."""
+    """The functions of librdkafka, by their own names. Each call lets other threads run while it lasts."""
 
     def __init__(self, path: str) -> None:
         """Raises UnsupportedLibraryError if it is not the library that confluent_kafka uses."""

@@ -53,11 +53,11 @@ class Route(Protocol):
         ...
 
     def abort(self) -> None:
-        """Before librdkafka aborts the transaction: end what it does not know of. Raises nothing."""
+        """End what librdkafka does not know of. Called before it aborts the transaction; raises nothing."""
         ...
 
     def close(self) -> None:
-        """Before the producer goes; does not wait."""
+        """Let go of the producer. Called before it goes; does not wait."""
         ...
 
 

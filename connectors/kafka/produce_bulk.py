@@ -34,7 +34,8 @@ Waits = Callable[[Callable[[], bool]], None]
 _DELIVERY, _LOG, _ERROR, _STATISTICS = 0x1, 0x4, 0x8, 0x40  # rd_kafka_event_type_t
 _POLL_S = 0.05
 _RUNS_MIN, _ROWS_OF_A_RUN = 64, 16
-"""More runs than the first, shorter than the second: sorting the rows costs less than so many calls."""
+"""From this many runs on, if they are shorter than this many rows, sorting the rows costs less than the
+calls."""
 _MESSAGE_BYTES = ctypes.sizeof(CMessage)
 
 
@@ -105,7 +106,7 @@ class BulkRoute:
     def abort(self) -> None: ...
 
     def close(self) -> None:
-        """Before the producer goes."""
+        """Let go of the producer. Called before it goes."""
         if self._producer is not None:
             self._library.rd_kafka_queue_destroy(self._queue)
             self._producer = None

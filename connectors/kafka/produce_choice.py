@@ -43,8 +43,8 @@ _CLIENT_ID = "rdkafka"  # librdkafka's default
 
 
 class DirectChoice:
-    """One client's. After a failure librdkafka has its turn for a while: it knows how to wait, and to say
-    what is wrong."""
+    """Whether one client writes directly. After a failure librdkafka has its turn for a while: it knows how
+    to wait, and to say what is wrong."""
 
     def __init__(self, options: KafkaOptions, limit: BatchLimit, mute_s_max: float) -> None:
         """`limit`: of its batches. `mute_s_max`: see ProduceConnection."""
@@ -73,7 +73,8 @@ class DirectChoice:
         message_bytes_max: int | None,
         timeout_s: float,
     ) -> Route | None:
-        """None: not now, or never. `message_bytes_max`: of the topic, if known: no batch may be larger."""
+        """The direct route; None: not now, or never. `message_bytes_max`: the topic's, if known: no batch may
+        be larger."""
         if not self.is_possible or time.monotonic() < self._not_before_s:
             return None
         largest = min(self._message_bytes_max, message_bytes_max or _NO_LIMIT)

@@ -39,10 +39,10 @@ class ProducerSettings:
         return min(int(str(given)), self.silence_ms())
 
     def silence_ms(self) -> int:
-        """After how long without an answer librdkafka breaks a connection. A broker that throttles us may
-        well be silent for much longer than request_ms, and a connection that is broken because of it costs
-        the transaction, which is then sent again under the same quota; only its timeout bounds that. The
-        callers' own deadlines are what notices a broker that is silent for another reason."""
+        """The time without an answer after which librdkafka breaks a connection. A broker that throttles us
+        may well be silent for much longer than request_ms, and a connection that is broken because of it
+        costs the transaction, which is then sent again under the same quota; only its timeout bounds that.
+        The callers' own deadlines are what notices a broker that is silent for another reason."""
         return min(self.transaction_timeout_ms, _SILENCE_MS_MAX)
 
     def batch_bytes(self, options: KafkaOptions) -> int:

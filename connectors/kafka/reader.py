@@ -32,7 +32,7 @@ _LOG = logging.getLogger(__name__)
 _QUESTION_TIMEOUT_S = 5.0
 _WATCH_INTERVAL_MS = 1_000
 _CUT = KafkaError(KafkaError._LOG_TRUNCATION).str()
-"""Within the text of an error: librdkafka has found that a log is not the one that was read."""
+"""A part of an error's text: librdkafka has found that a log is not the one that was read."""
 
 
 class KafkaReader:

@@ -75,7 +75,7 @@ class ReaderPositions:
             self._epoch_offset[index] = min(last + 1, int(self.next[index]))
 
     def reach(self, index: int, end: int) -> None:
-        """Up to this end there are no more records."""
+        """Note that there are no more records up to this end."""
         self.next[index] = max(int(self.next[index]), end)
 
     def refuse_filled(self, row_split: RowSplits, offset: Int64s, epochs: Mapping[int, int]) -> None:

@@ -33,7 +33,8 @@ _SHORTEST_MARKER_BYTES = 10
 
 @dataclass(frozen=True, slots=True)
 class RecordBatch:
-    """One, of which nothing is read yet but its header. Addresses are into the answer it came with."""
+    """A record batch of which nothing is read yet but its header. Addresses are into the answer it came
+    with."""
 
     base_offset: int
     last_offset: int
@@ -155,8 +156,9 @@ class _AbortedFilter:
 
 
 def _is_abort_marker(batch: RecordBatch) -> bool:
-    """Its only record's key: a version and a type, two bytes each. The record's length, its deltas and the
-    key's length are one byte each, as in all that brokers write; another form is none that we know."""
+    """Whether a control batch is an abort marker, by its only record's key: a version and a type, two bytes
+    each. The record's length, its deltas and the key's length are one byte each, as in all that brokers
+    write; another form is none that we know."""
     start, end = batch.records_at, batch.records_end
     if end - start < _SHORTEST_MARKER_BYTES:
         raise ProtocolError(f"the marker at offset {batch.base_offset} is cut off")

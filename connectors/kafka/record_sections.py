@@ -36,7 +36,7 @@ wanted (from, and up to but without), and the number of the split."""
 
 @dataclass(slots=True, eq=False)
 class Section:
-    """Its bytes stay until the fetch that follows on its last record."""
+    """Neighbouring records in memory. Its bytes stay until the fetch that follows on its last record."""
 
     fields: Int64s
     """An array of SECTION_FIELDS numbers."""
@@ -72,5 +72,5 @@ def open_section_reader(wanted: Wanted, room: int, kernels: bool | None = None) 
 
 
 def table_of(sections: Sequence[Section]) -> Int64s:
-    """Their fields, a row for each."""
+    """The fields of sections, a row for each."""
     return np.array([section.fields for section in sections], np.int64).reshape(-1, SECTION_FIELDS)

@@ -20,7 +20,7 @@ class WrittenRecords:
     """The records of one batch, without its header."""
 
     content: pa.Buffer
-    """Their bytes, not compressed."""
+    """The bytes of the records, not compressed."""
     after: int
     """The row that follows."""
     first_ms: int

@@ -96,7 +96,7 @@ class RowBuilder:
     def _dead_letters(
         self, fetched: Fetched, splits: SplitTable, decoded: dict[str, Decoded]
     ) -> pa.RecordBatch:
-        """One for each bad record, in order; the key's reason if both are bad."""
+        """A dead letter for each bad record, in order; with the key's reason if both are bad."""
         first: dict[int, tuple[str, BadValue]] = {}
         for stage, part in decoded.items():
             for bad in part.bad:

@@ -24,7 +24,7 @@ _PIECE_BYTES = 1 << 20
 
 
 class StagedFileWriter:
-    """Its size and CRC-32 are known when it is closed."""
+    """Writes one staged file. Its size and CRC-32 are known when it is closed."""
 
     def __init__(self, path: str, file: BinaryIO) -> None:
         self.path = path

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 
 _TOLD_S = 1.0
-"""Less is no reason for anything that fails."""
+"""A shorter throttling, in s, is no reason for anything that fails."""
 
 
 class Throttle:
-    """One producer's, of all its brokers."""
+    """The throttling of one producer by all its brokers."""
 
     def __init__(self, s_max: float, now_s: Callable[[], float] = time.monotonic) -> None:
         """`s_max`: no broker is waited for longer than this, whatever it says."""
@@ -30,7 +30,7 @@ class Throttle:
         self.until_s = max(self.until_s, at_s + min(throttle_s, self._s_max))
 
     def forget_past(self) -> None:
-        """It is no reason for what fails from now on, unless it lasts."""
+        """Forget a throttling that is over: it is no reason for what fails from now on."""
         if self.until_s <= self._now_s():
             self._announced_s = 0.0
 

@@ -41,7 +41,7 @@ class Patience(Protocol):
         ...
 
     def reset(self) -> None:
-        """It went well: the next failure starts a new wait."""
+        """Called when something went well: the next failure starts a new wait."""
         ...
 
 
