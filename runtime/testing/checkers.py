@@ -15,6 +15,7 @@ from onceflow.runtime.checkpoint.log import (
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.state_files import StateFiles
 from onceflow.runtime.checkpoint.store import CheckpointStore
+from onceflow.runtime.errors import CorruptCheckpointError
 from onceflow.runtime.testing.sim_job import (
     RAW,
     RUNNING,
@@ -25,6 +26,7 @@ from onceflow.runtime.testing.sim_job import (
     expected_running,
     window_sums,
 )
+from onceflow.runtime.testing.violations import Breach, Violation
 
 Promised = Callable[[CheckpointManifest], Counter[Row]]
 
@@ -32,10 +34,6 @@ Promised = Callable[[CheckpointManifest], Counter[Row]]
 def rows_in_payloads(manifest: CheckpointManifest) -> Counter[Row]:
     """What the simulated sink promises."""
     return Counter(tuple(row) for c in manifest.committables for row in c.payload["rows"])
-
-
-class Violation(AssertionError):
-    """The guarantee is broken; or the world is stuck."""
 
 
 class Checker:
@@ -74,19 +72,25 @@ class Checker:
             return
         position = int(path[len(LOG_FOLDER) + 1 : -len(".json")])
         if position < self._next_position:
-            self._check(self._entries[position] == content, f"log entry {position} was put back altered")
+            self._check(
+                self._entries[position] == content, Breach.LOG, f"log entry {position} was put back altered"
+            )
             return
         self._entries.append(content)
-        self._check(position == self._next_position, f"log entry {position}, not {self._next_position}")
+        self._check(
+            position == self._next_position, Breach.LOG, f"log entry {position}, not {self._next_position}"
+        )
         self._next_position += 1
         entry = decode_entry(content, position, path)
         match entry:
             case AttemptStarted(attempt=attempt):
-                self._check(attempt > self.attempt, f"attempt {attempt} after {self.attempt}")
-                self._check(not self._has_finished, "an attempt after the job has finished")
+                self._check(attempt > self.attempt, Breach.LOG, f"attempt {attempt} after {self.attempt}")
+                self._check(not self._has_finished, Breach.LOG, "an attempt after the job has finished")
                 self.attempt = attempt
             case CheckpointCompleted(manifest=manifest):
-                self._check(manifest.attempt == self.attempt, "a stale attempt completed a checkpoint")
+                self._check(
+                    manifest.attempt == self.attempt, Breach.LOG, "a stale attempt completed a checkpoint"
+                )
                 self._named[path] = manifest.paths()
                 self._on_manifest(manifest)
             case JobFinished():
@@ -97,7 +101,7 @@ class Checker:
         """A file is about to be deleted."""
         self._named.pop(path, None)
         for entry, paths in self._named.items():
-            self._check(path not in paths, f"{path} is deleted, which {entry} names")
+            self._check(path not in paths, Breach.FILES, f"{path} is deleted, which {entry} names")
 
     def on_visible(self, rows: Sequence[Row]) -> None:
         """These rows became visible to read_committed consumers just now."""
@@ -105,33 +109,41 @@ class Checker:
             self._visible[row] += 1
             if not self._is_exactly_once:
                 continue
-            self._check(row in self._expected, f"wrong row {row}")
-            self._check(self._visible[row] == 1, f"doubled row {row}")
+            self._check(row in self._expected, Breach.WRONG, f"wrong row {row}")
+            self._check(self._visible[row] == 1, Breach.DOUBLED, f"doubled row {row}")
             if row[0] in (RAW, RUNNING):
-                self._check(row in self._covered, f"row {row} is visible before its checkpoint is durable")
+                self._check(
+                    row in self._covered,
+                    Breach.EARLY,
+                    f"row {row} is visible before its checkpoint is durable",
+                )
 
     def check_complete(self) -> None:
         """At the end: everything is visible."""
         missing = self._expected - self._visible
         if not self._is_exactly_once:
             missing = Counter(row for row in missing if row[0] == RAW)
-        self._check(not missing, f"missing rows {sorted(missing)[:5]}")
+        self._check(not missing, Breach.LOST, f"missing rows {sorted(missing)[:5]}")
 
     def _on_manifest(self, manifest: CheckpointManifest) -> None:
         n = manifest.checkpoint_id
         before = -1 if self.latest is None else self.latest.checkpoint_id
-        self._check(n > before, f"checkpoint {n} after {before}")
+        self._check(n > before, Breach.LOG, f"checkpoint {n} after {before}")
         offsets: dict[str, int] = {}
         for progress in manifest.splits["src"]:
             split = progress.split.split_id
-            self._check(split not in offsets, f"checkpoint {n} has {split} twice")
+            self._check(split not in offsets, Breach.OFFSETS, f"checkpoint {n} has {split} twice")
             offsets[split] = progress.split.position["next_offset"]
         self._check(
-            set(offsets) == set(self._input.splits), f"checkpoint {n} has splits {sorted(offsets)} only"
+            set(offsets) == set(self._input.splits),
+            Breach.OFFSETS,
+            f"checkpoint {n} has splits {sorted(offsets)} only",
         )
         for split, before_offset in self._next_offsets.items():
             self._check(
-                offsets[split] >= before_offset, f"checkpoint {n}: {split} goes back to {offsets[split]}"
+                offsets[split] >= before_offset,
+                Breach.OFFSETS,
+                f"checkpoint {n}: {split} goes back to {offsets[split]}",
             )
         self._next_offsets, self.latest = offsets, manifest
         if not self._is_exactly_once:
@@ -146,8 +158,9 @@ class Checker:
         if plain != self._covered:  # the message is long in the making
             lost, too_many = sorted(self._covered - plain)[:5], sorted(plain - self._covered)[:5]
             raise Violation(
+                Breach.LOST if lost else Breach.DOUBLED,
                 f"checkpoint {n}: visible and promised rows are not those of the records below its offsets: "
-                f"lost {lost}, too many {too_many}"
+                f"lost {lost}, too many {too_many}",
             )
         self._check_state(manifest, {row for row in found if row[0] == WINDOW})
 
@@ -158,24 +171,42 @@ class Checker:
         files = StateFiles(self._store, manifest.attempt)
         tables: dict[str, list[Row]] = {"counts": [], "windows": [], "timers": []}
         for handle in (h for h in manifest.states if h.uid == "tally"):
-            for name, table in files.read(handle, handle.key_groups).tables.items():
+            try:
+                read = files.read(handle, handle.key_groups)
+            except CorruptCheckpointError as error:
+                raise Violation(Breach.FILES, f"checkpoint {n} can't be read: {error}") from error
+            for name, table in read.tables.items():
                 tables[name] += zip(*(column.to_pylist() for column in table.columns[1:]), strict=True)
         counts = Counter(r.key for r in prefix)
         self._check(
-            sorted(tables["counts"]) == sorted(counts.items()), f"checkpoint {n}: counts {tables['counts']}"
+            sorted(tables["counts"]) == sorted(counts.items()),
+            Breach.STATE,
+            f"checkpoint {n}: counts {tables['counts']}",
         )
         windows = window_sums(prefix)
         in_state = {(key, end): (count, total) for key, end, count, total in tables["windows"]}
-        self._check(in_state.items() <= windows.items(), f"checkpoint {n}: windows {in_state} not {windows}")
+        self._check(
+            in_state.items() <= windows.items(),
+            Breach.STATE,
+            f"checkpoint {n}: windows {in_state} not {windows}",
+        )
         if fired is not None:
             gone = {(row[1], row[2]): (row[3], row[4]) for row in fired}
             self._check(
-                not in_state.keys() & gone.keys(), f"checkpoint {n}: windows in state that have fired"
+                not in_state.keys() & gone.keys(),
+                Breach.STATE,
+                f"checkpoint {n}: windows in state that have fired",
             )
-            self._check({**in_state, **gone} == windows, f"checkpoint {n}: {in_state} and fired {gone}")
+            self._check(
+                {**in_state, **gone} == windows, Breach.STATE, f"checkpoint {n}: {in_state} and fired {gone}"
+            )
         timers = {(key, end) for key, end in tables["timers"]}
-        self._check(timers == set(in_state), f"checkpoint {n}: timers {timers} of windows {set(in_state)}")
+        self._check(
+            timers == set(in_state),
+            Breach.STATE,
+            f"checkpoint {n}: timers {timers} of windows {set(in_state)}",
+        )
 
-    def _check(self, holds: bool, otherwise: str) -> None:
+    def _check(self, holds: bool, breach: Breach, otherwise: str) -> None:
         if not holds:
-            raise Violation(otherwise)
+            raise Violation(breach, otherwise)

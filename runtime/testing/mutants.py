@@ -3,15 +3,12 @@
     python -m onceflow.runtime.testing.mutants
 
 A test that no mutant fails proves nothing. Each mutant replaces one function of the real code (or of
-the simulated sink) by a wrong one; the simulation must notice from outside.
+the simulated sink) by a wrong one; the simulation must notice from outside, and notice what it breaks.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import typer
@@ -38,6 +35,7 @@ from onceflow.runtime.slot_group import SlotGroup
 from onceflow.runtime.slot_tasks import SlotBuilder
 from onceflow.runtime.state.key_groups import key_group_range
 from onceflow.runtime.testing import sim_slot
+from onceflow.runtime.testing.mutation import SEEDS_MAX, Mutant, hunt
 from onceflow.runtime.testing.retention_mutants import (
     discard_unasked,
     discard_what_none_names,
@@ -45,53 +43,7 @@ from onceflow.runtime.testing.retention_mutants import (
 )
 from onceflow.runtime.testing.sim_broker import SimSinkWriter, _SimPreCommit
 from onceflow.runtime.testing.sim_job import Row, SimReader, Tally
-from onceflow.runtime.testing.simulation import run_exhaustive, run_seeds
-
-SEEDS_MAX = 3_000
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """`owner.name` is replaced by `replacement`."""
-
-    title: str
-    replacements: Sequence[tuple[Any, str, Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """How a mutant died; `by` is empty if it survived."""
-
-    title: str
-    by: str
-    because: str
-    seconds: float
-
-
-@contextmanager
-def mutated(mutant: Mutant) -> Iterator[None]:
-    """The code is wrong inside."""
-    originals = [(owner, name, vars(owner)[name]) for owner, name, _ in mutant.replacements]
-    try:
-        for owner, name, replacement in mutant.replacements:
-            setattr(owner, name, replacement)
-        yield
-    finally:
-        for owner, name, original in originals:
-            setattr(owner, name, original)
-
-
-def hunt(mutant: Mutant, seeds_max: int = SEEDS_MAX) -> Verdict:
-    """Every crash point of the tiny job first, then seeds, until the simulation notices."""
-    start = time.perf_counter()
-    with mutated(mutant):
-        report = run_exhaustive(deviations_max=0)
-        by = f"schedule {report.runs} of the tiny job"
-        if not report.failure:
-            report = run_seeds(range(seeds_max))
-            by = f"seed {report.failed_seed}" if report.failed_seed is not None else ""
-    return Verdict(mutant.title, by, report.failure, time.perf_counter() - start)
-
+from onceflow.runtime.testing.violations import Breach
 
 # --- The mutants ------------------------------------------------------------------------------------
 
@@ -225,6 +177,10 @@ class _LiveState:
         return state.tables
 
 
+def _live_state(self: Tally) -> _LiveState:
+    return _LiveState(self)
+
+
 def _append_after_the_newer(self: CheckpointLog, entry: LogEntry) -> int:
     while True:
         try:
@@ -270,15 +226,32 @@ def _shifted_range(max_parallelism: int, parallelism: int, subtask: int) -> rang
     return range(key_groups.start, key_groups.stop - 1) if len(key_groups) > 1 else key_groups
 
 
+LOST, DOUBLED, WRONG, EARLY, STATE, PLACE, OFFSETS, LOG, FILES, STUCK = Breach
+STALE = (
+    (SlotGroup, "on_message", _hear_every_attempt),
+    (PendingCheckpoint, "ack", _ack_twice),
+)
 MUTANTS: Sequence[Mutant] = (
-    Mutant("commit before persist", [(Coordinator, "_persist", _commit_before_persist)]),
-    Mutant("no re-commit after recovery", [(slot_group, "assign", _forget_committables)]),
-    Mutant("ledger read before init", [(SimSinkWriter, "_commit_once", _ledger_before_init)]),
-    Mutant("no alignment", [(sim_slot, "Alignment", _never_aligned)]),
-    Mutant("a channel unblocked too early", [(Alignment, "on_barrier", _blocks_the_latest_only)]),
-    Mutant("watermark maximum instead of minimum", [(ChannelWatermarks, "_lowest", _highest)]),
+    Mutant("commit before persist", [(Coordinator, "_persist", _commit_before_persist)], {EARLY}, False),
+    Mutant("no re-commit after recovery", [(slot_group, "assign", _forget_committables)], {LOST}),
+    Mutant("ledger read before init", [(SimSinkWriter, "_commit_once", _ledger_before_init)], {DOUBLED}),
+    Mutant("no alignment", [(sim_slot, "Alignment", _never_aligned)], {LOST, DOUBLED, STATE}, False),
     Mutant(
-        "offsets noted after the batch was sent on", [(SimReader, "snapshot", _offsets_of_the_batch_before)]
+        "a channel unblocked too early",
+        [(Alignment, "on_barrier", _blocks_the_latest_only)],
+        {LOST, DOUBLED, STATE},
+    ),
+    Mutant(
+        "watermark maximum instead of minimum",
+        [(ChannelWatermarks, "_lowest", _highest)],
+        {WRONG, LOST, STATE},
+        False,
+    ),
+    Mutant(
+        "offsets noted after the batch was sent on",
+        [(SimReader, "snapshot", _offsets_of_the_batch_before)],
+        {DOUBLED},
+        False,
     ),
     Mutant(
         "persist before all acks",
@@ -286,26 +259,43 @@ MUTANTS: Sequence[Mutant] = (
             (PendingCheckpoint, "ack", _ack_without_the_last),
             (PendingCheckpoint, "build_manifest", _manifest_of_some),
         ],
+        {OFFSETS, LOST, STATE},
+        False,
     ),
-    Mutant("key-group range off by one at restore", [(SlotBuilder, "_restore", _restore_off_by_one)]),
-    Mutant("key-group range of a subtask too short", [(slot_tasks, "key_group_range", _shifted_range)]),
     Mutant(
-        "a stale attempt's ack accepted",
-        [(SlotGroup, "on_message", _hear_every_attempt), (PendingCheckpoint, "ack", _ack_twice)],
+        "key-group range off by one at restore", [(SlotBuilder, "_restore", _restore_off_by_one)], {STATE}
     ),
-    Mutant("late EndTxn of an old writer", [(SimSinkWriter, "_doubt", _no_doubt)]),
-    Mutant("timers not in the snapshot", [(Tally, "snapshot", _snapshot_without_timers)]),
-    Mutant("state goes on changing while it is written", [(Tally, "snapshot", _LiveState)]),
-    Mutant("an old attempt is not fenced", [(CheckpointLog, "append", _append_after_the_newer)]),
-    Mutant("an unknown outcome taken for not done", [(CheckpointLog, "append", _unknown_is_not_done)]),
-    Mutant("retention deletes what is still named", [(Retention, "subsume", drop_all_but_named)]),
-    Mutant("a discard asks nobody", [(Retention, "discard", discard_unasked)]),
-    Mutant("a discard asks the kept manifests only", [(Retention, "discard", discard_what_none_names)]),
-    Mutant("restore from the last but one checkpoint", [(recovery, "_latest", _one_before_the_latest)]),
-    Mutant("state not redistributed at a rescale", [(slot_group, "assign", _own_state_only)]),
+    Mutant(
+        "key-group range of a subtask too short",
+        [(slot_tasks, "key_group_range", _shifted_range)],
+        {PLACE},
+        False,
+    ),
+    Mutant("a stale attempt's ack accepted", STALE, {LOST, DOUBLED, STATE, OFFSETS}),
+    Mutant("late EndTxn of an old writer", [(SimSinkWriter, "_doubt", _no_doubt)], {DOUBLED}),
+    Mutant("timers not in the snapshot", [(Tally, "snapshot", _snapshot_without_timers)], {STATE}, False),
+    Mutant("state goes on changing while it is written", [(Tally, "snapshot", _live_state)], {STATE}, False),
+    Mutant("an old attempt is not fenced", [(CheckpointLog, "append", _append_after_the_newer)], {LOG}),
+    Mutant(
+        "an unknown outcome taken for not done", [(CheckpointLog, "append", _unknown_is_not_done)], {FILES}
+    ),
+    Mutant(
+        "retention deletes what is still named", [(Retention, "subsume", drop_all_but_named)], {FILES}, False
+    ),
+    Mutant("a discard asks nobody", [(Retention, "discard", discard_unasked)], {FILES}),
+    Mutant(
+        "a discard asks the kept manifests only", [(Retention, "discard", discard_what_none_names)], {FILES}
+    ),
+    Mutant(
+        "restore from the last but one checkpoint",
+        [(recovery, "_latest", _one_before_the_latest)],
+        {LOST, DOUBLED, OFFSETS},
+    ),
+    Mutant("state not redistributed at a rescale", [(slot_group, "assign", _own_state_only)], {STATE}),
     Mutant(
         "output of an aborted checkpoint dropped",
         [(SimSinkWriter, "pre_commit", _rows_since_the_last_barrier)],
+        {LOST},
     ),
 )
 

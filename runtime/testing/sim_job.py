@@ -48,6 +48,7 @@ from onceflow.runtime.records import Records
 from onceflow.runtime.state.description import KeyColumn, StateDescription
 from onceflow.runtime.state.key_groups import key_groups_of
 from onceflow.runtime.testing.choices import Choices
+from onceflow.runtime.testing.violations import Breach, Violation
 
 WINDOW_MS = 10
 OUT_OF_ORDERNESS_MS = 5
@@ -251,9 +252,8 @@ class Tally:
         for group, key, ts, value in zip(
             groups, *(records.batch.column(i).to_pylist() for i in (1, 2, 3)), strict=True
         ):
-            assert group in self._context.key_groups, (
-                f"key {key} of group {group} came to {self._context.subtask}"
-            )
+            if group not in self._context.key_groups:
+                raise Violation(Breach.PLACE, f"key {key} of group {group} came to {self._context.subtask}")
             self._groups[key] = group
             self._counts[key] = self._counts.get(key, 0) + 1
             rows.append((RUNNING, key, 0, self._counts[key], 0))

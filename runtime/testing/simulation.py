@@ -14,6 +14,7 @@ from onceflow.runtime.graph import JobGraph
 from onceflow.runtime.testing.choices import Choices, ExhaustiveChoices, SeededChoices
 from onceflow.runtime.testing.sim_broker import SimSink
 from onceflow.runtime.testing.sim_job import SimSource, sim_graph
+from onceflow.runtime.testing.violations import Breach
 from onceflow.runtime.testing.world import Crash, World, WorldOptions
 
 GraphOf = Callable[[SimSource, SimSink, int, bool], JobGraph]
@@ -34,6 +35,8 @@ class SimulationReport:
     marks: Counter[str] = field(default_factory=Counter)
     failed_seed: int | None = None
     failure: str = ""
+    breach: Breach | None = None
+    """Of the guarantee, by that failure; None: the code itself raised an error."""
 
     def add(self, other: SimulationReport) -> None:
         """Take in another series; of two failures the lower seed is kept."""
@@ -45,7 +48,7 @@ class SimulationReport:
         if other.failed_seed is not None and (
             self.failed_seed is None or other.failed_seed < self.failed_seed
         ):
-            self.failed_seed, self.failure = other.failed_seed, other.failure
+            self.failed_seed, self.failure, self.breach = other.failed_seed, other.failure, other.breach
 
 
 def draw_options(choices: Choices) -> WorldOptions:
@@ -83,6 +86,17 @@ def seeded_world(
     return World(choices, options, graph, is_traced)
 
 
+def fair_world(
+    seed: int, graph: GraphOf = sim_graph, is_aligned: bool = True, is_traced: bool = False
+) -> World:
+    """The world of this seed on a fair day: nothing crashes, is lost, late or in doubt."""
+    choices = SeededChoices(seed)
+    options = replace(
+        draw_options(choices), crashes={}, store_faults=0, resends=0, early_timeouts=0, is_aligned=is_aligned
+    )
+    return World(choices, options, graph, is_traced)
+
+
 def damaged_world(
     seed: int, graph: GraphOf = sim_graph, is_aligned: bool = True, is_traced: bool = False
 ) -> World:
@@ -111,6 +125,7 @@ def run_seeds(
         except Exception as error:
             report.failed_seed = seed
             report.failure = f"{type(error).__name__}: {error}"
+            report.breach = getattr(error, "breach", None)
         _count(report, world)
         if report.failed_seed is not None:
             break
@@ -136,6 +151,7 @@ def run_exhaustive(
                     world.run()
                 except Exception as error:
                     report.failure = f"{crash} at {point}, choices {choices.taken}: {error!r}"
+                    report.breach = getattr(error, "breach", None)
                 _count(report, world)
                 longest = max(longest, world.points)
                 if report.failure:

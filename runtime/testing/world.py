@@ -23,7 +23,7 @@ from onceflow.runtime.control.messages import Message
 from onceflow.runtime.errors import OnceflowError
 from onceflow.runtime.graph import JobGraph
 from onceflow.runtime.slot_process import failure
-from onceflow.runtime.testing.checkers import Checker, Promised, Violation, rows_in_payloads
+from onceflow.runtime.testing.checkers import Checker, Promised, rows_in_payloads
 from onceflow.runtime.testing.choices import Choices
 from onceflow.runtime.testing.faults import FaultyStore
 from onceflow.runtime.testing.sim_broker import SimBroker, SimSink
@@ -31,6 +31,7 @@ from onceflow.runtime.testing.sim_driver import SimDriver
 from onceflow.runtime.testing.sim_job import SimInput, SimSource, sim_graph
 from onceflow.runtime.testing.sim_slot import Jobs, SimChannel, SimSlot, SimSlotOptions, SimWiring
 from onceflow.runtime.testing.sim_store import WatchedStore, damage
+from onceflow.runtime.testing.violations import Breach, Violation
 
 MOVES_MAX = 6_000
 ZOMBIE_MOVES_MAX = 80
@@ -147,7 +148,8 @@ class World:
                     return
             self._move(self._next_move())
         raise Violation(
-            f"not finished after {MOVES_MAX} moves: {self._drivers[-1]!r}, {list(self._slots.values())}"
+            Breach.STUCK,
+            f"not finished after {MOVES_MAX} moves: {self._drivers[-1]!r}, {list(self._slots.values())}",
         )
 
     def _after_finish(self, driver: SimDriver, finished: ev.FinishJob) -> bool:
@@ -158,7 +160,7 @@ class World:
         # A zombie may find that files which only it still needs are gone.
         is_overtaken = self.checker.attempt > (driver.coordinator.attempt or 0)
         if finished.outcome is Outcome.FAILED and not is_overtaken:
-            raise Violation(f"the job failed: {finished}")
+            raise Violation(Breach.STUCK, f"the job failed: {finished}")
         self._drivers.remove(driver)
         # Fenced: another one is at work; if it has died since, somebody starts the job again.
         if not self._drivers:
@@ -175,7 +177,7 @@ class World:
             # Nothing can happen but that somebody's patience ends.
             driver = self._drivers[-1]
             if driver.coordinator.wake_at_ms == float("inf"):
-                raise Violation(f"stuck: {driver!r}, {list(self._slots.values())}")
+                raise Violation(Breach.STUCK, f"stuck: {driver!r}, {list(self._slots.values())}")
             return ("time limit", driver, self._tick, (driver,))
         return moves[self.choices.choose(len(moves), "move")]
 

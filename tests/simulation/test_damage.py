@@ -18,8 +18,9 @@ from onceflow.runtime.checkpoint.log import LogEntry, decode_entry, encode_entry
 from onceflow.runtime.checkpoint.manifest import TableFile
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.errors import CorruptCheckpointError, UsageError
-from onceflow.runtime.testing.mutants import Mutant, mutated
+from onceflow.runtime.testing.mutation import Mutant, killed_by
 from onceflow.runtime.testing.simulation import damaged_world, run_seeds
+from onceflow.runtime.testing.violations import Breach
 
 
 def test_a_thousand_seeds_with_damage() -> None:
@@ -48,17 +49,39 @@ def _no_copy(*_: Any) -> None:
 
 
 MUTANTS = (
-    Mutant("an entry's checksum is not looked at", [(log_view, "decode_entry", _without_checksum)]),
-    Mutant("copies of the log are not read", [(log_view, "_read_copy", _no_copy)]),
-    Mutant("a state file's checksum is not looked at", [(state_files, "_content", _unchecked_content)]),
-    Mutant("state files have no copies", [(state_files, "copy_path", lambda path: f"nowhere/{path}")]),
+    (
+        292,
+        Mutant(
+            "an entry's checksum is not looked at",
+            [(log_view, "decode_entry", _without_checksum)],
+            {Breach.OFFSETS, Breach.STATE},
+        ),
+    ),
+    (0, Mutant("copies of the log are not read", [(log_view, "_read_copy", _no_copy)], {Breach.STUCK})),
+    (
+        98,
+        Mutant(
+            "a state file's checksum is not looked at",
+            [(state_files, "_content", _unchecked_content)],
+            {Breach.STUCK},
+        ),
+    ),
+    (
+        14,
+        Mutant(
+            "state files have no copies",
+            [(state_files, "copy_path", lambda path: f"nowhere/{path}")],
+            {Breach.STUCK},
+        ),
+    ),
 )
+"""Each with the first seed that killed it when somebody looked last."""
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
-def test_mutant_is_killed(mutant: Mutant) -> None:
-    with mutated(mutant):
-        assert run_seeds(range(2_000), world_of=damaged_world).failure, f"{mutant.title} survived"
+@pytest.mark.parametrize(("seed", "mutant"), MUTANTS, ids=[mutant.title for _, mutant in MUTANTS])
+def test_mutant_is_killed(seed: int, mutant: Mutant) -> None:
+    seeds = (seed, *range(2_000))
+    assert any(killed_by(mutant, n, damaged_world) for n in seeds), f"{mutant.title} survived"
 
 
 def test_every_flipped_bit_of_every_entry_is_found() -> None:

@@ -13,7 +13,9 @@ import sys
 import pytest
 
 from onceflow.runtime.testing.choices import ReplayedChoices, SeededChoices
-from onceflow.runtime.testing.mutants import MUTANTS, Mutant, hunt, mutated
+from onceflow.runtime.testing.mutants import MUTANTS
+from onceflow.runtime.testing.mutation import Mutant, hunt, killed_by, wrong_on_fair_days
+from onceflow.runtime.testing.sim_job import Tally
 from onceflow.runtime.testing.simulate import limit_cpu, run_parallel
 from onceflow.runtime.testing.simulation import (
     draw_options,
@@ -21,6 +23,7 @@ from onceflow.runtime.testing.simulation import (
     run_seeds,
     seeded_world,
 )
+from onceflow.runtime.testing.violations import Breach
 from onceflow.runtime.testing.world import Crash, World
 
 RARE_MOVES = {
@@ -73,24 +76,40 @@ KNOWN_SEEDS = {
     "a discard asks the kept manifests only": 1,
     "a stale attempt's ack accepted": 1_040,
     "an unknown outcome taken for not done": 584,
+    "commit before persist": 1,
     "no alignment": 6,
+    "output of an aborted checkpoint dropped": 1,
+    "restore from the last but one checkpoint": 14,
     "retention deletes what is still named": 3,
+    "state goes on changing while it is written": 6,
     "state not redistributed at a rescale": 67,
     "timers not in the snapshot": 6,
+    "watermark maximum instead of minimum": 1,
 }
 """Each the first to kill its mutant when somebody looked last; seed 0 kills most of the others."""
-
-
-def killed_by(mutant: Mutant, seed: int) -> bool:
-    with mutated(mutant):
-        return run_seeds([seed]).failed_seed is not None
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
 def test_mutant_is_killed(mutant: Mutant) -> None:
     """By the seed that is known for it, or, if that one kills no more, by any: the hunt takes seconds."""
+    assert mutant.breaches
     is_killed = killed_by(mutant, KNOWN_SEEDS.get(mutant.title, 0)) or hunt(mutant).by
     assert is_killed, f"{mutant.title} survived"
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
+def test_on_a_fair_day_a_mutant_breaks_what_it_is_meant_to_or_nothing(mutant: Mutant) -> None:
+    """One that fails anyhow, by a mistake in the mutant itself, would be killed by every checker."""
+    assert wrong_on_fair_days(mutant, range(8)) == []
+
+
+def test_a_mutant_that_merely_crashes_is_not_killed() -> None:
+    def crashes(self: Tally) -> None:
+        raise TypeError("a mistake in the mutant")
+
+    mutant = Mutant("crashes", [(Tally, "snapshot", crashes)], {Breach.STATE}, is_right_on_fair_days=False)
+    assert hunt(mutant, seeds_max=3).by == ""
+    assert len(wrong_on_fair_days(mutant, range(3))) == 3
 
 
 def test_a_seed_is_a_run_and_a_list_of_choices_too() -> None:

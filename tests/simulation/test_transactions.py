@@ -11,9 +11,9 @@ import contextlib
 import functools
 import io
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -34,6 +34,7 @@ from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import Committable, PreCommit, SinkContext
 from onceflow.runtime.errors import Fenced, OnceflowError, Retryable
 from onceflow.runtime.testing.choices import Choices, ExhaustiveChoices, SeededChoices
+from onceflow.runtime.testing.violations import Breach, Violation
 
 ATTEMPTS_MAX = 12
 
@@ -96,7 +97,7 @@ class World:
             if self.manifests[-1].next_row >= self.rows_total:
                 break
         else:
-            raise AssertionError(f"no end after {ATTEMPTS_MAX} attempts")
+            raise Violation(Breach.STUCK, f"no end after {ATTEMPTS_MAX} attempts")
         # Heal: what is promised must become visible, and what is late must change nothing.
         self.crashes = self.faults = self.zombies = 0
         self.run_attempt()
@@ -191,11 +192,13 @@ class World:
 
     def check(self, *, is_complete: bool) -> None:
         seen = Counter(int(row["value"]) for row in self.broker.visible)
-        assert not [row for row, times in seen.items() if times > 1], f"doubled: {self.broker.visible}"
         durable = set(range(self.manifests[-1].next_row))
-        assert set(seen) <= durable, "visible before its checkpoint was durable"
-        if is_complete:
-            assert set(seen) == durable, f"lost: {durable - set(seen)}"
+        if max(seen.values(), default=0) > 1:
+            raise Violation(Breach.DOUBLED, f"doubled: {self.broker.visible}")
+        if not set(seen) <= durable:
+            raise Violation(Breach.EARLY, f"visible before its checkpoint was durable: {set(seen) - durable}")
+        if is_complete and set(seen) != durable:
+            raise Violation(Breach.LOST, f"lost: {durable - set(seen)}")
 
 
 @functools.cache  # a sixth of a run otherwise
@@ -311,19 +314,28 @@ class _CommitsUnderItsOwnName(StagedWriter):
         )
 
 
-MUTANTS: dict[str, type[StagedWriter]] = {
-    "ledger read before init": with_transactions(_ReadsLedgerBeforeInit),
-    "no rule 4": with_transactions(_IgnoresDoubt),
-    "no ledger": with_transactions(_AsksNoLedger),
-    "init without reading again": with_transactions(_InitsWithoutReadingAgain),
-    "negative ledger": with_transactions(_WritesNegativeLedger),
-    "no fencing": with_transactions(_CommitsWithoutInit),
-    "sent ahead in doubt": with_transactions(_SendsAheadInDoubt),
-    "sent ahead and again": with_transactions(_ForgetsWhatItSentAhead),
-    "no re-commit after recovery": _DoesNotCommitAgain,
-    "output of an aborted checkpoint forgotten": _ForgetsAbortedCheckpoints,
-    "rows behind the barrier sent ahead": _SendsRowsBehindTheBarrierAhead,
-    "new owner's id after a rescale": _CommitsUnderItsOwnName,
+class Wrong(NamedTuple):
+    """A mutant, and the only thing that kills it: a run that fails otherwise shows nothing."""
+
+    writer_type: type[StagedWriter]
+    breach: Breach
+    is_right_on_fair_days: bool = True
+    """A fair day ends with a new attempt, which takes up what the last one has promised."""
+
+
+MUTANTS: dict[str, Wrong] = {
+    "ledger read before init": Wrong(with_transactions(_ReadsLedgerBeforeInit), Breach.DOUBLED),
+    "no rule 4": Wrong(with_transactions(_IgnoresDoubt), Breach.DOUBLED),
+    "no ledger": Wrong(with_transactions(_AsksNoLedger), Breach.DOUBLED, False),
+    "init without reading again": Wrong(with_transactions(_InitsWithoutReadingAgain), Breach.DOUBLED, False),
+    "negative ledger": Wrong(with_transactions(_WritesNegativeLedger), Breach.STUCK, False),
+    "no fencing": Wrong(with_transactions(_CommitsWithoutInit), Breach.DOUBLED),
+    "sent ahead in doubt": Wrong(with_transactions(_SendsAheadInDoubt), Breach.DOUBLED),
+    "sent ahead and again": Wrong(with_transactions(_ForgetsWhatItSentAhead), Breach.DOUBLED, False),
+    "no re-commit after recovery": Wrong(_DoesNotCommitAgain, Breach.LOST),
+    "output of an aborted checkpoint forgotten": Wrong(_ForgetsAbortedCheckpoints, Breach.LOST),
+    "rows behind the barrier sent ahead": Wrong(_SendsRowsBehindTheBarrierAhead, Breach.EARLY, False),
+    "new owner's id after a rescale": Wrong(_CommitsUnderItsOwnName, Breach.LOST),
 }
 
 
@@ -346,9 +358,29 @@ def explore(writer_type: type[StagedWriter], deviations: int) -> int:
     return runs
 
 
-def explore_wider_and_wider(writer_type: type[StagedWriter]) -> None:
+def breaches(worlds: Iterable[World]) -> Iterator[Breach | None]:
+    """What each of these runs breaks; None: nothing, or the code has raised an error that it may raise."""
+    for world in worlds:
+        try:
+            world.run()
+            yield None
+        except Violation as violation:
+            yield violation.breach
+        except OnceflowError:
+            yield None
+
+
+def wider_and_wider(mutant: Wrong) -> Iterator[World]:
     for deviations in (1, 2):  # most mutants die at once
-        explore(writer_type, deviations)
+        for shape in SHAPES:
+            for choices in ExhaustiveChoices(deviations_max=deviations):
+                yield World(choices, mutant.writer_type, **shape)  # type: ignore[arg-type]
+
+
+def fair_days(mutant: Wrong) -> Iterator[World]:
+    for shape in SHAPES:
+        fair = {**shape, "crashes": 0, "faults": 0, "zombies": 0, "aborts": 0}
+        yield World(NoFaults(), mutant.writer_type, **fair)  # type: ignore[arg-type]
 
 
 def test_a_fair_day_shows_every_row_once() -> None:
@@ -385,8 +417,13 @@ def test_seeded_runs_with_many_faults_are_exact() -> None:
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutant_dies(name: str) -> None:
-    with pytest.raises((AssertionError, OnceflowError)):
-        explore_wider_and_wider(MUTANTS[name])
+    assert MUTANTS[name].breach in breaches(wider_and_wider(MUTANTS[name]))
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_on_a_fair_day_a_mutant_breaks_what_it_is_meant_to_or_nothing(name: str) -> None:
+    allowed = {None} if MUTANTS[name].is_right_on_fair_days else {None, MUTANTS[name].breach}
+    assert set(breaches(fair_days(MUTANTS[name]))) <= allowed
 
 
 class Rare:

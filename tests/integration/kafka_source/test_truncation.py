@@ -23,7 +23,7 @@ from onceflow.connectors.kafka.splits import KafkaSplit
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import SplitState
 from onceflow.runtime.errors import DataLossError
-from onceflow.runtime.testing.mutants import Mutant, mutated
+from onceflow.runtime.testing.mutation import Mutant, mutated
 from onceflow.structured_streaming.read_plan import ReadPlan
 from onceflow.structured_streaming.source_columns import make_columns, raw_schema
 from onceflow.structured_streaming.source_offsets import Offsets

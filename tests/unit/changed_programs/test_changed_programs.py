@@ -22,7 +22,7 @@ from onceflow.runtime.operators.keyed_process import KeyedProcess
 from onceflow.runtime.operators.sliding import sliding
 from onceflow.runtime.operators.tumbling import tumbling
 from onceflow.runtime.state.handles import ValueState
-from onceflow.runtime.testing.mutants import Mutant, mutated
+from onceflow.runtime.testing.mutation import Mutant, mutated
 
 col = pl.col
 FIRST = (("ann", 5, 1.5, 1_000), ("bob", 7, 2.5, 2_000))

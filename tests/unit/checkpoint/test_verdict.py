@@ -23,7 +23,7 @@ from onceflow.runtime.operators.stateless import call_each
 from onceflow.runtime.records import Origin, Records
 from onceflow.runtime.slot_process import failure
 from onceflow.runtime.testing.coordination import Coordination
-from onceflow.runtime.testing.mutants import Mutant, mutated
+from onceflow.runtime.testing.mutation import Mutant, mutated
 
 FAILURES_MAX = 6
 

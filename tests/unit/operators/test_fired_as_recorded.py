@@ -24,7 +24,7 @@ from onceflow.runtime.operators.window_operator import EMIT_ROWS_MAX, WindowOper
 from onceflow.runtime.records import Records
 from onceflow.runtime.state.handles import ValueState
 from onceflow.runtime.testing.harness import OperatorHarness, stored
-from onceflow.runtime.testing.mutants import Mutant, mutated
+from onceflow.runtime.testing.mutation import Mutant, mutated
 from onceflow.runtime.types import RecordReader, record_class
 
 SCHEMA = pa.schema([pa.field("key", pa.int64(), nullable=False)])
