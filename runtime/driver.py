@@ -16,13 +16,16 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from onceflow.runtime.checkpoint import events as ev
-from onceflow.runtime.checkpoint.coordinator import Coordinator, JobPhase
-from onceflow.runtime.checkpoint.driver import CheckpointIO, CheckpointIOThread
+from onceflow.runtime.checkpoint.coordinator import Coordinator
+from onceflow.runtime.checkpoint.driver import CheckpointIO
 from onceflow.runtime.checkpoint.events import Outcome
+from onceflow.runtime.checkpoint.io_thread import CheckpointIOThread
+from onceflow.runtime.checkpoint.job_phase import JobPhase
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.state_fits import Program
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.clock import Clock
+from onceflow.runtime.committers import Committers
 from onceflow.runtime.contracts import SplitProgress
 from onceflow.runtime.control.heartbeat import heartbeat_ms, silence_ms_max
 from onceflow.runtime.control.messages import (
@@ -91,16 +94,17 @@ class JobDriver:
         self._latest_progress = JobProgress(graph.job, "opening")
         self._phase_watch = PhaseWatch(clock.monotonic_ms())
         self._slots: SlotGroup | None = None
-        self._known_splits: dict[str, frozenset[str]] = {}
         self._end_discovery: Callable[[], None] = lambda: None
         self._running: RunningJob | None = None
         self._result: JobResult | None = None
         self._detail = self._cause = ""
+        self._committers = Committers(graph, clock)
         self._coordinator = Coordinator(
             self._parallelism,
             graph.max_parallelism,
             options.checkpoints,
             wall_offset_ms=round(clock.now_ms() - clock.monotonic_ms()),
+            has_committers=bool(self._committers),
         )
 
     def run(self, control_host: str = "127.0.0.1") -> JobResult:
@@ -119,6 +123,7 @@ class JobDriver:
             self._io.close()
             self._server.close()
             self._enumerators.close()
+            self._committers.close()
         assert self._result is not None
         return replace(self._result, is_refused=io.is_refused)
 
@@ -148,6 +153,7 @@ class JobDriver:
             open_store(options.checkpoint_dir),
             self._clock,
             self._enumerators,
+            self._committers,
             Program(graph.job, graph.max_parallelism, graph.states(), options.allow_dropped_state),
             self._parallelism,
             options.checkpoints.retained,
@@ -229,10 +235,7 @@ class JobDriver:
             is_fatal = isinstance(error, Fatal | UsageError)
             self._handle(ev.AttemptFailed(attempt, str(error), is_fatal))
             return
-        self._known_splits = {
-            uid: frozenset(p.split.split_id for p in found) for uid, found in splits.items()
-        }
-
+        self._enumerators.restore(splits)
         silence_ms = silence_ms_max(self._parallelism, self._options.slot_timeout_ms)
         server = self._server
         group = SlotGroup(attempt, self._parallelism, restored, server.send, server.broadcast, silence_ms)
@@ -257,23 +260,18 @@ class JobDriver:
 
         self._launcher.launch(launch, self._parallelism, on_ended, on_waiting)
         self._end_discovery = self._enumerators.start_discovery(
-            lambda uid: self._known_splits.get(uid, frozenset()),
-            lambda uid, found: self._inbox.put(lambda: self._add_splits(group, uid, found)),
+            lambda uid, found: self._inbox.put(lambda: self._add_splits(group, uid, found))
         )
 
     def _add_splits(self, group: SlotGroup, uid: str, splits: Sequence[SplitProgress]) -> None:
         """New splits were found: each to the slot that has the fewest, counted from slot 0."""
-        known = self._known_splits.get(uid, frozenset())
-        new = [p for p in splits if p.split.split_id not in known]
         if group.is_over or not group.slots or self._coordinator.phase is not JobPhase.RUNNING:
             return  # found again at the next look
-        for progress in new:
-            slot = len(known) % self._parallelism
-            known |= {progress.split.split_id}
-            group.send(slot, AddSplits(uid=uid, splits=[progress]))
-        self._known_splits[uid] = known
+        new = self._enumerators.take_new(uid, splits)
+        for number, progress in new:
+            group.send(number % self._parallelism, AddSplits(uid=uid, splits=[progress]))
         if new:
-            self._announce("splits_discovered", {"uid": uid, "splits": [p.split.split_id for p in new]})
+            self._announce("splits_discovered", {"uid": uid, "splits": [p.split.split_id for _, p in new]})
 
     def _end_attempt(self, reason: str) -> None:
         self._end_discovery()

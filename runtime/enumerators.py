@@ -28,6 +28,7 @@ class Enumerators:
         self._enumerators: dict[str, SplitEnumerator] = {
             node.uid: node.source.open_enumerator(graph.job, clock) for node in graph.sources()
         }
+        self._known: dict[str, frozenset[str]] = {}
 
     def initial_splits(self) -> Splits:
         """The splits of all sources, at the very first start of the job."""
@@ -42,6 +43,17 @@ class Enumerators:
         for uid, progress in splits.items():
             with self._locks[uid]:
                 self._enumerators[uid].check_restored([p.split for p in progress if not p.is_finished])
+
+    def restore(self, splits: Splits) -> None:
+        """An attempt starts with these: what is discovered from now on is new if it is none of them."""
+        self._known = {uid: frozenset(p.split.split_id for p in found) for uid, found in splits.items()}
+
+    def take_new(self, uid: str, found: Sequence[SplitProgress]) -> Sequence[tuple[int, SplitProgress]]:
+        """Those that nobody has been given yet, each with its number in the order in which they came."""
+        known = self._known.get(uid, frozenset())
+        new = [p for p in found if p.split.split_id not in known]
+        self._known[uid] = known.union(p.split.split_id for p in new)
+        return list(enumerate(new, len(known)))
 
     def warnings(self, splits: Splits) -> Sequence[str]:
         """Sentences on the options of sources that do not apply to these splits."""
@@ -64,17 +76,13 @@ class Enumerators:
             skipped[uid] = [replace(p, split=split) for p, split in zip(progress, at_end, strict=True)]
         return skipped
 
-    def start_discovery(
-        self,
-        known: Callable[[str], frozenset[str]],
-        found: Callable[[str, Sequence[SplitProgress]], None],
-    ) -> Callable[[], None]:
+    def start_discovery(self, found: Callable[[str, Sequence[SplitProgress]], None]) -> Callable[[], None]:
         """Look for new splits now and then, on a thread of its own; `found(uid, splits)` hears of them
         there. Returns what ends it. A look that fails is tried again: the readers notice what matters."""
         over = threading.Event()
         for uid, enumerator in self._enumerators.items():
             if (interval_ms := enumerator.discovery_interval_ms) is not None:
-                arguments = (uid, enumerator, interval_ms / 1000, over, known, found)
+                arguments = (uid, enumerator, interval_ms / 1000, over, found)
                 threading.Thread(
                     target=self._discover, args=arguments, name=f"onceflow-discover-{uid}", daemon=True
                 ).start()
@@ -86,13 +94,12 @@ class Enumerators:
         enumerator: SplitEnumerator,
         interval_s: float,
         over: threading.Event,
-        known: Callable[[str], frozenset[str]],
         found: Callable[[str, Sequence[SplitProgress]], None],
     ) -> None:
         while not over.wait(interval_s):
             try:
                 with self._locks[uid]:
-                    splits = enumerator.discover(known(uid))
+                    splits = enumerator.discover(self._known.get(uid, frozenset()))
             except (Retryable, OnceflowError):
                 continue
             if splits and not over.is_set():

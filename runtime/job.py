@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from onceflow.runtime.checkpoint.coordinator import JobPhase
 from onceflow.runtime.checkpoint.events import Outcome
+from onceflow.runtime.checkpoint.job_phase import JobPhase
 from onceflow.runtime.checkpoint.options import CheckpointOptions
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.driver import JobDriver, JobResult

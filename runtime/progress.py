@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from onceflow.runtime.checkpoint.coordinator import JobPhase
+from onceflow.runtime.checkpoint.job_phase import JobPhase
 from onceflow.runtime.contracts import Json
 from onceflow.runtime.control.messages import Progress
 from onceflow.runtime.graph import JobGraph

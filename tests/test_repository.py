@@ -29,7 +29,6 @@ IMPORT_S = 0.3
 
 LONG_FILES = {
     "runtime/checkpoint/coordinator.py": 480,
-    "runtime/checkpoint/driver.py": 310,
     "runtime/compile.py": 330,
     "runtime/driver.py": 380,
     "runtime/operators/process.py": 310,

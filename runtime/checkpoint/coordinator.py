@@ -16,27 +16,15 @@ manifest never depends on an earlier one being committed later, and at recovery 
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
 
 from onceflow.runtime.checkpoint import events as ev
 from onceflow.runtime.checkpoint.events import Effect, Event, Outcome
+from onceflow.runtime.checkpoint.job_phase import JobPhase
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.options import CheckpointOptions
 from onceflow.runtime.checkpoint.pending import PendingCheckpoint, Phase
 from onceflow.runtime.checkpoint.verdict import Failure, FailureRow, GiveUp, Restart
 from onceflow.runtime.contracts import Json
-
-
-class JobPhase(Enum):
-    """The states of a run of the job."""
-
-    OPENING = "opening"
-    STARTING = "starting"
-    RUNNING = "running"
-    RESTARTING = "restarting"
-    MARKING = "marking"
-    OVER = "over"
-
 
 _NEVER = float("inf")
 
@@ -56,13 +44,16 @@ class Coordinator:
         options: CheckpointOptions,
         wall_offset_ms: int = 0,
         on_mark: Callable[[str], None] = lambda mark: None,
+        has_committers: bool = False,
     ) -> None:
+        """`has_committers`: some sinks commit in the driver, once for all their writers."""
         assert 1 <= slots <= max_parallelism, (slots, max_parallelism)
         self._slots = slots
         self._max_parallelism = max_parallelism
         self._options = options
         self._wall_offset_ms = wall_offset_ms
         self._mark = on_mark
+        self._has_committers = has_committers
         self.phase = JobPhase.RESTARTING
         self.attempt: int | None = None
         """The attempt that is being started or runs."""
@@ -75,7 +66,8 @@ class Coordinator:
         """When patience with the job's phase ends; in RESTARTING: when to open the next attempt."""
         self._trigger_at_ms = _NEVER
         self._pause_until_ms = -_NEVER
-        self._retry_persist_at_ms = _NEVER
+        self._retry_at_ms = _NEVER
+        """When to ask again for what had no clear answer: Persist, CommitSinks."""
         self._stop_at_ms = _NEVER
         """When patience with a requested stop ends; never: no stop was requested."""
         self._aborted_in_row = 0
@@ -99,7 +91,7 @@ class Coordinator:
     @property
     def wake_at_ms(self) -> float:
         """When to call with Tick, if nothing happens before; infinity: never."""
-        wake = min(self._deadline_ms, self._stop_at_ms, self._retry_persist_at_ms)
+        wake = min(self._deadline_ms, self._stop_at_ms, self._retry_at_ms)
         if self.phase is JobPhase.RUNNING:
             pending = self._pending
             wake = min(wake, self._trigger_due_ms() if pending is None else pending.deadline_ms)
@@ -109,7 +101,7 @@ class Coordinator:
     def is_waiting_for_time(self) -> bool:
         """What comes next by itself is a trigger or a restart, not the end of somebody's patience."""
         is_between = self.phase is JobPhase.RUNNING and self._pending is None
-        return is_between or self.phase is JobPhase.RESTARTING or self._retry_persist_at_ms != _NEVER
+        return is_between or self.phase is JobPhase.RESTARTING or self._retry_at_ms != _NEVER
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
         """Take one event; what shall be done now, in this order."""
@@ -130,6 +122,8 @@ class Coordinator:
                 self._on_open_answer(event, now_ms)
             case ev.Persisted() | ev.PersistNotDone() | ev.PersistUnknown() | ev.PersistConflict():
                 self._on_persist_answer(event, now_ms)
+            case ev.SinksCommitted() | ev.SinksNotCommitted():
+                self._on_sink_answer(event, now_ms)
             case _ if event.attempt != self.attempt:
                 self._mark("event of a stale attempt")
             case ev.FinishMarked() if self.phase is JobPhase.MARKING:
@@ -249,7 +243,7 @@ class Coordinator:
         if self.attempt is not None and self.phase in (JobPhase.STARTING, JobPhase.RUNNING):
             self._emit(ev.CancelAttempt(self.attempt, reason))
         self._pending = None
-        self._retry_persist_at_ms = _NEVER
+        self._retry_at_ms = _NEVER
 
     # --- Checkpoints -------------------------------------------------------------------------------
 
@@ -314,42 +308,56 @@ class Coordinator:
         if pending is None or pending.phase is not Phase.PERSISTING:
             self._mark("persist answer of a failed attempt")
             return
-        self._retry_persist_at_ms = _NEVER
+        self._retry_at_ms = _NEVER
         match event:
             case ev.Persisted():
-                pending.enter(Phase.COMMITTING, now_ms, self._options.commit_timeout_ms)
                 self.last_completed_id = pending.checkpoint_id
                 self._failures.on_checkpoint()
-                self._emit(ev.Commit(pending.attempt, pending.checkpoint_id))
+                pending.durable_ms = now_ms
+                if self._has_committers:
+                    self._commit_sinks(pending, now_ms)
+                else:
+                    self._commit(pending, now_ms)
             case ev.PersistNotDone():
                 self._mark("persist not done")
                 reason = f"can't write the manifest: {event.reason}"
                 self._abort(pending, reason, now_ms, event.is_unavailable)
             case ev.PersistUnknown():
                 self._mark("persist unknown")
-                self._retry_persist_at_ms = now_ms + self._options.persist_retry_ms
+                self._retry_at_ms = now_ms + self._options.persist_retry_ms
             case ev.PersistConflict():
                 self._mark("persist conflict")
                 self._cancel("a newer attempt owns the job")
                 self._finish(Outcome.FENCED, "another driver has started a newer attempt of this job")
 
+    def _commit_sinks(self, pending: PendingCheckpoint, now_ms: int) -> None:
+        """In the driver first: whatever a slot does after its Commit may rest on all output being there."""
+        assert pending.manifest is not None
+        pending.enter(Phase.COMMITTING_SINKS, now_ms, self._options.commit_timeout_ms)
+        self._emit(ev.CommitSinks(pending.manifest))
+
+    def _on_sink_answer(self, event: ev.SinkAnswer, now_ms: int) -> None:
+        pending = self._current(event.attempt, event.checkpoint_id)
+        if pending is None or pending.phase is not Phase.COMMITTING_SINKS:
+            self._mark("sinks' answer of a failed attempt")
+        elif isinstance(event, ev.SinksNotCommitted):
+            self._mark("sinks not known to be committed")
+            pending.hindrance = event.reason
+            self._retry_at_ms = now_ms + self._options.persist_retry_ms
+        else:
+            self._commit(pending, now_ms)
+
+    def _commit(self, pending: PendingCheckpoint, now_ms: int) -> None:
+        pending.enter(Phase.COMMITTING, now_ms, self._options.commit_timeout_ms)
+        self._emit(ev.Commit(pending.attempt, pending.checkpoint_id))
+
     def _complete(self, pending: PendingCheckpoint, now_ms: int) -> None:
         """Durable and committed everywhere."""
         self._pending = None
         self._aborted_in_row = 0
-        assert pending.manifest is not None
         self._pause_until_ms = now_ms + self._options.min_pause_ms
         self._emit(ev.Subsume(pending.attempt, pending.checkpoint_id))
-        self._announce(
-            "checkpoint_completed",
-            checkpoint_id=pending.checkpoint_id,
-            attempt=pending.attempt,
-            duration_ms=now_ms - pending.triggered_ms,
-            commit_ms=now_ms - pending.phase_since_ms,
-            bytes=pending.manifest.total_bytes,
-            is_last=pending.is_last,
-            **pending.slowest(),
-        )
+        self._announce("checkpoint_completed", **pending.outcome(now_ms))
         if pending.is_final:
             self.phase = JobPhase.MARKING
             self._deadline_ms = now_ms + self._options.persist_timeout_ms
@@ -362,7 +370,7 @@ class Coordinator:
     ) -> None:
         """Nothing of it is durable as a checkpoint, and nothing will be. Its output stays with the
         writers and is part of the next one."""
-        assert pending.phase is not Phase.COMMITTING, "a durable checkpoint can't be aborted"
+        assert pending.phase in (Phase.COLLECTING, Phase.PERSISTING), "a durable checkpoint can't be aborted"
         self._pending = None
         self._pause_until_ms = now_ms + self._options.min_pause_ms
         self._emit(ev.AbortCheckpoint(pending.attempt, pending.checkpoint_id, reason))
@@ -421,27 +429,18 @@ class Coordinator:
                 raise AssertionError(f"{self.phase} has no deadline")
 
     def _check_pending(self, pending: PendingCheckpoint, now_ms: int) -> None:
-        n = pending.checkpoint_id
         if now_ms >= pending.deadline_ms:
-            waited_ms = now_ms - pending.phase_since_ms
-            missing = ", ".join(str(slot) for slot in pending.missing_slots()[:10])
-            match pending.phase:
-                case Phase.COLLECTING:
-                    self._mark("checkpoint timeout")
-                    self._abort(pending, f"no ack from slots {missing} within {waited_ms} ms", now_ms)
-                case Phase.PERSISTING:
-                    self._mark("persist timeout")
-                    reason = f"can't tell after {waited_ms} ms whether checkpoint {n} is durable"
-                    self._fail_attempt(Failure(reason), now_ms)
-                case Phase.COMMITTING:
-                    self._mark("commit timeout")
-                    reason = f"slots {missing} did not commit checkpoint {n} within {waited_ms} ms"
-                    self._fail_attempt(Failure(reason), now_ms)
-        elif now_ms >= self._retry_persist_at_ms:
-            self._retry_persist_at_ms = _NEVER
-            assert pending.phase is Phase.PERSISTING
+            self._mark(f"{pending.phase.value} timeout")
+            reason = pending.overdue(now_ms)
+            if pending.phase is Phase.COLLECTING:
+                self._abort(pending, reason, now_ms)
+            else:
+                self._fail_attempt(Failure(reason), now_ms)
+        elif now_ms >= self._retry_at_ms:
+            self._retry_at_ms = _NEVER
             assert pending.manifest is not None
-            self._emit(ev.Persist(pending.manifest))
+            is_durable = pending.phase is not Phase.PERSISTING
+            self._emit(ev.CommitSinks(pending.manifest) if is_durable else ev.Persist(pending.manifest))
 
     def _request_stop(self, has_slots: bool, now_ms: int) -> None:
         if self._stop_at_ms != _NEVER:
@@ -460,7 +459,7 @@ class Coordinator:
     def _finish(self, outcome: Outcome, reason: str) -> None:
         self.phase = JobPhase.OVER
         self._pending = None
-        self._deadline_ms = self._stop_at_ms = self._retry_persist_at_ms = _NEVER
+        self._deadline_ms = self._stop_at_ms = self._retry_at_ms = _NEVER
         self._announce(
             "job_finished", outcome=outcome.value, reason=reason, checkpoint_id=self.last_completed_id
         )

@@ -1,14 +1,12 @@
 """Carries out the coordinator's effects on the store and turns their outcomes into events.
 
-`CheckpointIO.execute` does one effect and returns its answer; `CheckpointIOThread` does so on a thread,
-in order. Nothing here decides: an outcome that can't be told becomes PersistUnknown, not a guess.
+`CheckpointIO.execute` does one effect and returns its answer; `io_thread.py` does so on a thread, in order.
+Nothing here decides: an outcome that can't be told becomes PersistUnknown, not a guess.
 """
 
 from __future__ import annotations
 
 import contextlib
-import queue
-import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -62,6 +60,18 @@ class SplitDoor(Protocol):
         ...
 
 
+class SinkDoor(Protocol):
+    """The committers of sinks that commit once for all their writers. Calls may block."""
+
+    def restore(self, attempt: int, manifest: CheckpointManifest) -> CheckpointManifest:
+        """Commit what the restored checkpoint promised; what is left of it is for the slots."""
+        ...
+
+    def commit(self, manifest: CheckpointManifest) -> None:
+        """Idempotent. Raises Retryable or Indeterminate: try again."""
+        ...
+
+
 class CheckpointIO:
     """One driver's hands on the checkpoint folder. One thread calls it."""
 
@@ -70,6 +80,7 @@ class CheckpointIO:
         store: CheckpointStore,
         clock: Clock,
         splits: SplitDoor,
+        sinks: SinkDoor,
         program: Program,
         parallelism: int,
         retained: int = 3,
@@ -77,6 +88,7 @@ class CheckpointIO:
         self._store = store
         self._clock = clock
         self._splits = splits
+        self._sinks = sinks
         self._program = program
         self._parallelism = parallelism
         self._retained = retained
@@ -97,6 +109,8 @@ class CheckpointIO:
                 return self._open()
             case ev.Persist(manifest):
                 return self._persist(manifest)
+            case ev.CommitSinks(manifest):
+                return self._commit_sinks(manifest)
             case ev.MarkFinished(attempt):
                 return self._mark_finished(attempt)
             case ev.Subsume(_, checkpoint_id):
@@ -164,6 +178,9 @@ class CheckpointIO:
         self._retention = Retention(self._store, self._retained, view.completed())
         if job.latest is None:
             self._retention.add(self._log.next_position - 1, latest)
+        # 4. What the restored checkpoint promised, for all writers of a sink together. Older attempts are
+        #    fenced by now. A crash: the next attempt does it again, and asks first what is there.
+        latest = self._sinks.restore(job.next_attempt, latest)
         self._retention.sweep(job.next_attempt, self._clock.now_ms())
         self.from_checkpoint_id = None
         next_id = max(job.next_checkpoint_id, latest.checkpoint_id + 1)
@@ -248,6 +265,18 @@ class CheckpointIO:
         self._retention.add(position, manifest)
         return ev.Persisted(attempt, n)
 
+    def _commit_sinks(self, manifest: CheckpointManifest) -> Event:
+        attempt, n = manifest.attempt, manifest.checkpoint_id
+        try:
+            self._sinks.commit(manifest)
+        except Fenced as error:
+            return ev.AttemptFailed(attempt, str(error), is_fenced=True)
+        except (Fatal, UsageError) as error:
+            return ev.AttemptFailed(attempt, str(error), is_fatal=True)
+        except (OnceflowError, OSError) as error:
+            return ev.SinksNotCommitted(attempt, n, str(error))
+        return ev.SinksCommitted(attempt, n)
+
     def _mark_finished(self, attempt: int) -> Event:
         assert self._log is not None
         # If it fails, the next run restores the last checkpoint, finds no input left, and marks it then.
@@ -260,48 +289,6 @@ class CheckpointIO:
         assert self._retention is not None
         with contextlib.suppress(OSError):
             clean(self._retention)
-
-
-class CheckpointIOThread:
-    """A CheckpointIO on a thread of its own; `post` gets the answers, on that thread."""
-
-    def __init__(self, io: CheckpointIO, post: Callable[[Event], None]) -> None:
-        self._io = io
-        self._post = post
-        self._effects: queue.Queue[IoEffect | None] = queue.Queue(maxsize=1_024)
-        self._thread = threading.Thread(target=self._run, name="checkpoint-io", daemon=True)
-        self._thread.start()
-
-    def submit(self, effect: IoEffect) -> None:
-        """Do it after all that were submitted before."""
-        self._effects.put(effect)
-
-    def close(self, timeout_s: float = 10.0) -> None:
-        """Finish what was submitted, then end."""
-        self._effects.put(None)
-        self._thread.join(timeout_s)
-
-    def _run(self) -> None:
-        while (effect := self._effects.get()) is not None:
-            try:
-                answer = self._io.execute(effect)
-            except Exception as error:
-                # A fault of ours or of a connector: the coordinator has to hear of it, or it would wait.
-                answer = _answer_to_fault(effect, f"{type(error).__name__}: {error}")
-            if answer is not None:
-                self._post(answer)
-
-
-def _answer_to_fault(effect: IoEffect, reason: str) -> Event | None:
-    match effect:
-        case ev.OpenAttempt():
-            return ev.OpenFailed(reason, is_fatal=True)
-        case ev.Persist(manifest):
-            return ev.PersistUnknown(manifest.attempt, manifest.checkpoint_id, reason)
-        case ev.MarkFinished(attempt):
-            return ev.FinishMarked(attempt)
-        case ev.Subsume() | ev.Discard():
-            return None
 
 
 def is_io_effect(effect: Effect) -> TypeGuard[IoEffect]:

@@ -1,16 +1,65 @@
-"""What the coordinator hears (events) and wants done (effects). All immutable; see `coordinator.py`."""
+"""What the coordinator hears (events); what it wants done is in `effects.py`. All immutable."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
-from enum import Enum
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
 
 import msgspec
 
+from onceflow.runtime.checkpoint.effects import (
+    AbortCheckpoint as AbortCheckpoint,
+)
+from onceflow.runtime.checkpoint.effects import (
+    Announce as Announce,
+)
+from onceflow.runtime.checkpoint.effects import (
+    CancelAttempt as CancelAttempt,
+)
+from onceflow.runtime.checkpoint.effects import (
+    Commit as Commit,
+)
+from onceflow.runtime.checkpoint.effects import (
+    CommitSinks as CommitSinks,
+)
+from onceflow.runtime.checkpoint.effects import (
+    Discard as Discard,
+)
+from onceflow.runtime.checkpoint.effects import (
+    Effect as Effect,
+)
+from onceflow.runtime.checkpoint.effects import (
+    FinishJob as FinishJob,
+)
+from onceflow.runtime.checkpoint.effects import (
+    MarkFinished as MarkFinished,
+)
+from onceflow.runtime.checkpoint.effects import (
+    OpenAttempt as OpenAttempt,
+)
+from onceflow.runtime.checkpoint.effects import (
+    Outcome as Outcome,
+)
+from onceflow.runtime.checkpoint.effects import (
+    Persist as Persist,
+)
+from onceflow.runtime.checkpoint.effects import (
+    SlotEffect as SlotEffect,
+)
+from onceflow.runtime.checkpoint.effects import (
+    StartSlots as StartSlots,
+)
+from onceflow.runtime.checkpoint.effects import (
+    StoreEffect as StoreEffect,
+)
+from onceflow.runtime.checkpoint.effects import (
+    Subsume as Subsume,
+)
+from onceflow.runtime.checkpoint.effects import (
+    Trigger as Trigger,
+)
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest, SlotSnapshot
 from onceflow.runtime.checkpoint.state_comparison import StateNote
-from onceflow.runtime.contracts import Json
 
 # --- Events: of attempts ---------------------------------------------------------------------------
 
@@ -146,6 +195,24 @@ class PersistConflict:
     checkpoint_id: int
 
 
+@dataclass(frozen=True, slots=True)
+class SinksCommitted:
+    """Answer to CommitSinks: the output of all those sinks is visible."""
+
+    attempt: int
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SinksNotCommitted:
+    """Answer to CommitSinks: one at least is not known to have committed. It may be asked for again, since
+    each is asked first what it has committed."""
+
+    attempt: int
+    checkpoint_id: int
+    reason: str
+
+
 class SlotCommitted(msgspec.Struct, frozen=True, gc=False):
     """All sink writers of this slot have committed the checkpoint and know it."""
 
@@ -180,121 +247,7 @@ class Tick:
 OpenAnswer = AttemptOpened | AlreadyFinished | OpenFailed
 AttemptEvent = SlotsRunning | SlotsAwaited | FirstRecordRead | SlotDrained | AttemptFailed
 SlotAnswer = SlotAcked | SlotDeclined | SlotCommitted
+SinkAnswer = SinksCommitted | SinksNotCommitted
 PersistAnswer = Persisted | PersistNotDone | PersistUnknown | PersistConflict
-Event = OpenAnswer | AttemptEvent | SlotAnswer | PersistAnswer | FinishMarked | StopRequested | Tick
-
-
-# --- Effects ---------------------------------------------------------------------------------------
-
-
-class Outcome(Enum):
-    """How a run of the job ends."""
-
-    FINISHED = "finished"
-    """All input was read, all output is committed."""
-    STOPPED = "stopped"
-    """Asked to stop, and stopped after a last checkpoint; run again, it goes on."""
-    CANCELLED = "cancelled"
-    """Asked to stop, ended without a last checkpoint: what came after the last one is read once more."""
-    FAILED = "failed"
-    FENCED = "fenced"
-    """Another driver runs the job now."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpenAttempt:
-    """Read the log, take its next position, say what to start from. Answer: one of OpenAnswer."""
-
-
-@dataclass(frozen=True, slots=True)
-class StartSlots:
-    """Start the slots of this attempt from this manifest. Answer: SlotsRunning or AttemptFailed."""
-
-    attempt: int
-    manifest: CheckpointManifest
-
-
-@dataclass(frozen=True, slots=True)
-class Trigger:
-    """Tell every slot: its sources emit this barrier. Answer: SlotAcked or SlotDeclined from each."""
-
-    attempt: int
-    checkpoint_id: int
-    is_last: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Persist:
-    """Append the manifest to the log. Answer: Persisted, PersistNotDone, -Unknown or -Conflict."""
-
-    manifest: CheckpointManifest
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """Tell every slot: the checkpoint is durable, commit it. Answer: SlotCommitted from each."""
-
-    attempt: int
-    checkpoint_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class AbortCheckpoint:
-    """Tell every slot: this checkpoint will not be; unblock channels, keep the output for the next."""
-
-    attempt: int
-    checkpoint_id: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class CancelAttempt:
-    """Stop the slots of this attempt, without a last checkpoint. No answer needed: it is fenced."""
-
-    attempt: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Subsume:
-    """It is committed: checkpoints beyond the retained number and files that none names may go. No answer."""
-
-    attempt: int
-    checkpoint_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class Discard:
-    """Let go of an aborted checkpoint's state files that no other one needs. Best effort, no answer."""
-
-    paths: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class MarkFinished:
-    """Note in the log that the job has finished. Answer: FinishMarked."""
-
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class FinishJob:
-    """The run is over: let go of the slots that still run (FINISHED and STOPPED: they have nothing left
-    to do). `last_checkpoint_id`: the latest completed one, to go on from."""
-
-    outcome: Outcome
-    reason: str
-    last_checkpoint_id: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Announce:
-    """Something to tell: to the live line and the JSON events."""
-
-    event: str
-    fields: Mapping[str, Json] = field(default_factory=dict)
-
-
-SlotEffect = StartSlots | Trigger | Commit | AbortCheckpoint | CancelAttempt
-StoreEffect = OpenAttempt | Persist | Subsume | Discard | MarkFinished
-Effect = SlotEffect | StoreEffect | FinishJob | Announce
+DriverAnswer = PersistAnswer | SinkAnswer | FinishMarked
+Event = OpenAnswer | AttemptEvent | SlotAnswer | DriverAnswer | StopRequested | Tick

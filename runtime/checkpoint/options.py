@@ -28,9 +28,10 @@ class CheckpointOptions:
     """The longest wait to know whether a manifest is durable; then the attempt fails, and the next reads
     it."""
     persist_retry_ms: int = 500
+    """The pause before a manifest or a commit of which nothing is known is tried again."""
     commit_timeout_ms: int = 600_000
-    """The longest time from the manifest to the last slot's commit; then the attempt fails, the next
-    commits."""
+    """The longest time for the sinks that commit in the driver, and then as long for the slots' commits;
+    then the attempt fails, and the next one commits."""
     stop_timeout_ms: int = 7_000
     """The longest time from the wish to stop to the end, with or without a last checkpoint; letting go of the
     slots and of Spark takes up to 3 s more."""

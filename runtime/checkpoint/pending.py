@@ -16,8 +16,10 @@ class Phase(Enum):
     """Triggered; some slots have not acked."""
     PERSISTING = "persisting"
     """All have acked; the manifest is on its way and may be durable already."""
+    COMMITTING_SINKS = "committing sinks"
+    """The manifest is durable; some sinks that commit once for all their writers have not."""
     COMMITTING = "committing"
-    """The manifest is durable; some slots have not committed."""
+    """Those have; some slots have not committed."""
 
 
 @dataclass(slots=True)
@@ -37,6 +39,10 @@ class PendingCheckpoint:
     deadline_ms: float = float("inf")
     """When the patience with this phase ends; set by each `enter`."""
     manifest: CheckpointManifest | None = None
+    durable_ms: int = 0
+    """Since when its manifest is known to be durable."""
+    hindrance: str = "no answer"
+    """Why the sinks could not commit it, the last time that they tried."""
     _snapshots: dict[int, SlotSnapshot] = field(default_factory=dict)
     _committed: set[int] = field(default_factory=set)
 
@@ -64,16 +70,37 @@ class PendingCheckpoint:
         heard = self._committed if self.phase is Phase.COMMITTING else self._snapshots.keys()
         return [slot for slot in range(self.slots) if slot not in heard]
 
+    def overdue(self, now_ms: int) -> str:
+        """Why it can't wait any longer in this phase, in words."""
+        n, waited_ms = self.checkpoint_id, now_ms - self.phase_since_ms
+        missing = ", ".join(str(slot) for slot in self.missing_slots()[:10])
+        match self.phase:
+            case Phase.COLLECTING:
+                return f"no ack from slots {missing} within {waited_ms} ms"
+            case Phase.PERSISTING:
+                return f"can't tell after {waited_ms} ms whether checkpoint {n} is durable"
+            case Phase.COMMITTING_SINKS:
+                return f"the sinks did not commit checkpoint {n} within {waited_ms} ms: {self.hindrance}"
+            case Phase.COMMITTING:
+                return f"slots {missing} did not commit checkpoint {n} within {waited_ms} ms"
+
     def state_paths(self) -> frozenset[str]:
         """State files written for it so far (not staged output: a later checkpoint may need it)."""
         return frozenset(
             table.path for s in self._snapshots.values() for handle in s.states for table in handle.tables
         )
 
-    def slowest(self) -> dict[str, int]:
-        """Where the time went: the maximum over slots, in ms."""
+    def outcome(self, now_ms: int) -> dict[str, int | bool]:
+        """What people hear of it once it is complete. Parts of the time are the maximum over slots."""
+        assert self.manifest is not None
         parts = self._snapshots.values()
         return {
+            "checkpoint_id": self.checkpoint_id,
+            "attempt": self.attempt,
+            "duration_ms": now_ms - self.triggered_ms,
+            "commit_ms": now_ms - self.durable_ms,
+            "bytes": self.manifest.total_bytes,
+            "is_last": self.is_last,
             "alignment_ms": max((s.alignment_ms for s in parts), default=0),
             "sync_ms": max((s.sync_ms for s in parts), default=0),
             "write_ms": max((s.write_ms for s in parts), default=0),

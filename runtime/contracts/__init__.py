@@ -6,6 +6,7 @@ This folder is all that the author of a connector reads. The engine calls these 
 
 from __future__ import annotations
 
+from onceflow.runtime.contracts.committer import CommitterContext, CommittingSink, SinkCommitter
 from onceflow.runtime.contracts.dead_letters import (
     DEAD_LETTER_SCHEMA,
     DeadLetterSource,
@@ -37,6 +38,8 @@ from onceflow.runtime.contracts.watermarks import WatermarkStrategy
 __all__ = [
     "DEAD_LETTER_SCHEMA",
     "Committable",
+    "CommitterContext",
+    "CommittingSink",
     "DeadLetterSource",
     "Fetch",
     "Json",
@@ -44,6 +47,7 @@ __all__ = [
     "ProjectableSource",
     "ReaderContext",
     "Sink",
+    "SinkCommitter",
     "SinkContext",
     "SinkWriter",
     "SkippingEnumerator",

@@ -26,11 +26,13 @@ def snapshot(slot: int, attempt: int = 1, checkpoint_id: int = 1) -> SlotSnapsho
 class Coordination:
     """A coordinator with two slots, and the time; `effects` of the latest event."""
 
-    def __init__(self, slots: int = 2, max_parallelism: int = 8, **options: object) -> None:
+    def __init__(
+        self, slots: int = 2, max_parallelism: int = 8, has_committers: bool = False, **options: object
+    ) -> None:
         settings = CheckpointOptions(interval_ms=100, **options)  # type: ignore[arg-type]
         self.marks: list[str] = []
         self.coordinator = Coordinator(
-            slots, max_parallelism, settings, wall_offset_ms=1_000, on_mark=self.marks.append
+            slots, max_parallelism, settings, 1_000, self.marks.append, has_committers
         )
         self.slots = slots
         self.now_ms = 0

@@ -13,6 +13,7 @@ from onceflow.runtime.checkpoint.options import CheckpointOptions
 from onceflow.runtime.checkpoint.state_fits import Program
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.clock import ManualClock
+from onceflow.runtime.committers import Committers
 from onceflow.runtime.control.messages import Abort, Commit, Hello, Message, ToDriver, Trigger
 from onceflow.runtime.enumerators import Enumerators
 from onceflow.runtime.graph import JobGraph
@@ -43,8 +44,11 @@ class SimDriver:
         self.parallelism = parallelism
         enumerators = Enumerators(graph, clock)
         program = Program(graph.job, graph.max_parallelism, graph.states())
-        self.io = CheckpointIO(store, clock, enumerators, program, parallelism, options.retained)
-        self.coordinator = Coordinator(parallelism, graph.max_parallelism, options, on_mark=on_mark)
+        committers = Committers(graph, clock)
+        self.io = CheckpointIO(store, clock, enumerators, committers, program, parallelism, options.retained)
+        self.coordinator = Coordinator(
+            parallelism, graph.max_parallelism, options, on_mark=on_mark, has_committers=bool(committers)
+        )
         self.io_effects: deque[IoEffect] = deque()
         self.answers: deque[ev.Event] = deque()
         """Answers of the store, and of the host that misses a slot."""

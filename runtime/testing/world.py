@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from onceflow.runtime.checkpoint import events as ev
-from onceflow.runtime.checkpoint.coordinator import JobPhase
 from onceflow.runtime.checkpoint.events import Outcome
+from onceflow.runtime.checkpoint.job_phase import JobPhase
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.options import CheckpointOptions
 from onceflow.runtime.checkpoint.restart import FixedDelay

@@ -27,7 +27,7 @@ from onceflow.runtime.testing.violations import Breach
 from onceflow.runtime.testing.world import Crash, World
 
 RARE_MOVES = {
-    "checkpoint timeout",
+    "collecting timeout",
     "failure while stopping",
     "late ack of an aborted checkpoint",
     "persist answer of a failed attempt",

@@ -120,17 +120,27 @@ def test_new_splits_are_found_though_a_look_failed_before() -> None:
         found.append((uid, splits))
         told.set()
 
-    end = enumerators(a=enumerator).start_discovery(lambda uid: frozenset({"t-1"}), hear)
+    opened = enumerators(a=enumerator)
+    opened.restore({"a": [SplitProgress(split(1))]})
+    end = opened.start_discovery(hear)
     assert told.wait(DEADLINE_S)
     end()
     assert found[0] == ("a", [SplitProgress(split(2))])
     assert enumerator.failures == []
 
 
+def test_a_split_is_given_out_once_with_its_number() -> None:
+    opened = enumerators(a=Enumerator())
+    opened.restore({"a": [SplitProgress(split(1))]})
+    found = [SplitProgress(split(n)) for n in (1, 2, 3)]
+    assert opened.take_new("a", found) == [(1, found[1]), (2, found[2])]
+    assert opened.take_new("a", found) == []
+
+
 def test_a_source_without_an_interval_is_not_looked_at() -> None:
     enumerator = Enumerator([split(1)], discovery_interval_ms=None)
     before = set(threading.enumerate())
-    enumerators(a=enumerator).start_discovery(lambda uid: frozenset(), lambda uid, splits: None)
+    enumerators(a=enumerator).start_discovery(lambda uid, splits: None)
     assert set(threading.enumerate()) == before
 
 
@@ -138,7 +148,7 @@ def test_looks_and_checks_never_meet() -> None:
     """A restart checks the splits while the last attempt's discovery may still be looking."""
     enumerator = Enumerator()
     opened = enumerators(a=enumerator)
-    ends = [opened.start_discovery(lambda uid: frozenset(), lambda uid, splits: None) for _ in range(3)]
+    ends = [opened.start_discovery(lambda uid, splits: None) for _ in range(3)]
     for _ in range(200):
         opened.check_restored({"a": [SplitProgress(split(1))]})
     for end in ends:
@@ -149,7 +159,8 @@ def test_after_the_end_nobody_is_told() -> None:
     enumerator = Enumerator([split(1)])
     opened = enumerators(a=enumerator)
     told: list[object] = []
-    end = opened.start_discovery(lambda uid: frozenset({"t-1"}), lambda uid, splits: told.append(splits))
+    opened.restore({"a": [SplitProgress(split(1))]})
+    end = opened.start_discovery(lambda uid, splits: told.append(splits))
     threads = [t for t in threading.enumerate() if t.name == "onceflow-discover-a"]
     end()
     for thread in threads:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from onceflow.runtime.checkpoint.coordinator import JobPhase
+from onceflow.runtime.checkpoint.job_phase import JobPhase
 from onceflow.runtime.contracts import WatermarkStrategy
 from onceflow.runtime.control.messages import Progress
 from onceflow.runtime.graph import Chain, JobGraph, SourceNode

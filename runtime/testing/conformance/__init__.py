@@ -9,16 +9,19 @@ Each check is a function of the thing under test and fails by an assertion, so a
 
 from __future__ import annotations
 
+from onceflow.runtime.testing.conformance.committers import COMMITTER_CHECKS, CommittingSinkUnderTest
 from onceflow.runtime.testing.conformance.operators import OPERATOR_CHECKS, OperatorUnderTest
 from onceflow.runtime.testing.conformance.sinks import SINK_CHECKS, SinkUnderTest
 from onceflow.runtime.testing.conformance.sources import SOURCE_CHECKS
 from onceflow.runtime.testing.conformance.stores import STORE_CHECKS
 
 __all__ = [
+    "COMMITTER_CHECKS",
     "OPERATOR_CHECKS",
     "SINK_CHECKS",
     "SOURCE_CHECKS",
     "STORE_CHECKS",
+    "CommittingSinkUnderTest",
     "OperatorUnderTest",
     "SinkUnderTest",
 ]

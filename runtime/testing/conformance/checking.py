@@ -12,7 +12,7 @@ from onceflow.runtime.contracts import Committable, SplitState
 DEADLINE_S = 30.0
 
 
-def raises(kind: type[BaseException], action: Callable[[], Any]) -> bool:
+def raises(kind: type[BaseException] | tuple[type[BaseException], ...], action: Callable[[], Any]) -> bool:
     """Whether it raised this; anything else passes through."""
     try:
         action()

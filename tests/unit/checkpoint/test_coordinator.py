@@ -7,8 +7,8 @@ import time
 import pytest
 
 from onceflow.runtime.checkpoint import events as ev
-from onceflow.runtime.checkpoint.coordinator import JobPhase
 from onceflow.runtime.checkpoint.events import Outcome
+from onceflow.runtime.checkpoint.job_phase import JobPhase
 from onceflow.runtime.checkpoint.manifest import SlotSnapshot
 from onceflow.runtime.checkpoint.restart import ExponentialDelay, FixedDelay, NoRestart
 from onceflow.runtime.testing.coordination import Coordination, manifest, snapshot
@@ -368,3 +368,41 @@ def test_a_stop_while_slots_begin_waits_for_a_last_checkpoint() -> None:
     job = Coordination().on(ev.AttemptOpened(1, manifest(3), 4)).on(ev.StopRequested())
     assert job.effects == []
     assert job.on(ev.SlotsRunning(1)).only(ev.Trigger).is_last
+
+
+def test_sinks_commit_in_the_driver_before_the_slots_are_told() -> None:
+    job = Coordination(has_committers=True).running().at(100).acked()
+    job.on(ev.Persisted(1, 1))
+    assert job.only(ev.CommitSinks).manifest.checkpoint_id == 1
+    assert job.found(ev.Commit) == []
+    assert job.on(ev.SinksCommitted(1, 1)).only(ev.Commit) == ev.Commit(1, 1)
+    job.now_ms = 170
+    fields = job.committed().found(ev.Announce)[0].fields
+    assert fields["commit_ms"] == 70, "both commits count"
+    assert job.on(ev.SinksCommitted(1, 1)).effects == [], "an answer that nobody waits for"
+
+
+def test_a_commit_of_sinks_of_which_nothing_is_known_is_asked_for_again() -> None:
+    job = Coordination(has_committers=True, persist_retry_ms=50).running().at(100).acked()
+    job.on(ev.Persisted(1, 1)).on(ev.SinksNotCommitted(1, 1, "no answer"))
+    assert job.found(ev.CommitSinks) == []
+    assert job.coordinator.wake_at_ms == 150
+    assert job.at(150).only(ev.CommitSinks).manifest.checkpoint_id == 1
+    assert job.on(ev.SinksCommitted(1, 1)).only(ev.Commit)
+
+
+def test_sinks_that_do_not_commit_in_time_fail_the_attempt_and_nothing_is_aborted() -> None:
+    job = Coordination(has_committers=True, commit_timeout_ms=1_000).running().at(100).acked()
+    job.on(ev.Persisted(1, 1)).on(ev.SinksNotCommitted(1, 1, "the table is away"))
+    job.at(1_100)
+    assert job.found(ev.AbortCheckpoint) == []
+    assert job.only(ev.CancelAttempt).reason == (
+        "the sinks did not commit checkpoint 1 within 1000 ms: the table is away"
+    )
+    assert job.coordinator.last_completed_id == 1, "it is durable: the next attempt commits it"
+
+
+def test_a_committer_that_can_never_commit_fails_the_job() -> None:
+    job = Coordination(has_committers=True).running().at(100).acked().on(ev.Persisted(1, 1))
+    job.on(ev.AttemptFailed(1, "no such table", is_fatal=True))
+    assert job.only(ev.FinishJob).outcome is Outcome.FAILED

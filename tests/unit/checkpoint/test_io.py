@@ -9,7 +9,8 @@ import pytest
 
 from onceflow.runtime.checkpoint import events as ev
 from onceflow.runtime.checkpoint.copies import copy_path, create_copied_file, delete_with_copies
-from onceflow.runtime.checkpoint.driver import CheckpointIO, CheckpointIOThread
+from onceflow.runtime.checkpoint.driver import CheckpointIO
+from onceflow.runtime.checkpoint.io_thread import CheckpointIOThread
 from onceflow.runtime.checkpoint.listing import CheckpointStatus, list_checkpoints
 from onceflow.runtime.checkpoint.log_view import read_log
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest, StateHandle, TableFile
@@ -17,8 +18,8 @@ from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.state_fits import Program
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.clock import ManualClock
-from onceflow.runtime.contracts import SplitProgress, SplitState
-from onceflow.runtime.errors import DataLossError, UsageError
+from onceflow.runtime.contracts import Committable, SplitProgress, SplitState
+from onceflow.runtime.errors import DataLossError, Fatal, Fenced, Indeterminate, Retryable, UsageError
 from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.testing.choices import ReplayedChoices
 from onceflow.runtime.testing.faults import FaultyStore
@@ -40,9 +41,33 @@ class Splits:
             raise DataLossError(self._loss)
 
 
-def driver(store: CheckpointStore, splits: Splits | None = None, retained: int = 2) -> CheckpointIO:
+class Sinks:
+    """Commits in the driver; `failures` are raised first, one for each call."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.failures = list(failures)
+        self.restored: list[tuple[int, int]] = []
+        self.committed: list[int] = []
+
+    def restore(self, attempt: int, manifest: CheckpointManifest) -> CheckpointManifest:
+        self._fail()
+        self.restored.append((attempt, manifest.checkpoint_id))
+        return replace(manifest, committables=[])
+
+    def commit(self, manifest: CheckpointManifest) -> None:
+        self._fail()
+        self.committed.append(manifest.checkpoint_id)
+
+    def _fail(self) -> None:
+        if self.failures:
+            raise self.failures.pop(0)
+
+
+def driver(
+    store: CheckpointStore, splits: Splits | None = None, retained: int = 2, sinks: Sinks | None = None
+) -> CheckpointIO:
     program = Program("job", 8, {"src": None, "op": StateDescription("counts", "t", ())})
-    return CheckpointIO(store, ManualClock(5), splits or Splits(), program, 1, retained)
+    return CheckpointIO(store, ManualClock(5), splits or Splits(), sinks or Sinks(), program, 1, retained)
 
 
 def opened(io: CheckpointIO) -> ev.AttemptOpened:
@@ -190,7 +215,7 @@ def test_a_finished_job_is_not_started_again() -> None:
 def test_a_folder_of_another_job_is_refused() -> None:
     store = MemoryStore()
     opened(driver(store))
-    other = CheckpointIO(store, ManualClock(), Splits(), Program("other", 8, {"src": None}), 1)
+    other = CheckpointIO(store, ManualClock(), Splits(), Sinks(), Program("other", 8, {"src": None}), 1)
     answer = other.execute(ev.OpenAttempt())
     assert isinstance(answer, ev.OpenFailed)
     assert "belongs to job 'job', not 'other'" in answer.reason
@@ -311,3 +336,67 @@ def test_nothing_is_left_of_what_retention_drops() -> None:
     store.create("copies/state/attempt-000001/9.op", b"left")
     opened(driver(store))
     assert "copies/state/attempt-000001/9.op" not in {s.path for s in store.list("copies")}
+
+
+def promise(io: CheckpointIO, base: CheckpointManifest, checkpoint_id: int) -> CheckpointManifest:
+    """A durable checkpoint with something to commit."""
+    promised = [Committable("op", "0", checkpoint_id, {"parts": ["p"]})]
+    manifest = replace(base, checkpoint_id=checkpoint_id, committables=promised)
+    assert io.execute(ev.Persist(manifest)) == ev.Persisted(base.attempt, checkpoint_id)
+    return manifest
+
+
+def test_sinks_commit_in_the_driver_when_asked_and_again_at_the_next_start() -> None:
+    store, sinks = MemoryStore(), Sinks()
+    io = driver(store, sinks=sinks)
+    manifest = promise(io, opened(io).manifest, 1)
+    assert sinks.committed == []
+    assert io.execute(ev.CommitSinks(manifest)) == ev.SinksCommitted(1, 1)
+    assert sinks.committed == [1]
+    again = Sinks()
+    answer = opened(driver(store, sinks=again))
+    assert again.restored == [(2, 1)], "after the attempt was fenced, with the restored checkpoint"
+    assert answer.manifest.committables == [], "what the committers have committed is not for the slots"
+
+
+@pytest.mark.parametrize(
+    ("error", "answer"),
+    [
+        (Retryable("away"), ev.SinksNotCommitted(1, 1, "away")),
+        (Indeterminate("no answer"), ev.SinksNotCommitted(1, 1, "no answer")),
+        (OSError("broken pipe"), ev.SinksNotCommitted(1, 1, "broken pipe")),
+        (Fenced("a newer one"), ev.AttemptFailed(1, "a newer one", is_fenced=True)),
+        (Fatal("no such table"), ev.AttemptFailed(1, "no such table", is_fatal=True)),
+    ],
+    ids=["not done", "unknown", "an error of the system", "fenced", "fatal"],
+)
+def test_what_became_of_a_commit_in_the_driver(error: Exception, answer: ev.Event) -> None:
+    sinks = Sinks()
+    io = driver(MemoryStore(), sinks=sinks)
+    manifest = promise(io, opened(io).manifest, 1)
+    sinks.failures.append(error)
+    assert io.execute(ev.CommitSinks(manifest)) == answer
+
+
+def test_an_attempt_does_not_open_before_its_sinks_have_committed() -> None:
+    io = driver(MemoryStore(), sinks=Sinks(Indeterminate("no answer"), Fatal("no such table")))
+    answer = io.execute(ev.OpenAttempt())
+    assert isinstance(answer, ev.OpenFailed)
+    assert (answer.reason, answer.is_fatal) == ("no answer", False)
+    answer = io.execute(ev.OpenAttempt())
+    assert isinstance(answer, ev.OpenFailed)
+    assert answer.is_fatal
+    assert opened(io).attempt == 3, "each try has fenced the one before"
+
+
+def test_a_fault_of_a_committer_fails_the_attempt_and_has_a_fingerprint() -> None:
+    sinks = Sinks()
+    io = driver(MemoryStore(), sinks=sinks)
+    manifest = promise(io, opened(io).manifest, 1)
+    sinks.failures.append(KeyError("parts"))
+    answers: list[ev.Event] = []
+    thread = CheckpointIOThread(io, answers.append)
+    thread.submit(ev.CommitSinks(manifest))
+    thread.close()
+    reason = "KeyError: 'parts'"
+    assert answers == [ev.AttemptFailed(1, reason, fingerprints=frozenset({reason}))]
