@@ -10,7 +10,7 @@ would only mean more batches.
 from __future__ import annotations
 
 RECORDS_MAX = 40_000
-"""More are no faster (ADR 75)."""
+"""The most records of a batch: more are no faster (ADR 75)."""
 RECORDS_FIRST = 1_000
 GOAL_MS = 20.0
 """A batch grows up to it; one that takes twice as long shrinks to it. A fifth of a short checkpoint

@@ -43,7 +43,8 @@ class UserCall:
 
 
 class CallWatch:
-    """One for a slot's thread; another thread calls it, about every `pause_ms`."""
+    """Notices a call of the user's that does not come back, on a slot's thread. Another thread calls it,
+    about every `pause_ms`."""
 
     def __init__(self, stack: Callable[[], FrameType | None], pause_ms: float) -> None:
         self._stack = stack

@@ -26,7 +26,7 @@ class OptionError(UsageError):
 
 
 class Retryable(OnceflowError):
-    """It did not happen, and may succeed when tried again.
+    """What was asked for did not happen, and may succeed when tried again.
 
     Public: a user's function raises it for what may pass by itself. The job restarts as its restart
     strategy says, however often the same one comes in a row.
@@ -40,7 +40,7 @@ class Unavailable(Retryable):
 
 
 class Indeterminate(OnceflowError):
-    """It may or may not have happened. Ask the system of record before trying again."""
+    """What was asked for may or may not have happened. Ask the system of record before trying again."""
 
 
 class Fenced(OnceflowError):

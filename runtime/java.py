@@ -21,7 +21,8 @@ _INSTALL = (
 
 
 class JavaError(UsageError):
-    """There is no Java, or it is too old: says which is needed, which was found, how to install it."""
+    """Raised if there is no Java, or it is too old: says which is needed, which was found, how to install
+    it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ class RunOptions:
     checkpoint_dir: str
     master: str = DEFAULT_MASTER
     parallelism: int | None = None
-    """None: as many slots as the master offers."""
+    """How many slots; None: as many as the master offers."""
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     checkpoints: CheckpointOptions = field(default_factory=CheckpointOptions)
     slot_timeout_ms: int = 30_000

@@ -18,7 +18,7 @@ from itertools import repeat
 from typing import Any
 
 Columns = Sequence[list[Any]]
-"""One for each field, in the type's order, all of the same length."""
+"""A list of values for each field, in the type's order, all of the same length."""
 
 _GENERATED = "<string>"
 """The file name of code that `dataclasses` and `collections` compile from text."""

@@ -75,7 +75,7 @@ class RecordField:
     type: ValueType
     default: Default | None
     by_keyword: bool
-    """Only the keyword says which one it is: it is keyword-only, or comes after an InitVar."""
+    """Whether only a keyword says which field it is: it is keyword-only, or comes after an InitVar."""
 
 
 @dataclass(frozen=True, slots=True)

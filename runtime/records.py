@@ -18,7 +18,7 @@ Indices = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 WATERMARK_MIN_MS = -(1 << 63)
-"""Before any record: nothing is known about event time."""
+"""The watermark before any record: nothing is known about event time."""
 WATERMARK_MAX_MS = (1 << 63) - 1
 """The end of event time: sent once after the last record of a bounded input."""
 

@@ -18,7 +18,7 @@ Bytes = npt.NDArray[np.uint8]
 
 BLOCK_BYTES = 8 << 20
 KEPT_MS = 10_000.0
-"""Longer than a checkpoint interval, so that what one checkpoint needs is there for the next."""
+"""How long a block is kept unused: longer than a checkpoint interval, so that it is there for the next."""
 _ALIGNMENT = 64
 """The alignment in bytes that Arrow wants for its buffers."""
 _REFERENCES_OF_NOBODY = 2

@@ -35,7 +35,7 @@ class JobProgress:
     """Highest event time seen less the watermark: how far results are behind the data."""
     last_checkpoint_id: int | None = None
     last_checkpoint_ms: int | None = None
-    """Its duration."""
+    """The duration of the last checkpoint."""
     last_checkpoint_bytes: int | None = None
     last_checkpoint_failure: str | None = None
     """Set while the latest checkpoint is one that failed."""

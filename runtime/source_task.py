@@ -140,7 +140,8 @@ class SourceTask:
         return grew
 
     def _become_active(self) -> None:
-        """After Idle, the next watermark says that this channel counts again, before its records do."""
+        """Send the watermark that ends idleness, so that this channel counts again before its records
+        come."""
         if self._said_idle and self._watermarks:
             self._said_idle = False
             self._body.broadcast(Watermark(self._watermarks.current_ms))

@@ -27,7 +27,8 @@ _LOOP = "slot_process.py", "_loop"
 
 
 class StallWatch:
-    """One for a slot. Thread-safe. It does nothing before `put_off` is called first."""
+    """Notices that a slot's process stands still. Thread-safe. Does nothing before `put_off` is called
+    first."""
 
     def __init__(self, timeout_ms: float, has_process: bool, is_near: bool) -> None:
         """`has_process`: the slot is a process that the driver can end; `is_near`: the driver is on its

@@ -106,7 +106,7 @@ class RecordReader:
     def __init__(self, record_type: type) -> None:
         """`record_type`: a record type, or one that `record_class` made."""
         self.type: RecordType | None = None
-        """Its description; None if the types of its fields are not known."""
+        """The description of the record type; None if the types of its fields are not known."""
         by_keyword: list[str] = []
         if any(getattr(base, "__annotations__", None) for base in record_type.__mro__):
             self.type = describe_record(record_type)

@@ -114,7 +114,7 @@ class Columns:
         return pl.DataFrame({**columns, **origin})
 
     def _rows(self, raw: RawRecords, findings: Findings) -> tuple[list[Any], Sequence[int]]:
-        """All at once if all are readable; else one by one, to name those that are not."""
+        """Decode all rows at once if all are readable; else one by one, to name those that are not."""
         with contextlib.suppress(msgspec.DecodeError, TypeError):
             rows = self._decode_all(b"[" + b",".join(raw.values) + b"]")  # type: ignore[arg-type]
             if len(rows) == len(raw.values):
@@ -195,7 +195,8 @@ def find_doubled(output: pl.DataFrame, key: Sequence[str], findings: Findings) -
 
 
 def find_gaps(output: pl.DataFrame, key: Sequence[str], sequence: str, findings: Findings) -> None:
-    """Within each key (or overall) `sequence` must go from its lowest to its highest without a hole."""
+    """Find holes: within each key (or overall) `sequence` must go from its lowest to its highest without a
+    hole."""
     numbers = output.select(*key, sequence).unique()
     after = pl.col(sequence).shift(-1)
     after = after.over(key, order_by=sequence) if key else after

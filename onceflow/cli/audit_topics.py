@@ -104,7 +104,8 @@ class TopicReader:
     def _committed(
         self, topic: str, partition: int, messages: list[Any], end: int, left: dict[int, int]
     ) -> RawRecords:
-        """One partition's part of what was consumed; notes in `left` how many offsets are still to come."""
+        """The committed records of one partition in what was consumed; notes in `left` how many offsets are
+        still to come."""
         records = [message for message in messages if message.error() is None]
         for message in messages if len(records) < len(messages) else ():
             error = message.error()

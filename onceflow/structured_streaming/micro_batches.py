@@ -93,7 +93,7 @@ def tie_uid(
     check: Callable[[LedgerEntry], None],
     patience: Patience,
 ) -> None:
-    """Before anything is staged: the ledger is this owner's, or nobody's and becomes so.
+    """Claim the ledger before anything is staged: it is this owner's, or nobody's and becomes so.
 
     Proves, too, that the user may write it. Raises what `check` raises.
     """

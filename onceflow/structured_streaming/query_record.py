@@ -58,7 +58,7 @@ class QueryRecord:
             ) from e
 
     def tie(self) -> Tie | None:
-        """None: no batch was planned yet."""
+        """What this checkpoint is tied to; None: no batch was planned yet."""
         content = self._folder.read("sink.json")
         if content is None:
             return None

@@ -55,7 +55,7 @@ from onceflow.structured_streaming.whole_writes import (
 from onceflow.structured_streaming.worker_garbage import spare_imports
 
 _StreamArrowWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", None)
-"""None before PySpark 4.1: a stream's rows come one by one, as tuples."""
+"""Spark's class for writers of Arrow batches; None before PySpark 4.1: rows come one by one, as tuples."""
 
 _QUERY_ID = "sql.streaming.queryId"
 _ROWS_WORTH_CONNECTIONS = 10_000
@@ -206,7 +206,7 @@ def batch_writer(schema: Any, options: Mapping[str, str], overwrite: bool) -> Ba
 def _check_broker(
     options: SinkOptions, ledger: LedgerKey, owner: str, check: Callable[[LedgerEntry], None]
 ) -> None:
-    """It is there, lets us in, has the topic, and lets us write the ledger."""
+    """Check that the broker is there, lets us in, has the topic, and lets us write the ledger."""
     client = _client(options, 0)
     try:
         if options.topic is not None:

@@ -38,12 +38,13 @@ class SinkOptions:
 
     kafka: KafkaOptions
     topic: str | None
-    """None: the rows have a column `topic`."""
+    """The topic of all rows; None: they have a column `topic`."""
     uid: str | None
     checkpoint: str | None
     staging: str | None
     format: Format | None
-    """None: the rows have a column `value`, and maybe `key`, `headers`, `topic` and `partition`."""
+    """How rows are encoded; None: they have a column `value`, and maybe `key`, `headers`, `topic` and
+    `partition`."""
     key: str | None
     ledger_topic: str
     transactional_id_prefix: str

@@ -32,7 +32,7 @@ from onceflow.structured_streaming.source_stream import StreamPlanner
 from onceflow.structured_streaming.worker_garbage import spare_imports
 
 _limits: Any = None
-"""None before PySpark 4.2: no limits, and AvailableNow is one batch."""
+"""Spark's limits of a batch; None before PySpark 4.2: no limits, and AvailableNow is one batch."""
 with contextlib.suppress(ImportError):
     _limits = importlib.import_module("pyspark.sql.streaming.datasource")
 _SupportsTriggerAvailableNow: Any = _limits.SupportsTriggerAvailableNow if _limits else object

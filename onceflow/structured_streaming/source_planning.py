@@ -57,8 +57,9 @@ class Available:
 
 
 class Planner:
-    """Its calls raise Retryable if the cluster does not answer, Fatal if it refuses us, OptionError for
-    what the user has to correct, and DataLossError unless failOnDataLoss is false."""
+    """Finds where a query begins and ends, and what there is. Calls raise Retryable if the cluster does not
+    answer, Fatal if it refuses us, OptionError for what the user has to correct, and DataLossError unless
+    failOnDataLoss is false."""
 
     def __init__(self, options: SourceOptions, cluster: Cluster) -> None:
         self._options = options

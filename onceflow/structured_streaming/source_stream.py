@@ -23,7 +23,8 @@ something looks before each batch."""
 
 
 class StreamPlanner:
-    """One for each run of a query, in the driver. Errors as Planner's; a call that raised may be repeated."""
+    """Plans the batches of one run of a query, in the driver. Errors as Planner's; a call that raised may be
+    repeated."""
 
     def __init__(self, options: SourceOptions, planner: Planner, clock: Clock) -> None:
         self._options = options

@@ -76,7 +76,7 @@ class KeptReaders:
         return found
 
     def give_back(self, plan: ReadPlan, is_small: bool, kept: _Kept) -> None:
-        """Only a reader that has read its range to the end."""
+        """Keep a reader for the next task; only one that has read its range to the end."""
         kept.uses += 1
         kept.used_at_s = time.monotonic()
         place = (plan.token, is_small)
@@ -89,7 +89,7 @@ class KeptReaders:
             self._kept.pop(oldest).reader.close()
 
     def close(self) -> None:
-        """All that wait."""
+        """Close all readers that wait for a task."""
         while self._kept:
             self._kept.popitem()[1].reader.close()
 

@@ -44,7 +44,7 @@ class _CopiedFile:
         self._path = path
         self._file = store.create_file(path)
         self._content: bytearray | None = bytearray()
-        """None: too much for a copy."""
+        """What was written so far; None: too much for a copy."""
 
     @property
     def closed(self) -> bool:

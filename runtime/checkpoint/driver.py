@@ -95,7 +95,8 @@ class CheckpointIO:
         self._owner = uuid.uuid4().hex
         self._log: CheckpointLog | None = None
         self._has_attempt = False
-        """Before its first attempt a driver takes over whatever it finds; after, it may be fenced."""
+        """Whether this driver has begun an attempt: before, it takes over whatever it finds; after, it may be
+        fenced."""
         self._retention: Retention | None = None
         self._said: list[ev.Announce] = []
         self.from_checkpoint_id: int | None = None

@@ -46,7 +46,7 @@ class DurableFile:
         self._error: OSError | None = None
         """What failed on the disk's thread."""
         self._is_direct: bool | None = None
-        """None: not tried yet."""
+        """Whether blocks go past the page cache; None: not tried yet."""
 
     def write(self, data: bytes | memoryview) -> int:
         """Waits for the disk if it is far behind. May raise an OSError of an earlier write."""
@@ -190,5 +190,5 @@ def _empty_block() -> mmap.mmap:
 
 @functools.cache
 def _disk() -> ThreadPoolExecutor:
-    """Its thread starts with the first block of this process."""
+    """The disk's thread. It starts with the first block of this process."""
     return ThreadPoolExecutor(1, thread_name_prefix="onceflow-disk")

@@ -90,7 +90,7 @@ class CancelAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Subsume:
-    """It is committed: checkpoints beyond the retained number and files that none names may go. No answer."""
+    """The checkpoint is committed: those beyond the retained number, and files that none names, may go."""
 
     attempt: int
     checkpoint_id: int

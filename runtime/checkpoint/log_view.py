@@ -92,7 +92,7 @@ def _read_entry(store: CheckpointStore, position: int, view: LogView) -> None:
 
 
 def _read_original(store: CheckpointStore, position: int, view: LogView) -> str | None:
-    """None: the view has it; else what is wrong with it: "" if it is not there."""
+    """Read the original of an entry. None: the view has it; else what is wrong: "" if it is not there."""
     path = entry_path(position)
     where = store.describe(path)
     try:

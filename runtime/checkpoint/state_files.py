@@ -179,8 +179,9 @@ def _shown(crc: int) -> str:
 
 
 def check_writable(store: CheckpointStore, attempt: int, slot: int) -> None:
-    """Before a slot starts: a folder that can't be written is found now, and not by the first snapshot or
-    the first output that has to wait. Raises Unavailable naming it, Retryable for what may pass."""
+    """Called before a slot starts, so that a folder that can't be written is found now, and not by the first
+    snapshot or the first output that has to wait. Raises Unavailable naming it, Retryable for what may
+    pass."""
     for folder in (STATE_FOLDER, STAGED_FOLDER):
         path = f"{attempt_folder(folder, attempt)}/{slot}.probe"
         try:

@@ -64,7 +64,7 @@ class FailureRow:
         self._completed = 0
 
     def on_attempt(self, attempt: int) -> None:
-        """It was opened; its slots are being started."""
+        """An attempt was opened; its slots are being started."""
         self._attempt, self._running_since_ms = attempt, None
         self._has_read, self._completed = False, 0
 

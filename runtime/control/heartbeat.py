@@ -14,6 +14,6 @@ def heartbeat_ms(slots: int) -> float:
 
 
 def silence_ms_max(slots: int, slot_timeout_ms: float) -> float:
-    """After how much silence a slot counts as lost: what the user says, but never before it could have
-    been heard a few times."""
+    """The silence after which a slot counts as lost, in ms: what the user says, but never before it could
+    have been heard a few times."""
     return max(slot_timeout_ms, _MISSED_MAX * heartbeat_ms(slots))

@@ -47,7 +47,7 @@ def size_of(element: Element) -> int:
 
 
 class LocalChannel:
-    """Both ends in one process and one thread: elements are handed over by reference."""
+    """A channel with both ends in one process and one thread: elements are handed over by reference."""
 
     def __init__(self, capacity_bytes: int = CAPACITY_BYTES) -> None:
         self._elements: deque[tuple[Element, int]] = deque()

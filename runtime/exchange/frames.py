@@ -122,5 +122,5 @@ def _small(kind: int, meta: bytes) -> tuple[bytes]:
 
 
 def _numpy(column: pa.Array) -> Any:
-    """Without copying; the dtype is the column's."""
+    """A column as a NumPy array, without copying; the dtype is the column's."""
     return column.to_numpy(zero_copy_only=True)

@@ -71,8 +71,8 @@ def kernel(function: Function) -> Function:
 
 @functools.cache
 def _cache_folder(sources: Path) -> Path:
-    """One for each content of this package and of the kernels in that folder: numba itself notices
-    changes of a kernel's own file only."""
+    """The cache folder for this content of this package and of the kernels in that folder: numba itself
+    notices changes of a kernel's own file only."""
     digest = hashlib.sha256()
     for source in [*sorted(Path(__file__).parent.glob("*.py")), *sorted(sources.glob("*_kernels.py"))]:
         digest.update(source.read_bytes())

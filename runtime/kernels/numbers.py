@@ -21,7 +21,7 @@ from onceflow.runtime.kernels.compiled import kernel
 from onceflow.runtime.kernels.memory import load_int64, load_uint8
 
 DIGITS_MAX = 19
-"""More may not fit into 64 bits."""
+"""The most digits of an integer: more may not fit into 64 bits."""
 
 _ZEROS = 0x3030303030303030
 _ABOVE_NINE = 0x7676767676767676

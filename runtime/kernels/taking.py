@@ -44,8 +44,8 @@ def copy_texts(bounds: Any, data: int, data_end: int, slots: Any, new_bounds: An
 def place_texts(
     bounds: Any, data: int, data_end: int, slots: Any, new_bounds: Any, new_data: int, room: int
 ) -> int:
-    """Both in one pass; -1 if the last text would end behind the first `room` bytes from `new_data` on. SLACK
-    more may be overwritten."""
+    """Measure and copy these texts in one pass; -1 if the last text would end behind the first `room` bytes
+    from `new_data` on. SLACK more may be overwritten."""
     last, end = len(slots) - 1, int(new_bounds[0])
     for i in range(len(slots)):
         ahead = slots[min(i + _AHEAD, last)]

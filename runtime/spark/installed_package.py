@@ -34,8 +34,9 @@ def _installed_beside(archive: Path) -> str | None:
 
 
 def use_packages() -> None:
-    """Before the first import of pyspark. Nothing, if PySpark or py4j are not installed as packages, or if
-    another PySpark than that of the archives comes first in the path: its version may be another."""
+    """Take the packages instead of the archives, before the first import of pyspark. Does nothing if PySpark
+    or py4j are not installed as packages, or if another PySpark than that of the archives comes first in the
+    path: its version may be another."""
     path = without_archives(sys.path)
     spark, py4j = PathFinder.find_spec("pyspark", path), PathFinder.find_spec("py4j", path)
     if spark is None or py4j is None or spark.origin is None:

@@ -130,7 +130,8 @@ class _Pickler(cloudpickle.Pickler):
 
 
 def _resolved(record_type: type, annotations: dict[str, Any]) -> dict[str, Any]:
-    """Its own annotations, as objects if they are text; what can't be resolved here is left as it is."""
+    """The annotations of a record type, as objects if they are text; what can't be resolved here is left as
+    it is."""
     if not any(isinstance(each, str) for each in annotations.values()):
         return annotations
     try:

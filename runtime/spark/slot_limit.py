@@ -12,7 +12,8 @@ _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]
 
 
 def slot_limit(master: str, settings: Mapping[str, str]) -> int | None:
-    """None: not to be told from here; a cluster may grow, and `local[*]` is what the JVM finds.
+    """How many slots a master can ever have. None: not to be told from here; a cluster may grow, and
+    `local[*]` is what the JVM finds.
 
     A slot takes `spark.task.cpus` cores of one executor, and all slots of an attempt run at once.
     """

@@ -19,5 +19,5 @@ def discard_unasked(self: Retention, paths: Set[str]) -> None:
 
 
 def discard_what_none_names(self: Retention, paths: Set[str]) -> None:
-    """They go at once if no completed checkpoint names them; the one that is under way is not asked."""
+    """Files go at once if no completed checkpoint names them; the one that is under way is not asked."""
     delete_with_copies(self._store, sorted(paths - frozenset().union(*(names for _, _, names in self._kept))))

@@ -41,7 +41,7 @@ class SimBroker:
     ledgers: dict[str, int] = field(default_factory=dict)
     on_visible: Callable[[str, Sequence[Row]], None] = lambda transactional_id, rows: None
     on_call: Callable[[str], None] = lambda call: None
-    """Before and after each request: a crash may hit its sender here."""
+    """Called before and after each request: a crash may hit its sender here."""
     _ids: dict[str, _Transactions] = field(default_factory=dict)
     late: list[tuple[str, int]] = field(default_factory=list)
     """(transactional id, epoch) of EndTxn copies that are still on their way."""
