@@ -1,4 +1,4 @@
-"""JSON decoding: the kernel and NumPy against JsonDecoder, side by side in one process.
+"""JSON decoding: the kernel against JsonDecoder, side by side in one process.
 
     python benchmarks/json_decode.py --records 10000 --rounds 15
 
@@ -23,10 +23,8 @@ from rich.console import Console
 from rich.table import Table
 
 from onceflow.connectors.formats import Decoder, Values
-from onceflow.connectors.formats.json_arrays import ArrayRows
 from onceflow.connectors.formats.json_bulk import BulkJsonDecoder
 from onceflow.connectors.formats.json_decoder import JsonDecoder
-from onceflow.connectors.formats.json_kernel_rows import KernelRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +83,16 @@ def cpu_s(decoder: Decoder, values: Values) -> float:
     return time.thread_time() - started
 
 
-def measure(variant: Variant, rounds: int) -> tuple[float, float, float]:
-    """JsonDecoder, NumPy and the kernel: median seconds."""
+def measure(variant: Variant, rounds: int) -> tuple[float, float]:
+    """JsonDecoder and the kernel: median seconds."""
     schema = pa.schema([pa.field(name, arrow, nullable=False) for name, arrow in variant.columns.items()])
-    twin = JsonDecoder(schema, None, "error")
-    bulk = BulkJsonDecoder(twin, KernelRows(schema, None))
-    arrays = BulkJsonDecoder(twin, ArrayRows(twin, None))
+    judge = JsonDecoder(schema, None, "error")
+    bulk = BulkJsonDecoder(judge, None)
     array = pa.array(variant.values, pa.binary())
-    for decoder in (bulk, arrays):
-        assert decoder.decode(array).batch.equals(twin.decode(variant.values).batch)
-    runs: list[tuple[float, float, float]] = []
-    for _ in range(rounds):
-        runs.append((cpu_s(twin, array), cpu_s(arrays, array), cpu_s(bulk, array)))
-    return tuple(statistics.median(times) for times in zip(*runs, strict=True))
+    assert bulk.decode(array).batch.equals(judge.decode(variant.values).batch)
+    runs = [(cpu_s(judge, array), cpu_s(bulk, array)) for _ in range(rounds)]
+    slow, quick = zip(*runs, strict=True)
+    return statistics.median(slow), statistics.median(quick)
 
 
 def main() -> None:
@@ -107,13 +102,12 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=10_000, help="in a batch")
     parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
-    table = Table("variant", "bytes", "JsonDecoder k/s", "kernel k/s", "ratio", "NumPy k/s", "ratio")
+    table = Table("variant", "bytes", "JsonDecoder k/s", "kernel k/s", "ratio")
     for variant in variants(options.records):
-        slow, arrays, kernel = measure(variant, options.rounds)
+        slow, kernel = measure(variant, options.rounds)
         size = sum(map(len, variant.values)) // len(variant.values)
-        rates = [f"{options.records / seconds / 1000:,.0f}" for seconds in (slow, kernel, arrays)]
-        ratios = [f"{slow / seconds:.1f}" for seconds in (kernel, arrays)]
-        table.add_row(variant.name, str(size), rates[0], rates[1], ratios[0], rates[2], ratios[1])
+        rates = [f"{options.records / seconds / 1000:,.0f}" for seconds in (slow, kernel)]
+        table.add_row(variant.name, str(size), *rates, f"{slow / kernel:.1f}")
     Console().print(table)
 
 

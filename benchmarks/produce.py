@@ -3,8 +3,7 @@
     python benchmarks/produce.py --records 1000000 --runs 3
 
 The three routes of the sink in turn, on the embedded broker: values of `--value-bytes` with keys, sorted by
-partition, `--batch` rows at a time, a transaction every `--transaction` records. ONCEFLOW_KERNELS=off: the
-direct route without kernels.
+partition, `--batch` rows at a time, a transaction every `--transaction` records.
 """
 
 from __future__ import annotations

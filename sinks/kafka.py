@@ -15,7 +15,7 @@ from onceflow.connectors.kafka.constant_columns import SameForAll
 from onceflow.connectors.kafka.gathering import Gathering
 from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
 from onceflow.connectors.kafka.options import KafkaOptions, Setting
-from onceflow.connectors.kafka.partition import Partitions, partition_of_column, partition_of_key
+from onceflow.connectors.kafka.partition import Partitions, partition_by_key, partition_of_column
 from onceflow.connectors.kafka.partition_order import as_large, in_order, sort_partitions
 from onceflow.connectors.kafka.producer_settings import ProducerSettings, best_route
 from onceflow.connectors.kafka.setting_names import check_settings
@@ -238,14 +238,8 @@ class _RowEncoder:
         if self._sink.partitioner != "murmur2":
             column = batch.column(self._sink.partitioner)
             return partition_of_column(column, partitions, self._sink.partitioner, self._sink.topic)
-        if not keys.null_count:
-            return partition_of_key(keys, partitions)
         turns = (unkeyed + np.arange(len(counts))) % partitions
-        partition = np.repeat(turns.astype(np.int32), counts)
-        if keys.null_count < len(keys):
-            has_key = keys.is_valid().to_numpy(zero_copy_only=False)
-            partition[has_key] = partition_of_key(keys, partitions)[has_key]
-        return partition
+        return partition_by_key(keys, partitions, np.repeat(turns.astype(np.int32), counts))
 
     def _values(self, batch: pa.RecordBatch, order: Indices | None) -> pa.LargeBinaryArray:
         if self._placing is not None:

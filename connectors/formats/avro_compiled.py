@@ -15,6 +15,7 @@ from onceflow.connectors.formats import avro_kernels as kernels
 from onceflow.connectors.formats.avro_arrays import floats, integers, is_utf8, symbols, text, with_nulls
 from onceflow.connectors.formats.avro_lanes import Datums, Lanes
 from onceflow.connectors.formats.avro_plan import Read
+from onceflow.connectors.formats.format import NotFlatError
 from onceflow.runtime.records import Int64s, Mask
 
 _INT32_MAX = (1 << 31) - 1
@@ -110,10 +111,6 @@ def compile_loops() -> None:
     sure = np.empty(0, np.bool_)
     kernels.walk(0, nothing, nothing, matrix, matrix, matrix.astype(np.bool_), sure)
     kernels.gather(0, nothing, np.zeros(1, np.int64), 0)
-
-
-class NotFlatError(Exception):
-    """A record that this file has no loop for."""
 
 
 def _without_null(read: Read) -> tuple[Read, int, bool]:

@@ -14,14 +14,11 @@ import pyarrow.compute as pc
 
 from onceflow.connectors.formats import avro_kernels as kernels
 from onceflow.connectors.formats.avro_schema import Node
+from onceflow.connectors.formats.format import NotFlatError
 
 _TEXT = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 _PLAIN = {"float": pa.float32(), "double": pa.float64(), "boolean": pa.bool_()}
 _INT32 = (-(1 << 31), (1 << 31) - 1)
-
-
-class NotFlatError(Exception):
-    """Columns that this file has no loop for."""
 
 
 class FlatEncoder:

@@ -20,6 +20,7 @@ from onceflow.connectors.formats.format import (
     NO_VALUE,
     BadValue,
     Decoded,
+    NotFlatError,
     Values,
     as_binary,
     rows_without_columns,
@@ -215,7 +216,7 @@ class _Reader:
 
 def _flat_walk(read: Read) -> FlatWalk | None:
     """Compiled loops, if they know records of this kind."""
-    from onceflow.connectors.formats.avro_compiled import FlatWalk, NotFlatError
+    from onceflow.connectors.formats.avro_compiled import FlatWalk
 
     try:
         return FlatWalk(read)

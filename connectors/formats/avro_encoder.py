@@ -13,7 +13,7 @@ from onceflow.connectors.byte_pieces import Piece, constant, fixed_width, joined
 from onceflow.connectors.formats.avro_cells import UnfitError, Write, cell_writer, text
 from onceflow.connectors.formats.avro_schema import Node, without_null
 from onceflow.connectors.formats.avro_target import Target, targets_of_avro
-from onceflow.connectors.formats.format import EncodeError
+from onceflow.connectors.formats.format import EncodeError, NotFlatError
 from onceflow.connectors.formats.wire_format import header
 from onceflow.runtime.errors import GraphError, OptionError
 from onceflow.runtime.kernels.compiled import kernels_enabled
@@ -74,7 +74,7 @@ class AvroEncoder:
 
 def _flat_encoder(schema: pa.Schema, node: Node) -> FlatEncoder | None:
     """Compiled loops, if they know columns of this kind."""
-    from onceflow.connectors.formats.avro_compiled_encoder import FlatEncoder, NotFlatError
+    from onceflow.connectors.formats.avro_compiled_encoder import FlatEncoder
 
     try:
         return FlatEncoder(schema, node)

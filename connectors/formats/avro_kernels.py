@@ -9,7 +9,7 @@ import numpy as np
 from onceflow.runtime.kernels.blocks import store_uint8, trailing_zeros
 from onceflow.runtime.kernels.compiled import kernel
 from onceflow.runtime.kernels.memory import copy_bytes, load_int64, load_uint8
-from onceflow.runtime.kernels.varints import put_varint, varint_bytes
+from onceflow.runtime.kernels.varints import put_varint, varint, varint_bytes
 
 # What a step of the program reads. Its columns: kind, slot of the numbers (-1: skipped), lowest and highest
 # integer, index of the branch null (-1: no union), slot of the validity (-1: none, so null is bad), bytes.
@@ -23,29 +23,13 @@ _SEVEN_BITS = 0x7F7F7F7F7F7F7F7F
 
 
 @kernel
-def _long_varint(at: int, end: int) -> tuple[Any, int]:
-    """The number there, byte by byte, and the position after it, or -1 for it."""
-    value = np.int64(0)
-    shift = 0
-    limit = min(at + 10, end)
-    while at < limit:
-        byte = load_uint8(at)
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return ((value >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(value & 1), at
-        shift += 7
-    return np.int64(0), _DOUBT
-
-
-@kernel
 def _varint(at: int, end: int) -> tuple[Any, int]:
     """The number there and the position after it, or -1 for it. Up to eight bytes are taken as one word,
     without a loop, whose end the processor would guess wrong; reads so many behind the end."""
     word = load_int64(at)
     stops = ~word & _CONTINUED
     if not stops:
-        return _long_varint(at, end)
+        return varint(at, end)
     after = at + (trailing_zeros(stops) >> 3) + 1
     if after > end:
         return np.int64(0), _DOUBT

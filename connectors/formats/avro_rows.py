@@ -1,6 +1,6 @@
 """Avro datums to values, one at a time: slow, strict, and able to say what is wrong with a datum.
 
-The twin of `avro_columns.py`, which hands it every datum that it is not sure of. Libraries' readers are
+The judge of `avro_columns.py`, which hands it every datum that it is not sure of. Libraries' readers are
 not strict enough to tell good from bad: they take negative lengths, indices from the end, and integers
 that don't fit.
 """

@@ -12,7 +12,6 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checka
 
 import pyarrow as pa
 
-from onceflow.connectors.formats.spans import Spans
 from onceflow.runtime.errors import Fatal
 from onceflow.runtime.records import Indices, Int64s
 from onceflow.runtime.recycled_memory import Memory
@@ -22,9 +21,12 @@ class EncodeError(Fatal):
     """A row can't be written in the format: names column and row. A restart would meet it again."""
 
 
+class NotFlatError(Exception):
+    """Raised when a compiled loop is made for columns, or records, of a kind that it does not know."""
+
+
 Values: TypeAlias = Sequence[bytes | None] | pa.Array
-"""Encoded values as a reader has them: bytes objects, Spans, or an Arrow array of type binary or
-large_binary."""
+"""Encoded values as a reader has them: bytes objects, or an Arrow array of type binary or large_binary."""
 
 
 ON_NULL_ADVICE = ": say on_null= if it may be"
@@ -58,8 +60,6 @@ def rows_without_columns(count: int) -> pa.RecordBatch:
 
 def as_list(values: Values) -> Sequence[bytes | None]:
     """The values as a sequence, for decoders that take one value at a time."""
-    if isinstance(values, Spans):
-        values = values.to_binary()
     if isinstance(values, pa.Array):
         array: Any = values
         listed: list[bytes | None] = array.to_pylist()
@@ -69,8 +69,6 @@ def as_list(values: Values) -> Sequence[bytes | None]:
 
 def as_binary(values: Values) -> pa.Array:
     """The values as binary or large_binary, as they came, for decoders that take all at once."""
-    if isinstance(values, Spans):
-        return values.to_binary()
     return values if isinstance(values, pa.Array) else pa.array(values, pa.binary())
 
 
@@ -79,7 +77,7 @@ def taken(values: Values, rows: Indices) -> Values:
     if isinstance(values, pa.Array):
         array: Any = values
         return array.take(pa.array(rows))
-    return values.take(rows) if isinstance(values, Spans) else [values[row] for row in rows.tolist()]
+    return [values[row] for row in rows.tolist()]
 
 
 def value_at(values: Values, row: int) -> bytes | None:

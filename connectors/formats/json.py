@@ -27,8 +27,6 @@ from typing import Any
 import pyarrow as pa
 
 from onceflow.connectors.formats.format import Decoder, Encoder
-from onceflow.connectors.formats.json_arrays import ArrayRows
-from onceflow.connectors.formats.json_bulk import BulkJsonDecoder
 from onceflow.connectors.formats.json_decoder import JsonDecoder, OnNull, has_plain_types
 from onceflow.connectors.formats.json_encoder import JsonEncoder
 from onceflow.runtime.errors import OptionError
@@ -95,12 +93,10 @@ class Json:
 
 
 def _decoder(schema: pa.Schema, record_type: RecordType | None, on_null: OnNull) -> Decoder:
-    """The one for all values at once, where the columns' types are plain."""
-    twin = JsonDecoder(schema, record_type, on_null)
-    if not has_plain_types(schema):
-        return twin
-    if kernels_enabled():
-        from onceflow.connectors.formats.json_kernel_rows import KernelRows  # imports numba
+    """The one for all values at once, where the columns' types are plain and kernels are enabled."""
+    judge = JsonDecoder(schema, record_type, on_null)
+    if not kernels_enabled() or not has_plain_types(schema):
+        return judge
+    from onceflow.connectors.formats.json_bulk import BulkJsonDecoder  # imports numba
 
-        return BulkJsonDecoder(twin, KernelRows(schema, record_type))
-    return BulkJsonDecoder(twin, ArrayRows(twin, record_type))
+    return BulkJsonDecoder(judge, record_type)

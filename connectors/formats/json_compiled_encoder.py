@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from onceflow.connectors.formats import json_write_kernels as kernels
+from onceflow.connectors.formats.format import NotFlatError
 from onceflow.runtime.arrow_offsets import offsets_of
 from onceflow.runtime.kernels.text import has_escapes
 from onceflow.runtime.records import Indices
@@ -25,10 +26,6 @@ _TEXT = (pa.string(), pa.large_string())
 _AS_THEY_ARE = np.zeros(0, np.int64)
 _BOOLEANS = (b"false", b"true")
 _NO_TEXTS = (0, 0, 0)
-
-
-class NotFlatError(Exception):
-    """Columns that this file has no loop for."""
 
 
 class FlatEncoder:

@@ -26,8 +26,6 @@ from onceflow.connectors.formats.format import (
     as_list,
     rows_without_columns,
 )
-from onceflow.connectors.formats.json_lines import LINES_MIN, as_lines
-from onceflow.connectors.formats.spans import Spans
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.record_types import RecordType, ValueType
 
@@ -63,14 +61,10 @@ class JsonDecoder:
         schema: pa.Schema,
         record_type: RecordType | None,
         on_null: OnNull,
-        lines_min: int = LINES_MIN,
     ) -> None:
-        """Fewer values than `lines_min` are decoded one by one."""
         self._schema = schema
         struct = _struct("Record", schema, record_type)
-        decoder = msgspec.json.Decoder(struct, strict=True)
-        self._decode, self._decode_lines = decoder.decode, decoder.decode_lines
-        self._lines_min = lines_min
+        self._decode = msgspec.json.Decoder(struct, strict=True).decode
         defaults = {} if record_type is None else record_type.defaults
         self._columns = [_column(i, field, field.name in defaults) for i, field in enumerate(schema)]
         self._on_null = on_null
@@ -81,23 +75,12 @@ class JsonDecoder:
         return self._schema
 
     def decode(self, values: Values) -> Decoded:
-        """Decode all values at once; one by one only if one of them is bad."""
-        if isinstance(values, Spans):
-            values = values.to_binary()
+        """Decode all values at once; again, with a look at each, only if one of them is bad."""
+        listed, decode = as_list(values), self._decode
         try:
-            return Decoded(self._batch(self._records(values)), None)
+            return Decoded(self._batch([decode(value) for value in listed]), None)  # type: ignore[arg-type]
         except (*_BAD, *_UNFIT, TypeError):
-            return self._decode_one_by_one(as_list(values))
-
-    def _records(self, values: Values) -> list[Any]:
-        if isinstance(values, pa.Array) and len(values) >= self._lines_min:
-            lines = as_lines(values)
-            if lines is not None:
-                records = self._decode_lines(lines)
-                if len(records) == len(values):
-                    return records
-        decode = self._decode
-        return [decode(v) for v in as_list(values)]  # type: ignore[arg-type]
+            return self._decode_one_by_one(listed)
 
     def _decode_one_by_one(self, values: Sequence[bytes | None]) -> Decoded:
         good: list[Any] = []

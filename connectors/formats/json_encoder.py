@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onceflow.connectors.formats.format import EncodeError
+from onceflow.connectors.formats.format import EncodeError, NotFlatError
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.kernels.compiled import kernels_enabled
 from onceflow.runtime.records import Indices
@@ -72,10 +72,7 @@ class JsonEncoder:
 
 def _flat_encoder(schema: pa.Schema) -> FlatEncoder | None:
     """A compiled loop, if it knows columns of this kind."""
-    from onceflow.connectors.formats.json_compiled_encoder import (  # imports numba
-        FlatEncoder,
-        NotFlatError,
-    )
+    from onceflow.connectors.formats.json_compiled_encoder import FlatEncoder  # imports numba
 
     try:
         return FlatEncoder(schema)

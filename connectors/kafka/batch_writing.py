@@ -1,4 +1,4 @@
-"""Rows in PRODUCE_SCHEMA as Kafka's record batches of version 2."""
+"""Rows in PRODUCE_SCHEMA as Kafka's record batches of version 2. Import only if kernels are enabled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from onceflow.connectors.kafka.client import ProducerIdentity
 from onceflow.connectors.kafka.record_codecs import Codec
-from onceflow.connectors.kafka.record_writing import WrittenRecords, open_record_writer
+from onceflow.connectors.kafka.record_writer import RecordWriter, WrittenRecords
 
 _BEFORE_CRC = struct.Struct(">qiibI")
 _BEHIND_CRC = struct.Struct(">hiqqqhii")
@@ -61,14 +61,12 @@ class BatchWriter:
         identity: ProducerIdentity,
         batch_bytes_max: int,
         codec: Codec | None = None,
-        kernels: bool | None = None,
     ) -> None:
-        """`batch_bytes_max`: before compression; only a single record may be larger. `kernels`: see
-        open_record_writer."""
+        """`batch_bytes_max`: before compression; only a single record may be larger."""
         self._identity = identity
         self._records_bytes_max = max(1, batch_bytes_max - _HEADER_BYTES)
         self._codec = codec
-        self._records = open_record_writer(kernels)
+        self._records = RecordWriter()
 
     def take(self, rows: pa.RecordBatch, now_ms: int) -> None:
         """See RecordWriter."""

@@ -1,4 +1,4 @@
-"""Columns of PRODUCE_SCHEMA that are the same in every row of a sink, made once and recognised cheaply."""
+"""Columns of PRODUCE_SCHEMA that are the same in every row of a sink."""
 
 from __future__ import annotations
 
@@ -24,33 +24,6 @@ class SameForAll:
         topics = pa.repeat(pa.scalar(self._topic), count)
         nulls = [pa.nulls(count, PRODUCE_SCHEMA.field(name).type) for name in ("key", "headers", "timestamp")]
         return pa.RecordBatch.from_arrays([topics, *nulls], ["topic", "key", "headers", "timestamp"])
-
-
-class OnlyTopic:
-    """`only_topic` of one batch after the other: quick where the topics lie in the same memory as those that
-    were looked at last, as a SameForAll's do."""
-
-    def __init__(self) -> None:
-        self._topics: pa.StringArray | None = None
-        """What was looked at, kept so that nothing else comes to lie there."""
-        self._topic: str | None = None
-        """The topic of all these rows; None: there are several."""
-
-    def of(self, rows: pa.RecordBatch) -> str | None:
-        topics = rows["topic"]
-        if self._topics is None or not len(topics) or not _lies_within(topics, self._topics):
-            self._topics, self._topic = topics, only_topic(rows)
-        return self._topic
-
-
-def _lies_within(part: pa.StringArray, whole: pa.StringArray) -> bool:
-    """Whether these are some of the values of `whole`, neighbours, by where they are in memory."""
-    is_inside = whole.offset <= part.offset and part.offset + len(part) <= whole.offset + len(whole)
-    return is_inside and [_address(b) for b in part.buffers()] == [_address(b) for b in whole.buffers()]
-
-
-def _address(buffer: pa.Buffer | None) -> int:
-    return 0 if buffer is None else buffer.address
 
 
 def only_topic(rows: pa.RecordBatch) -> str | None:

@@ -1,9 +1,9 @@
 """Fetcher: how a reader gets at what librdkafka has fetched, in columns.
 
-There are three. `fetch_messages.py` takes confluent_kafka's Message objects; it works everywhere.
-`fetch_bulk.py` copies librdkafka's own buffers into Arrow, several times faster; it needs a librdkafka
-that can be called directly, and is faster still with kernels. `fetch_direct.py` asks the brokers themselves
-for what is far behind. All answer the same.
+There are three, and all answer the same. `fetch_messages.py` takes confluent_kafka's Message objects; it
+works everywhere, and says what is right. With kernels, `fetch_bulk.py` copies librdkafka's own buffers into
+Arrow, where librdkafka can be called directly, and `fetch_direct.py` asks the brokers themselves for what is
+far behind.
 """
 
 from __future__ import annotations
@@ -128,6 +128,10 @@ class Fetched:
 
 def _rows(array: Any, rows: Indices) -> pa.Array:
     return array.take(pa.array(rows))
+
+
+OnThrottle = Callable[[int], None]
+"""Is told for how many ms a broker does not listen to us because of a quota."""
 
 
 class Fetcher(Protocol):

@@ -1,66 +1,20 @@
-"""MessageBatch: the messages of one fetch as librdkafka handed them out, read in whole columns.
-
-There are two: `fetch_compiled.py` with kernels, `fetch_arrays.py` without. Both answer the same.
-"""
+"""Arrow columns whose bytes kernels copy: what kernels fill, and what is made of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from onceflow.connectors.formats.spans import BINARY_BYTES_MAX
 from onceflow.connectors.kafka.fetch import HEADERS_TYPE
 from onceflow.runtime.records import Int64s
 from onceflow.runtime.recycled_memory import Memory
 
-
-class Survey(NamedTuple):
-    """What is among the messages that were taken."""
-
-    records: int
-    runs: Int64s
-    """(n x 3): first record, address of the topic and partition of each run of records of one partition."""
-    failed: npt.NDArray[np.int64]
-    """(n x 2), of the messages that are no records: address, and how many records came before."""
-    bytes: int
-    """The bytes of all records' values and keys together."""
-
-
-class MessageBatch(Protocol):
-    """Room for the messages of one fetch after the other. One thread."""
-
-    addresses: Int64s
-    """Where to write the addresses of rd_kafka_message_t: see CMessage. After `survey` those of the
-    records, in order, until `release`."""
-
-    def survey(self, count: int) -> Survey:
-        """Looks at the first `count` messages, of which the records are kept and the others handed back:
-        whoever called destroys these."""
-        ...
-
-    def gather(self, field: int) -> pa.Array:
-        """The records' values or keys, as an array of its own memory: binary, or large_binary if there is
-        too much. `field` is where its address is in CMessage; its length is next to it."""
-        ...
-
-    def offsets(self) -> Int64s: ...
-
-    def timestamps(self) -> tuple[Int64s, npt.NDArray[np.int8]]:
-        """In ms, and whose each is."""
-        ...
-
-    def headers(self) -> pa.Array:
-        """The records' headers, of HEADERS_TYPE: an empty list for a record without, no nulls."""
-        ...
-
-    def release(self) -> None:
-        """Gives the records back to librdkafka; as often as you like."""
-        ...
-
+BINARY_BYTES_MAX = int(np.iinfo(np.int32).max)
+"""More bytes in one column make it large_binary."""
 
 CopyBytes = Callable[[npt.NDArray[Any], npt.NDArray[np.uint8], int], None]
 """Copies one column. Called with room for the places where rows begin (one more than rows), a bitmap of zeros

@@ -3,7 +3,7 @@
 confluent_kafka's callbacks must only run inside that package's own calls: run from anywhere else, they
 end the process. So the assigned partitions' queues, which hold records, errors and ends and never a
 callback, are forwarded to a queue of our own, and only that one is read directly. All else stays on the
-consumer's queue, which `consume()` serves before each fetch.
+consumer's queue, which `consume()` serves before each fetch. Import only if kernels are enabled.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from onceflow.connectors.kafka.checked_assignment import CheckedAssignment
 from onceflow.connectors.kafka.fetch import Details, Fetched, Header, Notice, Wanted
-from onceflow.connectors.kafka.fetch_batch import MessageBatch
+from onceflow.connectors.kafka.fetch_batch import BINARY_BYTES_MAX
+from onceflow.connectors.kafka.fetch_compiled import MessageBatch
 from onceflow.connectors.kafka.fetch_messages import columns_of
 from onceflow.connectors.kafka.librdkafka_library import CMessage, Library
 from onceflow.connectors.kafka.metadata import PartitionKey
@@ -45,18 +46,18 @@ class BulkFetcher:
         consumer: Consumer,
         splits: SplitTable,
         wanted: Wanted,
-        messages: MessageBatch,
+        room: int,
+        binary_bytes_max: int = BINARY_BYTES_MAX,
     ) -> None:
-        """`handle`: the consumer's, see Library.handle. A fetch brings no more records than `messages` has
-        room for."""
+        """`handle`: the consumer's, see Library.handle. `room`: a fetch brings no more records."""
         self._library = library
         self._handle = handle
         self._consumer = consumer
         self._assignment = CheckedAssignment(consumer)
         self._splits = splits
         self._wanted = wanted
-        self._messages = messages
-        self._room = len(messages.addresses)
+        self._messages = MessageBatch(library, room, binary_bytes_max)
+        self._room = room
         self._queue: int | None = library.rd_kafka_queue_new(handle)
         self._partitions: dict[PartitionKey, int] = {}
         self._forward_at_s = 0.0

@@ -9,12 +9,7 @@ from typing import Any
 
 from confluent_kafka import Consumer
 
-from onceflow.connectors.kafka.fetch import Fetcher, Wanted
-from onceflow.connectors.kafka.fetch_arrays import ArrayBatch
-from onceflow.connectors.kafka.fetch_batch import MessageBatch
-from onceflow.connectors.kafka.fetch_bulk import BulkFetcher
-from onceflow.connectors.kafka.fetch_direct import DirectFetcher
-from onceflow.connectors.kafka.fetch_leader import OnThrottle
+from onceflow.connectors.kafka.fetch import Fetcher, OnThrottle, Wanted
 from onceflow.connectors.kafka.fetch_messages import MessageFetcher
 from onceflow.connectors.kafka.librdkafka_library import Library, UnsupportedLibraryError, load_library
 from onceflow.connectors.kafka.reader_splits import SplitTable
@@ -34,29 +29,27 @@ def open_fetcher(
     is_direct: bool = False,
     on_throttle: OnThrottle = lambda ms: None,
 ) -> Fetcher:
-    """The bulk one, with kernels if they are on, or the direct one around it if that may be.
+    """The bulk one, or the direct one around it if that may be; without kernels the one that takes messages
+    one by one.
 
     `settings`: those the consumer was made with. `room`: how many records a fetch has memory for. Where
     librdkafka can't be called directly the log says why, once.
     """
+    if not kernels_enabled():
+        return MessageFetcher(consumer, splits, wanted)
     try:
         library = _library()
         handle = library.handle(consumer, str(settings.get("client.id", _CLIENT_ID)))
     except UnsupportedLibraryError as reason:
         _log_once(str(reason))
         return MessageFetcher(consumer, splits, wanted)
-    bulk = BulkFetcher(library, handle, consumer, splits, wanted, _batch(library, room))
+    from onceflow.connectors.kafka.fetch_bulk import BulkFetcher  # imports numba, as the next
+    from onceflow.connectors.kafka.fetch_direct import DirectFetcher
+
+    bulk = BulkFetcher(library, handle, consumer, splits, wanted, room)
     if settings.get("client.rack") or not is_direct:  # with a rack, librdkafka reads from the nearest replica
         return bulk
     return DirectFetcher(bulk, consumer, splits, wanted, room, settings, on_throttle)
-
-
-def _batch(library: Library, room: int) -> MessageBatch:
-    if not kernels_enabled():
-        return ArrayBatch(library, room)
-    from onceflow.connectors.kafka.fetch_compiled import CompiledBatch  # needs numba
-
-    return CompiledBatch(library, room)
 
 
 @functools.cache

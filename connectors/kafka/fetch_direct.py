@@ -6,7 +6,8 @@ answer of megabytes, record batches that are turned into columns at once. That i
 Whatever is not plain records (the end of the partition, an error, a leader that moved, a log that was cut, a
 broker that is silent, a checksum that is wrong) gives the partition back to librdkafka at the next offset
 and with the leader's epoch of what was read before it: librdkafka knows what to do, and finds out whether
-records are lost. A direct fetch of this partition is tried again later; the others go on.
+records are lost. A direct fetch of this partition is tried again later; the others go on. Import only if
+kernels are enabled.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,13 +23,13 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from onceflow.connectors.kafka.checked_assignment import NO_EPOCH
 from onceflow.connectors.kafka.direct import PAUSE_S
-from onceflow.connectors.kafka.fetch import Fetched, Notice, Wanted
+from onceflow.connectors.kafka.fetch import Fetched, Notice, OnThrottle, Wanted
 from onceflow.connectors.kafka.fetch_bulk import BulkFetcher
 from onceflow.connectors.kafka.fetch_lane import Lane
 from onceflow.connectors.kafka.fetch_lanes import LaneOpener, Start
-from onceflow.connectors.kafka.fetch_leader import LeaderFetch, OnThrottle, wait_for
+from onceflow.connectors.kafka.fetch_leader import LeaderFetch, wait_for
+from onceflow.connectors.kafka.fetch_records import RecordColumns
 from onceflow.connectors.kafka.reader_splits import SplitTable
-from onceflow.connectors.kafka.record_sections import open_section_reader
 from onceflow.connectors.kafka.wire import ProtocolError
 from onceflow.runtime.records import Int64s
 
@@ -53,15 +53,14 @@ class DirectFetcher:
         room: int,
         settings: Mapping[str, Any],
         on_throttle: OnThrottle = lambda ms: None,
-        kernels: bool | None = None,
     ) -> None:
-        """`room`: how many records a fetch has memory for. `settings`: those the consumer was made with.
-        `kernels`: whether to use them; None: if they are enabled."""
+        """`room`: how many records a fetch has memory for. `settings`: those the consumer was made with."""
         self._others = others
         self._consumer = consumer
         self._splits = splits
-        open_reader = partial(open_section_reader, wanted, kernels=kernels)
-        self._opener = LaneOpener(consumer, splits, settings, partial(open_reader, room), on_throttle)
+        self._opener = LaneOpener(
+            consumer, splits, settings, lambda: RecordColumns(wanted, room), on_throttle
+        )
         self._leaders = self._opener.leaders
         self._lanes: dict[int, tuple[LeaderFetch, Lane]] = {}
         """The splits that are read directly, by number, with their broker."""
@@ -74,7 +73,7 @@ class DirectFetcher:
         self._not_before_s: dict[int, float] = {}
         """When a split may be read directly again after that went wrong, by its number."""
         self._is_turn_of_others = False
-        self._nothing, _ = open_reader(0).read([], 0)
+        self._nothing, _ = RecordColumns(wanted, 0).read([], 0)
 
     # --- Partitions ---
 

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from confluent_kafka import Consumer, KafkaException
 
+from onceflow.connectors.kafka.fetch import OnThrottle
 from onceflow.connectors.kafka.fetch_connection import BrokerConnection
 from onceflow.connectors.kafka.fetch_lane import Lane
-from onceflow.connectors.kafka.fetch_leader import FetchLimits, LeaderFetch, OnThrottle
+from onceflow.connectors.kafka.fetch_leader import FetchLimits, LeaderFetch
+from onceflow.connectors.kafka.fetch_records import RecordColumns
 from onceflow.connectors.kafka.metadata import Isolation
 from onceflow.connectors.kafka.reader_splits import SplitTable
-from onceflow.connectors.kafka.record_sections import SectionReader
 from onceflow.connectors.kafka.wire import ProtocolError
 
 _QUESTION_S = 1.0
@@ -52,7 +53,7 @@ class LaneOpener:
         consumer: Consumer,
         splits: SplitTable,
         settings: Mapping[str, Any],
-        open_reader: Callable[[], SectionReader],
+        open_reader: Callable[[], RecordColumns],
         on_throttle: OnThrottle,
     ) -> None:
         """`settings`: those the consumer was made with."""

@@ -2,6 +2,7 @@
 
 One request is out at a time, and the next one is sent as soon as an answer is there: so while the records
 of an answer are handed on, the broker prepares the next, which waits in the socket. Memory is one answer.
+Import only if kernels are enabled.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from __future__ import annotations
 import select
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from onceflow.connectors.kafka.fetch import CREATE_TIME, LOG_APPEND_TIME, Fetched
+from onceflow.connectors.kafka.fetch import CREATE_TIME, LOG_APPEND_TIME, Fetched, OnThrottle
 from onceflow.connectors.kafka.fetch_connection import BrokerConnection, Frame
 from onceflow.connectors.kafka.fetch_lane import Lane, check_answer
 from onceflow.connectors.kafka.fetch_protocol import (
@@ -25,6 +26,7 @@ from onceflow.connectors.kafka.fetch_protocol import (
     fetch_answer,
     fetch_request,
 )
+from onceflow.connectors.kafka.fetch_records import RecordColumns
 from onceflow.connectors.kafka.metadata import Isolation
 from onceflow.connectors.kafka.record_batches import RecordBatch, record_batches
 from onceflow.connectors.kafka.record_codecs import decompress
@@ -41,7 +43,6 @@ from onceflow.connectors.kafka.record_sections import (
     WANTED_FROM,
     WANTED_TO,
     Section,
-    SectionReader,
 )
 from onceflow.connectors.kafka.wire import ProtocolError
 
@@ -49,10 +50,6 @@ _WAIT_MS_MAX = 50
 _PARTITION_BYTES_MIN = 256 << 10
 _BYTES_AT_ONCE = 16 << 20
 """The uncompressed bytes that are handed on at once; a batch more is possible."""
-
-
-OnThrottle = Callable[[int], None]
-"""Is told for how many ms a broker does not listen to us because of a quota."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +76,7 @@ class LeaderFetch:
     def __init__(
         self,
         connection: BrokerConnection,
-        reader: SectionReader,
+        reader: RecordColumns,
         client_id: str,
         isolation: Isolation,
         limits: FetchLimits,

@@ -1,4 +1,4 @@
-"""RecordColumns: a SectionReader with kernels. Import only if kernels are enabled."""
+"""RecordColumns: the records of sections in columns. Import only if kernels are enabled."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from onceflow.connectors.formats.spans import BINARY_BYTES_MAX
 from onceflow.connectors.kafka import record_header_kernels as header_kernels
 from onceflow.connectors.kafka import record_kernels as kernels
 from onceflow.connectors.kafka.fetch import Details, Fetched, Wanted
-from onceflow.connectors.kafka.fetch_batch import bytes_column, headers_column
+from onceflow.connectors.kafka.fetch_batch import BINARY_BYTES_MAX, bytes_column, headers_column
 from onceflow.connectors.kafka.record_sections import LEFT, Section, table_of
 from onceflow.connectors.kafka.wire import ProtocolError
 from onceflow.runtime.records import Int64s
@@ -21,10 +20,10 @@ from onceflow.runtime.recycled_memory import RecycledMemory
 
 
 class RecordColumns:
-    """See SectionReader."""
+    """Room for the records of one fetch after the other. One thread."""
 
     def __init__(self, wanted: Wanted, room: int, binary_bytes_max: int = BINARY_BYTES_MAX) -> None:
-        """`binary_bytes_max`: more bytes in one column make it large_binary."""
+        """`room`: for so many records. `binary_bytes_max`: more bytes in one column make it large_binary."""
         self._wanted = wanted
         self._with_headers = wanted.headers or wanted.details
         self._binary_bytes_max = binary_bytes_max
@@ -34,6 +33,13 @@ class RecordColumns:
         self._memory = RecycledMemory()
 
     def read(self, sections: Sequence[Section], records_max: int) -> tuple[Fetched, int]:
+        """The next records of these sections, at most records_max and as many as there is room for, and how
+        many sections have nothing left. The next one goes on where it was left; whoever calls again may
+        have left some out and put others behind.
+
+        Values, keys and headers are copied, `details` may look at the sections' own bytes. Raises
+        ProtocolError if records are malformed: nothing of them was handed on.
+        """
         table = table_of(sections)
         rows = kernels.read(table, self._with_headers, records_max, self._records, self._sums)
         if rows == kernels.MALFORMED:

@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
-import numpy as np
-import numpy.typing as npt
 from confluent_kafka import Consumer, Producer
 
 _KINDS = {0: "producer", 1: "consumer"}
@@ -25,9 +23,9 @@ _KINDS = {0: "producer", 1: "consumer"}
 _NAME_BYTES = 128
 _POINTER_BYTES = 8
 TESTED = (0x0210,)
-"""The minor versions (2.16) that all was tried with. What may change with another one: the form of
-rd_kafka_messages_t (`_message_list`), and how a transaction ends: from EndTxn 5 on (KIP-890) each commit
-gives the producer another epoch, so that it is in doubt after each, and opened anew for each checkpoint."""
+"""The minor versions (2.16) that all was tried with. What may change with another one is how a transaction
+ends: from EndTxn 5 on (KIP-890) each commit gives the producer another epoch, so that it is in doubt after
+each, and opened anew for each checkpoint."""
 
 
 class UnsupportedLibraryError(Exception):
@@ -67,10 +65,6 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
         [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t],
     ),
     "rd_kafka_message_destroy": (None, [ctypes.c_void_p]),
-    "rd_kafka_mem_malloc": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t]),
-    "rd_kafka_messages_count": (ctypes.c_size_t, [ctypes.c_void_p]),
-    "rd_kafka_messages_get": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t]),
-    "rd_kafka_messages_destroy": (None, [ctypes.c_void_p]),
     "rd_kafka_message_timestamp": (ctypes.c_int64, [ctypes.c_void_p, ctypes.c_void_p]),
     "rd_kafka_message_leader_epoch": (ctypes.c_int32, [ctypes.c_void_p]),
     "rd_kafka_message_headers": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p]),
@@ -147,34 +141,6 @@ class Library:
         while self.rd_kafka_header_get_all(headers, len(found), *places) == 0:
             content = ctypes.string_at(value.value, size.value) if value.value else None
             found.append((name.value or b"", content))
-        return found
-
-    def destroys_in_bulk(self) -> bool:
-        """Whether `destroy_messages` may be used: only with a version that it was tried with, and only if
-        librdkafka reads such a list as it was written."""
-        if self.rd_kafka_version() >> 16 not in TESTED:
-            return False
-        marks = [_POINTER_BYTES * number for number in (3, 1, 2)]
-        found = self._message_list((ctypes.c_int64 * len(marks))(*marks), len(marks))
-        count, get = self.rd_kafka_messages_count, self.rd_kafka_messages_get
-        is_read = count(found) == len(marks) and [get(found, i) for i in range(len(marks))] == marks
-        if is_read:
-            ctypes.c_size_t.from_address(found).value = 0  # or it would destroy what is no message
-            self.rd_kafka_messages_destroy(found)
-        return is_read
-
-    def destroy_messages(self, addresses: npt.NDArray[np.int64]) -> None:
-        """rd_kafka_message_destroy of each, in one call."""
-        if len(addresses):
-            assert addresses.flags.c_contiguous, "a copy of its memory is a list of addresses"
-            self.rd_kafka_messages_destroy(self._message_list(addresses.ctypes.data, len(addresses)))
-
-    def _message_list(self, addresses: Any, count: int) -> int:
-        """A rd_kafka_messages_t: how many, then their addresses. librdkafka makes them for its share
-        consumers; whoever destroys one destroys its messages too."""
-        found: int = self.rd_kafka_mem_malloc(None, _POINTER_BYTES * (1 + count))
-        ctypes.c_size_t.from_address(found).value = count
-        ctypes.memmove(found + _POINTER_BYTES, addresses, _POINTER_BYTES * count)
         return found
 
     def handle(self, client: Consumer | Producer, client_id: str) -> int:

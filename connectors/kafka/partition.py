@@ -1,4 +1,4 @@
-"""The partition that a row belongs to: by its key with Kafka's murmur2, in columns, as Java producers choose;
+"""The partition that a row belongs to: by its key with Kafka's murmur2, as Java producers choose;
 or by a column that says it."""
 
 from __future__ import annotations
@@ -13,67 +13,55 @@ import pyarrow.compute as pc
 
 from onceflow.runtime.arrow_offsets import offsets_of
 from onceflow.runtime.errors import Fatal
-from onceflow.runtime.kernels.compiled import kernels_loaded
+from onceflow.runtime.kernels.compiled import kernels_enabled
 
-_SEED = np.uint32(0x9747B28C)
-_M = np.uint32(0x5BD1E995)
+_SEED, _M, _MASK = 0x9747B28C, 0x5BD1E995, 0xFFFFFFFF
 _WORD_BYTES = 4
-_LOW_BYTES = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)
-_M_IF_ANY = np.array([1, _M, _M, _M], np.uint32)
-"""The factor of the last word, by how many of its bytes are there: 0 to 3."""
+_POSITIVE = 0x7FFFFFFF
 
 Partitions = npt.NDArray[np.int32]
 
 
-def murmur2(values: pa.Array) -> npt.NDArray[np.uint32]:
-    """Kafka's `Utils.murmur2` of each value, texts or bytes, as uint32; what a null gives means nothing."""
-    if len(values) == 0:
-        return np.zeros(0, dtype=np.uint32)
-    offsets, data = _buffers(values)
-    offsets = offsets.astype(np.int64, copy=False)  # by which NumPy looks up places
-    first, end = int(offsets[0]), int(offsets[-1])
-    at, lengths = offsets[:-1] - first, offsets[1:] - offsets[:-1]
-    # A word from every byte on, the last ones too.
-    padded = np.append(data[first:end], np.zeros(_WORD_BYTES, np.uint8))
-    words_at = np.ndarray((len(padded) - _WORD_BYTES + 1,), "<u4", padded.data, strides=(1,))
-    hashes: npt.NDArray[np.uint32] = _SEED ^ lengths.astype(np.uint32)
-    words = lengths >> 2
-    everywhere = int(words.min())
-    for word in range(int(words.max())):
-        rows = slice(None) if word < everywhere else np.flatnonzero(words > word)
-        block = words_at[at[rows] + _WORD_BYTES * word]
-        block *= _M
-        block ^= block >> np.uint32(24)
-        block *= _M
-        hashes[rows] = hashes[rows] * _M ^ block
-    rest = lengths & 3
-    hashes ^= words_at[at + (lengths - rest)] & _LOW_BYTES[rest]
-    hashes *= _M_IF_ANY[rest]
-    hashes ^= hashes >> np.uint32(13)
-    hashes *= _M
-    hashes ^= hashes >> np.uint32(15)
-    return hashes
+def partition_by_key(keys: pa.Array, partitions: int, unkeyed: Partitions | int) -> Partitions:
+    """The partition of each row: of its key (text or bytes), as Java's default partitioner chooses; a row
+    without a key gets the one that `unkeyed` says."""
+    if not keys.null_count:
+        return partition_of_key(keys, partitions)
+    if keys.null_count == len(keys):
+        return np.full(len(keys), unkeyed, np.int32)
+    has_key = keys.is_valid().to_numpy(zero_copy_only=False)
+    return np.where(has_key, partition_of_key(keys, partitions), unkeyed).astype(np.int32, copy=False)
 
 
 def partition_of_key(keys: pa.Array, partitions: int) -> Partitions:
     """The partition of each key (text or bytes), chosen as Java's default partitioner does; what a null gets
-    means nothing.
-
-    A kernel does it where others have loaded numba: alone it would not be worth that.
-    """
-    if kernels_loaded():
-        return by_kernel(keys, partitions)
-    return by_columns(keys, partitions)
+    means nothing."""
+    return by_kernel(keys, partitions) if kernels_enabled() else one_by_one(keys, partitions)
 
 
-def by_columns(keys: pa.Array, partitions: int) -> Partitions:
+def one_by_one(keys: pa.Array, partitions: int) -> Partitions:
     """See partition_of_key."""
-    return ((murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)).astype(np.int32)
+    values = keys.cast(pa.large_binary()).to_pylist()
+    return np.array([(murmur2(key or b"") & _POSITIVE) % partitions for key in values], np.int32)
+
+
+def murmur2(key: bytes) -> int:
+    """Kafka's `Utils.murmur2`, unsigned."""
+    found = _SEED ^ len(key)
+    rest = len(key) % _WORD_BYTES
+    for at in range(0, len(key) - rest, _WORD_BYTES):
+        word = int.from_bytes(key[at : at + _WORD_BYTES], "little") * _M & _MASK
+        word = (word ^ word >> 24) * _M & _MASK
+        found = found * _M & _MASK ^ word
+    if rest:
+        found = (found ^ int.from_bytes(key[-rest:], "little")) * _M & _MASK
+    found = (found ^ found >> 13) * _M & _MASK
+    return found ^ found >> 15
 
 
 def by_kernel(keys: pa.Array, partitions: int) -> Partitions:
-    """See partition_of_key. Needs numba."""
-    from onceflow.connectors.kafka.partition_kernels import choose
+    """See partition_of_key."""
+    from onceflow.connectors.kafka.partition_kernels import choose  # imports numba
 
     found = np.empty(len(keys), np.int32)
     if len(keys):

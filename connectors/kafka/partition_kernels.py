@@ -1,6 +1,6 @@
 """The kernel that chooses partitions by key, as Java's producers do. Import only if kernels are enabled.
 
-`partition.py` does the same in NumPy's columns.
+`partition.py` does the same for one key after the other.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from onceflow.connectors.kafka.partition import Partitions
 from onceflow.runtime.arrow_offsets import offsets_of
-from onceflow.runtime.kernels.compiled import kernels_loaded
+from onceflow.runtime.kernels.compiled import kernels_enabled
 from onceflow.runtime.records import Indices
 from onceflow.runtime.recycled_memory import Memory
 
@@ -20,7 +20,7 @@ def sort_partitions(partition: Partitions) -> tuple[Indices, Partitions]:
     lowest, highest = int(partition.min(initial=0)), int(partition.max(initial=0))
     if highest - lowest >= _NARROW:
         order = np.argsort(partition, kind="stable")
-    elif kernels_loaded():
+    elif kernels_enabled():
         return _counted(partition, lowest, highest)
     else:  # NumPy sorts 16 bits by radix, in a tenth of the time
         order = np.argsort((partition - lowest).astype(np.int16), kind="stable")
@@ -30,7 +30,7 @@ def sort_partitions(partition: Partitions) -> tuple[Indices, Partitions]:
 def in_order(values: pa.Array, order: Indices, memory: Memory) -> pa.LargeBinaryArray:
     """The values order[0], order[1] and so on, each at most once, texts or bytes; by a kernel into `memory`,
     where that is worth it."""
-    if values.null_count or not len(order) or not kernels_loaded():
+    if values.null_count or not len(order) or not kernels_enabled():
         return as_large(values).take(pa.array(order))
     from onceflow.runtime.kernels import taking
 

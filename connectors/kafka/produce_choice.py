@@ -14,10 +14,10 @@ from onceflow.connectors.kafka.direct import PAUSE_S, is_plain
 from onceflow.connectors.kafka.leaders import Leaders
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.produce import Route
-from onceflow.connectors.kafka.produce_direct import DirectRoute, ProduceSettings
 from onceflow.connectors.kafka.record_codecs import codec_of
 from onceflow.connectors.kafka.wire import ProtocolError
 from onceflow.runtime.errors import OnceflowError
+from onceflow.runtime.kernels.compiled import kernels_enabled
 
 _LOG = logging.getLogger(__name__)
 _NAMES = """
@@ -56,8 +56,9 @@ class DirectChoice:
             is_plain(settings)
             and settings.keys() <= _HONOURED
             and (self._codec is not None or names == {"none"})
+            and kernels_enabled()
         )
-        """Whether the settings allow it at all."""
+        """Whether the settings allow it at all, and there are the kernels that write batches."""
         self._client_id = str(settings.get("client.id", _CLIENT_ID))
         self._message_bytes_max = int(str(settings.get("message.max.bytes", _NO_LIMIT)))
         self._limit = limit
@@ -77,6 +78,8 @@ class DirectChoice:
         be larger."""
         if not self.is_possible or time.monotonic() < self._not_before_s:
             return None
+        from onceflow.connectors.kafka.produce_direct import DirectRoute, ProduceSettings  # imports numba
+
         largest = min(self._message_bytes_max, message_bytes_max or _NO_LIMIT)
         settings = ProduceSettings(min(self._limit.bytes_max, largest), largest, timeout_s, self._codec)
         leaders = Leaders(consumer, ledger, self._client_id, timeout_s, self._mute_s_max)

@@ -7,7 +7,7 @@ initialise, fence, write the ledger and end the transaction. See docs/adr/0064-d
 
 Everything here is the good case only. What is not (an error code, a leader that moved, a silent broker, a
 cut connection) is raised; then this producer's epoch is given up with all that was sent, as after any
-failure, and the next one's records are librdkafka's to send.
+failure, and the next one's records are librdkafka's to send. Import only if kernels are enabled.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaError, Producer
@@ -27,10 +26,9 @@ from confluent_kafka import KafkaError, Producer
 from onceflow.connectors.kafka.batch_limit import TOO_LARGE, BatchLimit, BatchTooLargeError, RefusedBatch
 from onceflow.connectors.kafka.batch_writing import Batch, BatchWriter, RowsToWrite, next_sequence
 from onceflow.connectors.kafka.client import ProducerIdentity
-from onceflow.connectors.kafka.constant_columns import OnlyTopic
 from onceflow.connectors.kafka.enlisting import Enlisting, Place, raise_first
 from onceflow.connectors.kafka.leaders import Leaders, Leading, SentBatch
-from onceflow.connectors.kafka.partition import partition_of_key
+from onceflow.connectors.kafka.partition import partition_by_key
 from onceflow.connectors.kafka.produce_messages import Run, runs, sorted_by_partition
 from onceflow.connectors.kafka.produce_protocol import produce_answer, produce_request
 from onceflow.connectors.kafka.record_codecs import Codec
@@ -76,14 +74,14 @@ class _Rest:
 class _Request:
     """What goes to one leader at once."""
 
-    batches: dict[str, list[tuple[int, Batch]]] = field(default_factory=dict)
-    """Partitions and their batches, for each topic."""
+    batches: dict[str, list[tuple[int, Sequence[bytes | memoryview]]]] = field(default_factory=dict)
+    """Partitions and the pieces of their batches, for each topic."""
     notes: dict[Place, SentBatch] = field(default_factory=dict)
     bytes: int = 0
 
     def add(self, place: Place, batch: Batch, sent: SentBatch) -> None:
         topic, number = place
-        self.batches.setdefault(topic, []).append((number, batch))
+        self.batches.setdefault(topic, []).append((number, batch.pieces))
         self.notes[place] = sent
         self.bytes += len(batch)
 
@@ -119,7 +117,6 @@ class DirectRoute:
         self._sequences: dict[Place, int] = {}
         self._enlisting = Enlisting(leaders, transactional_id, identity)
         self._has_failed = False
-        self._topics = OnlyTopic()
         self._turn = random.randrange(1 << 20)
 
     @property
@@ -215,7 +212,7 @@ class DirectRoute:
         """The rows so that those of a partition stand together, and where."""
         if (rows["partition"].to_numpy() == _CHOSEN_BY_US).any():
             rows = self._with_partitions(rows)
-        cut = runs(rows, self._topics.of)
+        cut = runs(rows)
         if len({(run.topic, run.partition) for run in cut}) < len(cut):
             rows = sorted_by_partition(rows)
             cut = runs(rows)
@@ -229,10 +226,7 @@ class DirectRoute:
             is_ours = pc.equal(topics, topic).to_numpy(zero_copy_only=False)
             is_ours &= partitions == _CHOSEN_BY_US
             count = self._leaders.partitions(topic)
-            chosen = np.full(len(partitions), self._turn % count, np.int32)
-            has_key = rows["key"].is_valid().to_numpy(zero_copy_only=False)
-            if has_key.any():
-                chosen[has_key] = partition_of_key(rows["key"], count)[has_key]
+            chosen = partition_by_key(rows["key"], count, self._turn % count)
             partitions[is_ours] = chosen[is_ours]
         self._turn += 1
         return rows.set_column(1, rows.schema.field(1), pa.array(partitions))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,9 +74,8 @@ def sorted_by_partition(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows.take(pc.sort_indices(rows, [("topic", "ascending"), ("partition", "ascending")]))
 
 
-def runs(rows: pa.RecordBatch, only_topic: Callable[[pa.RecordBatch], str | None] = only_topic) -> list[Run]:
-    """The rows cut where topic or partition changes: few pieces if they are sorted by them. `only_topic`: as
-    that of constant_columns.py."""
+def runs(rows: pa.RecordBatch) -> list[Run]:
+    """The rows cut where topic or partition changes: few pieces if they are sorted by them."""
     partitions = rows["partition"].to_numpy()
     cuts = np.flatnonzero(partitions[1:] != partitions[:-1]) + 1
     found: list[Run] = []

@@ -1,4 +1,4 @@
-"""OneByOneRoute: each record by `produce()`, with a delivery callback. The slow twin of BulkRoute."""
+"""OneByOneRoute: each record by `produce()`, with a delivery callback: BulkRoute's work, the public way."""
 
 from __future__ import annotations
 

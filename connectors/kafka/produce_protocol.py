@@ -11,7 +11,6 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from onceflow.connectors.kafka.batch_writing import Batch
 from onceflow.connectors.kafka.client import ProducerIdentity
 from onceflow.connectors.kafka.wire import Reader, compact_length, compact_text, framed, header
 
@@ -99,18 +98,18 @@ def produce_request(
     client_id: str,
     transactional_id: str,
     timeout_ms: int,
-    batches: Mapping[str, Sequence[tuple[int, Batch]]],
+    batches: Mapping[str, Sequence[tuple[int, Sequence[bytes | memoryview]]]],
 ) -> list[bytes | memoryview]:
-    """The request that gives the leader of these partitions, by topic, a record batch for each; in pieces,
-    one behind the other."""
+    """The request that gives the leader of these partitions, by topic, a record batch for each. Batches, and
+    what is returned, are in pieces, one behind the other."""
     pieces: list[bytes | memoryview] = []
     between = bytearray(_header(PRODUCE, correlation_id, client_id) + compact_text(transactional_id))
     between += struct.pack(">hi", _ACKS_ALL, timeout_ms) + compact_length(len(batches))
     for topic, partitions in batches.items():
         between += compact_text(topic) + compact_length(len(partitions))
         for partition, batch in partitions:
-            between += struct.pack(">i", partition) + compact_length(len(batch))
-            pieces += [bytes(between), *batch.pieces]
+            between += struct.pack(">i", partition) + compact_length(sum(map(len, batch)))
+            pieces += [bytes(between), *batch]
             between = bytearray(b"\0")
         between += b"\0"
     pieces.append(bytes(between + b"\0"))

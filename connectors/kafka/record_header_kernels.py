@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from onceflow.connectors.kafka.record_kernels import varint
 from onceflow.runtime.kernels.compiled import kernel
 from onceflow.runtime.kernels.memory import copy_bytes
+from onceflow.runtime.kernels.varints import varint
 from onceflow.runtime.records import Int64s
 
 HEADER_SUMS = 4

@@ -14,7 +14,6 @@ from onceflow.connectors.kafka import record_kernels as kernels
 from onceflow.connectors.kafka import record_write_kernels as write_kernels
 from onceflow.connectors.kafka.partition_order import in_order, sort_partitions
 from onceflow.connectors.kafka.record_sections import SECTION_FIELDS
-from onceflow.connectors.kafka.record_size import longest
 from onceflow.runtime.recycled_memory import RecycledMemory
 
 
@@ -35,5 +34,4 @@ def prepare() -> None:
     partition_kernels.choose(none, none, none, none, none, np.zeros(0, np.int32))
     order, _ = sort_partitions(np.array([1, 0], np.int32))
     for arrow in (pa.binary(), pa.large_binary()):
-        keys = in_order(pa.array([b"a", b"b"], arrow), order, RecycledMemory())
-    longest(keys)
+        in_order(pa.array([b"a", b"b"], arrow), order, RecycledMemory())

@@ -6,8 +6,6 @@ was given: what does not is answered with MALFORMED.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -25,10 +23,12 @@ from onceflow.connectors.kafka.record_sections import (
     WANTED_TO,
 )
 from onceflow.runtime.kernels.compiled import kernel
-from onceflow.runtime.kernels.memory import copy_bytes, load_uint8
+from onceflow.runtime.kernels.memory import copy_bytes
+from onceflow.runtime.kernels.varints import varint
 from onceflow.runtime.records import Int64s
 
 MALFORMED = -1
+"""As `varint` says it."""
 
 RECORD_FIELDS = 9
 VALUE_AT, VALUE_BYTES, KEY_AT, KEY_BYTES, HEADERS_AT, OFFSET, TIME, KIND, ROW_SPLIT = range(RECORD_FIELDS)
@@ -37,10 +37,6 @@ bytes."""
 
 SUMS = 4
 """How many numbers `read` gives: bytes of values and of keys, null values and null keys."""
-
-_HIGHEST = (1 << 63) - 1
-_int64: Any = np.int64
-"""Makes a signed number: in a kernel `int` of an unsigned number stays unsigned."""
 
 
 @kernel
@@ -157,21 +153,6 @@ def skip_headers(at: int, end: int) -> int:
             return MALFORMED
         at += max(length, 0)
     return at
-
-
-@kernel
-def varint(at: int, end: int) -> tuple[int, int]:
-    """The number at this address, and the address behind it: MALFORMED if it runs over the end, or over
-    what 64 bits hold."""
-    number = shift = 0
-    while at < end and shift < 64:
-        byte = _int64(load_uint8(at))
-        at += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (number >> 1) & _HIGHEST ^ -(number & 1), at
-        shift += 7
-    return 0, MALFORMED
 
 
 @kernel

@@ -1,19 +1,13 @@
-"""Section: the records of one batch, uncompressed, and how far they have been handed on; what reads them.
-
-There are two readers: `fetch_records.py` with kernels, `fetch_record_arrays.py` without. Both answer the
-same.
-"""
+"""Section: the records of one batch, uncompressed, and how far they have been handed on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from onceflow.connectors.kafka.fetch import Fetched, Wanted
-from onceflow.runtime.kernels.compiled import kernels_enabled
 from onceflow.runtime.records import Int64s
 
 SECTION_FIELDS = 10
@@ -42,33 +36,6 @@ class Section:
     """An array of SECTION_FIELDS numbers."""
     memory: Any = None
     """Keeps the bytes alive; None: somebody else does."""
-    found: Any = None
-    """What its reader remembers of it."""
-
-
-class SectionReader(Protocol):
-    """Room for the records of one fetch after the other. One thread."""
-
-    def read(self, sections: Sequence[Section], records_max: int) -> tuple[Fetched, int]:
-        """The next records of these sections, at most records_max and as many as there is room for, and how
-        many sections have nothing left. The next one goes on where it was left; whoever calls again may
-        have left some out and put others behind.
-
-        Values, keys and headers are copied, `details` may look at the sections' own bytes. Raises
-        ProtocolError if records are malformed: nothing of them was handed on.
-        """
-        ...
-
-
-def open_section_reader(wanted: Wanted, room: int, kernels: bool | None = None) -> SectionReader:
-    """`room`: for how many records. `kernels`: whether to use them; None: if they are enabled."""
-    if kernels_enabled() if kernels is None else kernels:
-        from onceflow.connectors.kafka.fetch_records import RecordColumns  # needs numba
-
-        return RecordColumns(wanted, room)
-    from onceflow.connectors.kafka.fetch_record_arrays import RecordArrays
-
-    return RecordArrays(wanted, room)
 
 
 def table_of(sections: Sequence[Section]) -> Int64s:

@@ -7,7 +7,6 @@ import pyarrow.compute as pc
 
 from onceflow.runtime.arrow_offsets import offsets_of
 from onceflow.runtime.errors import Fatal
-from onceflow.runtime.kernels.compiled import kernels_loaded
 
 _RECORD_OVERHEAD_BYTES = 100  # batch header and varints, at most
 
@@ -67,8 +66,4 @@ def longest(values: pa.LargeBinaryArray) -> int:
     if values.null_count == len(values):
         return 0
     offsets = offsets_of(values)
-    if kernels_loaded():
-        from onceflow.runtime.kernels import taking
-
-        return taking.longest(offsets.ctypes.data, len(values))
     return int((offsets[1:] - offsets[:-1]).max())

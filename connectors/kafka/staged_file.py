@@ -14,7 +14,7 @@ import pyarrow as pa
 from isal import isal_zlib  # zlib's numbers, at four times its speed
 
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
-from onceflow.connectors.kafka.constant_columns import OnlyTopic, SameForAll
+from onceflow.connectors.kafka.constant_columns import SameForAll, only_topic
 
 _TOPIC = b"onceflow.topic"
 """In the metadata of a stream's schema: the topic of all its rows, if they have no column for it."""
@@ -31,7 +31,6 @@ class StagedFileWriter:
         self._file = file
         self._crc32 = 0
         self._size = 0
-        self._only_topic = OnlyTopic()
         self._topic: str | None = None
         """The topic of all rows of the stream; None: not known yet, or there is a column of topics."""
         self._columns = {"partition", "value"}
@@ -41,7 +40,7 @@ class StagedFileWriter:
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Write these rows as one batch, which reading gives back as it was."""
-        needed, topic = _columns_of(rows), None if "topic" in self._columns else self._only_topic.of(rows)
+        needed, topic = _columns_of(rows), None if "topic" in self._columns else only_topic(rows)
         if topic is None or self._topic not in (None, topic):
             needed.add("topic")
         if self._stream is None or not needed <= self._columns:

@@ -19,7 +19,7 @@ def kernels() -> None:
     Compiled kernels are kept in the user's cache folder, for this machine's kind of processor."""
     if not kernels_enabled():
         is_off = ENVIRONMENT_VARIABLE in os.environ
-        reason = f"{ENVIRONMENT_VARIABLE} says so" if is_off else "install onceflow[fast] to have them"
+        reason = f"{ENVIRONMENT_VARIABLE} says so" if is_off else "numba can't be imported here"
         typer.echo(f"kernels are off: {reason}")
         return
     started_s = time.monotonic()

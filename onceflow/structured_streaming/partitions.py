@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from onceflow.connectors.kafka.ahead import Output
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
-from onceflow.connectors.kafka.partition import Partitions, partition_of_key
+from onceflow.connectors.kafka.partition import Partitions, partition_by_key
 from onceflow.connectors.kafka.partition_order import sort_partitions
 from onceflow.runtime.errors import Fatal, UsageError
 
@@ -60,12 +60,7 @@ class PartitionedOutput:
             )
         is_free = partition < 0
         if is_free.any():
-            keys = rows["key"]
-            has_key = keys.is_valid().to_numpy(zero_copy_only=False)
-            if has_key.any():
-                rows_with_key = is_free & has_key
-                partition[rows_with_key] = partition_of_key(keys, count)[rows_with_key]
-            partition[is_free & ~has_key] = self._unkeyed % count
+            partition[is_free] = partition_by_key(rows["key"], count, self._unkeyed % count)[is_free]
         return partition
 
 

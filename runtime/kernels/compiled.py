@@ -6,7 +6,6 @@ import functools
 import hashlib
 import logging
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -16,7 +15,7 @@ import platformdirs
 _LOG = logging.getLogger(__name__)
 
 ENVIRONMENT_VARIABLE = "ONCEFLOW_KERNELS"
-"""`off` turns kernels off though numba is installed."""
+"""`off` turns kernels off."""
 
 _WITHOUT_REFERENCE_COUNTS: dict[str, Any] = {"_nrt": False}
 """An option that numba's documentation does not have; its own code for texts and sorting uses it."""
@@ -26,23 +25,17 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 @functools.cache
 def kernels_enabled() -> bool:
-    """Whether numba is there, works and is not turned off. Asked when a reader, decoder or operator is
-    made; the answer holds for the life of the process."""
+    """Whether kernels are used: numba works here, and they are not turned off. Asked when a reader, decoder
+    or operator is made; the answer holds for the life of the process. Where it is no, the simple code works
+    that also says what is right (ADR 91)."""
     if os.environ.get(ENVIRONMENT_VARIABLE, "").lower() == "off":
         return False
     try:
-        import numba  # noqa: F401 - half a second, and optional
+        import numba  # noqa: F401 - half a second, and not on every platform
     except ImportError as error:
-        if not isinstance(error, ModuleNotFoundError):  # there, but not for this NumPy
-            _LOG.warning("numba can't be used, so onceflow runs without its kernels: %s", error)
+        _LOG.warning("numba can't be used, so onceflow works by its simple code, much slower: %s", error)
         return False
     return True
-
-
-def kernels_loaded() -> bool:
-    """Whether they are enabled and somebody in this process uses some already: for work so small that it is
-    not worth loading numba, which takes most of a CPU-second."""
-    return "numba" in sys.modules and kernels_enabled()
 
 
 def kernel(function: Function) -> Function:
@@ -55,8 +48,8 @@ def kernel(function: Function) -> Function:
     which it otherwise does, with two locked instructions, at each call from kernel to kernel (ADR 74).
 
     It may call kernels of this package and of files `*_kernels.py` beside its own: the copy on disk is
-    renewed when one of those changes, not others. Raises ImportError without numba: ask `kernels_enabled`
-    before importing a file of kernels.
+    renewed when one of those changes, not others. Needs numba: ask `kernels_enabled` before
+    importing a file of kernels.
     """
     import numba
 

@@ -9,7 +9,7 @@ import numpy as np
 from onceflow.runtime.kernels.blocks import BLOCK
 from onceflow.runtime.kernels.compiled import kernel
 from onceflow.runtime.kernels.copying import copy_short
-from onceflow.runtime.kernels.memory import load_int64, prefetch
+from onceflow.runtime.kernels.memory import prefetch
 
 SLACK = BLOCK
 _AHEAD = 24
@@ -58,14 +58,3 @@ def place_texts(
         end += length
         new_bounds[i + 1] = end
     return end
-
-
-@kernel
-def longest(bounds: int, count: int) -> int:
-    """The bytes of the longest of `count` texts. `bounds`: the address of their offsets of 64 bits."""
-    found, start = 0, load_int64(bounds)
-    for i in range(count):
-        end = load_int64(bounds + 8 * i + 8)
-        found = max(found, end - start)
-        start = end
-    return found

@@ -3,8 +3,32 @@ seven bits to a byte. For kernels; needs numba."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from onceflow.runtime.kernels.blocks import shift_right, store_uint8
 from onceflow.runtime.kernels.compiled import kernel
+from onceflow.runtime.kernels.memory import load_uint8
+
+_HIGHEST = (1 << 63) - 1
+_int64: Any = np.int64
+"""In a kernel `int` of an unsigned number stays unsigned."""
+
+
+@kernel
+def varint(at: int, end: int) -> tuple[int, int]:
+    """The number at the address `at`, and the address behind it: -1 if it runs over the end, or over what 64
+    bits hold."""
+    number = shift = 0
+    while at < end and shift < 64:
+        byte = _int64(load_uint8(at))
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (number >> 1) & _HIGHEST ^ -(number & 1), at
+        shift += 7
+    return 0, -1
 
 
 @kernel

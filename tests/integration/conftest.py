@@ -27,7 +27,6 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from onceflow.connectors.kafka.fault_proxy import Api, Course, FaultProxy
-from onceflow.runtime.kernels.compiled import ENVIRONMENT_VARIABLE, kernels_enabled
 
 JOBS = Path(__file__).parent / "jobs"
 ONCEFLOW = [sys.executable, "-c", "from onceflow.cli.app import main; main()"]
@@ -35,15 +34,6 @@ CLOSING = "closing"
 """The user of the records that close all windows before them; the judge leaves it out."""
 
 Event = dict[str, Any]
-
-
-@pytest.fixture
-def without_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What is opened in this process meanwhile has none."""
-    monkeypatch.setenv(ENVIRONMENT_VARIABLE, "off")
-    kernels_enabled.cache_clear()
-    yield
-    kernels_enabled.cache_clear()
 
 
 # --- The job --------------------------------------------------------------------------------------

@@ -23,7 +23,6 @@ from onceflow.connectors.kafka.producer_settings import ProducerSettings
 from onceflow.connectors.kafka.staged import LEDGER_TOPIC
 from onceflow.connectors.kafka.transactions import Claimant, OwnerTransactions
 from onceflow.runtime.errors import Fenced, OnceflowError, Retryable
-from onceflow.runtime.kernels.compiled import kernels_enabled
 
 pytestmark = pytest.mark.kafka
 
@@ -94,15 +93,6 @@ class Sink:
     def close(self) -> None:
         self.transactions.close()
         self.client.close()
-
-
-@pytest.fixture(params=["with kernels", "without kernels"], autouse=True)
-def both_kinds(request: pytest.FixtureRequest) -> None:
-    """Each test runs twice: batches are written with kernels, and without."""
-    if request.param == "without kernels":
-        request.getfixturevalue("without_kernels")
-    elif not kernels_enabled():
-        pytest.skip("needs numba")
 
 
 @pytest.fixture

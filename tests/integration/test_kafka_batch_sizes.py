@@ -20,7 +20,6 @@ from onceflow.connectors.kafka.producer_settings import ProducerSettings
 from onceflow.connectors.kafka.staged import LEDGER_TOPIC
 from onceflow.connectors.kafka.transactions import Claimant, OwnerTransactions
 from onceflow.runtime.errors import Fatal, OnceflowError
-from onceflow.runtime.kernels.compiled import kernels_enabled
 
 pytestmark = pytest.mark.kafka
 
@@ -77,17 +76,13 @@ class Writing:
         self.client.close()
 
 
-ROUTES = ["direct", "direct, without kernels", "bulk", "one by one"]
+ROUTES = ["direct", "bulk", "one by one"]
 
 
 @pytest.fixture(params=ROUTES)
 def write(broker: EmbeddedKafka, request: pytest.FixtureRequest) -> Iterator[Callable[..., Writing]]:
     """`write(client_id="mine")`: by each of the routes."""
-    route, *without = request.param.split(", ")
-    if without:
-        request.getfixturevalue("without_kernels")
-    elif route == "direct" and not kernels_enabled():
-        pytest.skip("needs numba")
+    route = request.param
     opened: list[Writing] = []
 
     def make(socket_timeout_ms: int = 10_000, **librdkafka: Any) -> Writing:

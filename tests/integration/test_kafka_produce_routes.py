@@ -27,7 +27,6 @@ from onceflow.connectors.kafka.produce_one import OneByOneRoute
 from onceflow.connectors.kafka.producer_settings import ProducerSettings
 from onceflow.connectors.kafka.staged import LEDGER_TOPIC
 from onceflow.runtime.errors import Fatal, OnceflowError, Retryable
-from onceflow.runtime.kernels.compiled import kernels_enabled
 
 pytestmark = pytest.mark.kafka
 
@@ -37,14 +36,10 @@ Open = Callable[..., LibrdkafkaProducer]
 ROUTES: dict[Any, type] = {"direct": DirectRoute, "bulk": BulkRoute, "one by one": OneByOneRoute}
 
 
-@pytest.fixture(params=[*ROUTES, "direct, without kernels"])
+@pytest.fixture(params=ROUTES)
 def open_producer(broker: EmbeddedKafka, request: pytest.FixtureRequest) -> Iterator[Open]:
     opened: list[Any] = []
-    route, *without = request.param.split(", ")
-    if without:
-        request.getfixturevalue("without_kernels")
-    elif route == "direct" and not kernels_enabled():
-        pytest.skip("needs numba")
+    route = request.param
 
     def make(**librdkafka: Any) -> LibrdkafkaProducer:
         settings = {name.replace("_", "."): value for name, value in librdkafka.items()}

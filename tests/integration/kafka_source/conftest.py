@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.source import KafkaSource
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import Fetch, ReaderContext, SplitState
-from onceflow.runtime.kernels.compiled import ENVIRONMENT_VARIABLE, kernels_enabled
+from tests.kernels_off import kernels_off
 
 DEADLINE_S = 60.0
 RECORDS_ASKED = 10_000
@@ -131,32 +131,20 @@ def directly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch_direct, "PAUSE_S", 0.5)
 
 
-@pytest.fixture(params=["with kernels", "without kernels"])
-def both_kinds(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The test runs twice: readers fetch and decode with kernels, and without."""
-    with kernels(request.param == "with kernels"):
-        yield
-
-
-@pytest.fixture(params=["with kernels", "without kernels", "directly", "directly, without kernels"])
-def all_ways(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The test runs four times: with kernels and without, by librdkafka and from the brokers themselves."""
-    if "directly" in request.param:
+@pytest.fixture(params=["by librdkafka", "directly"])
+def all_ways(request: pytest.FixtureRequest) -> None:
+    """The test runs twice: by librdkafka, and from the brokers themselves."""
+    if request.param == "directly":
         request.getfixturevalue("directly")
-    with kernels("without" not in request.param):
-        yield
 
 
-@contextmanager
-def kernels(are_on: bool) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as environment:
-        if not are_on:
-            environment.setenv(ENVIRONMENT_VARIABLE, "off")
-            kernels_enabled.cache_clear()
-        elif not kernels_enabled():
-            pytest.skip("needs numba")
+@pytest.fixture(params=["by librdkafka", "directly", "without kernels"])
+def all_ways_and_the_judge(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The test runs three times: the third time one record after the other is fetched and decoded."""
+    if request.param == "directly":
+        request.getfixturevalue("directly")
+    with kernels_off() if request.param == "without kernels" else nullcontext():
         yield
-    kernels_enabled.cache_clear()
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from onceflow.runtime.errors import DataLossError, Retryable
 
 pytestmark = [
     pytest.mark.kafka,
-    pytest.mark.usefixtures("directly", "both_kinds"),
+    pytest.mark.usefixtures("directly"),
 ]
 
 PARTITIONS = 3

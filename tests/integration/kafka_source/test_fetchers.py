@@ -24,29 +24,20 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient
 
 from onceflow.connectors.kafka.fetch import HEADERS_TYPE, Fetched, Fetcher, Wanted
-from onceflow.connectors.kafka.fetch_arrays import ArrayBatch
-from onceflow.connectors.kafka.fetch_batch import MessageBatch
 from onceflow.connectors.kafka.fetch_bulk import BulkFetcher
 from onceflow.connectors.kafka.fetch_direct import DirectFetcher
 from onceflow.connectors.kafka.fetch_messages import MessageFetcher
 from onceflow.connectors.kafka.librdkafka_library import (
-    Library,
     UnsupportedLibraryError,
     _loaded_libraries,
     load_library,
 )
 from onceflow.connectors.kafka.reader_splits import SplitTable
 from onceflow.connectors.kafka.splits import KafkaSplit
-from onceflow.runtime.kernels.compiled import kernels_enabled
 
 pytestmark = pytest.mark.kafka
 
-COMPILED = pytest.param("compiled", marks=pytest.mark.skipif(not kernels_enabled(), reason="needs numba"))
-BULK = ["arrays", COMPILED]
-DIRECT = ["direct arrays", pytest.param("direct", marks=COMPILED.marks)]
-
-MESSAGES_OF = {"direct arrays": "arrays", "direct": "compiled"}
-"""What librdkafka reads is read with kernels if direct fetches are."""
+KINDS = ["bulk", "direct"]
 
 DEADLINE_S = 60.0
 ALL = Wanted(key=True, timestamp=True, headers=True, details=True)
@@ -133,17 +124,9 @@ def topic_ids(servers: str, places: list[tuple[str, int]]) -> dict[str, str]:
     return {topic: str(future.result(30).topic_id) for topic, future in answer.items()}
 
 
-def batch(kind: str, library: Library, room: int, **options: Any) -> MessageBatch:
-    if kind == "arrays":
-        return ArrayBatch(library, room, **options)
-    from onceflow.connectors.kafka.fetch_compiled import CompiledBatch
-
-    return CompiledBatch(library, room, **options)
-
-
 @pytest.fixture
 def drive(broker: Any) -> Iterator[Drive]:
-    """`drive("arrays", [("topic", 0)])`: a fetcher, nothing assigned yet."""
+    """`drive("bulk", [("topic", 0)])`: a fetcher, nothing assigned yet."""
     driven: list[Driven] = []
 
     def make(
@@ -167,7 +150,7 @@ def drive(broker: Any) -> Iterator[Drive]:
                 **(settings or {}),
             }
         )
-        ids = topic_ids(servers or broker.bootstrap_servers, places) if "direct" in kind else {}
+        ids = topic_ids(servers or broker.bootstrap_servers, places) if kind == "direct" else {}
         splits = SplitTable()
         splits.add([KafkaSplit(topic, ids.get(topic, ""), partition, 0) for topic, partition in places])
         fetcher: Fetcher
@@ -178,14 +161,10 @@ def drive(broker: Any) -> Iterator[Drive]:
                 library = load_library()
             except UnsupportedLibraryError as reason:
                 pytest.skip(str(reason))
-            messages = batch(MESSAGES_OF.get(kind, kind), library, room, **options)
             handle = library.handle(consumer, "rdkafka")
-            fetcher = BulkFetcher(library, handle, consumer, splits, wanted, messages)
-            if kind in MESSAGES_OF:
-                with_kernels = kind == "direct"
-                fetcher = DirectFetcher(
-                    fetcher, consumer, splits, wanted, room, settings or {}, kernels=with_kernels
-                )
+            fetcher = BulkFetcher(library, handle, consumer, splits, wanted, room, **options)
+            if kind == "direct":
+                fetcher = DirectFetcher(fetcher, consumer, splits, wanted, room, settings or {})
         driven.append(Driven(consumer, fetcher, splits, records_max))
         return driven[-1]
 
@@ -248,12 +227,9 @@ def test_all_fetchers_bring_the_same_of_hostile_topics(broker: Any, new_topic: A
     places = list(itertools.product(topics, range(3)))
     found: dict[tuple[object, ...], Driven] = {}
     ways: list[tuple[str, int, dict[str, int]]] = [("messages", 1_000, {})]
-    kinds = ["arrays", "compiled"] if kernels_enabled() else ["arrays"]
-    for kind in kinds:
-        ways += [(kind, 1_000, {}), (kind, 1_000, {"binary_bytes_max": 5_000})]
-        ways += [(kind, 7, {}), (kind, 1_000, {"room": 7})]
-    for kind in ["direct arrays", "direct"] if kernels_enabled() else ["direct arrays"]:
+    for kind in KINDS:
         ways += [(kind, 1_000, {}), (kind, 7, {}), (kind, 1_000, {"room": 7})]
+    ways.append(("bulk", 1_000, {"binary_bytes_max": 5_000}))
     for kind, records_max, options in ways:
         one = drive(kind, places, records_max=records_max, **options)
         one.fetcher.assign(one.positions())
@@ -266,13 +242,12 @@ def test_all_fetchers_bring_the_same_of_hostile_topics(broker: Any, new_topic: A
     for one in found.values():
         assert one.rows == expected.rows
         assert one.ends == expected.ends
-    for kind in kinds:
-        assert found[kind, 1_000].types == {pa.binary()}
-        assert pa.large_binary() in found[kind, 1_000, "binary_bytes_max"].types
+    assert found["bulk", 1_000].types == {pa.binary()}
+    assert pa.large_binary() in found["bulk", 1_000, "binary_bytes_max"].types
 
 
 @pytest.mark.usefixtures("directly")
-@pytest.mark.parametrize("bulk", [*BULK, *DIRECT])
+@pytest.mark.parametrize("bulk", KINDS)
 @pytest.mark.parametrize(
     "wanted",
     [Wanted(), Wanted(key=True), Wanted(timestamp=True), Wanted(headers=True), Wanted(details=True)],
@@ -296,7 +271,7 @@ def test_what_is_not_wanted_is_not_there(
 
 
 @pytest.mark.usefixtures("directly")
-@pytest.mark.parametrize("kind", ["messages", *BULK, *DIRECT])
+@pytest.mark.parametrize("kind", ["messages", *KINDS])
 def test_an_offset_that_is_not_there_is_an_error_of_its_split(
     new_topic: Any, drive: Drive, kind: str
 ) -> None:
@@ -324,7 +299,7 @@ def produce(servers: str, topic: str, count: int, partitions: int) -> None:
 
 
 @pytest.mark.usefixtures("directly")
-@pytest.mark.parametrize("bulk", [*BULK, *DIRECT])
+@pytest.mark.parametrize("bulk", KINDS)
 def test_a_partition_assigned_anew_right_after_it_was_let_go_is_read_on(
     broker: Any, new_topic: Any, drive: Drive, bulk: str
 ) -> None:
@@ -368,7 +343,7 @@ def test_records_that_come_another_way_are_said_to_be_lost_and_read_again(
 ) -> None:
     topic = new_topic("stray", 2)
     produce(broker.bootstrap_servers, topic, 2_000, 2)
-    one = drive("arrays", [(topic, 0), (topic, 1)], Wanted())
+    one = drive("bulk", [(topic, 0), (topic, 1)], Wanted())
     positions = one.positions()
     one.consumer.incremental_assign(positions[:1])  # not through the fetcher: onto the consumer's queue
     deadline = time.monotonic() + DEADLINE_S
@@ -396,7 +371,7 @@ def test_records_that_come_another_way_are_said_to_be_lost_and_read_again(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("directly")
-@pytest.mark.parametrize("bulk", [*BULK, *DIRECT])
+@pytest.mark.parametrize("bulk", KINDS)
 def test_callbacks_run_in_our_thread_and_nowhere_else_while_brokers_die(
     module_broker: Callable[..., Any], drive: Drive, caplog: pytest.LogCaptureFixture, bulk: str
 ) -> None:
@@ -447,7 +422,7 @@ def test_what_a_callback_raises_comes_out_of_fetch(drive: Drive) -> None:
         for refusal in refusals:
             raise refusal
 
-    one = drive("arrays", [("nowhere", 0)], servers="127.0.0.1:1", settings={"error_cb": refuse})
+    one = drive("bulk", [("nowhere", 0)], servers="127.0.0.1:1", settings={"error_cb": refuse})
     one.fetcher.assign(one.positions())
     with pytest.raises(RefusedError, match="mine"):
         one.until(lambda: False)

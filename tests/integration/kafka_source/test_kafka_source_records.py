@@ -18,7 +18,7 @@ from onceflow.runtime.contracts import DEAD_LETTER_SCHEMA, DeadLetterSource, Sin
 from onceflow.runtime.errors import BadRecordError, GraphError
 from onceflow.runtime.records import Records
 
-pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("all_ways")]
+pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("all_ways_and_the_judge")]
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False)])
 

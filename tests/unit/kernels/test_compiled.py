@@ -25,9 +25,34 @@ def test_the_environment_turns_kernels_off() -> None:
     assert _run(PROGRAM, {ENVIRONMENT_VARIABLE: "off"}) == "False False"
 
 
+HIDDEN = "import sys; sys.modules['numba'] = sys.modules['llvmlite'] = None"
+
+
 def test_without_numba_there_are_no_kernels() -> None:
-    hidden = "import sys; sys.modules['numba'] = None" + PROGRAM
-    assert _run(hidden, {}).startswith("False")
+    assert _run(HIDDEN + PROGRAM, {}).startswith("False")
+
+
+def test_without_numba_all_that_users_import_works() -> None:
+    """Where there is no numba for a platform, the simple code does all."""
+    program = """
+import pyarrow as pa
+from confluent_kafka import Consumer
+from onceflow.connectors.formats import Json
+from onceflow.connectors.kafka import KafkaSource
+from onceflow.connectors.kafka.fetch import Wanted
+from onceflow.connectors.kafka.fetch_choice import open_fetcher
+from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
+from onceflow.connectors.kafka.partition import partition_of_key
+from onceflow.connectors.kafka.reader_splits import SplitTable
+from onceflow.sinks.kafka import KafkaSink
+schema = pa.schema([pa.field("n", pa.int64(), False)])
+rows = Json(schema).decoder().decode([b'{"n":1}'] * 300).batch
+assert Json().encoder(schema).encode(rows)[0].as_py() == b'{"n":1}'
+settings = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
+fetcher = open_fetcher(Consumer(settings), settings, SplitTable(), Wanted(), 10, is_direct=True)
+print(type(fetcher).__name__, rows.num_rows, partition_of_key(pa.array(["a"]), 9))
+"""
+    assert _run(f"{HIDDEN}\n{program}", {}).startswith("MessageFetcher 300 [")
 
 
 @pytest.mark.skipif(not kernels_enabled(), reason="needs numba")

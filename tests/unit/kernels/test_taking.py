@@ -13,7 +13,7 @@ from tests.unit.guarded_memory import before_closed_page
 if not kernels_enabled():
     pytest.skip("needs numba", allow_module_level=True)
 
-from onceflow.runtime.kernels.taking import SLACK, copy_texts, longest, measure_texts, place_texts
+from onceflow.runtime.kernels.taking import SLACK, copy_texts, measure_texts, place_texts
 
 TEXTS = st.lists(st.binary(max_size=70), min_size=1, max_size=12)
 
@@ -64,10 +64,3 @@ def test_texts_are_placed_in_one_pass_if_there_is_room(
         assert placed == new_bounds[-1] == before + len(expected)
         assert target[before:placed].tobytes() == expected
         assert np.diff(new_bounds).tolist() == [len(texts[slot]) for slot in slots]
-
-
-@given(TEXTS)
-def test_the_longest(texts: list[bytes]) -> None:
-    bounds = np.cumsum([3, *map(len, texts)], dtype=np.int64)
-    assert longest(bounds.ctypes.data, len(texts)) == max(map(len, texts))
-    assert longest(bounds.ctypes.data, 0) == 0

@@ -1,4 +1,4 @@
-"""Integers of variable length, as the kernels write them."""
+"""Integers of variable length, as the kernels write and read them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("numba")
 
-from onceflow.runtime.kernels.varints import put_varint, varint_bytes
+from onceflow.runtime.kernels.varints import put_varint, varint, varint_bytes
 
 
 def by_definition(number: int) -> bytes:
@@ -33,3 +33,11 @@ def test_any_integer(number: int) -> None:
     assert room[:end].tobytes() == by_definition(number)
     assert end == varint_bytes(number)
     assert (room[end:] == 0xEE).all(), "and not a byte more"
+    start = room.ctypes.data
+    assert varint(start, start + end) == (number, start + end)
+    assert varint(start, start + end - 1) == (0, -1)
+
+
+def test_what_64_bits_do_not_hold_is_no_number() -> None:
+    room = np.full(16, 0x80, np.uint8)
+    assert varint(room.ctypes.data, room.ctypes.data + 16) == (0, -1)

@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -14,16 +13,16 @@ from hypothesis import strategies as st
 
 from onceflow.connectors.formats import Decoded, Json
 from onceflow.connectors.formats.format import Values, as_list
-from onceflow.connectors.formats.json_arrays import ArrayRows
-from onceflow.connectors.formats.json_bulk import BulkJsonDecoder, PlainRows
 from onceflow.connectors.formats.json_decoder import JsonDecoder, OnNull
-from onceflow.connectors.formats.spans import READ_AHEAD, Spans
 from onceflow.runtime.kernels.compiled import kernels_enabled
 from onceflow.runtime.record_types import RecordType, describe_record
 from tests.unit.guarded_memory import array_of, before_closed_page
 
-QUICK = ["arrays", "kernels"] if kernels_enabled() else ["arrays"]
-needs_kernels = pytest.mark.skipif(not kernels_enabled(), reason="needs numba")
+if not kernels_enabled():
+    pytest.skip("needs numba", allow_module_level=True)
+
+from onceflow.connectors.formats.json_bulk import _VALUES_MIN, BulkJsonDecoder
+
 LONG = "a name that is longer than one block of the kernel"
 
 
@@ -55,7 +54,7 @@ REQUIRED = pa.schema(
 )
 
 
-class Twin:
+class Judge:
     """A JsonDecoder that remembers what it was asked."""
 
     def __init__(
@@ -73,13 +72,6 @@ class Twin:
         return self._decoder.decode(values)
 
 
-class Arrays(ArrayRows):
-    """Does not give up, however many values are odd and whatever it costs."""
-
-    odd_share_max = 1.0
-    run_cost = 0
-
-
 class Pair:
     """Both decoders of a schema."""
 
@@ -88,31 +80,20 @@ class Pair:
         schema: pa.Schema,
         record_type: RecordType | None = None,
         on_null: OnNull = "error",
-        quick: str = "kernels",
     ) -> None:
         self.slow = JsonDecoder(schema, record_type, on_null)
-        self._twin = Twin(schema, record_type, on_null)
+        self._judge = Judge(schema, record_type, on_null)
         self._record_type = record_type
-        self._quick = quick
         self.start_over()
 
     def start_over(self) -> None:
         """Forgets the records before, and that they were odd."""
-        self.bulk = BulkJsonDecoder(self._twin, self.rows(), values_min=1)
-
-    def rows(self) -> PlainRows:
-        if self._quick == "arrays":
-            return Arrays(self.slow, self._record_type)
-        from onceflow.connectors.formats.json_kernel_rows import KernelRows
-
-        return KernelRows(self.slow.schema, self._record_type)
+        self.bulk = BulkJsonDecoder(self._judge, self._record_type, values_min=1)
 
     def agree(self, values: Sequence[bytes | None], given: Values | None = None) -> list[bytes | None]:
         """Asserts that both say the same; the values that the bulk decoder did not decode itself."""
-        if given is None:
-            self.agree(values, spans_of(values))
-            given = values
-        self._twin.asked.clear()
+        given = values if given is None else given
+        self._judge.asked.clear()
         ours, theirs = self.bulk.decode(given), self.slow.decode(values)
         ours.batch.validate(full=True)
         assert ours.batch.schema == theirs.batch.schema
@@ -120,7 +101,7 @@ class Pair:
         assert repr(ours.batch.to_pylist()) == repr(theirs.batch.to_pylist())
         assert _rows(ours, values) == _rows(theirs, values)
         assert list(ours.bad) == list(theirs.bad)
-        return list(self._twin.asked)
+        return list(self._judge.asked)
 
 
 def _rows(decoded: Decoded, values: Sequence[bytes | None]) -> list[int]:
@@ -130,33 +111,14 @@ def _rows(decoded: Decoded, values: Sequence[bytes | None]) -> list[int]:
 
 
 PAIRS = {
-    f"{name}, {quick}": pair
-    for quick in QUICK
-    for name, pair in {
-        "nullable": Pair(SCHEMA, quick=quick),
-        "skip": Pair(SCHEMA, on_null="skip", quick=quick),
-        "nulls": Pair(SCHEMA, on_null="nulls", quick=quick),
-        "record": Pair(PURCHASE.schema, PURCHASE, quick=quick),
-        "required": Pair(REQUIRED, quick=quick),
-        "no columns": Pair(pa.schema([]), quick=quick),
-    }.items()
+    "nullable": Pair(SCHEMA),
+    "skip": Pair(SCHEMA, on_null="skip"),
+    "nulls": Pair(SCHEMA, on_null="nulls"),
+    "record": Pair(PURCHASE.schema, PURCHASE),
+    "required": Pair(REQUIRED),
+    "no columns": Pair(pa.schema([])),
 }
 GOOD = b'{"user":"u1","amount":1,"own":"o"}'
-
-
-BETWEEN = [b"", b'"', b'\\"', b',"amount":5}', b"\0\x1f", b"\xff\xc3", b'{"user":"', b"u" * 70]
-
-
-def spans_of(values: Sequence[bytes | None]) -> Spans:
-    """The same values, with others' bytes between them, and not more of them behind than are sometimes."""
-    content, at = b"", []
-    for row, value in enumerate(values):
-        content += BETWEEN[row % len(BETWEEN)]
-        at.append(len(content))
-        content += value or b""
-    content += b'"' * (READ_AHEAD if len(values) % 2 else 1)
-    lengths = [-1 if value is None else len(value) for value in values]
-    return Spans(np.frombuffer(content, np.uint8), np.array(at, np.int64), np.array(lengths, np.int64))
 
 
 def in_a_slice(values: Sequence[bytes | None], arrow: pa.DataType) -> pa.Array:
@@ -261,7 +223,7 @@ def test_both_agree_on_hostile_scalars_where_other_records_have_usual_ones(name:
 
 @pytest.mark.parametrize("place", [b"user", b"amount", b"text", b"number", b"word"])
 def test_both_agree_on_a_hostile_scalar_where_nearly_all_records_have_the_same(place: bytes) -> None:
-    pair = Pair(REQUIRED, quick="arrays")
+    pair = Pair(REQUIRED)
     usual = [in_place()] * 120
     for content in HOSTILE:
         value = in_place(place, content)
@@ -340,8 +302,6 @@ def batches(draw: st.DrawFn) -> list[bytes | None]:
 @settings(max_examples=100, deadline=None)
 def test_both_agree_on_records_and_on_what_is_left_of_them(values: list[bytes | None], name: str) -> None:
     pair = PAIRS[name]
-    if "arrays" in name:  # which know one shape at a time
-        pair.start_over()
     pair.agree(values)
     pair.agree(values, in_a_slice(values, pa.large_binary()))
 
@@ -356,7 +316,6 @@ def records(count: int) -> list[bytes]:
     ]
 
 
-@needs_kernels
 def test_one_bad_record_in_ten_thousand_is_the_only_one_that_is_decoded_slowly() -> None:
     pair = Pair(REQUIRED)
     values = records(10_000)
@@ -365,7 +324,6 @@ def test_one_bad_record_in_ten_thousand_is_the_only_one_that_is_decoded_slowly()
     assert pair.agree(values, pa.array(values, pa.binary())) == [values[7_777]]
 
 
-@needs_kernels
 @pytest.mark.parametrize(
     "value",
     [
@@ -383,7 +341,6 @@ def test_usual_records_need_no_slow_decoder(value: bytes) -> None:
         assert Pair(schema).agree([value, value]) == []
 
 
-@needs_kernels
 def test_fields_that_are_left_out_or_new_need_no_slow_decoder() -> None:
     schema = pa.schema([pa.field(name, pa.int64()) for name in "abcdef"])
     rows = ["abcdef", "abdef", "af", "fedcba", "aXbcdYef", "abcdef", "c", "cb", "XYZ", "ab"]
@@ -391,34 +348,29 @@ def test_fields_that_are_left_out_or_new_need_no_slow_decoder() -> None:
     assert Pair(schema).agree(values) == []
 
 
-@needs_kernels
 def test_records_of_more_fields_than_a_shape_holds_are_decoded_too() -> None:
     schema = pa.schema([pa.field("f7", pa.int64()), pa.field("f599", pa.int64())])
     value = json.dumps({f"f{i}": i for i in range(600)}).encode()
     assert Pair(schema).agree([value] * 5) == []
 
 
-@needs_kernels
 def test_defaults_are_filled_in_but_not_those_that_a_function_makes() -> None:
-    pair = PAIRS["record, kernels"]
+    pair = PAIRS["record"]
     pair.start_over()
     assert pair.agree([GOOD] * 3) == []
     without = b'{"user":"u","amount":1}'
     assert pair.agree([GOOD, GOOD, without]) == [without]
 
 
-@needs_kernels
 def test_a_few_values_are_left_to_the_slow_decoder() -> None:
-    twin = Twin(REQUIRED)
-    rows = Pair(REQUIRED).rows()
-    decoder = BulkJsonDecoder(twin, rows)
-    decoder.decode(records(rows.values_min))
-    assert twin.asked == []
-    decoder.decode(records(rows.values_min - 1))
-    assert twin.asked == records(rows.values_min - 1)
+    judge = Judge(REQUIRED)
+    decoder = BulkJsonDecoder(judge, None)
+    decoder.decode(records(_VALUES_MIN))
+    assert judge.asked == []
+    decoder.decode(records(_VALUES_MIN - 1))
+    assert judge.asked == records(_VALUES_MIN - 1)
 
 
-@needs_kernels
 def test_where_most_values_are_odd_the_slow_decoder_does_all_for_a_while() -> None:
     pair = Pair(REQUIRED)
     good, odd = records(100), [b'{"user":"u","user":"v","amount":1}'] * 100
@@ -434,20 +386,18 @@ def test_where_most_values_are_odd_the_slow_decoder_does_all_for_a_while() -> No
 # --- Where values lie -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("quick", QUICK)
-def test_nothing_is_read_behind_the_end_of_the_memory(quick: str) -> None:
+def test_nothing_is_read_behind_the_end_of_the_memory() -> None:
     with before_closed_page() as put:
         for cut in (0, 1, 10, 20):
             values = records(30)
             values[-1] = values[-1][: len(values[-1]) - cut]
             array = array_of(values, put(b"".join(values)), pa.binary())
-            Pair(REQUIRED, quick=quick).agree(values, array)
+            Pair(REQUIRED).agree(values, array)
 
 
-@pytest.mark.parametrize("quick", QUICK)
-def test_a_value_never_goes_on_in_its_neighbour(quick: str) -> None:
+def test_a_value_never_goes_on_in_its_neighbour() -> None:
     whole = b'{"user":"u1","amount":12,"x":[{"a":"b"},1.5,true]}'
-    pair = Pair(REQUIRED, quick=quick)
+    pair = Pair(REQUIRED)
     for cut in range(len(whole)):
         values = [whole, whole[:cut], whole[cut:], whole]
         pair.start_over()

@@ -23,10 +23,15 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from onceflow.connectors.kafka.broker_socket import read_frame
 from onceflow.connectors.kafka.fetch import Fetched, Wanted
-from onceflow.connectors.kafka.fetch_direct import DirectFetcher
 from onceflow.connectors.kafka.reader_splits import SplitTable
 from onceflow.connectors.kafka.splits import KafkaSplit
 from onceflow.connectors.kafka.wire import compact_length, framed
+from onceflow.runtime.kernels.compiled import kernels_enabled
+
+if not kernels_enabled():
+    pytest.skip("needs numba", allow_module_level=True)
+
+from onceflow.connectors.kafka.fetch_direct import DirectFetcher
 
 DEADLINE_S = 20.0
 TOPIC_ID = bytes(range(16))
@@ -173,9 +178,7 @@ class Reading:
         )
         consumer: Any = SimpleNamespace(list_topics=lambda topic, timeout: metadata)
         others: Any = self.others
-        self.fetcher = DirectFetcher(
-            others, consumer, splits, Wanted(), 1_000, {}, self.throttled.append, kernels=False
-        )
+        self.fetcher = DirectFetcher(others, consumer, splits, Wanted(), 1_000, {}, self.throttled.append)
         self.fetcher.assign(
             [TopicPartition("t", n, at, leader_epoch=epoch) for n, (at, epoch) in enumerate(starts)]
         )

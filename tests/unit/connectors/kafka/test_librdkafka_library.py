@@ -21,6 +21,8 @@ from onceflow.connectors.kafka.librdkafka_library import (
     load_library,
 )
 from onceflow.connectors.kafka.reader_splits import SplitTable
+from onceflow.runtime.kernels.compiled import kernels_enabled
+from tests.kernels_off import kernels_off
 
 SETTINGS = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
 
@@ -86,6 +88,7 @@ def test_what_is_no_handle_of_this_consumer_is_refused_without_a_crash() -> None
         library.handle(number, "rdkafka")
 
 
+@pytest.mark.skipif(not kernels_enabled(), reason="needs numba")
 def test_where_the_library_is_no_help_records_are_fetched_one_by_one_and_the_log_says_why(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -98,4 +101,11 @@ def test_where_the_library_is_no_help_records_are_fetched_one_by_one_and_the_log
     assert [r.getMessage() for r in caplog.records] == [
         "records are fetched one by one, because what should be a consumer's handle is something else"
     ]
+    consumer.close()
+
+
+def test_without_kernels_records_are_fetched_one_by_one() -> None:
+    consumer = Consumer(SETTINGS)
+    with kernels_off():
+        assert isinstance(open_fetcher(consumer, SETTINGS, SplitTable(), Wanted(), 10), MessageFetcher)
     consumer.close()

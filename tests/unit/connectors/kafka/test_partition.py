@@ -1,4 +1,4 @@
-"""murmur2 in columns agrees with Kafka's own, whose results these are (UtilsTest)."""
+"""Partitions by key: murmur2 agrees with Kafka's own, whose results these are (UtilsTest)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceflow.connectors.kafka.partition import by_columns, by_kernel, murmur2
+from onceflow.connectors.kafka.partition import by_kernel, murmur2, one_by_one, partition_by_key
 from onceflow.runtime.kernels.compiled import kernels_enabled
 from tests.unit.guarded_memory import array_of, before_closed_page, behind_closed_page
 
@@ -22,25 +22,8 @@ KNOWN = {
 }
 
 
-def reference(key: bytes) -> int:
-    """Utils.murmur2, a byte at a time."""
-    mask, m = 0xFFFFFFFF, 0x5BD1E995
-    h = 0x9747B28C ^ len(key)
-    whole = len(key) & ~3
-    for i in range(0, whole, 4):
-        k = int.from_bytes(key[i : i + 4], "little") * m & mask
-        k = (k ^ k >> 24) * m & mask
-        h = h * m & mask ^ k
-    rest = key[whole:]
-    if rest:
-        h = (h ^ int.from_bytes(rest, "little")) * m & mask
-    h = (h ^ h >> 13) * m & mask
-    return h ^ h >> 15
-
-
 def test_known_hashes() -> None:
-    keys = pa.array(list(KNOWN), pa.large_binary())
-    assert murmur2(keys).astype(np.int32).tolist() == list(KNOWN.values())
+    assert [np.uint32(murmur2(key)).astype(np.int32) for key in KNOWN] == list(KNOWN.values())
 
 
 PARTITIONS = st.integers(1, 50) | st.integers(1, (1 << 31) - 1) | st.sampled_from([1 << 30, (1 << 31) - 1])
@@ -52,12 +35,12 @@ PARTITIONS = st.integers(1, 50) | st.integers(1, (1 << 31) - 1) | st.sampled_fro
     PARTITIONS,
     st.sampled_from([pa.binary(), pa.large_binary()]),
 )
-def test_agrees_with_the_reference_for_slices_nulls_and_empty_keys(
+def test_all_agree_on_slices_nulls_and_empty_keys(
     keys: list[bytes | None], start: int, partitions: int, arrow: pa.DataType
 ) -> None:
     column = pa.array(keys, arrow)[start:]
-    expected = [(reference(k) & 0x7FFFFFFF) % partitions if k is not None else None for k in keys[start:]]
-    for choose in [by_columns, by_kernel] if kernels_enabled() else [by_columns]:
+    expected = [(murmur2(k) & 0x7FFFFFFF) % partitions if k is not None else None for k in keys[start:]]
+    for choose in [one_by_one, by_kernel] if kernels_enabled() else [one_by_one]:
         got = choose(column, partitions).tolist()
         assert len(got) == len(expected)
         assert [g for g, e in zip(got, expected, strict=True) if e is not None] == [
@@ -72,5 +55,15 @@ def test_the_kernel_reads_nothing_before_or_behind_a_key(length: int) -> None:
     for closed in (before_closed_page, behind_closed_page):
         with closed() as put:
             column = array_of([key], put(key), pa.binary())
-            assert by_kernel(column, 1_000).tolist() == [(reference(key) & 0x7FFFFFFF) % 1_000]
+            assert by_kernel(column, 1_000).tolist() == [(murmur2(key) & 0x7FFFFFFF) % 1_000]
             del column
+
+
+def test_rows_without_a_key_go_where_it_is_said() -> None:
+    some = pa.array([b"abc", None, b"abc", None], pa.binary())
+    of_key = one_by_one(some[:1], 7)[0]
+    assert partition_by_key(some, 7, 3).tolist() == [of_key, 3, of_key, 3]
+    assert partition_by_key(some, 7, np.arange(4, dtype=np.int32)).tolist() == [of_key, 1, of_key, 3]
+    assert partition_by_key(some[::2], 7, 3).tolist() == [of_key, of_key]
+    assert partition_by_key(some[1::2], 7, 3).tolist() == [3, 3]
+    assert partition_by_key(some[:0], 7, 3).tolist() == []

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceflow.connectors.kafka import partition_order
 from onceflow.connectors.kafka.partition_order import in_order, sort_partitions
 from onceflow.runtime.kernels.compiled import kernels_enabled
 from onceflow.runtime.recycled_memory import Bytes, RecycledMemory
+from tests.kernels_off import kernels_off
 
 with_and_without_kernels = pytest.mark.parametrize("kernels", [True, False] if kernels_enabled() else [False])
 
@@ -20,8 +22,7 @@ with_and_without_kernels = pytest.mark.parametrize("kernels", [True, False] if k
 @given(partitions=st.lists(st.sampled_from([-1, 0, 1, 2, 40_000]) | st.integers(0, 300), max_size=30))
 def test_rows_by_partition_keep_their_order_within_one(kernels: bool, partitions: list[int]) -> None:
     expected = sorted(range(len(partitions)), key=partitions.__getitem__)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partition_order, "kernels_loaded", lambda: kernels)
+    with nullcontext() if kernels else kernels_off():
         order, in_it = sort_partitions(np.array(partitions, np.int32))
     assert order.tolist() == expected
     assert in_it.tolist() == sorted(partitions)
@@ -41,8 +42,7 @@ def test_values_in_another_order(
     column = pa.array(values, arrow)[start:]
     order = data.draw(st.permutations(range(len(column))))
     memory = RecycledMemory()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partition_order, "kernels_loaded", lambda: kernels)
+    with nullcontext() if kernels else kernels_off():
         moved = in_order(column, np.array(order, np.int64), memory)
         again = in_order(column, np.arange(len(column)), memory)
     moved.validate(full=True)
@@ -72,8 +72,6 @@ class Exact:
 @given(st.lists(st.binary(max_size=70), min_size=1, max_size=20))
 def test_nothing_is_written_behind_the_memory_that_was_reserved(values: list[bytes]) -> None:
     memory = Exact()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partition_order, "kernels_loaded", kernels_enabled)
-        moved = in_order(pa.array(values, pa.binary()), np.arange(len(values))[::-1].copy(), memory)
+    moved = in_order(pa.array(values, pa.binary()), np.arange(len(values))[::-1].copy(), memory)
     assert moved.to_pylist() == values[::-1]
     assert memory.is_sound

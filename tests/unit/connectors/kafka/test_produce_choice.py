@@ -11,6 +11,10 @@ from onceflow.connectors.kafka.client import LedgerKey
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.produce_choice import DirectChoice
 from onceflow.connectors.kafka.producer_settings import DIRECT_VARIABLE, best_route
+from onceflow.runtime.kernels.compiled import kernels_enabled
+from tests.kernels_off import kernels_off
+
+needs_kernels = pytest.mark.skipif(not kernels_enabled(), reason="needs numba")
 
 
 def is_direct(**settings: Any) -> bool:
@@ -20,6 +24,7 @@ def is_direct(**settings: Any) -> bool:
     return DirectChoice(options, BatchLimit(1_000), 1.0).is_possible
 
 
+@needs_kernels
 @pytest.mark.parametrize(
     "settings",
     [
@@ -59,6 +64,7 @@ def test_what_only_librdkafka_can_honour_is_left_to_it(settings: dict[str, Any])
     assert not is_direct(**settings)
 
 
+@needs_kernels
 def test_the_environment_is_read_where_a_sink_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     assert best_route() == "direct"
     monkeypatch.setenv(DIRECT_VARIABLE, "Off")
@@ -70,3 +76,8 @@ def test_a_choice_says_no_at_once_where_it_is_not_possible() -> None:
     choice = DirectChoice(KafkaOptions("127.0.0.1:1", {"throttle_cb": print}), BatchLimit(1_000), 1.0)
     nothing: Any = None
     assert choice.open(nothing, nothing, LedgerKey("id", "ledger"), nothing, None, 1.0) is None
+
+
+def test_without_kernels_nothing_is_written_directly() -> None:
+    with kernels_off():
+        assert not is_direct()

@@ -16,7 +16,6 @@ from kafka.protocol.producer import (
     ProduceResponse,
 )
 
-from onceflow.connectors.kafka.batch_writing import Batch
 from onceflow.connectors.kafka.client import ProducerIdentity
 from onceflow.connectors.kafka.produce_protocol import (
     Node,
@@ -41,9 +40,7 @@ ANSWER_HEADER = b"\0\0\0\5\0"  # correlation id 5, of a flexible answer
 @given(st.dictionaries(names, st.dictionaries(numbers, st.binary(max_size=300)), max_size=4), names)
 def test_a_produce_request_says_what_is_written(topics: dict[str, dict[int, bytes]], id_: str) -> None:
     batches = {
-        topic: [
-            (n, Batch((batch[:2], memoryview(batch)[2:]), 0, len(batch))) for n, batch in partitions.items()
-        ]
+        topic: [(n, (batch[:2], memoryview(batch)[2:])) for n, batch in partitions.items()]
         for topic, partitions in topics.items()
     }
     pieces = produce_request(7, "me", transactional_id=id_, timeout_ms=9_000, batches=batches)

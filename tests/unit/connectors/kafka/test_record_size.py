@@ -5,20 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from onceflow.connectors.kafka import record_size
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
 from onceflow.connectors.kafka.record_size import longest, refuse_too_large
 from onceflow.runtime.errors import Fatal
-from onceflow.runtime.kernels.compiled import kernels_enabled
 
 LIMIT = 1_000
 OVERHEAD = 100
-
-
-@pytest.fixture(params=[True, False] if kernels_enabled() else [False])
-def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    monkeypatch.setattr(record_size, "kernels_loaded", lambda: request.param)
-    return bool(request.param)
 
 
 def rows(*records: tuple[bytes | None, bytes | None]) -> pa.RecordBatch:
@@ -27,7 +19,7 @@ def rows(*records: tuple[bytes | None, bytes | None]) -> pa.RecordBatch:
 
 
 @pytest.mark.parametrize("key", [None, b"", b"k" * 300])
-def test_the_largest_record_decides(kernels: bool, key: bytes | None) -> None:
+def test_the_largest_record_decides(key: bytes | None) -> None:
     room = LIMIT - OVERHEAD - len(key or b"")
     fits = [(key, b"v" * room), (None, None), (None, b"v" * 10), (b"k" * 300, b"v")]
     for at in range(len(fits) + 1):
@@ -36,14 +28,14 @@ def test_the_largest_record_decides(kernels: bool, key: bytes | None) -> None:
             refuse_too_large(rows(*fits[:at], (key, b"v" * (room + 1)), *fits[at:]), LIMIT)
 
 
-def test_many_keys_that_are_more_than_a_record_may_be_are_looked_at_one_by_one(kernels: bool) -> None:
+def test_many_keys_that_are_more_than_a_record_may_be_are_looked_at_one_by_one() -> None:
     many = [(b"k" * 300, b"v" * 10)] * 20
     refuse_too_large(rows(*many), LIMIT)
     with pytest.raises(Fatal, match="910 bytes, the topic takes 1000"):
         refuse_too_large(rows(*many, (b"k" * 900, b"v" * 10)), LIMIT)
 
 
-def test_the_longest_value_of_a_part(kernels: bool) -> None:
+def test_the_longest_value_of_a_part() -> None:
     values = pa.array([b"x" * 50, None, b"xxx", b"", b"xxxxx", None, b"x" * 60], pa.large_binary())
     assert longest(values[1:6]) == 5
     assert longest(values[:2]) == 50

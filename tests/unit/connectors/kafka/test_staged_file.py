@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onceflow.connectors.kafka import constant_columns
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
-from onceflow.connectors.kafka.constant_columns import OnlyTopic, SameForAll, only_topic
+from onceflow.connectors.kafka.constant_columns import SameForAll, only_topic
 from onceflow.connectors.kafka.staged_file import StagedFileWriter, checksum, read_rows
 
 TOPICS = ["out", "tou", "o", "longer-name", "", "ü"]
@@ -84,33 +83,6 @@ def test_batches_come_back_as_they_were(rows: list[pa.RecordBatch]) -> None:
 def test_the_only_topic_is_that_of_all_rows(rows: pa.RecordBatch) -> None:
     topics = set(rows["topic"].to_pylist())
     assert only_topic(rows) == (topics.pop() if len(topics) == 1 else None)
-
-
-@settings(max_examples=200)
-@given(st.lists(st.tuples(batches(), st.integers(0, 5), st.integers(0, 5)), max_size=4))
-def test_the_only_topic_of_batches_one_after_the_other(
-    drawn: list[tuple[pa.RecordBatch, int, int]],
-) -> None:
-    """Also of parts of one batch, larger and smaller ones. Where others in its memory had several, a part's
-    own topic may be overlooked."""
-    quick = OnlyTopic()
-    for rows, start, end in drawn:
-        for part in (rows[start:end], rows, rows[end:], rows[start:]):
-            found = quick.of(part)
-            assert found == only_topic(part) or (found is None and only_topic(rows) is None)
-
-
-def test_the_topic_of_a_sink_is_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked_at: list[int] = []
-    original = constant_columns.only_topic
-    monkeypatch.setattr(
-        constant_columns, "only_topic", lambda rows: looked_at.append(rows.num_rows) or original(rows)
-    )
-    same, quick = SameForAll("out"), OnlyTopic()
-    for count in (7, 3, 7, 9, 1, 8, 9):
-        assert quick.of(same.columns(count)) == "out"
-    assert looked_at == [7, 9]
-    assert quick.of(SameForAll("other").columns(3)) == "other"
 
 
 def test_large_batches_come_back_and_so_does_their_checksum() -> None:

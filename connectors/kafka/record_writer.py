@@ -1,4 +1,8 @@
-"""CompiledRecordWriter: a RecordWriter with kernels. Import only if they are enabled."""
+"""RecordWriter: rows in PRODUCE_SCHEMA as the records of Kafka's record batches, version 2 (KIP-98), by a
+kernel. Import only if kernels are enabled.
+
+`record_kernels.py` reads what is written here; its docstring says how records look.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,21 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from onceflow.connectors.kafka import record_write_kernels as kernels
-from onceflow.connectors.kafka.record_writing import WrittenRecords
 from onceflow.runtime.arrow_offsets import offsets_of
 from onceflow.runtime.records import Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenRecords:
+    """The records of one batch, without its header."""
+
+    content: pa.Buffer
+    """Their bytes, not compressed."""
+    after: int
+    """The row that follows."""
+    first_ms: int
+    """The time of the first one, to which those of the others are relative."""
+    latest_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +132,9 @@ class _RowBytes:
         self._name, self._header_value = _Column.of(names), _Column.of(values)
 
 
-class CompiledRecordWriter:
-    """See RecordWriter. Writes into one buffer, again and again: fresh pages cost more than the filling."""
+class RecordWriter:
+    """Writes records of one RecordBatch after the other, into one buffer again and again: fresh pages cost
+    more than the filling. One thread."""
 
     def __init__(self) -> None:
         self._rows: _RowBytes | None = None
@@ -125,9 +142,12 @@ class CompiledRecordWriter:
         self._written: Int64s = np.zeros(3, np.int64)
 
     def take(self, rows: pa.RecordBatch, now_ms: int) -> None:
+        """What is written from now on. `now_ms`: the time of rows that have no timestamp."""
         self._rows = _RowBytes(rows, now_ms)
 
     def write(self, runs: Sequence[tuple[int, int]], room: int) -> list[WrittenRecords]:
+        """Of each of these runs (start, stop), in their order and not empty, the first rows: as many as fit
+        into so many bytes, and the first one in any case. The bytes are valid until the next call."""
         rows = self._rows
         assert rows is not None, "rows were taken"
         self._reserve(rows, runs, room)
