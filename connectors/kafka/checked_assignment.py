@@ -18,6 +18,8 @@ from onceflow.connectors.kafka.reader_splits import SplitTable
 
 NO_EPOCH = -1
 """The leader's epoch of a position behind which nothing was read, or of which it is not known."""
+_NOT_YET = (KafkaError._STATE, KafkaError._UNKNOWN_PARTITION, KafkaError._PREV_IN_PROGRESS)
+"""How librdkafka refuses to seek in a partition that it has not begun with, or has not let go."""
 
 
 class CheckedAssignment:
@@ -57,7 +59,7 @@ class CheckedAssignment:
             try:
                 self._consumer.seek(position)
             except KafkaException as error:
-                if error.args[0].code() not in (KafkaError._STATE, KafkaError._UNKNOWN_PARTITION):
+                if error.args[0].code() not in _NOT_YET:
                     raise
                 continue
             del self._unchecked[key]

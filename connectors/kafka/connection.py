@@ -28,6 +28,10 @@ _SAY_AFTER_MS = 1_000
 """What lasts for less is no news: a leader that has moved is found within that."""
 _MUTE_TOLD_MS = 1_000
 """A broker that throttles us for so long makes the job wait; less is not worth a word."""
+_READING = "active"
+_STOPPED_MS = 10_000
+"""An assigned partition that librdkafka does not read for so long, though its leader is there, it has given
+up: it begins within a second."""
 _ASKED_US = 1_000_000
 """What was asked less long ago may be answered any moment, however long nothing was asked before."""
 
@@ -48,6 +52,13 @@ class _Broker(msgspec.Struct, gc=False):
 
 class _Partition(msgspec.Struct, gc=False):
     leader: int = -1
+    desired: bool = False
+    fetch_state: str = _READING
+
+    @property
+    def is_stopped(self) -> bool:
+        """Assigned, and not read: for a moment each is, until it has begun."""
+        return self.desired and self.fetch_state != _READING
 
 
 class _Topic(msgspec.Struct, gc=False):
@@ -80,6 +91,7 @@ class ReaderConnection:
         self._away_since_ms: float | None = None
         self._muted_until_ms = 0.0
         self._is_mute_told = False
+        self._stopped_since_ms: dict[PartitionKey, float] = {}
 
     def on_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
@@ -105,6 +117,16 @@ class ReaderConnection:
         if up:
             self._was_up = True
             self._are_all_down = False
+        now_ms, before = self._clock.monotonic_ms(), self._stopped_since_ms
+        stopped = [
+            (topic, int(number))
+            for topic, known in self._statistics.topics.items()
+            for number, partition in known.partitions.items()
+            if partition.is_stopped
+        ]
+        self._stopped_since_ms = {
+            key: before.get(key, now_ms) for key in stopped if not (self.is_muted or self.is_away(key))
+        }
 
     def on_throttle(self, event: Any) -> None:
         """librdkafka's throttle_cb."""
@@ -140,6 +162,16 @@ class ReaderConnection:
         topic = self._statistics.topics.get(partition[0])
         known = topic.partitions.get(str(partition[1])) if topic else None
         return known is not None and known.leader not in self._there
+
+    def stopped(self) -> list[PartitionKey]:
+        """Partitions that librdkafka has silently given up: it was told to read them, does not, and nothing
+        is known that it could wait for. Each is told once in ten seconds."""
+        if not self._stopped_since_ms:
+            return []
+        now_ms = self._clock.monotonic_ms()
+        found = [key for key, ms in self._stopped_since_ms.items() if now_ms - ms >= _STOPPED_MS]
+        self._stopped_since_ms.update(dict.fromkeys(found, now_ms))
+        return found
 
     def check(self, needed: Iterable[PartitionKey]) -> None:
         """Tell what is waited for; raise Unavailable once that has lasted for the timeout."""

@@ -82,7 +82,6 @@ class BulkFetcher:
             assert queue, "a consumer has a queue for each partition"
             self._partitions[key] = queue
             self._library.rd_kafka_queue_forward(queue, self._queue)
-            self._lost.discard(self._splits.find(*key))
         self._assignment.assign(positions)
 
     def unassign(self, positions: Sequence[TopicPartition]) -> None:
@@ -100,6 +99,7 @@ class BulkFetcher:
         self._queue = None
 
     def _let_go(self, key: PartitionKey) -> None:
+        self._lost.discard(self._splits.find(*key))
         queue = self._partitions.pop(key, None)
         if queue is not None:
             self._library.rd_kafka_queue_destroy(queue)  # only our reference

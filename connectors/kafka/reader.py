@@ -126,6 +126,8 @@ class KafkaReader:
         if self._in_doubt or not self._connection.is_sound:
             self._doubt_ends()
             self._connection.check(self._table.splits[i].key for i in self._active)
+        for key in self._connection.stopped():
+            self._revive(self._table.find(*key))
         at_end = frozenset(self._table.ids[i] for i in self._at_end)
         if fetch is None and not self._finished and at_end == self._told_at_end:
             return None
@@ -208,6 +210,16 @@ class KafkaReader:
         if indices:
             self._fetcher.unassign(self._starts(indices))
             self._fetcher.assign(self._starts(indices))
+
+    def _revive(self, index: int) -> None:
+        """A partition that nobody reads, and of which nobody has said why: if there is a reason, it is told
+        anew."""
+        if index in self._active:
+            place, offset = self._table.ids[index], self._positions.next[index]
+            said = f"{place} was not read any more: it is assigned anew, from offset {offset}"
+            _LOG.warning("%s", said)
+            self._context.on_wait(said)
+            self._reread.add(index)
 
     def _starts(self, indices: Iterable[int]) -> list[TopicPartition]:
         return [self._positions.start(index) for index in indices]

@@ -9,15 +9,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import NewPartitions
 
 from onceflow.connectors.formats import Raw
-from onceflow.connectors.kafka import KafkaSource
+from onceflow.connectors.kafka import KafkaSource, connection
+from onceflow.connectors.kafka.fetch import Notice
 from onceflow.connectors.kafka.metadata import ClusterMetadata
 from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.connectors.kafka.reader import KafkaReader
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import SplitEnumerator, SplitState
 from onceflow.runtime.errors import DataLossError, OptionError, Retryable, Unavailable
+from onceflow.runtime.testing.mutants import Mutant, mutated
 
 pytestmark = pytest.mark.kafka
 
@@ -126,6 +130,32 @@ def test_offsets_deleted_under_a_running_reader_stop_it(
         read.until(lambda: False)
     assert read.offsets(f"{topic}-0") == []
     assert read.positions()[f"{topic}-0"] == 0
+
+
+def test_a_partition_that_stands_still_because_its_error_was_not_heard_is_assigned_anew_and_said(
+    cluster: Any, new_topic: Any, enumerator: OpenEnumerator, reading: Any
+) -> None:
+    """The reader is deaf to the first error here, and soon impatient. librdkafka tells an error once, and
+    reads nothing of its partition from then on: without a look at that, the reader waits for ever."""
+    topic = new_topic("deaf")
+    cluster.produce(topic, *(b"%d" % i for i in range(10)))
+    splits = enumerator(source(cluster, topic)).initial_splits()
+    cluster.delete_before(topic, 4)
+    hear, unheard = KafkaReader._note, []
+
+    def deaf_at_first(self: KafkaReader, notice: Notice) -> None:
+        if unheard:
+            hear(self, notice)
+        else:
+            unheard.append(notice.error.code())
+
+    wrong = [(KafkaReader, "_note", deaf_at_first), (connection, "_STOPPED_MS", 2_000)]
+    with mutated(Mutant("the first error is not heard", wrong)):
+        read = reading(source(cluster, topic), splits)
+        with pytest.raises(DataLossError, match=rf"{topic}-0 .* offset 0, but the broker has only 4 to 10"):
+            read.until(lambda: False)
+    assert unheard == [KafkaError._AUTO_OFFSET_RESET]
+    assert read.waits[-1] == f"{topic}-0 was not read any more: it is assigned anew, from offset 0"
 
 
 def test_a_topic_made_anew_stops_a_restore_and_discovery(

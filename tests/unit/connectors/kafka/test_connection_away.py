@@ -26,11 +26,11 @@ class Seen:
         options = KafkaOptions("one:9092,two:9092")
         self.connection = ReaderConnection(options, 10_000, self.clock, self.said.append)
 
-    def look(self, first: dict[str, Any], second: dict[str, Any], after_ms: int = 0) -> None:
-        """The statistics of a moment, and what the reader does then."""
+    def look(self, first: dict[str, Any], second: dict[str, Any], after_ms: int = 0, **of_first: Any) -> None:
+        """The statistics of a moment, and what the reader does then. `of_first`: of partition t-0."""
         self.clock.advance(after_ms)
         brokers = {"one": {"nodeid": 1, **first}, "two": {"nodeid": 2, **second}}
-        leaders = {"0": {"leader": 1}, "1": {"leader": 2}, "-1": {"leader": -1}}
+        leaders = {"0": {"leader": 1, **of_first}, "1": {"leader": 2}, "-1": {"leader": -1}}
         text = json.dumps({"brokers": brokers, "topics": {"t": {"partitions": leaders}}})
         self.connection.on_statistics(text)
         if not self.connection.is_sound:
@@ -91,3 +91,41 @@ def test_a_broker_that_dies_within_a_handshake_refuses_nobody() -> None:
     )
     seen.connection.on_error(KafkaError(KafkaError._SSL, reason))
     assert not seen.said
+
+
+STILL = {"desired": True, "fetch_state": "none"}
+
+
+def test_a_partition_that_is_not_read_for_ten_seconds_is_told_once_in_each() -> None:
+    seen = Seen()
+    told = []
+    for _ in range(25):
+        seen.look(UP, UP, after_ms=1_000, **STILL)
+        told.append(seen.connection.stopped())
+    assert [second for second, keys in enumerate(told) if keys] == [10, 20]
+    assert told[10] == told[20] == [("t", 0)]
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        {"desired": True, "fetch_state": "active"},
+        {"desired": False, "fetch_state": "stopped"},  # read directly, or finished
+    ],
+)
+def test_a_partition_that_is_read_or_not_wanted_in_between_is_not_told(between: dict[str, Any]) -> None:
+    seen = Seen()
+    for second in range(30):
+        seen.look(UP, UP, after_ms=1_000, **(between if second % 9 == 8 else STILL))
+        assert not seen.connection.stopped()
+
+
+def test_a_partition_whose_leader_is_away_or_throttles_is_waited_for_and_not_told() -> None:
+    away, throttled = Seen(), Seen()
+    for _ in range(9):
+        away.look(TRYING, UP, after_ms=1_000, **STILL)
+        throttled.connection.on_mute(5_000)
+        throttled.look(UP, UP, after_ms=1_000, **STILL)
+    for seen in (away, throttled):
+        seen.clock.advance(10_000)
+        assert not seen.connection.stopped()
