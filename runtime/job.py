@@ -48,7 +48,7 @@ class Job(JobGraphBuilder):
     def __init__(self, name: str, max_parallelism: int = DEFAULT_MAX_PARALLELISM) -> None:
         super().__init__(name, max_parallelism)
 
-    def run(
+    def run(  # noqa: PLR0913 - the options of `onceflow run` that a program decides
         self,
         checkpoint_dir: str,
         *,
@@ -57,11 +57,15 @@ class Job(JobGraphBuilder):
         checkpoint_interval: str | int = DEFAULT_INTERVAL,
         guarantee: str = "exactly-once",
         restart: str = "exponential",
+        start_from: int | None = None,
+        allow_dropped_state: bool = False,
         reporter: Reporter | None = None,
     ) -> JobResult:
         """Run to the end in this process; the same as `onceflow run` with these options.
 
-        Goes on from the latest completed checkpoint in `checkpoint_dir`. `master`: as Spark names it, or
+        Goes on from the latest completed checkpoint in `checkpoint_dir`, or from the kept one that
+        `start_from` says. `allow_dropped_state`: what the checkpoint has of operators, aggregates or states
+        that are not in the program is dropped, not refused. `master`: as Spark names it, or
         `threads[N]` for slots in this process without Spark. Ctrl-C and SIGTERM stop it cleanly after a
         last checkpoint. Raises UsageError for what is wrong before it starts.
         """
@@ -72,6 +76,8 @@ class Job(JobGraphBuilder):
             checkpoint_interval=checkpoint_interval,
             guarantee=guarantee,
             restart=restart,
+            start_from=start_from,
+            allow_dropped_state=allow_dropped_state,
         )
         return run_job(self.build(), options, reporter or Silent(), running_program())
 

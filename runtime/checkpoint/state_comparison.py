@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from msgspec import structs
+
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.state.description import (
     RECORD,
@@ -12,19 +14,16 @@ from onceflow.runtime.state.description import (
     StateDescription,
     StatePart,
     Windows,
+    is_wider,
 )
 
 ALLOW = "--allow-dropped-state"
 _NEW_UID = f"or give the operator a new uid and start with {ALLOW}"
-_CAN_BE_NULL = (
-    "write its argument as an expression, which may give null (max_(pl.col('x')) for max_('x'), "
-    "sum_(pl.col('x').is_not_null()) for count())"
-)
 
 
 @dataclass(frozen=True, slots=True)
 class StateNote:
-    """Something about restored state that is told. `change`: added, dropped, or unchecked."""
+    """Something about restored state that is told. `change`: added, widened, dropped, or unchecked."""
 
     uid: str
     change: str
@@ -85,6 +84,11 @@ class Comparison:
         what = _NOUNS.get(self.now.kind, "aggregate")
         is_alone = now.name == RECORD and now.kind == "reduce"
         todo = f"keep the function, {_NEW_UID}" if is_alone else f"give the new {what} another name"
+        if is_wider(now.type, was.type):
+            kept = f"{what} {now.name!r}" if now.kind != "reduce" else "the record so far"
+            text = f"operator {self.uid!r}: {kept} may have null where it had none in {self.where}"
+            self.found.append(StateNote(self.uid, "widened", f"{text}: what is there is kept"))
+            was = structs.replace(was, type=now.type)
         if self.was.is_whole:
             is_same = (was.kind, was.type, was.column, was.function) == (
                 now.kind,
@@ -138,7 +142,7 @@ class Comparison:
         if self.rows and not part.is_nullable:
             raise UsageError(
                 f"{new}, where windows are open that have no value for it, and its column can't be null: "
-                f"{_CAN_BE_NULL}, {_NEW_UID}"
+                f"{_with_null(part)}, {_NEW_UID}"
             )
         began = "windows that were open then get null" if self.rows else "no window was open then"
         self.found.append(StateNote(self.uid, "added", f"{new}: {began}"))
@@ -179,6 +183,24 @@ def _part_text(part: StatePart, other: StatePart) -> str:
         argument = part.expression.text
     call = f"{part.name}={part.kind}({argument})"
     return f"{call} as {part.type}" if part.type != other.type else call
+
+
+def _with_null(part: StatePart) -> str:
+    """How to write an aggregate so that its column may be null. Where that is the same aggregate it may be
+    written plainly again later."""
+    if part.function:
+        return f"let the get_result of {part.function} return an optional type"
+    if part.kind != "count":
+        again = f"{part.kind}({part.column!r})"
+        return (
+            f"write {part.name}={part.kind}(pl.col({part.column!r})), which may be null, and {again} again "
+            "once these windows have closed"
+        )
+    if part.expression is not None:
+        return f"write {part.name}=sum_(e.is_not_null()), where e is the expression that it counts"
+    counted = f"pl.col({part.column!r})" if part.column else "pl.col(c)"
+    which = "" if part.column else ", where c is a column without nulls,"
+    return f"write {part.name}=sum_({counted}.is_not_null()){which} which may be null"
 
 
 def _written(expression: Expression | None) -> str:

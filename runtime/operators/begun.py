@@ -35,6 +35,11 @@ class Begun:
     def __bool__(self) -> bool:
         return bool(self._flags)
 
+    @property
+    def aggregates(self) -> Iterable[str]:
+        """Those that have a flagged slot."""
+        return self._flags.keys()
+
     def grow(self, size: int) -> None:
         for flags in self._flags.values():
             flags.grow(size)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from onceflow.runtime.errors import UsageError
 from onceflow.runtime.operators.accumulator import SumOverflow
 from onceflow.runtime.operators.accumulators import accumulator
 from onceflow.runtime.operators.aggregates import (
@@ -169,6 +170,7 @@ class AggregateValues:
         reader: RecordReader,
         output: pa.Schema,
     ) -> None:
+        self._uid = uid
         self._output = output
         self._arguments = Arguments(uid)
         self._reader = reader
@@ -216,7 +218,8 @@ class AggregateValues:
         return lambda slots: pa.StructArray.from_arrays([f(slots) for f in frozen.values()], [*frozen])
 
     def load(self, slots: Indices, size: int, state: pa.StructArray) -> None:
-        """What is not in the state is new: of these slots it has no result."""
+        """What is not in the state is new: of these slots it has no result. Raises UsageError if that can't
+        be said in the output."""
         there = {field.name for field in state.type}
         for name, column in self._columns.items():
             column.grow(size)
@@ -226,6 +229,13 @@ class AggregateValues:
                 column.begin(slots)
         self._begun.grow(size)
         self._begun.load(slots, size, self._columns.keys(), state)
+        for name in self._begun.aggregates:
+            if not self._output.field(name).nullable:
+                raise UsageError(
+                    f"operator {self._uid!r}: windows are open that have no value for aggregate {name!r}, "
+                    "because they began before it was added, and its column can't be null any more: write it "
+                    "as before until these windows have closed"
+                )
 
 
 class ReduceValues:

@@ -10,11 +10,14 @@ user declared it: names, types, columns, kinds. The code of a user's function is
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import msgspec
 import pyarrow as pa
 
 RECORD = "record"
 """The name of a reduce's only part."""
+_NOT_NULL = " not null"
 
 
 class Expression(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -98,9 +101,17 @@ def type_text(arrow: pa.DataType) -> str:
     return str(arrow)
 
 
+def is_wider(now: str, was: str) -> bool:
+    """Whether of two `type_text`s the first is the second with null allowed in more places: then every value
+    of the second is one of the first."""
+    parts_now, parts_was = now.split(_NOT_NULL), was.split(_NOT_NULL)
+    ends_now, ends_was = (set(accumulate(map(len, parts[:-1]))) for parts in (parts_now, parts_was))
+    return "".join(parts_now) == "".join(parts_was) and ends_now < ends_was
+
+
 def _field_text(field: pa.Field) -> str:
     return f"{field.name}: {type_text(field.type)}{_not_null(field)}"
 
 
 def _not_null(field: pa.Field) -> str:
-    return "" if field.nullable else " not null"
+    return "" if field.nullable else _NOT_NULL

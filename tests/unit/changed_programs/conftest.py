@@ -15,7 +15,7 @@ import pytest
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import Committable, Fetch, SplitState, WatermarkStrategy
 from onceflow.runtime.driver import JobDriver, JobResult
-from onceflow.runtime.job import run_options
+from onceflow.runtime.job import Job, run_options
 from onceflow.runtime.local import LocalLauncher
 from onceflow.runtime.records import Records
 from onceflow.runtime.stream import JobGraphBuilder, Stream
@@ -34,7 +34,8 @@ DEADLINE_S = 30
 
 @dataclass
 class RecordsInMemory:
-    """A source with one split. It does not end: more records may be appended between two runs."""
+    """A source with one split. More records may be appended between two runs; unless it is bounded it does
+    not end."""
 
     rows: list[tuple[Any, ...]]
     schema: pa.Schema = SCHEMA
@@ -67,6 +68,7 @@ class _Reader:
         self._source = source
         self._next: int | None = None
         """None: the split is another subtask's."""
+        self._has_ended = False
 
     def add_splits(self, splits: Sequence[SplitState]) -> None:
         for split in splits:
@@ -78,7 +80,7 @@ class _Reader:
         part = self._source.rows[self._next : self._next + min(records_max, RECORDS_PER_POLL)]
         if not part:
             self._source.was_read.set()
-            return None
+            return self._end() if self._source.is_bounded and not self._has_ended else None
         self._next += len(part)
         columns = [
             pa.array(values, f.type) for values, f in zip(zip(*part, strict=True), SCHEMA, strict=True)
@@ -86,6 +88,13 @@ class _Reader:
         batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
         offsets = np.arange(self._next - len(part), self._next)
         return Fetch(batch, np.zeros(len(part), np.uint16), ("all",), offset=offsets)
+
+    def _end(self) -> Fetch:
+        self._has_ended = True
+        nothing = pa.RecordBatch.from_pylist([], SCHEMA)
+        return Fetch(
+            nothing, np.zeros(0, np.uint16), ("all",), np.zeros(0, np.int64), finished=frozenset({"all"})
+        )
 
     def snapshot(self) -> Sequence[SplitState]:
         return [] if self._next is None else [SplitState("all", {"next_offset": self._next})]
@@ -234,6 +243,18 @@ class Folder:
         thread.join(DEADLINE_S)
         assert results, events.all
         return Run(results[0], events, {uid: sink.visible for uid, sink in sinks.items()})
+
+    def run_in_python(self, build: Build, **options: Any) -> Run:
+        """`Job.run` of what is there, as a bounded source."""
+        source = RecordsInMemory(self.rows, is_bounded=True)
+        job = Job("job", max_parallelism=8)
+        sinks: dict[str, Results] = {}
+        for uid, made in build(job.source(source, watermarks=WatermarkStrategy("ts", 0), uid="src")).items():
+            sinks[uid] = Results()
+            made.sink_to(sinks[uid], uid=uid)
+        events = Events()
+        result = job.run(str(self.path), master="threads[1]", restart="none", reporter=events, **options)
+        return Run(result, events, {uid: sink.visible for uid, sink in sinks.items()})
 
 
 @pytest.fixture(scope="session")

@@ -124,6 +124,21 @@ def test_an_added_aggregate_is_null_where_its_window_was_open_and_right_from_the
     }
 
 
+def test_an_added_aggregate_is_written_plainly_again_once_the_windows_of_before_have_closed(
+    folder: Any,
+) -> None:
+    """Before, its nulls came out in a column that is declared never to have one."""
+    folder.run(windows(total=sum_("amount")), *FIRST)
+    added, plainly = (windows(total=sum_("amount"), top=top) for top in (max_(col("amount")), max_("amount")))
+    folder.run(added)
+    refused = folder.run_in_python(plainly).result
+    assert refused.outcome is Outcome.FAILED
+    assert "operator 'op': windows are open that have no value for aggregate 'top'" in refused.reason
+    folder.run(added, *LATER)
+    rows = folder.run(plainly, ("ann", 3, 0.5, 99_500), ("end", 0, 0.0, 120_000)).visible["out"]
+    assert by_window(rows, "total", "top")["ann", 90_000] == (3, 3)
+
+
 def _forget(self: Begun, slots: Any, size: int, aggregates: Any, state: Any) -> None:
     without = [field for field in state.type if field.name != BEGUN_BEFORE]
     columns = [state.field(field.name) for field in without]
@@ -167,6 +182,22 @@ def test_a_removed_aggregate_is_dropped_if_allowed_and_said(folder: Any) -> None
     fewer = windows(total=sum_("amount"))
     assert "aggregate 'n', which the program does not have" in folder.run(fewer).result.reason
     run = folder.run(fewer, *LATER, allow_dropped_state=True)
+    assert [f["change"] for f in run.events.named("state_changed")] == ["dropped"]
+    assert by_window(run.visible["out"], "total")["ann", 0] == (6,)
+
+
+def test_a_program_that_runs_itself_says_where_to_begin_and_what_may_be_dropped(folder: Any) -> None:
+    """`Job.run` has the options of the command."""
+    both = windows(total=sum_("amount"), n=count())
+    folder.run(both, *FIRST)
+    older = read_log(open_store(str(folder.path))).completed()[-1][1].checkpoint_id
+    folder.run(both, ("ann", 100, 1.0, 3_000), retained=100)
+    fewer = windows(total=sum_("amount"))
+    assert folder.run_in_python(fewer).result.is_refused
+    assert "checkpoint 999" in folder.run_in_python(fewer, start_from=999).result.reason
+    folder.rows = [*FIRST, *LATER]
+    run = folder.run_in_python(fewer, start_from=older, allow_dropped_state=True)
+    assert run.result.outcome is Outcome.FINISHED, run.result.reason
     assert [f["change"] for f in run.events.named("state_changed")] == ["dropped"]
     assert by_window(run.visible["out"], "total")["ann", 0] == (6,)
 
@@ -223,6 +254,33 @@ def test_a_state_of_a_process_is_dropped_if_allowed_and_a_new_one_begins_empty(f
     run = folder.run(process(Renamed()), ("ann", 1, 1.0, 3_000), allow_dropped_state=True)
     assert sorted(f["change"] for f in run.events.named("state_changed")) == ["added", "dropped"]
     assert run.visible["out"][-1] == {"user": "ann", "n": 1}
+
+
+@dataclass
+class Wide:
+    user: str
+    n: int | None
+
+
+def total(a: Any, b: Any) -> Any:
+    return type(a)(a.user, None if a.n is None or b.n is None else a.n + b.n)
+
+
+def test_what_may_be_null_from_now_on_is_kept_and_said_and_the_other_way_round_is_refused(
+    folder: Any,
+) -> None:
+    def reduce(record: Any) -> Any:
+        mapped: Any = lambda row: record(row.user, row.amount or (None if record is Wide else 0))  # noqa: E731
+        return lambda s: {"out": s.map(mapped, returns=record).key_by("user").reduce(total, uid="op")}
+
+    folder.run(reduce(Seen), *FIRST)
+    run = folder.run(reduce(Wide), ("ann", 1, 0.5, 9_000), ("bob", 0, 0.5, 9_000))
+    [said] = run.events.named("state_changed")
+    assert (said["uid"], said["change"]) == ("op", "widened")
+    assert "'op': the record so far may have null where it had none in checkpoint" in said["text"]
+    assert run.visible["out"][-2:] == [{"user": "ann", "n": 6}, {"user": "bob", "n": None}]
+    assert not folder.run(reduce(Wide)).events.named("state_changed"), "said once"
+    assert "n: int64 not null" in folder.run(reduce(Seen)).result.reason
 
 
 # --- Written by an onceflow that described nothing ----------------------------------------------------

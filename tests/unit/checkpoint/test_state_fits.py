@@ -26,7 +26,14 @@ from onceflow.runtime.operators.describe import expression_form
 from onceflow.runtime.operators.keyed_process import KeyedProcess
 from onceflow.runtime.operators.sliding import sliding
 from onceflow.runtime.operators.tumbling import tumbling
-from onceflow.runtime.state.description import KeyColumn, StateDescription, StatePart, Windows, type_text
+from onceflow.runtime.state.description import (
+    KeyColumn,
+    StateDescription,
+    StatePart,
+    Windows,
+    is_wider,
+    type_text,
+)
 from onceflow.runtime.state.handles import ListState, MapState, ValueState
 from onceflow.runtime.stream import JobGraphBuilder, Stream
 
@@ -173,7 +180,8 @@ REFUSED: list[tuple[str, Any, Any, str]] = [
     ("windows to none", windows(), reduced(larger), "is of a window aggregate, in the program reduce"),
     ("reduce function", reduced(larger), reduced(smaller), r"reduce\(larger\).*reduce\(smaller\): keep"),
     ("removed", windows(a=count(), b=sum_("ts")), windows(a=count()), "aggregate 'b', which the program"),
-    ("added, never null", windows(), windows(total=sum_("amount"), n=count()), "can't be null: write"),
+    ("added, never null", windows(), windows(total=sum_("amount"), n=count()),
+     r"can't be null: write n=sum_\(pl.col\(c\).is_not_null\(\)\), where c is a column without nulls, which"),
     ("type of a state", processed(Process()), processed(Retyped()), "seen=value.* as int64.* as double"),
     ("value to list", processed(ValueOfList()), processed(Listed()), r"seen=value\(\).*seen=list\(\)"),
     ("state gone", processed(Process()), processed(Renamed()), "state 'seen', which the program"),
@@ -237,6 +245,36 @@ def test_an_added_aggregate_is_null_for_open_windows_and_said() -> None:
     never_null = described(windows(total=sum_("amount"), n=count()))
     [note] = restored(before, never_null, rows=0).notes
     assert "no window was open" in note.text
+
+
+@pytest.mark.parametrize(
+    ("added", "instead"),
+    [
+        (
+            max_("amount"),
+            r"write x=max_\(pl.col\('amount'\)\), which may be null, and max_\('amount'\) again once",
+        ),
+        (count("amount"), r"write x=sum_\(pl.col\('amount'\).is_not_null\(\)\) which may be null, or give"),
+        (count(col("amount") * 2), r"write x=sum_\(e.is_not_null\(\)\), where e is the expression"),
+        (Spread(), "let the get_result of Spread return an optional type, or give the operator a new uid"),
+    ],
+    ids=["max", "count of a column", "count of an expression", "the user's own"],
+)
+def test_an_aggregate_that_is_never_null_is_refused_with_what_to_write_instead(
+    added: Any, instead: str
+) -> None:
+    before, after = described(windows()), described(windows(total=sum_("amount"), x=added))
+    with pytest.raises(UsageError, match=instead):
+        restored(before, after)
+
+
+def test_what_is_to_be_written_instead_is_taken_and_may_be_written_plainly_again() -> None:
+    before, plainly = described(windows()), described(windows(total=sum_("amount"), x=max_("amount")))
+    instead = described(windows(total=sum_("amount"), x=max_(col("amount"))))
+    counted = described(windows(total=sum_("amount"), n=sum_(col("user").is_not_null())))
+    for taken in (instead, counted):
+        assert [note.change for note in restored(before, taken).notes] == ["added"]
+    assert restored(instead, plainly).notes == []
 
 
 def test_an_added_state_begins_empty_and_is_said() -> None:
@@ -356,6 +394,20 @@ def test_types_are_written_without_what_does_not_matter() -> None:
     assert type_text(pa.list_(pa.field("element", pa.int64()))) == type_text(pa.list_(pa.int64()))
     assert type_text(pa.list_(pa.field("item", pa.int64(), nullable=False))) == "list<int64 not null>"
     assert type_text(pa.timestamp("ms", "UTC")) == "timestamp[ms, tz=UTC]"
+
+
+def test_a_type_is_wider_if_and_only_if_it_allows_null_where_the_other_does_not() -> None:
+    narrow = "struct<a: int64 not null, b: list<string not null> not null>"
+    for wide in (
+        "struct<a: int64, b: list<string>>",
+        "struct<a: int64, b: list<string not null> not null>",
+        "struct<a: int64 not null, b: list<string> not null>",
+    ):
+        assert is_wider(wide, narrow)
+        assert not is_wider(narrow, wide)
+    assert not is_wider(narrow, narrow)
+    assert not is_wider("struct<a: double, b: list<string>>", narrow)
+    assert not is_wider("struct<a: int64, b: int64 not null>", "struct<a: int64 not null, b: int64>")
 
 
 # --- Any two descriptions -----------------------------------------------------------------------------
