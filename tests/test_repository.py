@@ -45,7 +45,12 @@ LONG_TESTS = {"tests/integration/conftest.py": 530}
 LONG_FUNCTIONS = {"onceflow/cli/run.py:run": 75}
 """A command with an option on each line."""
 
-MANY_PARAMETERS = {"onceflow/cli/run.py:run", "onceflow/cli/verify.py:verify", "runtime/job.py:run_options"}
+MANY_PARAMETERS = {
+    "onceflow/cli/run.py:run",
+    "onceflow/cli/verify.py:verify",
+    "runtime/job.py:run",
+    "runtime/job.py:run_options",
+}
 """One for each option of a command."""
 
 VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "misc", "base", "impl"}
