@@ -49,7 +49,7 @@ class Enumerators:
         self._known = {uid: frozenset(p.split.split_id for p in found) for uid, found in splits.items()}
 
     def take_new(self, uid: str, found: Sequence[SplitProgress]) -> Sequence[tuple[int, SplitProgress]]:
-        """Those that nobody has been given yet, each with its number in the order in which they came."""
+        """The splits that nobody has been given yet, each with its number in the order in which they came."""
         known = self._known.get(uid, frozenset())
         new = [p for p in found if p.split.split_id not in known]
         self._known[uid] = known.union(p.split.split_id for p in new)

@@ -28,7 +28,7 @@ from onceflow.runtime.kernels.varints import varint
 from onceflow.runtime.records import Int64s
 
 MALFORMED = -1
-"""As `varint` says it."""
+"""What is answered where bytes are no record, as `varint` answers where they are no number."""
 
 RECORD_FIELDS = 9
 VALUE_AT, VALUE_BYTES, KEY_AT, KEY_BYTES, HEADERS_AT, OFFSET, TIME, KIND, ROW_SPLIT = range(RECORD_FIELDS)

@@ -146,8 +146,8 @@ class RecordWriter:
         self._rows = _RowBytes(rows, now_ms)
 
     def write(self, runs: Sequence[tuple[int, int]], room: int) -> list[WrittenRecords]:
-        """Of each of these runs (start, stop), in their order and not empty, the first rows: as many as fit
-        into so many bytes, and the first one in any case. The bytes are valid until the next call."""
+        """Write the first rows of each of these runs (start, stop), in order and not empty: as many as fit
+        into `room` bytes, the first one in any case. The bytes are valid until the next call."""
         rows = self._rows
         assert rows is not None, "rows were taken"
         self._reserve(rows, runs, room)

@@ -19,7 +19,7 @@ class Phase(Enum):
     COMMITTING_SINKS = "committing sinks"
     """The manifest is durable; some sinks that commit once for all their writers have not."""
     COMMITTING = "committing"
-    """Those have; some slots have not committed."""
+    """The sinks that commit once have; some slots have not committed."""
 
 
 @dataclass(slots=True)

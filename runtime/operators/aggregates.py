@@ -120,7 +120,7 @@ class TypedAggregate:
     """An aggregate, checked against the schema of its input."""
 
     name: str
-    """Of the output column."""
+    """The name of the output column."""
     aggregate: Aggregate
     argument: pa.Field | None
     """The column or the expression's result; None: rows, or the user's records."""

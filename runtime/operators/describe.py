@@ -1,4 +1,4 @@
-"""From operators as they are configured to descriptions of their state.
+"""Descriptions of the state of operators, made of how they are configured.
 
 The tables that are described, one row for each key or for each key and window:
 
@@ -70,7 +70,7 @@ def reduce_part(fn: Callable[..., Any], record: pa.Schema) -> StatePart:
 
 
 def expression_form(expression: pl.Expr) -> Expression:
-    """What of an expression can be written down and compared."""
+    """The part of an expression that can be written down and compared."""
     text = str(expression)
     reads = tuple(sorted(set(expression.meta.root_names())))
     return Expression(text, reads, _digest(expression, text), pl.__version__)

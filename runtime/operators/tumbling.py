@@ -26,7 +26,7 @@ class Tumbling:
 
     @property
     def slide_ms(self) -> int:
-        """From the start of a window to that of the next."""
+        """The time from the start of a window to that of the next."""
         return self.size_ms
 
     def starts(self, event_time: Int64s) -> Int64s:

@@ -28,7 +28,7 @@ class Arguments:
         self._reads: list[str] = []
 
     def add(self, typed: TypedAggregate) -> Argument:
-        """By which name or number `Batch.rows` knows this aggregate's argument."""
+        """Add an aggregate; returns the name or number by which `Batch.rows` knows its argument."""
         assert isinstance(typed.aggregate, BuiltinAggregate)
         argument = typed.aggregate.argument
         if not isinstance(argument, pl.Expr):

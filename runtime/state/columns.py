@@ -20,7 +20,8 @@ _GROW_MIN = 1024
 _TOUCH_AHEAD = 4096
 _PAGE_BYTES = 4096
 _REFERENCES_OF_NOBODY = 2
-"""To an array that only its column has: that one, and the argument of the question. A view is one more."""
+"""The references to an array that only its column has: that one, and the argument of the question. A view is
+one more."""
 
 
 def null_mask(array: pa.Array) -> Mask | None:
@@ -91,7 +92,7 @@ class _Copy:
     def __init__(self, memory: npt.NDArray[Any]) -> None:
         self._memory = memory
         self._touched = 0
-        """So many places, all that were ever used among them, lie in memory that is there."""
+        """How many places, all that were ever used among them, lie in memory that is there."""
         self._frozen: weakref.ref[FrozenColumn] | None = None
         """What lies here, as long as somebody needs it."""
 
@@ -126,7 +127,7 @@ class GrowableColumn:
         self._is_zero = isinstance(fill, int) and not fill
         self._size = 0
         self._used_before = 0
-        """So many places were in use since their memory was new, and may hold anything."""
+        """How many places were in use since their memory was new, and may hold anything."""
         self.values = self._allocate(_GROW_MIN)
         """All places, also those not in use yet; replaced when the column grows."""
 
@@ -234,7 +235,7 @@ class ArrowRows:
         self._schema = schema
         self._pieces: list[pa.RecordBatch] = []
         self._levels: list[int] = []
-        """By piece, never rising."""
+        """The level of each piece, never rising."""
         self._size = 0
 
     def __len__(self) -> int:

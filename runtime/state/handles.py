@@ -55,7 +55,8 @@ class State:
         self.slots: SlotValues = Outside(codec())
 
     def bind(self, cursor: Cursor) -> Self:
-        """For the operator: a fresh one with the same declaration, whose current key is the cursor's."""
+        """A fresh state of the same declaration, whose current key is the cursor's. Called by the
+        operator."""
         fresh = copy.copy(self)
         fresh.slots = SlotValues(self.slots.codec, cursor)
         return fresh

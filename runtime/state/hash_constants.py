@@ -17,4 +17,4 @@ SECRET_WORDS = np.array(
 
 MIX_AVALANCHE = np.uint64(0x165667919E3779F9)
 MIX_4_TO_8 = np.uint64(0x9FB21C651E98DF25)
-"""For texts of so many bytes."""
+"""The multiplier for texts of 4 to 8 bytes."""

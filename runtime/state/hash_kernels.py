@@ -19,7 +19,7 @@ from onceflow.runtime.kernels.memory import load_int32, load_uint8, load_uint64
 from onceflow.runtime.state.hash_constants import MIX_4_TO_8, MIX_AVALANCHE, SECRET_WORDS
 
 LENGTH_MAX = 240
-"""In bytes."""
+"""The longest text that is hashed here, in bytes."""
 
 _LOW_32 = np.uint64(0xFFFFFFFF)
 _PRIME64_1 = np.uint64(0x9E3779B185EBCA87)
@@ -120,7 +120,7 @@ def _up_to_240(text: int, length: int, seed: np.uint64) -> np.uint64:
 
 @kernel
 def hash_texts(ends: Any, data: int, seed: np.uint64, hashes: Any) -> bool:
-    """Into `hashes` the hash of each text; text i is at the address data + ends[i], up to data + ends[i + 1].
+    """Write into `hashes` the hash of each text; text i is from address data + ends[i] to data + ends[i + 1].
 
     False: there is one longer than LENGTH_MAX, and the hashes are worth nothing.
     """

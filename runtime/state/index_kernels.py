@@ -16,8 +16,8 @@ from onceflow.runtime.kernels.memory import prefetch
 
 NO_NUMBER = np.int64((1 << 63) - 1)
 BLOCK_ROWS = 16
-"""So many rows are looked for at a time. Of more, some of what is asked for is asked for in vain: a core can
-wait for a few lines of memory only."""
+"""How many rows are looked for at a time. With more, some of what is asked for is asked for in vain: a core
+can wait for a few lines of memory only."""
 _BUILD_AHEAD = 32
 _ONE = np.uint64(1)
 _NUMBER = np.uint64(0xFFFFFFFF)
@@ -26,7 +26,7 @@ _TAG = np.uint64(0xFFFFFFFF00000000)
 
 @kernel
 def _ask_for_places(table: Any, hashes: Any, first: int) -> None:
-    """Of the block that begins with this row."""
+    """Ask ahead for the places of the block that begins with this row."""
     mask, table_at = np.uint64(len(table) - 1), np.int64(table.ctypes.data)
     for row in range(first, min(first + BLOCK_ROWS, len(hashes))):
         prefetch(table_at + 8 * np.int64(hashes[row] & mask))
@@ -34,8 +34,8 @@ def _ask_for_places(table: Any, hashes: Any, first: int) -> None:
 
 @kernel
 def _guess(table: Any, keys: Any, hashes: Any, first: int, end: int, slots: Any, places: Any) -> None:
-    """Of each row of a block the first slot that has its tag, or -1, and the place where the search ended;
-    the identities of these slots are asked for."""
+    """Write for each row of a block the first slot that has its tag, or -1, and the place where the search
+    ended; the identities of these slots are asked for."""
     mask, keys_at = np.uint64(len(table) - 1), np.int64(keys.ctypes.data)
     for row in range(first, end):
         place = hashes[row] & mask
@@ -66,8 +66,8 @@ def _search(table: Any, keys: Any, key_hash: Any, check: Any, place: Any) -> tup
 def find_or_add(
     table: Any, keys: Any, size: int, hashes: Any, checks: Any, slots: Any, new_rows: Any, places: Any
 ) -> int:
-    """Into `slots` the slot of each row; into `new_rows` the rows whose keys were added, whose number it
-    returns. `keys` and `new_rows` have room for them all; the table has an empty place left. `places`:
+    """Write into `slots` the slot of each row, and into `new_rows` the rows whose keys were added; returns
+    their number. `keys` and `new_rows` have room for them all; the table has an empty place left. `places`:
     BLOCK_ROWS of uint64, to work in."""
     added, rows = 0, len(hashes)
     _ask_for_places(table, hashes, 0)
@@ -93,8 +93,8 @@ def find_or_add(
 
 @kernel
 def split(is_removed: Any, numbers: Any, limit: int, within: Any) -> tuple[Any, Any]:
-    """Into `within`, which has room for all keys there are, the slots of those whose number is at most
-    `limit`; how many, and the lowest number of the other keys, or NO_NUMBER."""
+    """Write into `within`, which has room for all keys there are, the slots of those whose number is at most
+    `limit`; returns how many, and the lowest number of the other keys, or NO_NUMBER."""
     found, lowest = 0, NO_NUMBER
     for slot in range(len(numbers)):
         if is_removed[slot]:

@@ -1,4 +1,4 @@
-"""Which key groups a subtask owns: contiguous ranges, stable under rescaling."""
+"""The key groups that a subtask owns: contiguous ranges, stable under rescaling."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class LiveSlots:
         return self._size
 
     def piece(self, first: int, end: int) -> Indices:
-        """From the `first` of them to the one before `end`."""
+        """The slots from the `first` of them to the one before `end`."""
         return np.arange(first, min(end, self._size)) if self._some is None else self._some[first:end]
 
     def all(self) -> Indices:
@@ -105,7 +105,7 @@ class KeyIndex:
 
     @property
     def is_live(self) -> Mask:
-        """By slot."""
+        """Whether each slot has a key, by slot."""
         return ~self._is_removed.used()
 
     def live_slots(self) -> LiveSlots:
@@ -113,8 +113,8 @@ class KeyIndex:
         return LiveSlots(self.size, np.flatnonzero(self.is_live) if self._removed else None)
 
     def split(self, numbers: Int64s, limit: int) -> tuple[Indices, int | None]:
-        """Of the keys there are the slots of those whose number is at most `limit`, lowest first, and the
-        lowest number of the others; None: there are none. `numbers`: by slot, less than 2^63 - 1."""
+        """The slots of the keys whose number is at most `limit`, lowest first, and the lowest number of the
+        others; None: there are none. `numbers`: by slot, less than 2^63 - 1."""
         if self._with_kernels:
             from onceflow.runtime.state import index_kernels
 

@@ -37,6 +37,7 @@ class KeyRows(FrozenKeyRows, Protocol):
 
 
 def key_rows(schema: pa.Schema, kernels: bool | None = None) -> KeyRows:
-    """For key columns of this schema. `kernels`: whether to use them; None: if they are enabled."""
+    """Rows of keys for key columns of this schema. `kernels`: whether to use them; None: if they are
+    enabled."""
     with_kernels = kernels_enabled() if kernels is None else kernels
     return TextRows(schema) if with_kernels and are_texts(schema) else ArrowRows(schema)

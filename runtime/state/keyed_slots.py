@@ -69,7 +69,7 @@ class KeyedSlots:
 
     @property
     def window_start(self) -> Int64s:
-        """By slot."""
+        """The start of each slot's window in ms, by slot."""
         return self._window_start.used()
 
     def find_or_add(self, batch: pa.RecordBatch, key_hash: UInt64s, window_start: Int64s | None) -> Indices:

@@ -51,7 +51,7 @@ class PaneSlots:
         self._keys = KeyIndex(kernels)
         self._key_rows = key_rows(pa.schema([schema.field(name) for name in key_columns]), kernels)
         self._slots_by_pane: dict[int, list[Indices]] = {}
-        """Of each pane its live slots, in their order, in pieces."""
+        """The live slots of each pane, in their order, in pieces."""
         compile_kernels(key_columns, schema)
 
     def __len__(self) -> int:
@@ -65,7 +65,7 @@ class PaneSlots:
 
     @property
     def pane_start(self) -> Int64s:
-        """By slot."""
+        """The start of each slot's pane in ms, by slot."""
         return self._pane_start.used()
 
     @property

@@ -42,7 +42,7 @@ class Codec(Protocol):
 
 
 class Cursor:
-    """Which key is the current one: its slot. Shared by all states of one operator subtask."""
+    """The slot of the current key. Shared by all states of one operator subtask."""
 
     __slots__ = ("slot",)
 

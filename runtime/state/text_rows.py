@@ -21,7 +21,8 @@ from onceflow.runtime.state.slot_runs import run_of
 
 _PIECE_ROWS = 1 << 18
 _VIEW_ROWS_MIN = 4_096
-"""Of fewer neighbours there is a copy: a view keeps all memory of its column from being used again."""
+"""The fewest neighbours of which there is a view instead of a copy: a view keeps all memory of its column
+from being used again."""
 _TEXT_BYTES_MAX = (1 << 31) - 1
 
 
@@ -47,7 +48,7 @@ class _Texts:
         return self.copy(slots) if run is None else self._view(run)
 
     def copy(self, slots: Indices) -> pa.Array:
-        """As `take`, in memory of its own."""
+        """Take these texts as `take` does, in memory of their own."""
         from onceflow.runtime.kernels import taking
 
         offsets = np.zeros(len(slots) + 1, self._offset_type)

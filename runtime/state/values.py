@@ -58,7 +58,7 @@ class WordColumn:
 
     @property
     def values(self) -> npt.NDArray[Any]:
-        """To be updated in place; `mark` says which slots were."""
+        """All values, to be updated in place; `mark` says which slots were."""
         return self._column.values
 
     def used(self) -> npt.NDArray[Any]:

@@ -42,7 +42,7 @@ class SimTable:
 
     broker: SimBroker
     ledgers: list[int] = field(default_factory=list)
-    """By version."""
+    """The ledger of each version of the table."""
     late: list[_Put] = field(default_factory=list)
 
     def read(self) -> tuple[int, int | None]:

@@ -36,7 +36,7 @@ class SimulationReport:
     failed_seed: int | None = None
     failure: str = ""
     breach: Breach | None = None
-    """Of the guarantee, by that failure; None: the code itself raised an error."""
+    """What that failure broke of the guarantee; None: the code itself raised an error."""
 
     def add(self, other: SimulationReport) -> None:
         """Take in another series; of two failures the lower seed is kept."""

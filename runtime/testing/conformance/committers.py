@@ -37,7 +37,7 @@ def all_writers_become_visible_by_one_commit(case: CommittingSinkUnderTest) -> N
 
 
 def what_is_committed_is_known_to_be(case: CommittingSinkUnderTest) -> None:
-    """Also to the committer of a later attempt, which knows nothing but the output."""
+    """A committer knows what is committed, one of a later attempt too, which knows nothing but the output."""
     writers, committer = started(case, 1)
     assert committer.last_committed() is None, "conformance needs a fresh output"
     commit_once(committer, "sink", 1, promise(writers, case, 1, {0: [1]}))

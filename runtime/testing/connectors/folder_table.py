@@ -71,7 +71,7 @@ class FolderTableWriter:
         self._batches: list[pa.RecordBatch] = []
         """Rows that are in no committed checkpoint, also those of aborted ones."""
         self._frozen: dict[int, int] = {}
-        """By checkpoint: how many of these batches belong to it."""
+        """How many of these batches belong to each checkpoint."""
 
     def recover(self, committables: Sequence[Committable]) -> None:
         assert not committables, "the committer has committed them before a slot was started"
