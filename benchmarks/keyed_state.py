@@ -39,7 +39,7 @@ from onceflow.runtime.checkpoint.state_files import StateFiles
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.exchange.key_groups import Partitioner
 from onceflow.runtime.operators.aggregates import count, sum_
-from onceflow.runtime.operators.operator import Operator, OperatorContext, OperatorState
+from onceflow.runtime.operators.operator import FrozenState, Operator, OperatorContext
 from onceflow.runtime.operators.tumbling import tumbling
 from onceflow.runtime.operators.window import WindowAggregate
 from onceflow.runtime.records import WATERMARK_MAX_MS, Records
@@ -105,7 +105,7 @@ def opened(aggregate: WindowAggregate) -> tuple[Operator, Collected]:
     return operator, out
 
 
-def write(state: OperatorState) -> int:
+def write(state: FrozenState) -> int:
     """As a slot's background writes it, but into memory; its rows."""
     handle = StateFiles(MemoryStore(), 1).write(1, "totals", 0, state)
     return sum(sum(table.rows_per_key_group) for table in handle.tables)

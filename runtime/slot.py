@@ -44,7 +44,7 @@ from onceflow.runtime.control.messages import (
 )
 from onceflow.runtime.errors import CorruptCheckpointError, Indeterminate, Retryable
 from onceflow.runtime.fingerprints import is_unavailable
-from onceflow.runtime.operators.operator import OperatorState
+from onceflow.runtime.operators.operator import FrozenState
 from onceflow.runtime.records import Barrier
 from onceflow.runtime.slot_tasks import SlotTasks
 from onceflow.runtime.slot_usage import SlotUsage
@@ -99,7 +99,7 @@ class Slot:
         control: SlotControl,
         background: Background,
         clock: Clock,
-        write_state: Callable[[int, str, OperatorState], StateHandle],
+        write_state: Callable[[int, str, FrozenState], StateHandle],
     ) -> None:
         """`write_state(checkpoint_id, uid, state)` makes an operator's state durable, on any thread."""
         self._assignment = assignment

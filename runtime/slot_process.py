@@ -33,7 +33,7 @@ from onceflow.runtime.graph import JobGraph
 from onceflow.runtime.slot import Slot
 from onceflow.runtime.slot_tasks import SlotBuilder, SlotEnvironment, SlotTasks
 from onceflow.runtime.stalls import StallWatch
-from onceflow.runtime.state.operator_state import OperatorState
+from onceflow.runtime.state.operator_state import FrozenState
 from onceflow.runtime.version import VERSION
 from onceflow.runtime.wiring import NetworkWiring
 
@@ -173,7 +173,7 @@ class _SlotRun:
         state_files = StateFiles(store, assignment.attempt, self._say_healed)
         background = Threads(SNAPSHOT_THREADS, on_done=self._network.wake)
 
-        def write_state(checkpoint_id: int, uid: str, state: OperatorState) -> StateHandle:
+        def write_state(checkpoint_id: int, uid: str, state: FrozenState) -> StateHandle:
             return state_files.write(checkpoint_id, uid, assignment.slot, state)
 
         slot = Slot(assignment, self._control, background, self._clock, write_state)

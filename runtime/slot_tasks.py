@@ -17,7 +17,7 @@ from onceflow.runtime.control.messages import Assignment
 from onceflow.runtime.exchange.input_gate import InputGate
 from onceflow.runtime.exchange.record_writer import RecordWriter
 from onceflow.runtime.graph import Chain, JobGraph, OperatorNode, SinkNode, SourceNode
-from onceflow.runtime.operators.operator import Operator, OperatorContext, OperatorState
+from onceflow.runtime.operators.operator import Operator, OperatorContext, RestoredState
 from onceflow.runtime.source_task import SourceTask
 from onceflow.runtime.state.key_groups import key_group_range
 from onceflow.runtime.task import ChainBody, OperatorTask, Task, TaskCounters, TaskSnapshot
@@ -31,7 +31,7 @@ class SlotEnvironment:
     clock: Clock
     staged_files: Callable[[str], StagedFiles]
     """The staged files of the writer with this uid."""
-    read_state: Callable[[StateHandle, range], OperatorState]
+    read_state: Callable[[StateHandle, range], RestoredState]
     """The state behind a handle, cut down to these key groups."""
     on_snapshot: Callable[[int, TaskSnapshot], None]
     """Task number, its snapshot: called in the middle of the task's step."""

@@ -29,7 +29,7 @@ from onceflow.runtime.contracts import (
 from onceflow.runtime.exchange.input_gate import InputGate
 from onceflow.runtime.exchange.record_writer import RecordWriter
 from onceflow.runtime.graph import Chain, InChain, OperatorNode, SinkNode, Target, ToEdge
-from onceflow.runtime.operators.operator import MAIN, Operator, OperatorState
+from onceflow.runtime.operators.operator import MAIN, FrozenState, Operator
 from onceflow.runtime.records import (
     WATERMARK_MAX_MS,
     WATERMARK_MIN_MS,
@@ -47,7 +47,7 @@ class TaskSnapshot:
 
     barrier: Barrier
     splits: Mapping[str, Sequence[SplitProgress]] = field(default_factory=dict)
-    states: Mapping[str, OperatorState] = field(default_factory=dict)
+    states: Mapping[str, FrozenState] = field(default_factory=dict)
     pre_commits: Mapping[str, PreCommit] = field(default_factory=dict)
     pause_ms: float = 0.0
     """How long the task stood still for it."""

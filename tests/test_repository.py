@@ -31,7 +31,6 @@ LONG_FILES = {
     "runtime/checkpoint/coordinator.py": 480,
     "runtime/compile.py": 330,
     "runtime/driver.py": 380,
-    "runtime/operators/process.py": 310,
     "runtime/stream.py": 370,
     "runtime/testing/mutants.py": 330,
     "runtime/testing/sim_job.py": 340,

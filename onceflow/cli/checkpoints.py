@@ -8,17 +8,21 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated
 
+import msgspec
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from onceflow.connectors.kafka.held import RestoredOutput
 from onceflow.connectors.kafka.promise import Promise
 from onceflow.runtime.checkpoint.listing import CheckpointStatus, CheckpointSummary, list_checkpoints
+from onceflow.runtime.checkpoint.reading import StoredCheckpoint, open_checkpoint
 from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.contracts import Committable
+from onceflow.runtime.state.description import StateDescription, StatePart
 
 PIPE_WIDTH = 240  # nobody's terminal: nothing is to be cut
 
@@ -31,9 +35,15 @@ def checkpoints(
     verify: Annotated[
         bool, typer.Option("--verify", help="Read every file, not only look whether it is there.")
     ] = False,
+    state: Annotated[
+        bool, typer.Option("--state", help="What state is in the newest completed one, by operator.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array.")] = False,
 ) -> None:
     """Completed ones, damaged ones, those in progress or left behind, and those that can't be read."""
+    if state:
+        _show_state(open_checkpoint(checkpoint_dir), as_json)
+        return
     found = list_checkpoints(open_store(checkpoint_dir), read_staged_output if verify else None)
     if as_json:
         rows = [asdict(c) | {"status": c.status.value, "completed": _is_completed(c)} for c in found]
@@ -43,6 +53,47 @@ def checkpoints(
     for checkpoint in found:
         table.add_row(*_cells(checkpoint))
     Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)
+
+
+def _show_state(checkpoint: StoredCheckpoint, as_json: bool) -> None:
+    if as_json:
+        described = [
+            {
+                "uid": t.uid,
+                "table": t.name,
+                "rows": t.rows,
+                "size_bytes": t.size_bytes,
+                "description": msgspec.to_builtins(t.description),
+            }
+            for t in checkpoint.tables
+        ]
+        typer.echo(json.dumps(described))
+        return
+    table = Table("uid", "state", "key", "of", "rows", "size", title=f"checkpoint {checkpoint.checkpoint_id}")
+    for t in checkpoint.tables:
+        table.add_row(t.uid, *_described(t.description), f"{t.rows:,}", f"{t.size_bytes:,} B")
+    Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)
+
+
+def _described(state: StateDescription | None) -> tuple[str, str, str]:
+    """Its kind, its key, its parts."""
+    if state is None:
+        return "not described", "-", "-"
+    kind = state.kind
+    if state.windows is not None:
+        every = "" if state.windows.kind == "tumbling" else f" every {state.windows.slide_ms:,} ms"
+        kind += f", {state.windows.kind} {state.windows.size_ms:,} ms{every}"
+    keys = ", ".join(f"{key.name} {key.type}" for key in state.keys)
+    return kind, keys, "\n".join(map(_part, state.parts))
+
+
+def _part(part: StatePart) -> str:
+    """`total=sum_('amount') int64`."""
+    argument = repr(part.column) if part.column else part.function
+    if part.expression is not None:
+        argument = part.expression.text
+    of = f"({argument})" if argument else ""
+    return escape(f"{part.name}={part.kind}{of} {part.type}")
 
 
 def read_staged_output(store: CheckpointStore, committable: Committable) -> None:

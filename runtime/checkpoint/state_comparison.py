@@ -51,6 +51,7 @@ class Comparison:
         has_windows = was.windows is not None or now.windows is not None
         if was.is_whole and has_windows:  # before the table, which depends on them and says less
             self._check_windows(was.windows, now.windows)
+        self._same("is", was.distribution, now.distribution, f"make it what it was, {_NEW_UID}")
         self._same("has the table", was.table, now.table, f"make it what it was, {_NEW_UID}")
         self._check_keys()
         if has_windows:

@@ -7,7 +7,7 @@ never meet, and what nobody references can be told by name (`retention.py`).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
 from urllib.parse import quote
 
@@ -21,9 +21,14 @@ from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.errors import CorruptCheckpointError, Retryable, Unavailable
 from onceflow.runtime.fingerprints import is_lasting
 from onceflow.runtime.records import Int64s
-from onceflow.runtime.state.frozen_rows import KEY_GROUP_COLUMN, FrozenRows, TableRows
-from onceflow.runtime.state.lazy_tables import LazyTables
-from onceflow.runtime.state.operator_state import OperatorState
+from onceflow.runtime.state.operator_state import (
+    KEY_GROUP_COLUMN,
+    Batches,
+    FrozenRows,
+    FrozenState,
+    RestoredState,
+    of_key_groups,
+)
 
 STATE_FOLDER = "state"
 STAGED_FOLDER = "staged"
@@ -32,6 +37,8 @@ COMPRESS_FROM_BYTES = 1 << 16
 PIECE_ROWS = 1 << 15
 """What a piece of a table takes while it is made and encoded is used again for the next one: to get memory
 that was never used, tens of megabytes of it, costs more than all that is done there."""
+CHECK_BYTES = 1 << 18
+"""So much of a file is in memory while it is checked."""
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
@@ -56,79 +63,97 @@ class StateFiles:
         self._attempt = attempt
         self._on_healed = on_healed
 
-    def write(self, checkpoint_id: int, uid: str, subtask: int, state: OperatorState) -> StateHandle:
+    def write(self, checkpoint_id: int, uid: str, subtask: int, state: FrozenState) -> StateHandle:
         """Write once, durably; called on a background thread while the operator goes on.
 
         A state whose tables are all empty has no file: it comes back with its meta and no tables.
         """
         tables: list[TableFile] = []
-        rows_of = {name: _rows(state.tables, name) for name in state.tables}
-        if any(len(rows) for rows in rows_of.values()):
+        if any(len(rows) for rows in state.tables.values()):
             path = state_path(self._attempt, checkpoint_id, uid, subtask)
             with create_copied_file(self._store, path) as file:
-                for name, rows in rows_of.items():
+                for name, rows in state.tables.items():
                     tables.append(_write_table(file, path, name, rows, state.key_groups))
         groups = state.key_groups
         return StateHandle(uid, subtask, groups.start, groups.stop, tuple(tables), meta_as_json(state.meta))
 
-    def read(self, handle: StateHandle, key_groups: range) -> OperatorState:
+    def read(self, handle: StateHandle, key_groups: range) -> RestoredState:
         """What the handle's state holds for these key groups.
 
-        Raises CorruptCheckpointError with the path if a file is gone, short, or altered, and has no
-        copy that is whole.
+        Its files are read through and checked now, and once more, piece by piece, by whoever takes the rows:
+        a file is never in memory as a whole. Raises CorruptCheckpointError with the path if a file is gone,
+        short, or altered, and has no copy that is whole.
         """
         start = max(handle.key_groups_start, key_groups.start)
         end = max(start, min(handle.key_groups_end, key_groups.stop))
-        tables = {table.name: self._read_table(handle, table, range(start, end)) for table in handle.tables}
-        return OperatorState(range(start, end), tables, handle.meta)
+        tables = {table.name: self._table(handle, table, range(start, end)) for table in handle.tables}
+        return RestoredState(range(start, end), tables, handle.meta)
 
-    def _read_table(self, handle: StateHandle, table: TableFile, key_groups: range) -> pa.Table:
+    def _table(self, handle: StateHandle, table: TableFile, key_groups: range) -> Batches:
         where = f"{self._store.describe(table.path)} (state {table.name!r} of operator {handle.uid!r})"
-        content = self._read_content(table, where)
-        rows = pa.ipc.open_stream(content, options=pa.ipc.IpcReadOptions(use_threads=False)).read_all()
         counts = table.rows_per_key_group
-        if len(counts) != len(handle.key_groups) or sum(counts) != rows.num_rows:
+        if len(counts) != len(handle.key_groups):
             raise CorruptCheckpointError(
-                f"{where} has {rows.num_rows} rows, not {sum(counts)} as its manifest says"
+                f"{where} has {len(handle.key_groups)} key groups, its manifest counts rows of {len(counts)}"
             )
-        if key_groups == handle.key_groups:
-            return rows
-        groups = rows.column(KEY_GROUP_COLUMN).to_numpy()
-        return rows.filter(pa.array((groups >= key_groups.start) & (groups < key_groups.stop)))
+        path = self._whole_path(table, where)
 
-    def _read_content(self, table: TableFile, where: str) -> bytes:
+        def batches() -> Iterator[pa.RecordBatch]:
+            pieces = _batches(self._store, table, path, where)
+            return pieces if key_groups == handle.key_groups else of_key_groups(pieces, key_groups)
+
+        return batches
+
+    def _whole_path(self, table: TableFile, where: str) -> str:
+        """The path of the file, or of its copy if only that is whole."""
         try:
-            return _content(self._store, table, table.path, where)
+            _check(self._store, table, table.path, where)
+            return table.path
         except (CorruptCheckpointError, OSError) as error:
             is_known = isinstance(error, CorruptCheckpointError)
             problem = str(error) if is_known else f"{where} can't be read: {error}"
             try:
-                content = _content(self._store, table, copy_path(table.path), where)
+                _check(self._store, table, copy_path(table.path), where)
             except (CorruptCheckpointError, OSError):
                 raise error from None
         self._on_healed(f"{problem}; read from its copy")
-        return content
+        return copy_path(table.path)
 
 
-def _content(store: CheckpointStore, table: TableFile, path: str, where: str) -> bytes:
-    """The bytes of the table, whole. Raises CorruptCheckpointError, OSError."""
+def _check(store: CheckpointStore, table: TableFile, path: str, where: str) -> None:
+    """Read the table's bytes through. Raises CorruptCheckpointError if they are not all there, or are not
+    what was written; OSError."""
+    size, crc = 0, 0
     try:
         with store.open(path) as file:
             file.seek(table.offset)
-            content = file.read(table.size)
+            while content := file.read(min(CHECK_BYTES, table.size - size)):
+                size, crc = size + len(content), isal_zlib.crc32(content, crc)
     except FileNotFoundError:
         raise CorruptCheckpointError(f"{where} is gone") from None
-    if len(content) != table.size:
+    if size != table.size:
         raise CorruptCheckpointError(
-            f"{where} ends after {table.offset + len(content)} bytes, not {table.offset + table.size}"
+            f"{where} ends after {table.offset + size} bytes, not {table.offset + table.size}"
         )
-    if checksum(content) != table.checksum:
+    if _shown(crc) != table.checksum:
         raise CorruptCheckpointError(f"{where} was altered: its checksum is not {table.checksum}")
-    return content
 
 
-def _rows(tables: Mapping[str, pa.Table], name: str) -> FrozenRows:
-    return tables.rows(name) if isinstance(tables, LazyTables) else TableRows(lambda: tables[name])
+def _batches(store: CheckpointStore, table: TableFile, path: str, where: str) -> Iterator[pa.RecordBatch]:
+    """The rows of a table that was checked, as they were written in pieces."""
+    rows, expected = 0, sum(table.rows_per_key_group)
+    try:
+        file = store.open(path)
+    except FileNotFoundError:
+        raise CorruptCheckpointError(f"{where} is gone") from None
+    with file:
+        file.seek(table.offset)
+        for batch in pa.ipc.open_stream(file, options=pa.ipc.IpcReadOptions(use_threads=False)):
+            rows += batch.num_rows
+            if batch.num_rows:
+                yield batch
+    if rows != expected:
+        raise CorruptCheckpointError(f"{where} has {rows} rows, not {expected} as its manifest says")
 
 
 def _write_table(file: BinaryIO, path: str, name: str, rows: FrozenRows, key_groups: range) -> TableFile:
@@ -169,12 +194,8 @@ def _count(batch: pa.RecordBatch, name: str, key_groups: range, counts: Int64s) 
         counts += np.bincount(groups - np.uint16(key_groups.start), minlength=len(counts))
 
 
-def checksum(content: bytes | pa.Buffer) -> str:
-    """Finds what a disk or a person did to a file; no protection against an attacker."""
-    return _shown(isal_zlib.crc32(content))
-
-
 def _shown(crc: int) -> str:
+    """A checksum finds what a disk or a person did to a file; it is no protection against an attacker."""
     return f"crc32:{crc:08x}"
 
 

@@ -66,6 +66,9 @@ def read_through(
     CorruptCheckpointError if something is gone or was altered, and its copy as well."""
     files = StateFiles(store, manifest.attempt)
     for handle in manifest.states:
-        files.read(handle, handle.key_groups)
+        state = files.read(handle, handle.key_groups)
+        for table in state.tables:
+            for _ in state.batches(table):
+                pass
     for committable in manifest.committables:
         read_output(store, committable)

@@ -8,9 +8,9 @@ from typing import Protocol
 
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.records import Records
-from onceflow.runtime.state.operator_state import OperatorState
+from onceflow.runtime.state.operator_state import FrozenState, RestoredState
 
-__all__ = ["MAIN", "Operator", "OperatorContext", "OperatorState", "Output"]
+__all__ = ["MAIN", "FrozenState", "Operator", "OperatorContext", "Output", "RestoredState"]
 
 MAIN = ""
 """The tag of an operator's main output; side outputs have names."""
@@ -44,7 +44,7 @@ class Operator(Protocol):
         """Once, before anything else."""
         ...
 
-    def restore(self, states: Sequence[OperatorState]) -> None:
+    def restore(self, states: Sequence[RestoredState]) -> None:
         """After open, before the first element, if the job starts from a checkpoint. Each state comes
         from one earlier subtask, cut down to key groups of this subtask; each has its own meta."""
         ...
@@ -56,7 +56,7 @@ class Operator(Protocol):
         What is emitted here goes out before the watermark does."""
         ...
 
-    def snapshot(self) -> OperatorState | None:
+    def snapshot(self) -> FrozenState | None:
         """At a barrier: copy or freeze, don't write. None: no state."""
         ...
 

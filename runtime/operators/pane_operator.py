@@ -12,7 +12,7 @@ from onceflow.runtime.contracts import Json
 from onceflow.runtime.errors import Fatal
 from onceflow.runtime.operators.accumulator import SumOverflow
 from onceflow.runtime.operators.lateness import Lateness
-from onceflow.runtime.operators.operator import OperatorContext, OperatorState, Output
+from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.operators.sliding import Sliding
 from onceflow.runtime.operators.window_operator import (
     EMIT_ROWS_MAX,
@@ -25,7 +25,6 @@ from onceflow.runtime.operators.window_operator import (
 from onceflow.runtime.records import Indices, Int64s, Records
 from onceflow.runtime.state.frozen_rows import KeyedRows
 from onceflow.runtime.state.hashing import hash_keys
-from onceflow.runtime.state.lazy_tables import LazyTables
 from onceflow.runtime.state.pane_slots import PaneSlots
 
 TABLE = "panes"
@@ -70,11 +69,11 @@ class PaneOperator:
         self._out = out
         self._lateness = Lateness(context.max_parallelism, context.key_groups)
 
-    def restore(self, states: Sequence[OperatorState]) -> None:
+    def restore(self, states: Sequence[RestoredState]) -> None:
         for state in states:
             check_window(state, self._window, self._context.uid)
-            if TABLE in state.tables:
-                self._load(state.tables[TABLE])
+            for piece in state.batches(TABLE):
+                self._load(piece)
         self._lateness.restore([run for state in states for run in state.meta["watermarks"]])
 
     def on_records(self, records: Records) -> None:
@@ -109,7 +108,7 @@ class PaneOperator:
         self._lateness.watermark_ms = time_ms
         self._lateness.forget_passed()
 
-    def snapshot(self) -> OperatorState:
+    def snapshot(self) -> FrozenState:
         frozen = self._slots.freeze()
         values, starts = self._values.freeze(frozen.live), {"pane_start": frozen.pane_start}
         rows = KeyedRows(frozen, values, self._context.max_parallelism, starts)
@@ -117,7 +116,7 @@ class PaneOperator:
             "watermarks": self._lateness.as_json(),
             "window": window_as_json(self._window),
         }
-        return OperatorState(self._context.key_groups, LazyTables(TABLE, rows), meta)
+        return FrozenState(self._context.key_groups, {TABLE: rows}, meta)
 
     def close(self) -> None:
         pass
@@ -170,17 +169,14 @@ class PaneOperator:
             batch = merged.results(key_rows, ends - self._window.size_ms, ends, rows)
             self._out.emit(Records(batch, ends - 1))
 
-    def _load(self, table: pa.Table) -> None:
-        for piece in table.to_batches():
-            if not piece.num_rows:
-                continue
-            keys = pa.RecordBatch.from_struct_array(piece.column("key"))
-            panes = piece.column("pane_start").to_numpy()
-            before = self._slots.size
-            slots = self._slots.find_or_add(keys, hash_keys(keys, self._key_columns), panes)
-            assert self._slots.size == before + len(slots), "a key and pane is in one restored state only"
-            self._values.load(slots, self._slots.size, piece.column("value"))
-            self._note_pane(int(panes.min()))
+    def _load(self, piece: pa.RecordBatch) -> None:
+        keys = pa.RecordBatch.from_struct_array(piece.column("key"))
+        panes = piece.column("pane_start").to_numpy()
+        before = self._slots.size
+        slots = self._slots.find_or_add(keys, hash_keys(keys, self._key_columns), panes)
+        assert self._slots.size == before + len(slots), "a key and pane is in one restored state only"
+        self._values.load(slots, self._slots.size, piece.column("value"))
+        self._note_pane(int(panes.min()))
 
     def _note_pane(self, start: int) -> None:
         self._earliest_pane = start if self._earliest_pane is None else min(self._earliest_pane, start)

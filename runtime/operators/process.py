@@ -23,7 +23,7 @@ from onceflow.runtime.operators.keyed_process import (
     declared_sides,
     declared_states,
 )
-from onceflow.runtime.operators.operator import MAIN, OperatorContext, OperatorState, Output
+from onceflow.runtime.operators.operator import MAIN, FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.operators.user_functions import describe_record, function_name, user_error_at
 from onceflow.runtime.records import WATERMARK_MIN_MS, Indices, Records
 from onceflow.runtime.state.description import StateDescription, StatePart, type_text
@@ -31,7 +31,6 @@ from onceflow.runtime.state.frozen_rows import TableRows
 from onceflow.runtime.state.handles import ListState, MapState, State
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.keyed_slots import FrozenSlots, KeyedSlots
-from onceflow.runtime.state.lazy_tables import LazyTables
 from onceflow.runtime.state.slot_values import Cursor, FrozenValues, SlotValues
 from onceflow.runtime.state.timers import TIMERS_TYPE, EventTimers, Timer
 from onceflow.runtime.types import RecordReader, WrongFieldError, batch_from_records
@@ -88,11 +87,10 @@ class ProcessOperator:
         self._context = context
         self._out = out
 
-    def restore(self, states: Sequence[OperatorState]) -> None:
+    def restore(self, states: Sequence[RestoredState]) -> None:
         for state in states:
-            if TABLE in state.tables:
-                for piece in state.tables[TABLE].to_batches():
-                    self._load(piece)
+            for piece in state.batches(TABLE):
+                self._load(piece)
         if states:
             self._fired_ms = self._ctx.watermark = min(int(state.meta["watermark"]) for state in states)
 
@@ -124,15 +122,14 @@ class ProcessOperator:
             self._fire(due, time_ms)
         self._fired_ms = self._ctx.watermark
 
-    def snapshot(self) -> OperatorState:
+    def snapshot(self) -> FrozenState:
         self._forget_empty_keys()
         frozen = self._slots.freeze()
         live = frozen.live.all()
         states = {name: state.freeze(live) for name, state in self._states.items()}
         timers = self._timers.freeze(live)
         rows = TableRows(lambda: _table(frozen, self._context.max_parallelism, states, timers))
-        tables = LazyTables(TABLE, rows)
-        return OperatorState(self._context.key_groups, tables, {"watermark": self._fired_ms})
+        return FrozenState(self._context.key_groups, {TABLE: rows}, {"watermark": self._fired_ms})
 
     def close(self) -> None:
         pass
@@ -196,8 +193,6 @@ class ProcessOperator:
             self._timers.keep(kept)
 
     def _load(self, piece: pa.RecordBatch) -> None:
-        if not piece.num_rows:
-            return
         keys = pa.RecordBatch.from_struct_array(piece.column("key"))
         slots: Indices = self._slots.find_or_add(keys, hash_keys(keys, self._config.key_columns), None)
         self._grow()

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from onceflow.runtime.operators.describe import key_columns, reduce_part
-from onceflow.runtime.operators.operator import Operator, OperatorContext, OperatorState, Output
+from onceflow.runtime.operators.operator import FrozenState, Operator, OperatorContext, Output, RestoredState
 from onceflow.runtime.operators.user_functions import function_name
 from onceflow.runtime.operators.user_state import RecordRows, UserColumn
 from onceflow.runtime.operators.window import check_keys
@@ -21,7 +21,6 @@ from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.state.frozen_rows import KeyedRows
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.keyed_slots import KeyedSlots
-from onceflow.runtime.state.lazy_tables import LazyTables
 
 TABLE = "reduced"
 
@@ -86,10 +85,9 @@ class ReduceOperator:
         self._context = context
         self._out = out
 
-    def restore(self, states: Sequence[OperatorState]) -> None:
+    def restore(self, states: Sequence[RestoredState]) -> None:
         for state in states:
-            pieces = state.tables[TABLE].to_batches() if TABLE in state.tables else []
-            for piece in pieces:
+            for piece in state.batches(TABLE):
                 keys = pa.RecordBatch.from_struct_array(piece.column("key"))
                 slots = self._slots.find_or_add(keys, hash_keys(keys, self._key_columns), None)
                 self._reduced.grow(self._slots.size)
@@ -109,10 +107,10 @@ class ReduceOperator:
     def on_watermark(self, time_ms: int) -> None:
         pass
 
-    def snapshot(self) -> OperatorState:
+    def snapshot(self) -> FrozenState:
         frozen = self._slots.freeze()
         rows = KeyedRows(frozen, self._reduced.freeze(frozen.live), self._context.max_parallelism)
-        return OperatorState(self._context.key_groups, LazyTables(TABLE, rows))
+        return FrozenState(self._context.key_groups, {TABLE: rows})
 
     def close(self) -> None:
         pass

@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.errors import UserFunctionError
-from onceflow.runtime.operators.operator import OperatorContext, OperatorState, Output
+from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.operators.user_functions import (
     describe_record,
     function_name,
@@ -37,7 +37,7 @@ class Stateless:
     def open(self, context: OperatorContext, out: Output) -> None:
         self._out = out
 
-    def restore(self, states: Sequence[OperatorState]) -> None:
+    def restore(self, states: Sequence[RestoredState]) -> None:
         assert not states, "a stateless operator has no state"
 
     def on_records(self, records: Records) -> None:
@@ -48,7 +48,7 @@ class Stateless:
     def on_watermark(self, time_ms: int) -> None:
         pass
 
-    def snapshot(self) -> OperatorState | None:
+    def snapshot(self) -> FrozenState | None:
         return None
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from onceflow.runtime.contracts import Json
 from onceflow.runtime.errors import Fatal
 from onceflow.runtime.operators.accumulator import SumOverflow
 from onceflow.runtime.operators.lateness import Lateness
-from onceflow.runtime.operators.operator import OperatorContext, OperatorState, Output
+from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.operators.sliding import Sliding
 from onceflow.runtime.operators.tumbling import Tumbling
 from onceflow.runtime.records import Indices, Int64s, Records
@@ -23,7 +23,6 @@ from onceflow.runtime.state.frozen_rows import KeyedRows
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.key_index import LiveSlots
 from onceflow.runtime.state.keyed_slots import KeyedSlots
-from onceflow.runtime.state.lazy_tables import LazyTables
 
 LATE = "late"
 """The tag of the side output for rows that came after their window had fired."""
@@ -90,11 +89,11 @@ class WindowOperator:
         self._out = out
         self._lateness = Lateness(context.max_parallelism, context.key_groups)
 
-    def restore(self, states: Sequence[OperatorState]) -> None:
+    def restore(self, states: Sequence[RestoredState]) -> None:
         for state in states:
             check_window(state, self._window, self._context.uid)
-            if TABLE in state.tables:
-                self._load(state.tables[TABLE])
+            for piece in state.batches(TABLE):
+                self._load(piece)
         self._lateness.restore([run for state in states for run in state.meta["watermarks"]])
 
     def on_records(self, records: Records) -> None:
@@ -122,7 +121,7 @@ class WindowOperator:
         self._lateness.watermark_ms = time_ms
         self._lateness.forget_passed()
 
-    def snapshot(self) -> OperatorState:
+    def snapshot(self) -> FrozenState:
         frozen = self._slots.freeze()
         values, starts = self._values.freeze(frozen.live), {"window_start": frozen.window_start}
         rows = KeyedRows(frozen, values, self._context.max_parallelism, starts)
@@ -130,7 +129,7 @@ class WindowOperator:
             "watermarks": self._lateness.as_json(),
             "window": window_as_json(self._window),
         }
-        return OperatorState(self._context.key_groups, LazyTables(TABLE, rows), meta)
+        return FrozenState(self._context.key_groups, {TABLE: rows}, meta)
 
     def close(self) -> None:
         pass
@@ -188,19 +187,16 @@ class WindowOperator:
         self._out.emit(Records(batch, times))
         self._slots.remove(slots)
 
-    def _load(self, table: pa.Table) -> None:
-        for piece in table.to_batches():
-            if not piece.num_rows:
-                continue
-            keys = pa.RecordBatch.from_struct_array(piece.column("key"))
-            starts = piece.column("window_start").to_numpy()
-            before = self._slots.size
-            slots = self._slots.find_or_add(keys, hash_keys(keys, self._key_columns), starts)
-            assert self._slots.size == before + len(slots), "a key and window is in one restored state only"
-            self._values.load(slots, self._slots.size, piece.column("value"))
-            earliest = int(starts.min())
-            mine = self._earliest_start
-            self._earliest_start = earliest if mine is None else min(mine, earliest)
+    def _load(self, piece: pa.RecordBatch) -> None:
+        keys = pa.RecordBatch.from_struct_array(piece.column("key"))
+        starts = piece.column("window_start").to_numpy()
+        before = self._slots.size
+        slots = self._slots.find_or_add(keys, hash_keys(keys, self._key_columns), starts)
+        assert self._slots.size == before + len(slots), "a key and window is in one restored state only"
+        self._values.load(slots, self._slots.size, piece.column("value"))
+        earliest = int(starts.min())
+        mine = self._earliest_start
+        self._earliest_start = earliest if mine is None else min(mine, earliest)
 
     def _in_the_window_before(self, records: Records, starts: Int64s) -> tuple[Records, Int64s]:
         """The rows that the window one slide earlier has too, unless it has fired; and its start for each."""
@@ -247,7 +243,7 @@ def window_as_json(window: Tumbling | Sliding) -> list[Json]:
     return [window.size_ms, window.slide_ms, window.offset_ms]
 
 
-def check_window(state: OperatorState, window: Tumbling | Sliding, uid: str) -> None:
+def check_window(state: RestoredState, window: Tumbling | Sliding, uid: str) -> None:
     """Raises Fatal if the state is of other windows: its panes would not fit these."""
     found = state.meta.get("window", window_as_json(window))
     if found != window_as_json(window):

@@ -15,6 +15,8 @@ from itertools import accumulate
 import msgspec
 import pyarrow as pa
 
+KEYED = "keyed"
+"""Each row belongs to a key group, and goes to the subtask that owns it."""
 RECORD = "record"
 """The name of a reduce's only part."""
 _NOT_NULL = " not null"
@@ -74,7 +76,7 @@ class StatePart(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class StateDescription(msgspec.Struct, frozen=True, omit_defaults=True):
     """The state of one operator: in its state files the table `table` holds a row for each key (and window),
-    with the columns that `operators/describe.py` names."""
+    with the columns that `operators/describe.py` names. `checkpoint/reading.py` reads it."""
 
     kind: str
     table: str
@@ -83,6 +85,8 @@ class StateDescription(msgspec.Struct, frozen=True, omit_defaults=True):
     windows: Windows | None = None
     has_timers: bool = False
     """Whether event-time timers can be kept with a key."""
+    distribution: str = KEYED
+    """How the table's rows are dealt out to the subtasks of a restore."""
     is_whole: bool = True
     """False: read from the files of a checkpoint that has no descriptions; kinds, columns, expressions and
     functions are not known. Never written."""

@@ -13,19 +13,8 @@ import pyarrow as pa
 from onceflow.runtime.records import Indices, Int64s
 from onceflow.runtime.state.columns import one_batch
 from onceflow.runtime.state.key_index import LiveSlots
+from onceflow.runtime.state.operator_state import KEY_GROUP_COLUMN
 from onceflow.runtime.state.values import Frozen
-
-KEY_GROUP_COLUMN = "key_group"
-
-
-class FrozenRows(Protocol):
-    """A table's rows as they were at a barrier. Nothing in it changes; used by one thread, whichever."""
-
-    def __len__(self) -> int: ...
-
-    def piece(self, first: int, end: int) -> pa.RecordBatch:
-        """The rows [first, end) in columns; the first is the key group. Gives the schema also of no rows."""
-        ...
 
 
 class TableRows:

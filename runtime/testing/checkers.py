@@ -173,10 +173,13 @@ class Checker:
         for handle in (h for h in manifest.states if h.uid == "tally"):
             try:
                 read = files.read(handle, handle.key_groups)
+                for name in read.tables:
+                    for batch in read.batches(name):
+                        tables[name] += zip(
+                            *(column.to_pylist() for column in batch.columns[1:]), strict=True
+                        )
             except CorruptCheckpointError as error:
                 raise Violation(Breach.FILES, f"checkpoint {n} can't be read: {error}") from error
-            for name, table in read.tables.items():
-                tables[name] += zip(*(column.to_pylist() for column in table.columns[1:]), strict=True)
         counts = Counter(r.key for r in prefix)
         self._check(
             sorted(tables["counts"]) == sorted(counts.items()),

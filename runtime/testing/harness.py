@@ -6,7 +6,7 @@ be restored at another parallelism.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,13 @@ import pyarrow as pa
 
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.exchange.key_groups import Partitioner
-from onceflow.runtime.operators.operator import MAIN, Operator, OperatorContext, OperatorState
+from onceflow.runtime.operators.operator import MAIN, FrozenState, Operator, OperatorContext, RestoredState
 from onceflow.runtime.records import WATERMARK_MAX_MS, Origin, Records
 from onceflow.runtime.state.key_groups import key_group_range
+from onceflow.runtime.state.operator_state import Batches, FrozenRows, of_key_groups
 
 Row = dict[str, Any]
+PIECE_ROWS = 1_000
 
 
 class Collected:
@@ -40,7 +42,7 @@ class OperatorHarness:
         key_columns: Sequence[str],
         parallelism: int = 1,
         max_parallelism: int = 128,
-        states: Sequence[OperatorState] | None = None,
+        states: Sequence[RestoredState] | None = None,
     ) -> None:
         self.late_rows = 0
         self.out = Collected()
@@ -77,7 +79,7 @@ class OperatorHarness:
         """The rows emitted so far."""
         return [row for t, records in self.out.emitted if t == tag for row in records.batch.to_pylist()]
 
-    def snapshot(self) -> list[OperatorState]:
+    def snapshot(self) -> list[RestoredState]:
         """The state of all subtasks, as read back from storage."""
         states = [operator.snapshot() for operator in self.subtasks]
         return [stored(state) for state in states if state is not None]
@@ -86,27 +88,28 @@ class OperatorHarness:
         self.late_rows += rows
 
 
-def stored(state: OperatorState) -> OperatorState:
-    """The state as it comes back from a file: tables through bytes; no empty ones."""
-    tables = {name: _round_trip(table) for name, table in state.tables.items() if table.num_rows}
-    return OperatorState(state.key_groups, tables, state.meta)
+def stored(state: FrozenState) -> RestoredState:
+    """The state as it comes back from a file: tables through bytes, in pieces; no empty ones."""
+    tables = {name: _round_trip(rows) for name, rows in state.tables.items() if len(rows)}
+    return RestoredState(state.key_groups, tables, state.meta)
 
 
-def cut_state(state: OperatorState, key_groups: range) -> OperatorState:
+def cut_state(state: RestoredState, key_groups: range) -> RestoredState:
     """What is left of a state for a subtask that owns these key groups."""
     start = max(state.key_groups.start, key_groups.start)
     end = max(start, min(state.key_groups.stop, key_groups.stop))
-    tables: Mapping[str, pa.Table] = {name: _cut(table, start, end) for name, table in state.tables.items()}
-    return OperatorState(range(start, end), tables, state.meta)
+    tables = {name: _cut(batches, range(start, end)) for name, batches in state.tables.items()}
+    return RestoredState(range(start, end), tables, state.meta)
 
 
-def _cut(table: pa.Table, start: int, end: int) -> pa.Table:
-    groups = table.column("key_group").to_numpy()
-    return table.filter(pa.array((groups >= start) & (groups < end)))
+def _cut(batches: Batches, key_groups: range) -> Batches:
+    return lambda: of_key_groups(batches(), key_groups)
 
 
-def _round_trip(table: pa.Table) -> pa.Table:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return pa.ipc.open_stream(sink.getvalue()).read_all()
+def _round_trip(rows: FrozenRows) -> Batches:
+    sink, first = pa.BufferOutputStream(), rows.piece(0, 1)
+    with pa.ipc.new_stream(sink, first.schema) as writer:
+        for start in range(0, len(rows), PIECE_ROWS):
+            writer.write_batch(rows.piece(start, min(start + PIECE_ROWS, len(rows))))
+    content = sink.getvalue()
+    return lambda: iter(pa.ipc.open_stream(content))

@@ -29,7 +29,7 @@ from onceflow.runtime.contracts import PreCommit, SplitState
 from onceflow.runtime.control.messages import Acked, Hello, ToDriver
 from onceflow.runtime.errors import Fenced, Indeterminate, Retryable
 from onceflow.runtime.exchange.input_gate import ChannelWatermarks
-from onceflow.runtime.operators.operator import Operator, OperatorState
+from onceflow.runtime.operators.operator import FrozenState, Operator
 from onceflow.runtime.records import Barrier, Watermark
 from onceflow.runtime.slot_group import SlotGroup
 from onceflow.runtime.slot_tasks import SlotBuilder
@@ -42,7 +42,7 @@ from onceflow.runtime.testing.retention_mutants import (
     drop_all_but_named,
 )
 from onceflow.runtime.testing.sim_broker import SimSinkWriter, _SimPreCommit
-from onceflow.runtime.testing.sim_job import Row, SimReader, Tally
+from onceflow.runtime.testing.sim_job import Row, SimReader, Tally, _table
 from onceflow.runtime.testing.violations import Breach
 
 # --- The mutants ------------------------------------------------------------------------------------
@@ -152,11 +152,10 @@ def _no_doubt(self: SimSinkWriter, transactional_id: str) -> None:
     pass
 
 
-def _snapshot_without_timers(self: Tally) -> OperatorState | None:
+def _snapshot_without_timers(self: Tally) -> FrozenState | None:
     state = _original_snapshot(self)
     assert state is not None
-    tables = {name: table if name != "timers" else table.slice(0, 0) for name, table in state.tables.items()}
-    return OperatorState(state.key_groups, tables)
+    return FrozenState(state.key_groups, {**state.tables, "timers": _table("key end", [])})
 
 
 _original_snapshot = Tally.snapshot

@@ -41,12 +41,14 @@ from onceflow.runtime.graph import (
     ToEdge,
 )
 from onceflow.runtime.operators.aggregates import count, sum_
-from onceflow.runtime.operators.operator import MAIN, OperatorContext, OperatorState, Output
+from onceflow.runtime.operators.operator import MAIN, FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.operators.tumbling import tumbling
 from onceflow.runtime.operators.window import WindowAggregate
 from onceflow.runtime.records import Records
 from onceflow.runtime.state.description import KeyColumn, StateDescription
+from onceflow.runtime.state.frozen_rows import TableRows
 from onceflow.runtime.state.key_groups import key_groups_of
+from onceflow.runtime.state.operator_state import FrozenRows
 from onceflow.runtime.testing.choices import Choices
 from onceflow.runtime.testing.violations import Breach, Violation
 
@@ -236,7 +238,7 @@ class Tally:
         self._context = context
         self._out = out
 
-    def restore(self, states: Sequence[OperatorState]) -> None:
+    def restore(self, states: Sequence[RestoredState]) -> None:
         for state in states:
             for group, key, n in _rows(state, "counts"):
                 self._groups[key] = group
@@ -271,9 +273,9 @@ class Tally:
             rows.append((WINDOW, key, end, *self._windows.pop((key, end))))
         self._emit(rows)
 
-    def snapshot(self) -> OperatorState | None:
+    def snapshot(self) -> FrozenState | None:
         groups = self._groups
-        return OperatorState(
+        return FrozenState(
             self._context.key_groups,
             {
                 "counts": _table("key count", [(groups[k], k, n) for k, n in self._counts.items()]),
@@ -293,23 +295,21 @@ class Tally:
             self._out.emit(Records(pa.RecordBatch.from_arrays(columns, schema=RESULT_SCHEMA)), MAIN)
 
 
-def _rows(state: OperatorState, name: str) -> list[Row]:
-    table = state.tables.get(name)
-    return [] if table is None else list(zip(*(c.to_pylist() for c in table.columns), strict=True))
+def _rows(state: RestoredState, name: str) -> list[Row]:
+    return [row for b in state.batches(name) for row in zip(*(c.to_pylist() for c in b.columns), strict=True)]
 
 
 _SCHEMAS: dict[str, pa.Schema] = {}
 
 
-def _table(columns: str, rows: Sequence[Row]) -> pa.Table:
+def _table(columns: str, rows: Sequence[Row]) -> FrozenRows:
     if columns not in _SCHEMAS:
         fields = [pa.field("key_group", pa.uint16(), nullable=False)]
         _SCHEMAS[columns] = pa.schema(fields + [pa.field(c, pa.int64()) for c in columns.split()])
     schema = _SCHEMAS[columns]
     values = list(zip(*sorted(rows), strict=True)) if rows else [()] * len(schema)
-    return pa.Table.from_arrays(
-        [pa.array(v, f.type) for v, f in zip(values, schema, strict=True)], schema=schema
-    )
+    arrays = [pa.array(v, f.type) for v, f in zip(values, schema, strict=True)]
+    return TableRows(lambda: pa.Table.from_arrays(arrays, schema=schema))
 
 
 # --- The graph --------------------------------------------------------------------------------------

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import pyarrow as pa
 from msgspec import structs
 
 from onceflow.runtime.checkpoint.alignment import Alignment
@@ -17,7 +18,7 @@ from onceflow.runtime.clock import Clock
 from onceflow.runtime.control.messages import Assignment, Message, ToSlot
 from onceflow.runtime.exchange.channel import InputChannel, OutputChannel
 from onceflow.runtime.graph import Edge, Forward, JobGraph
-from onceflow.runtime.operators.operator import OperatorState
+from onceflow.runtime.operators.operator import FrozenState
 from onceflow.runtime.records import Element
 from onceflow.runtime.slot import Slot
 from onceflow.runtime.slot_tasks import SlotBuilder, SlotEnvironment, SlotTasks
@@ -138,10 +139,11 @@ class SharedFiles:
         for handle in restored:
             if handle.key_groups == key_groups:
                 state = files.read(handle, key_groups)
-                self._newest[handle.uid] = (0, handle, _content(state))
+                content = _content({name: state.batches(name) for name in state.tables})
+                self._newest[handle.uid] = (0, handle, content)
 
-    def write(self, checkpoint_id: int, uid: str, subtask: int, state: OperatorState) -> StateHandle:
-        content = _content(state)
+    def write(self, checkpoint_id: int, uid: str, subtask: int, state: FrozenState) -> StateHandle:
+        content = _content({name: [rows.piece(0, len(rows))] for name, rows in state.tables.items()})
         newest_id, newest, found = self._newest.get(uid, (-1, None, {}))
         if newest is not None and found == content:
             return structs.replace(newest, subtask=subtask, meta_json=meta_as_json(state.meta))
@@ -154,11 +156,13 @@ class SharedFiles:
 Content = dict[str, list[tuple[object, ...]]]
 
 
-def _content(state: OperatorState) -> Content:
+def _content(tables: Mapping[str, Iterable[pa.RecordBatch]]) -> Content:
     """The rows of all tables, without an order."""
     return {
-        name: sorted(zip(*(column.to_pylist() for column in table.columns), strict=True), key=repr)
-        for name, table in state.tables.items()
+        name: sorted(
+            (row for b in batches for row in zip(*(c.to_pylist() for c in b.columns), strict=True)), key=repr
+        )
+        for name, batches in tables.items()
     }
 
 
@@ -249,7 +253,7 @@ class SimSlot:
             mine = key_group_range(self._graph.max_parallelism, assignment.parallelism, assignment.slot)
             writer = SharedFiles(files, mine, assignment.states)
 
-        def write_state(checkpoint_id: int, uid: str, state: OperatorState) -> StateHandle:
+        def write_state(checkpoint_id: int, uid: str, state: FrozenState) -> StateHandle:
             return writer.write(checkpoint_id, uid, assignment.slot, state)
 
         slot = Slot(assignment, self, self.background, self._clock, write_state)

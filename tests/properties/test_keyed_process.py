@@ -227,7 +227,7 @@ def test_a_snapshot_is_not_changed_by_what_comes_after() -> None:
     assert frozen is not None
     later = [Op("a", 0, kind, 2, 10) for kind in ("add", "put", "append", "timer")]
     harness.push(batch_from_records(later, arrow_schema(Op)), [10] * 4)
-    row = frozen.tables["keys"].to_pylist()[0]
+    row = frozen.tables["keys"].piece(0, 1).to_pylist()[0]
     assert row["key"] == {"user": "a", "shard": 0}
     assert row["state"] == {"value": 1, "entries": [{"key": "k1", "value": 1}], "items": ["i1"]}
     assert row["timers"] == [60]
@@ -241,7 +241,7 @@ def test_keys_that_remember_nothing_are_let_go() -> None:
     gone = [op._replace(kind="forget") for op in many[10:]]
     harness.push(batch_from_records(gone, arrow_schema(Op)), [10] * len(gone))
     (state,) = harness.snapshot()
-    assert state.tables["keys"].num_rows == 11
+    assert sum(piece.num_rows for piece in state.batches("keys")) == 11
     shown = [Op("u5", 0, "show", 0, 11), Op("u2000", 0, "show", 0, 11), Op("stays", 0, "show", 0, 11)]
     harness.push(batch_from_records(shown, arrow_schema(Op)), [11] * 3)
     harness.advance(15)
@@ -276,7 +276,7 @@ def test_the_snapshot_is_readable_without_the_code() -> None:
     harness = OperatorHarness(create, ["user", "shard"])
     harness.push(batch_from_records([Op("a", 0, "add", 4, 10)], arrow_schema(Op)), [10])
     (state,) = harness.snapshot()
-    table = state.tables["keys"]
+    [table] = state.batches("keys")
     assert table.schema.names == ["key_group", "key", "state", "timers"]
     assert table.schema.field("key_group").type == pa.uint16()
     assert table.schema.field("state").type.field("value").type == pa.int64()

@@ -17,7 +17,7 @@ from onceflow.runtime.exchange.channel import CAPACITY_BYTES, LocalChannel
 from onceflow.runtime.exchange.input_gate import InputGate
 from onceflow.runtime.exchange.record_writer import ForwardWriter
 from onceflow.runtime.graph import Chain, InChain, OperatorNode, SinkNode, SourceNode, Target, ToEdge
-from onceflow.runtime.operators.operator import MAIN, OperatorContext, OperatorState, Output
+from onceflow.runtime.operators.operator import MAIN, FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.records import (
     WATERMARK_MAX_MS,
     Barrier,
@@ -109,7 +109,7 @@ class Counting:
     def open(self, context: OperatorContext, output: Output) -> None:
         self.output = output
 
-    def restore(self, states: Sequence[OperatorState]) -> None: ...
+    def restore(self, states: Sequence[RestoredState]) -> None: ...
 
     def on_records(self, records: Records) -> None:
         self.seen += len(records)
@@ -120,8 +120,8 @@ class Counting:
     def on_watermark(self, time_ms: int) -> None:
         self.watermarks.append(time_ms)
 
-    def snapshot(self) -> OperatorState:
-        return OperatorState(range(4), {}, {"seen": self.seen})
+    def snapshot(self) -> FrozenState:
+        return FrozenState(range(4), {}, {"seen": self.seen})
 
     def close(self) -> None: ...
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +19,8 @@ from onceflow.runtime.checkpoint.manifest import StateHandle, TableFile
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.state_files import PIECE_ROWS, AttemptStagedFiles, StateFiles, check_writable
 from onceflow.runtime.errors import CorruptCheckpointError, Unavailable
-from onceflow.runtime.state.lazy_tables import LazyTables
-from onceflow.runtime.state.operator_state import OperatorState
+from onceflow.runtime.state.frozen_rows import TableRows
+from onceflow.runtime.state.operator_state import FrozenState, RestoredState
 
 STATE_OF_VERSION_1 = (
     "ffffffffa80000001000000000000a000c000600050008000a000000000104000c0000000800080000000400080000000400"
@@ -34,14 +36,23 @@ STATE_OF_VERSION_1 = (
 CHECKSUM_OF_VERSION_1 = "crc32:5eab54b5"
 
 
-def state(groups: list[int], key_groups: range = range(4, 12)) -> OperatorState:
+def state(groups: list[int], key_groups: range = range(4, 12)) -> FrozenState:
     table = pa.table(
         {"key_group": pa.array(groups, pa.uint16()), "key": [f"k{n}" for n in range(len(groups))]}
     )
     timers = pa.table(
         {"key_group": pa.array(sorted(groups)[:1], pa.uint16()), "at": [7] * min(1, len(groups))}
     )
-    return OperatorState(key_groups, {"keys": table, "timers": timers}, {"watermark": 5})
+    tables = {"keys": TableRows(lambda: table), "timers": TableRows(lambda: timers)}
+    return FrozenState(key_groups, tables, {"watermark": 5})
+
+
+def table_of(state: RestoredState, name: str = "keys") -> pa.Table:
+    return pa.Table.from_batches(state.batches(name))
+
+
+def keys_of(state: RestoredState) -> list[str]:
+    return [key for piece in state.batches("keys") for key in piece["key"].to_pylist()]
 
 
 def test_state_comes_back_whole() -> None:
@@ -49,8 +60,8 @@ def test_state_comes_back_whole() -> None:
     handle = files.write(3, "op/é", 2, state([9, 4, 11, 4]))
     whole = files.read(handle, range(128))
     assert whole.key_groups == range(4, 12)
-    assert whole.tables["keys"].to_pydict() == {"key_group": [9, 4, 11, 4], "key": ["k0", "k1", "k2", "k3"]}
-    assert whole.tables["timers"].num_rows == 1
+    assert table_of(whole).to_pydict() == {"key_group": [9, 4, 11, 4], "key": ["k0", "k1", "k2", "k3"]}
+    assert table_of(whole, "timers").num_rows == 1
     assert whole.meta == {"watermark": 5}
     assert handle.tables[0].path == "state/attempt-000001/0000000003.op%2F%C3%A9.2.arrows"
 
@@ -63,7 +74,7 @@ def test_a_restore_at_another_parallelism_gets_its_key_groups_only(cut: range, k
     files = StateFiles(MemoryStore(), 1)
     handle = files.write(3, "op", 0, state([9, 4, 11, 4]))
     part = files.read(handle, cut)
-    assert part.tables["keys"]["key"].to_pylist() == kept
+    assert keys_of(part) == kept
     assert list(part.key_groups) == [g for g in range(4, 12) if g in cut]
 
 
@@ -71,9 +82,9 @@ def test_large_state_is_compressed_and_comes_back() -> None:
     groups = np.sort(np.random.default_rng(1).integers(0, 128, 50_000)).astype(np.uint16)
     table = pa.table({"key_group": groups, "n": np.arange(50_000)})
     files = StateFiles(MemoryStore(), 1)
-    handle = files.write(1, "op", 0, OperatorState(range(128), {"t": table}))
+    handle = files.write(1, "op", 0, FrozenState(range(128), {"t": TableRows(lambda: table)}))
     assert handle.size < table.nbytes * 0.8
-    assert files.read(handle, range(128)).tables["t"] == table
+    assert table_of(files.read(handle, range(128)), "t") == table
 
 
 @pytest.mark.parametrize("rows", [PIECE_ROWS - 1, PIECE_ROWS, PIECE_ROWS + 1, 3 * PIECE_ROWS + 5])
@@ -84,19 +95,72 @@ def test_state_of_several_pieces_is_one_stream(rows: int) -> None:
     table = pa.table({"key_group": groups, "n": rng.integers(0, 1 << 40, rows), "text": texts})
     store = MemoryStore()
     files = StateFiles(store, 1)
-    handle = files.write(1, "op", 0, OperatorState(range(16, 64), {"t": table}))
+    handle = files.write(1, "op", 0, FrozenState(range(16, 64), {"t": TableRows(lambda: table)}))
     content = store.read(handle.tables[0].path)
     assert handle.tables[0].size == len(content)
     assert pa.ipc.open_stream(content).read_all() == table
     assert handle.tables[0].rows_per_key_group == tuple(np.bincount(groups, minlength=64)[16:].tolist())
-    half = files.read(handle, range(30, 50)).tables["t"]
+    half = table_of(files.read(handle, range(30, 50)), "t")
     assert half == table.filter((pc.field("key_group") >= 30) & (pc.field("key_group") < 50))
 
 
 def test_a_large_state_is_never_whole_in_memory() -> None:
     rows = Counting(10 * PIECE_ROWS + 1)
-    StateFiles(MemoryStore(), 1).write(1, "op", 0, OperatorState(range(128), LazyTables("t", rows)))
+    StateFiles(MemoryStore(), 1).write(1, "op", 0, FrozenState(range(128), {"t": rows}))
     assert rows.pieces == [min(PIECE_ROWS, rows.total - first) for first in range(0, rows.total, PIECE_ROWS)]
+
+
+class ReadsCounted(LocalStore):
+    """Notes how much is asked for at once."""
+
+    largest = 0
+
+    def open(self, path: str) -> BinaryIO:
+        file, store = super().open(path), self
+
+        class Counted:
+            closed = False
+
+            def read(self, size: int = -1) -> bytes:
+                content = file.read(size)
+                store.largest = max(store.largest, len(content))
+                return content
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(file, name)
+
+            def __enter__(self) -> Counted:
+                return self
+
+            def __exit__(self, *_: object) -> None:
+                file.close()
+
+        return cast(BinaryIO, Counted())
+
+
+@pytest.mark.parametrize("key_groups", [range(128), range(64)], ids=["whole", "cut"])
+def test_a_large_state_is_restored_in_little_memory(key_groups: range, tmp_path: Path) -> None:
+    """Counted: the largest read, the largest piece, how many pieces are alive, what Arrow and Python hold."""
+    pieces, rng = 60, np.random.default_rng(5)
+    groups = np.resize(np.arange(128, dtype=np.uint16), pieces * PIECE_ROWS)
+    table = pa.table({"key_group": groups, "n": rng.integers(0, 1 << 40, len(groups))})
+    store = ReadsCounted(str(tmp_path))
+    expected = table.filter(pc.field("key_group") < key_groups.stop).column("n").to_numpy().sum()
+    state = FrozenState(range(128), {"t": TableRows(lambda: table)})
+    handle = StateFiles(store, 1).write(1, "op", 0, state)
+    before, bound = pa.total_allocated_bytes(), handle.size // 10
+    tracemalloc.start()
+    try:
+        total = largest = held = 0
+        for piece in StateFiles(store, 2).read(handle, key_groups).batches("t"):
+            total += int(piece.column("n").to_numpy().sum())
+            largest = max(largest, piece.nbytes)
+            held = max(held, pa.total_allocated_bytes() - before)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert total == expected
+    assert max(store.largest, largest, held, peak) < bound, (store.largest, largest, held, peak, handle.size)
 
 
 class Counting:
@@ -126,8 +190,8 @@ def test_a_state_of_version_1_whose_rows_were_sorted_is_read() -> None:
     )  # fmt: skip
     handle = StateHandle("op", 2, 4, 12, (table,))
     files = StateFiles(store, 2)
-    assert files.read(handle, range(128)).tables["keys"]["key"].to_pylist() == ["k1", "k3", "k0", "k2"]
-    assert files.read(handle, range(5, 10)).tables["keys"]["key"].to_pylist() == ["k0"]
+    assert keys_of(files.read(handle, range(128))) == ["k1", "k3", "k0", "k2"]
+    assert keys_of(files.read(handle, range(5, 10))) == ["k0"]
 
 
 def test_empty_state_has_no_file_and_keeps_its_meta() -> None:
@@ -183,7 +247,7 @@ def test_a_small_state_file_that_is_damaged_is_read_from_its_copy_and_said(
     path.unlink() if content is None else path.write_bytes(content)
     said: list[str] = []
     files = StateFiles(LocalStore(str(tmp_path)), 2, said.append)
-    assert files.read(handle, range(128)).tables["keys"].num_rows > 0
+    assert keys_of(files.read(handle, range(128)))
     assert said
     assert all(str(path) in problem and problem.endswith("; read from its copy") for problem in said)
 

@@ -14,7 +14,7 @@ import pytest
 
 from onceflow.runtime.operators.aggregates import count
 from onceflow.runtime.operators.keyed_process import KeyedProcess
-from onceflow.runtime.operators.operator import MAIN, Operator, OperatorState, Output
+from onceflow.runtime.operators.operator import MAIN, Operator, Output, RestoredState
 from onceflow.runtime.operators.pane_operator import PaneOperator
 from onceflow.runtime.operators.process import ProcessConfig, ProcessOperator
 from onceflow.runtime.operators.sliding import Sliding, sliding
@@ -36,7 +36,7 @@ class SnapshotsBetweenPieces:
     def __init__(self, operator: Operator, out: Output) -> None:
         self._operator = operator
         self._out = out
-        self.taken: list[tuple[int, OperatorState]] = []
+        self.taken: list[tuple[int, RestoredState]] = []
         """How many pieces were sent before, and the state."""
 
     def emit(self, records: Records, tag: str = MAIN) -> None:

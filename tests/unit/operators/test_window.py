@@ -12,7 +12,7 @@ from onceflow.runtime.operators.aggregates import count, first, last, max_, mean
 from onceflow.runtime.operators.sliding import Sliding, sliding
 from onceflow.runtime.operators.tumbling import Tumbling, tumbling
 from onceflow.runtime.operators.window import WindowAggregate, WindowReduce
-from onceflow.runtime.testing.harness import OperatorHarness
+from onceflow.runtime.testing.harness import OperatorHarness, stored
 
 SCHEMA = pa.schema(
     [("user", pa.string()), ("amount", pa.int64()), ("price", pa.float64()), ("note", pa.string())]
@@ -311,7 +311,7 @@ def test_a_snapshot_does_not_change_while_the_operator_goes_on():
     push(h, *((i % 30_000, f"u{i}", -i, 2.0, "zzz") for i in range(9_000)))
     h.advance(9_999)
     push(h, *((10_000 + i, f"w{i}", -i, 2.0, "zzz") for i in range(9_000)))
-    restored = harness(config(**every), 1, states)
+    restored = harness(config(**every), 1, [stored(state) for state in states])
     restored.finish()
     expected.finish()
     assert restored.rows() == expected.rows()
