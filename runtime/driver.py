@@ -235,7 +235,7 @@ class JobDriver:
             is_fatal = isinstance(error, Fatal | UsageError)
             self._handle(ev.AttemptFailed(attempt, str(error), is_fatal))
             return
-        self._enumerators.restore(splits)
+        self._enumerators.restore(manifest)
         silence_ms = silence_ms_max(self._parallelism, self._options.slot_timeout_ms)
         server = self._server
         group = SlotGroup(attempt, self._parallelism, restored, server.send, server.broadcast, silence_ms)
@@ -265,9 +265,9 @@ class JobDriver:
 
     def _add_splits(self, group: SlotGroup, uid: str, splits: Sequence[SplitProgress]) -> None:
         """New splits were found: each to the slot that has the fewest, counted from slot 0."""
-        if group.is_over or not group.slots or self._coordinator.phase is not JobPhase.RUNNING:
-            return  # found again at the next look
-        new = self._enumerators.take_new(uid, splits)
+        is_running = self._coordinator.phase is JobPhase.RUNNING
+        is_wanted = is_running and not group.is_over and bool(group.slots)
+        new = self._enumerators.take_new(uid, splits, is_wanted)
         for number, progress in new:
             group.send(number % self._parallelism, AddSplits(uid=uid, splits=[progress]))
         if new:

@@ -94,6 +94,10 @@ class SourceWatermarks:
         for split_id in split_ids:
             self._splits[split_id].is_finished = True
 
+    def forget(self, split_id: str) -> None:
+        """This split has finished and is left out of checkpoints from now on."""
+        del self._splits[split_id]
+
     def advance(self, now_ms: float) -> bool:
         """Take in what happened since. True if `current_ms` grew."""
         self._find_idle(now_ms)

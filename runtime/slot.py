@@ -291,7 +291,7 @@ class Slot:
             self._committing = None
             self._control.send(Committed(attempt=self._assignment.attempt, checkpoint_id=checkpoint_id))
             for uid, splits in self._splits_of.pop(checkpoint_id, {}).items():
-                self._tasks.sources[uid].publish_offsets([p.split for p in splits])
+                self._tasks.sources[uid].checkpoint_completed(splits)
 
         self._committing = (self._clock.monotonic_ms(), f"checkpoint {checkpoint_id}")
         self._background.commit(commit, done)

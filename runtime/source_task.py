@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from onceflow.runtime.batch_size import BatchSize
 from onceflow.runtime.clock import Clock
-from onceflow.runtime.contracts import Fetch, SourceReader, SplitProgress, SplitState
+from onceflow.runtime.contracts import Fetch, ForgettingReader, PruningSource, SourceReader, SplitProgress
 from onceflow.runtime.event_time import SourceWatermarks, event_times
 from onceflow.runtime.graph import SourceNode
 from onceflow.runtime.records import (
@@ -79,9 +79,21 @@ class SourceTask:
     def abort_checkpoint(self, checkpoint_id: int) -> None:
         self._barriers = [b for b in self._barriers if b.checkpoint_id != checkpoint_id]
 
-    def publish_offsets(self, splits: Sequence[SplitState]) -> None:
-        """A checkpoint that has these is complete."""
-        self._reader.publish_offsets(splits)
+    def checkpoint_completed(self, splits: Sequence[SplitProgress]) -> None:
+        """The checkpoint that has these is durable, and committed by this slot."""
+        self._reader.publish_offsets([p.split for p in splits])
+        if isinstance(self._node.source, PruningSource):
+            self._forget({p.split.split_id for p in splits if p.is_finished})
+
+    def _forget(self, split_ids: set[str]) -> None:
+        """The driver has taken them out of that checkpoint: they must not come back with the next one."""
+        forgotten = split_ids & self._finished.keys()
+        for split_id in forgotten:
+            del self._finished[split_id]
+            if self._watermarks:
+                self._watermarks.forget(split_id)
+        if isinstance(self._reader, ForgettingReader):
+            self._reader.forget_splits(forgotten)
 
     def step(self) -> bool:
         if not self._body.has_room:
@@ -151,6 +163,7 @@ class SourceTask:
         splits = [
             SplitProgress(s, progress.get(s.split_id), self._finished[s.split_id])
             for s in self._reader.snapshot()
+            if s.split_id in self._finished
         ]
         snapshot = self._body.snapshot(barrier)
         self._has_stopped = self._has_stopped or barrier.is_last

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Protocol, TypeGuard
+from typing import TypeGuard
 
 from onceflow.runtime.checkpoint import events as ev
+from onceflow.runtime.checkpoint.doors import SinkDoor, SplitDoor
 from onceflow.runtime.checkpoint.events import Effect, Event
 from onceflow.runtime.checkpoint.log import (
     AttemptStarted,
@@ -33,7 +34,7 @@ from onceflow.runtime.checkpoint.state_fits import Fit, Program
 from onceflow.runtime.checkpoint.store import AlreadyExists, CheckpointStore
 from onceflow.runtime.checkpoint.verification import check_state_is_there
 from onceflow.runtime.clock import Clock
-from onceflow.runtime.contracts import SplitProgress
+from onceflow.runtime.contracts import Json
 from onceflow.runtime.errors import (
     Fatal,
     Fenced,
@@ -46,30 +47,6 @@ from onceflow.runtime.fingerprints import is_unavailable
 
 IoEffect = ev.StoreEffect
 _TAKE_OVER_TRIES = 20
-
-
-class SplitDoor(Protocol):
-    """The sources' enumerators, as far as the start of an attempt needs them. Calls may block."""
-
-    def initial_splits(self) -> Mapping[str, Sequence[SplitProgress]]:
-        """The splits by source uid, at the job's very first start, at the configured start."""
-        ...
-
-    def check_restored(self, splits: Mapping[str, Sequence[SplitProgress]]) -> None:
-        """Raises DataLossError where reading can't go on exactly."""
-        ...
-
-
-class SinkDoor(Protocol):
-    """The committers of sinks that commit once for all their writers. Calls may block."""
-
-    def restore(self, attempt: int, manifest: CheckpointManifest) -> CheckpointManifest:
-        """Commit what the restored checkpoint promised; what is left of it is for the slots."""
-        ...
-
-    def commit(self, manifest: CheckpointManifest) -> None:
-        """Idempotent. Raises Retryable or Indeterminate: try again."""
-        ...
 
 
 class CheckpointIO:
@@ -98,6 +75,8 @@ class CheckpointIO:
         """Whether this driver has begun an attempt: before, it takes over whatever it finds; after, it may be
         fenced."""
         self._retention: Retention | None = None
+        self._finished: Mapping[str, Json] = {}
+        """In the latest durable checkpoint."""
         self._said: list[ev.Announce] = []
         self.from_checkpoint_id: int | None = None
         """The user's choice for the first attempt of this run; None: the latest."""
@@ -182,6 +161,7 @@ class CheckpointIO:
         # 4. What the restored checkpoint promised, for all writers of a sink together. Older attempts are
         #    fenced by now. A crash: the next attempt does it again, and asks first what is there.
         latest = self._sinks.restore(job.next_attempt, latest)
+        self._finished = latest.finished
         self._retention.sweep(job.next_attempt, self._clock.now_ms())
         self.from_checkpoint_id = None
         next_id = max(job.next_checkpoint_id, latest.checkpoint_id + 1)
@@ -254,16 +234,19 @@ class CheckpointIO:
         assert self._log is not None
         assert self._retention is not None
         attempt, n = manifest.attempt, manifest.checkpoint_id
-        manifest = replace(manifest, operators=self._program.described)
+        pruned = self._splits.prune(manifest, self._finished)
+        pruned = replace(pruned, operators=self._program.described)
         try:
-            position = self._log.append(CheckpointCompleted(manifest))
+            position = self._log.append(CheckpointCompleted(pruned))
         except Fenced:
             return ev.PersistConflict(attempt, n)
         except Retryable as error:
             return ev.PersistNotDone(attempt, n, str(error), is_unavailable(error))
         except (Indeterminate, OSError) as error:
             return ev.PersistUnknown(attempt, n, str(error))
-        self._retention.add(position, manifest)
+        self._finished = pruned.finished
+        self._splits.on_pruned(manifest, pruned.finished)
+        self._retention.add(position, pruned)
         return ev.Persisted(attempt, n)
 
     def _commit_sinks(self, manifest: CheckpointManifest) -> Event:

@@ -20,10 +20,11 @@ from onceflow.runtime.contracts import Committable, Json, SplitProgress
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.state.description import StateDescription
 
-MANIFEST_VERSION = 3
+MANIFEST_VERSION = 4
 """1: the rows of a state were sorted by key group. What reads them in any order reads those as well.
-2: entries of the log had no checksum (`log.py`)."""
-_READABLE = (1, 2, 3)
+2: entries of the log had no checksum (`log.py`).
+3: finished splits were never left out: who does not know `finished` would read them again."""
+_READABLE = (1, 2, 3, 4)
 _NO_META = msgspec.Raw(b"{}")
 
 
@@ -114,6 +115,8 @@ class CheckpointManifest:
     total_bytes: int = 0
     operators: Mapping[str, StateDescription] = field(default_factory=dict)
     """What the states are, by the operator's uid; none in manifests of an older onceflow."""
+    finished: Mapping[str, Json] = field(default_factory=dict)
+    """What sources remember of finished splits that are left out of `splits` (PruningSource), by uid."""
     format_version: int = MANIFEST_VERSION
 
     def paths(self) -> set[str]:

@@ -90,7 +90,7 @@ def _without_gone(
     keepers = {uid for uid in known if known[uid] is not None}
     parts = (
         ("state", {h.uid for h in manifest.states} - keepers),
-        ("splits", set(manifest.splits) - known.keys()),
+        ("splits", (set(manifest.splits) | set(manifest.finished)) - known.keys()),
         ("output that may not be committed yet", {c.uid for c in manifest.committables} - known.keys()),
     )
     for what, gone in parts:
@@ -109,5 +109,6 @@ def _without_gone(
         manifest,
         states=[h for h in manifest.states if h.uid not in states],
         splits={uid: progress for uid, progress in manifest.splits.items() if uid not in splits},
+        finished={uid: value for uid, value in manifest.finished.items() if uid not in splits},
         committables=[c for c in manifest.committables if c.uid not in output],
     )

@@ -22,7 +22,10 @@ from onceflow.runtime.contracts.sink import (
 )
 from onceflow.runtime.contracts.source import (
     Fetch,
+    ForgettingReader,
     ProjectableSource,
+    PruningEnumerator,
+    PruningSource,
     ReaderContext,
     SkippingEnumerator,
     Source,
@@ -42,9 +45,12 @@ __all__ = [
     "CommittingSink",
     "DeadLetterSource",
     "Fetch",
+    "ForgettingReader",
     "Json",
     "PreCommit",
     "ProjectableSource",
+    "PruningEnumerator",
+    "PruningSource",
     "ReaderContext",
     "Sink",
     "SinkCommitter",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -157,6 +157,39 @@ class Source(Protocol):
     def open_enumerator(self, job: str, clock: Clock) -> SplitEnumerator: ...
 
     def open_reader(self, context: ReaderContext) -> SourceReader: ...
+
+
+@runtime_checkable
+class PruningSource(Protocol):
+    """A source whose splits finish while new ones come: a growing folder, shards that are closed.
+
+    Every finished split would stay in every checkpoint for ever. So the engine takes them out, and keeps one
+    value for all of them in the checkpoint: `finished`, None at first. Its form is the source's; it should
+    stay small however many splits have finished. The enumerator of such a source is a PruningEnumerator.
+    """
+
+    def add_finished(self, finished: Json, splits: Sequence[SplitState]) -> Json:
+        """The value with these splits added, which were read to their end. Pure: it asks nobody, and a split
+        may come a second time. Called by the driver when a checkpoint is made durable."""
+        ...
+
+
+@runtime_checkable
+class PruningEnumerator(Protocol):
+    """The enumerator of a PruningSource."""
+
+    def discover_unfinished(self, known: frozenset[str], finished: Json) -> Sequence[SplitState]:
+        """Called instead of `discover`: splits that are not in `known` and were not added to `finished`."""
+        ...
+
+
+@runtime_checkable
+class ForgettingReader(Protocol):
+    """A reader that can let go of splits: one that keeps all of them grows for as long as the job runs."""
+
+    def forget_splits(self, split_ids: Collection[str]) -> None:
+        """These have finished, and a durable checkpoint knows it: leave them out of later snapshots."""
+        ...
 
 
 @runtime_checkable

@@ -134,6 +134,10 @@ class Checker:
             split = progress.split.split_id
             self._check(split not in offsets, Breach.OFFSETS, f"checkpoint {n} has {split} twice")
             offsets[split] = progress.split.position["next_offset"]
+        pruned = manifest.finished.get("src", {})
+        twice = sorted(offsets.keys() & pruned.keys())
+        self._check(not twice, Breach.OFFSETS, f"checkpoint {n} has {twice}, which are pruned")
+        offsets |= pruned
         self._check(
             set(offsets) == set(self._input.splits),
             Breach.OFFSETS,

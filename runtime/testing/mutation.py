@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from onceflow.runtime.testing.sim_job import sim_graph
 from onceflow.runtime.testing.simulation import (
     GraphOf,
     SimulationReport,
@@ -33,6 +34,8 @@ class Mutant:
     would die too, and show nothing about the checkers."""
     is_right_on_fair_days: bool = True
     """Whether nothing is wrong as long as nothing crashes, is lost, late or in doubt."""
+    graph: GraphOf = sim_graph
+    """The job in which it is hunted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ def killed_by(
 ) -> SimulationReport | None:
     """The run of this seed, if it breaks what the mutant is meant to break."""
     with mutated(mutant):
-        report = run_seeds([seed], world_of=world_of)
+        report = run_seeds([seed], mutant.graph, world_of=world_of)
     return report if report.breach in mutant.breaches else None
 
 
@@ -71,7 +74,7 @@ def hunt(mutant: Mutant, seeds_max: int = SEEDS_MAX) -> Verdict:
     """Every crash point of the tiny job first, then seeds, until the simulation notices."""
     start = time.perf_counter()
     with mutated(mutant):
-        report: SimulationReport | None = run_exhaustive(deviations_max=0)
+        report: SimulationReport | None = run_exhaustive(deviations_max=0, graph=mutant.graph)
     assert report is not None
     by = f"schedule {report.runs} of the tiny job"
     if report.breach not in mutant.breaches:
@@ -84,5 +87,5 @@ def wrong_on_fair_days(mutant: Mutant, seeds: Sequence[int]) -> Sequence[str]:
     """What fails on the fair days of these seeds though the mutant is not meant to break it then."""
     allowed = frozenset[Breach]() if mutant.is_right_on_fair_days else mutant.breaches
     with mutated(mutant):
-        reports = [run_seeds([seed], world_of=fair_world) for seed in seeds]
+        reports = [run_seeds([seed], mutant.graph, world_of=fair_world) for seed in seeds]
     return [report.failure for report in reports if report.failure and report.breach not in allowed]

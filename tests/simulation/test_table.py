@@ -18,9 +18,10 @@ from onceflow.runtime.checkpoint.pending import PendingCheckpoint
 from onceflow.runtime.committers import Committers
 from onceflow.runtime.contracts import Committable, PreCommit, SinkCommitter
 from onceflow.runtime.errors import Indeterminate
-from onceflow.runtime.testing.mutants import Mutant, mutated
+from onceflow.runtime.testing.mutation import Mutant, hunt, wrong_on_fair_days
 from onceflow.runtime.testing.sim_table import SimTableWriter, table_graph
 from onceflow.runtime.testing.simulation import run_exhaustive, run_seeds
+from onceflow.runtime.testing.violations import Breach
 
 SEEDS = 600
 RARE_MOVES = {"sinks not known to be committed", "sinks' answer of a failed attempt"}
@@ -94,20 +95,22 @@ def rows_since_the_last_barrier(self: SimTableWriter, checkpoint_id: int) -> Pre
 original_pre_commit = SimTableWriter.pre_commit
 
 
-MUTANTS = {
-    "commits again without asking": ((committers, "commit_once", commit_without_asking), "doubled row"),
-    "no answer is taken for a good one": ((committers, "commit_once", unknown_is_done), "missing rows"),
-    "no commit at the restore": ((Committers, "restore", restore_without_commit), "lost"),
-    "commit before persist": ((Coordinator, "_persist", commit_before_persist), "before its checkpoint"),
-    "aborted output dropped": ((SimTableWriter, "pre_commit", rows_since_the_last_barrier), "lost"),
-}
-"""What is wrong, and by what violation it is noticed."""
+LOST, DOUBLED, EARLY = {Breach.LOST}, {Breach.DOUBLED}, {Breach.EARLY}
+UNASKED = (committers, "commit_once", commit_without_asking)
+BELIEVED = (committers, "commit_once", unknown_is_done)
+NOT_RESTORED = (Committers, "restore", restore_without_commit)
+TOO_EARLY = (Coordinator, "_persist", commit_before_persist)
+LEFT_OUT = (SimTableWriter, "pre_commit", rows_since_the_last_barrier)
+MUTANTS = (
+    Mutant("commits again without asking", [UNASKED], DOUBLED, graph=table_graph),
+    Mutant("no answer is taken for a good one", [BELIEVED], LOST, graph=table_graph),
+    Mutant("no commit at the restore", [NOT_RESTORED], LOST, graph=table_graph),
+    Mutant("commit before persist", [TOO_EARLY], EARLY, is_right_on_fair_days=False, graph=table_graph),
+    Mutant("aborted output dropped", [LEFT_OUT], LOST, graph=table_graph),
+)
 
 
-@pytest.mark.parametrize("title", MUTANTS)
-def test_mutant_is_killed(title: str) -> None:
-    replacement, violation = MUTANTS[title]
-    with mutated(Mutant(title, [replacement])):
-        report = run_exhaustive(deviations_max=0, graph=table_graph)
-        failure = report.failure or run_seeds(range(SEEDS), table_graph).failure
-    assert violation in failure, failure or f"{title} survived"
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
+def test_mutant_is_killed(mutant: Mutant) -> None:
+    assert hunt(mutant, SEEDS).by, f"{mutant.title} survived"
+    assert not wrong_on_fair_days(mutant, range(5))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import SplitProgress, SplitState
 from onceflow.runtime.enumerators import Enumerators
@@ -121,7 +123,7 @@ def test_new_splits_are_found_though_a_look_failed_before() -> None:
         told.set()
 
     opened = enumerators(a=enumerator)
-    opened.restore({"a": [SplitProgress(split(1))]})
+    opened.restore(manifest(SplitProgress(split(1))))
     end = opened.start_discovery(hear)
     assert told.wait(DEADLINE_S)
     end()
@@ -131,10 +133,10 @@ def test_new_splits_are_found_though_a_look_failed_before() -> None:
 
 def test_a_split_is_given_out_once_with_its_number() -> None:
     opened = enumerators(a=Enumerator())
-    opened.restore({"a": [SplitProgress(split(1))]})
+    opened.restore(manifest(SplitProgress(split(1))))
     found = [SplitProgress(split(n)) for n in (1, 2, 3)]
-    assert opened.take_new("a", found) == [(1, found[1]), (2, found[2])]
-    assert opened.take_new("a", found) == []
+    assert opened.take_new("a", found, is_wanted=True) == [(1, found[1]), (2, found[2])]
+    assert opened.take_new("a", found, is_wanted=True) == []
 
 
 def test_a_source_without_an_interval_is_not_looked_at() -> None:
@@ -159,7 +161,7 @@ def test_after_the_end_nobody_is_told() -> None:
     enumerator = Enumerator([split(1)])
     opened = enumerators(a=enumerator)
     told: list[object] = []
-    opened.restore({"a": [SplitProgress(split(1))]})
+    opened.restore(manifest(SplitProgress(split(1))))
     end = opened.start_discovery(lambda uid, splits: told.append(splits))
     threads = [t for t in threading.enumerate() if t.name == "onceflow-discover-a"]
     end()
@@ -169,3 +171,86 @@ def test_after_the_end_nobody_is_told() -> None:
     assert told == []
     opened.close()
     assert enumerator.is_closed
+
+
+class PruningFake(Enumerator):
+    """`finished` is the sorted list of ids."""
+
+    def discover_unfinished(self, known: frozenset[str], finished: Any) -> Sequence[SplitState]:
+        return [s for s in self.discover(known) if s.split_id not in (finished or [])]
+
+
+@dataclass(frozen=True)
+class PruningFoundSource(FoundSource):
+    def add_finished(self, finished: Any, splits: Sequence[SplitState]) -> Any:
+        return sorted({*(finished or []), *(s.split_id for s in splits)})
+
+
+def pruning(enumerator: Enumerator) -> Enumerators:
+    node = SourceNode("a", PruningFoundSource(enumerator), None, {})
+    return Enumerators(JobGraph("job", [Chain(0, "a", {"a": node})], []), ManualClock())
+
+
+def done(number: int) -> SplitProgress:
+    return SplitProgress(split(number), is_finished=True)
+
+
+def test_finished_splits_are_taken_out_and_added_to_what_is_remembered() -> None:
+    opened = pruning(PruningFake())
+    full = manifest(done(1), SplitProgress(split(2)), done(3))
+    pruned = opened.prune(full, {"a": ["t-0"], "other": 7})
+    assert pruned.splits == {"a": [SplitProgress(split(2))]}
+    assert pruned.finished == {"a": ["t-0", "t-1", "t-3"], "other": 7}
+    assert opened.prune(full, {"a": ["t-0"], "other": 7}) == pruned, "pure"
+
+
+def test_a_source_that_does_not_prune_keeps_its_finished_splits() -> None:
+    full = manifest(done(1))
+    assert enumerators(a=Enumerator()).prune(full, {}) == full
+
+
+def test_what_was_pruned_is_not_found_again() -> None:
+    enumerator = PruningFake([split(1), split(2)])
+    opened = pruning(enumerator)
+    opened.restore(replace(manifest(SplitProgress(split(9))), finished={"a": ["t-1"]}))
+    found = looked_once(opened)
+    assert [p.split.split_id for p in found] == ["t-2"]
+
+
+def test_a_split_that_is_pruned_during_a_look_is_not_given_out_again() -> None:
+    """A slow look: it began before the split was known, and ends when the split was read and pruned."""
+    opened = pruning(PruningFake())
+    book = opened._books["a"]
+    assert book.look() == (frozenset(), None)
+    assert opened.take_new("a", [SplitProgress(split(1))], is_wanted=True) == [(0, SplitProgress(split(1)))]
+    opened.on_pruned(manifest(done(1)), {"a": ["t-1"]})
+    assert opened.take_new("a", [SplitProgress(split(1))], is_wanted=True) == []
+    assert book.look() == (frozenset(), ["t-1"]), "the next look is told"
+
+
+def test_there_is_no_look_before_the_last_one_was_answered() -> None:
+    book = pruning(PruningFake())._books["a"]
+    book.ask()
+    assert book.look() is None
+    book.take([])
+    assert book.look() is not None
+
+
+def test_an_unwanted_answer_is_found_again() -> None:
+    opened = pruning(PruningFake())
+    assert opened.take_new("a", [SplitProgress(split(1))], is_wanted=False) == []
+    assert opened.take_new("a", [SplitProgress(split(1))], is_wanted=True) == [(0, SplitProgress(split(1)))]
+
+
+def looked_once(opened: Enumerators) -> Sequence[SplitProgress]:
+    """What the first look finds."""
+    told: queue.SimpleQueue[Sequence[SplitProgress]] = queue.SimpleQueue()
+    end = opened.start_discovery(lambda uid, splits: told.put(splits))
+    try:
+        return told.get(timeout=DEADLINE_S)
+    finally:
+        end()
+
+
+def manifest(*splits: SplitProgress) -> CheckpointManifest:
+    return CheckpointManifest("job", "beef", 1, 1, 0, 0, 1, 8, splits={"a": list(splits)})

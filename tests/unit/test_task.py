@@ -332,7 +332,7 @@ def test_records_and_dead_letters_are_counted() -> None:
 
 def test_offsets_are_published_through_the_reader() -> None:
     bench = Bench()
-    bench.source_task().publish_offsets([SplitState("t-0", {"next": 4})])
+    bench.source_task().checkpoint_completed([SplitProgress(SplitState("t-0", {"next": 4}))])
     assert bench.reader.published == [SplitState("t-0", {"next": 4})]
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from onceflow.runtime.testing.conformance.committers import COMMITTER_CHECKS, CommittingSinkUnderTest
 from onceflow.runtime.testing.conformance.operators import OPERATOR_CHECKS, OperatorUnderTest
+from onceflow.runtime.testing.conformance.pruning import PRUNING_CHECKS
 from onceflow.runtime.testing.conformance.sinks import SINK_CHECKS, SinkUnderTest
 from onceflow.runtime.testing.conformance.sources import SOURCE_CHECKS
 from onceflow.runtime.testing.conformance.stores import STORE_CHECKS
@@ -18,6 +19,7 @@ from onceflow.runtime.testing.conformance.stores import STORE_CHECKS
 __all__ = [
     "COMMITTER_CHECKS",
     "OPERATOR_CHECKS",
+    "PRUNING_CHECKS",
     "SINK_CHECKS",
     "SOURCE_CHECKS",
     "STORE_CHECKS",

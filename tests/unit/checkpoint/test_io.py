@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -30,11 +31,21 @@ class Splits:
 
     def __init__(self, loss: str = "") -> None:
         self.asked = 0
+        self.told: list[int] = []
         self._loss = loss
 
     def initial_splits(self) -> Mapping[str, Sequence[SplitProgress]]:
         self.asked += 1
         return {"src": [SplitProgress(SplitState("t-0", {"next_offset": 10 * self.asked}))]}
+
+    def prune(self, manifest: CheckpointManifest, finished: Mapping[str, Any]) -> CheckpointManifest:
+        """Remembers how many splits have finished."""
+        done = [p for p in manifest.splits["src"] if p.is_finished]
+        left = [p for p in manifest.splits["src"] if not p.is_finished]
+        return replace(manifest, splits={"src": left}, finished={"src": finished.get("src", 0) + len(done)})
+
+    def on_pruned(self, manifest: CheckpointManifest, finished: Mapping[str, Any]) -> None:
+        self.told.append(finished["src"])
 
     def check_restored(self, splits: Mapping[str, Sequence[SplitProgress]]) -> None:
         if self._loss:
@@ -314,7 +325,7 @@ def test_a_log_of_an_older_onceflow_is_read_and_said_to_have_no_checksums_and_ge
     for position in range(3):
         path = f"log/{position:010d}.json"
         body = store.read(path).partition(b',"checksum"')[0]
-        store.write_copy(path, body.replace(b'"format_version":3', b'"format_version":2', 1) + b"}")
+        store.write_copy(path, body.replace(b'"format_version":4', b'"format_version":2', 1) + b"}")
         store.delete([copy_path(path)])
     io = driver(store)
     answer = opened(io)
@@ -400,3 +411,32 @@ def test_a_fault_of_a_committer_fails_the_attempt_and_has_a_fingerprint() -> Non
     thread.close()
     reason = "KeyError: 'parts'"
     assert answers == [ev.AttemptFailed(1, reason, fingerprints=frozenset({reason}))]
+
+
+def finished(number: int) -> SplitProgress:
+    return SplitProgress(SplitState(f"t-{number}", {"next_offset": 9}), is_finished=True)
+
+
+def test_finished_splits_leave_the_checkpoints_and_are_remembered() -> None:
+    store, splits = MemoryStore(), Splits()
+    io = driver(store, splits)
+    first = opened(io).manifest
+    open_split = first.splits["src"][0]
+    for n, done in ((1, [finished(1), finished(2)]), (2, [finished(3)]), (3, [])):
+        manifest = replace(first, checkpoint_id=n, splits={"src": [*done, open_split]})
+        assert io.execute(ev.Persist(manifest)) == ev.Persisted(1, n)
+    assert splits.told == [2, 3, 3]
+    restored = opened(driver(store)).manifest
+    assert (restored.splits, restored.finished) == ({"src": [open_split]}, {"src": 3})
+
+
+def test_a_manifest_of_unknown_fate_is_pruned_once() -> None:
+    """The second try writes the same bytes: else its own entry would look like another driver's."""
+    faulty = FaultyStore(MemoryStore(), ReplayedChoices([2] * 3), faults=0)
+    io = driver(faulty)
+    first = opened(io).manifest
+    faulty.faults_left = 3
+    manifest = replace(first, checkpoint_id=1, splits={"src": [finished(1), *first.splits["src"]]})
+    assert isinstance(io.execute(ev.Persist(manifest)), ev.PersistUnknown)
+    assert io.execute(ev.Persist(manifest)) == ev.Persisted(1, 1)
+    assert opened(driver(faulty)).manifest.finished == {"src": 1}

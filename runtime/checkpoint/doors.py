@@ -1,0 +1,41 @@
+"""What checkpoints need of sources and sinks in the driver, as the checkpoint folder's I/O sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from onceflow.runtime.checkpoint.manifest import CheckpointManifest
+from onceflow.runtime.contracts import Json, SplitProgress
+
+
+class SplitDoor(Protocol):
+    """The sources' enumerators, as far as the start of an attempt needs them. Calls may block."""
+
+    def initial_splits(self) -> Mapping[str, Sequence[SplitProgress]]:
+        """The splits by source uid, at the job's very first start, at the configured start."""
+        ...
+
+    def check_restored(self, splits: Mapping[str, Sequence[SplitProgress]]) -> None:
+        """Raises DataLossError where reading can't go on exactly."""
+        ...
+
+    def prune(self, manifest: CheckpointManifest, finished: Mapping[str, Json]) -> CheckpointManifest:
+        """Without finished splits that the source remembers; `finished`: of the checkpoint before. Pure."""
+        ...
+
+    def on_pruned(self, manifest: CheckpointManifest, finished: Mapping[str, Json]) -> None:
+        """This manifest was made durable, pruned: its finished splits are remembered in `finished`."""
+        ...
+
+
+class SinkDoor(Protocol):
+    """The committers of sinks that commit once for all their writers. Calls may block."""
+
+    def restore(self, attempt: int, manifest: CheckpointManifest) -> CheckpointManifest:
+        """Commit what the restored checkpoint promised; what is left of it is for the slots."""
+        ...
+
+    def commit(self, manifest: CheckpointManifest) -> None:
+        """Idempotent. Raises Retryable or Indeterminate: try again."""
+        ...

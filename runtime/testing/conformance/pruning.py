@@ -1,0 +1,75 @@
+"""What every source must do whose finished splits are pruned (PruningSource).
+
+The source under test has two splits or more, all of which can be read to their end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+from onceflow.runtime.clock import SystemClock
+from onceflow.runtime.contracts import ForgettingReader, Json, PruningEnumerator, PruningSource, Source
+from onceflow.runtime.testing.conformance.sources import initial_splits, open_reader, read
+
+
+def finished_splits_are_not_discovered_again(source: Source) -> None:
+    splits = initial_splits(source)
+    for count in range(len(splits) + 1):
+        finished = add(source, None, range(count))
+        found = discover(source, frozenset(), finished)
+        assert found == {s.split_id for s in splits[count:]}, f"with {count} finished"
+        known = frozenset(s.split_id for s in splits[count:])
+        assert discover(source, known, finished) == set(), "known ones are not new"
+
+
+def splits_finish_in_any_order_and_may_be_told_twice(source: Source) -> None:
+    count = len(initial_splits(source))
+    forwards = add(source, None, range(count))
+    backwards: Json = None
+    for number in reversed(range(count)):
+        backwards = add(source, add(source, backwards, [number]), [number])
+        left = {s.split_id for s in initial_splits(source)[:number]}
+        assert discover(source, frozenset(), backwards) == left
+    assert backwards == forwards, "what was finished does not depend on the order"
+
+
+def what_is_remembered_is_smaller_than_what_is_forgotten(source: Source) -> None:
+    splits = initial_splits(source)
+    positions = json.dumps([[s.split_id, dict(s.position)] for s in splits])
+    assert len(json.dumps(add(source, None, range(len(splits))))) < len(positions)
+
+
+def a_reader_forgets_finished_splits(source: Source) -> None:
+    splits = initial_splits(source)
+    reader = open_reader(source)
+    assert isinstance(reader, ForgettingReader), "or it grows for as long as the job runs"
+    _, finished, _ = read(reader, splits, is_closed=False)
+    first, *others = sorted(finished)
+    reader.forget_splits([first])
+    assert {s.split_id for s in reader.snapshot()} == set(others)
+    reader.close()
+
+
+PRUNING_CHECKS: Sequence[Callable[[Source], None]] = (
+    finished_splits_are_not_discovered_again,
+    splits_finish_in_any_order_and_may_be_told_twice,
+    what_is_remembered_is_smaller_than_what_is_forgotten,
+    a_reader_forgets_finished_splits,
+)
+
+
+def add(source: Source, finished: Json, numbers: Sequence[int]) -> Json:
+    """These splits have finished, too; as it comes back from a manifest."""
+    assert isinstance(source, PruningSource)
+    splits = initial_splits(source)
+    return json.loads(json.dumps(source.add_finished(finished, [splits[n] for n in numbers])))
+
+
+def discover(source: Source, known: frozenset[str], finished: Json) -> set[str]:
+    enumerator = source.open_enumerator("conformance", SystemClock())
+    assert isinstance(enumerator, PruningEnumerator)
+    found = [split.split_id for split in enumerator.discover_unfinished(known, finished)]
+    enumerator.close()
+    assert len(found) == len(set(found)), found
+    return set(found)

@@ -1,0 +1,53 @@
+"""Copies the rows of a growing folder into a folder table, until it is told to stop or kills itself.
+
+python folder_copy.py FOLDER [METHOD before|after NTH]: where the committer ends the process
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from onceflow.runtime.contracts import CommitterContext, SinkContext, SinkWriter
+from onceflow.runtime.job import Job
+from onceflow.runtime.testing.connectors.folder_source import FolderSource
+from onceflow.runtime.testing.connectors.folder_table import FolderTable
+from onceflow.runtime.testing.faults import CrashAt
+
+SCHEMA = pa.schema([("n", pa.int64())])
+
+
+@dataclass(frozen=True)
+class CrashingTable:
+    """A folder table whose committer ends the process at a call."""
+
+    table: FolderTable
+    method: str
+    is_after: bool
+    nth: int
+
+    def check(self, schema: pa.Schema, uid: str) -> None:
+        self.table.check(schema, uid)
+
+    def open_writer(self, context: SinkContext) -> SinkWriter:
+        return self.table.open_writer(context)
+
+    def open_committer(self, context: CommitterContext) -> Any:
+        committer = self.table.open_committer(context)
+        return CrashAt(committer, self.method, after=self.is_after, nth=self.nth)
+
+
+def main(folder: str, method: str = "", when: str = "", nth: str = "0") -> None:
+    job = Job("copy")
+    rows = job.source(FolderSource(f"{folder}/in", SCHEMA), uid="files")
+    table = FolderTable(f"{folder}/table")
+    crashing = CrashingTable(table, method, when == "after", int(nth))
+    rows.sink_to(crashing if method else table, uid="table")
+    job.run(f"{folder}/checkpoints", master="threads[2]", checkpoint_interval="100 ms")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
