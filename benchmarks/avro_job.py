@@ -76,7 +76,7 @@ def rows(kafka: EmbeddedKafka, kind: str, topic: str) -> pl.DataFrame:
 
 
 def values(servers: str, topic: str) -> list[bytes | None]:
-    """As a read_committed consumer gets them."""
+    """The rows as a read_committed consumer gets them."""
     reader = TopicReader(servers, {})
     try:
         return [value for chunk in reader.chunks(topic, lambda done, total: None) for value in chunk.values]

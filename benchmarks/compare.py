@@ -115,7 +115,7 @@ class Comparison:
         self.runs: list[EngineRun] = []
 
     def prepare(self, peers: Sequence[Peer]) -> list[Peer]:
-        """Those that can run here; the others are noted with their reason."""
+        """The peers that can run here; the others are noted with their reason."""
         for peer in peers:
             try:
                 self._ready[peer.name] = peer.prepare(self._saying(peer.name))

@@ -226,12 +226,12 @@ class PlayedJob:
 
 
 def cpu_s() -> float:
-    """Of this process, so far."""
+    """CPU seconds of this process, so far."""
     return time.process_time()
 
 
 def deletion_cpu_s(folder: Path, files: int) -> float:
-    """Of the state files of one checkpoint."""
+    """CPU seconds for deleting the state files of one checkpoint."""
     paths = [f"operator-{number}.arrows" for number in range(files)]
     folder.mkdir()
     for path in paths:

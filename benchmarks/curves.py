@@ -39,7 +39,7 @@ class Point:
     slots: int = 1
 
     def purchases(self, records: int) -> Purchases:
-        """As many as asked for, or as fit into the bytes that a curve may load."""
+        """Purchases, as many as asked for, or as fit into the bytes that a curve may load."""
         fit = min(records, _INPUT_BYTES_MAX // self.record_bytes)
         return Purchases(fit, self.partitions, self.users, record_bytes=self.record_bytes)
 

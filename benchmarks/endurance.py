@@ -77,7 +77,7 @@ def feed(servers: str) -> None:
 
 
 def run(options: argparse.Namespace, kafka: EmbeddedKafka, folder: Path) -> list[Look]:
-    """Until the time is up; raises SystemExit if the job ends before."""
+    """Run the job and its feeder until the time is up; raises SystemExit if the job ends before."""
     kafka.create_topic("purchases", PARTITIONS, KEEP)
     kafka.create_topic("totals", PARTITIONS, KEEP)
     feeder = multiprocessing.get_context("spawn").Process(target=feed, args=(kafka.bootstrap_servers,))

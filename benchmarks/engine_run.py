@@ -28,7 +28,7 @@ _SETTLED_S = 2.5
 """Longer than a commit interval (1 s): after as long without a new row the last one may be there."""
 QUIET_S = 40.0
 _QUIET_CORES = 0.07
-"""With fewer rows than expected, a job that uses less than this for QUIET_S will not write more."""
+"""A job with fewer rows than expected that uses less than this for QUIET_S will not write more."""
 _END_S = 5.0
 
 
@@ -43,7 +43,7 @@ class EngineRun:
     wall_s: float = 0.0
     """From then until readers could see the last row."""
     cpu_s: float = 0.0
-    """Of all the job's processes in that time."""
+    """CPU seconds of all the job's processes in that time."""
     rss_mb: int = 0
     """The most that all of them held together, at any time."""
     own_cpu_s: float | None = None

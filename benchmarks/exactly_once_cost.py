@@ -72,7 +72,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """As parts of the CPU without it: 0.03 is 3 % more."""
+    """The cost as a part of the CPU without it: 0.03 is 3 % more."""
 
     mean: float
     low: float

@@ -51,7 +51,7 @@ class Measurement:
     fetches: int
     cpu_s: float
     thread_cpu_s: float
-    """Of the fetching thread alone."""
+    """CPU seconds of the fetching thread alone."""
     wall_s: float
     rss_mb: int
 

@@ -106,7 +106,7 @@ def opened(aggregate: WindowAggregate) -> tuple[Operator, Collected]:
 
 
 def write(state: FrozenState) -> int:
-    """As a slot's background writes it, but into memory; its rows."""
+    """Write a snapshot as a slot's background does, but into memory; returns its rows."""
     handle = StateFiles(MemoryStore(), 1).write(1, "totals", 0, state)
     return sum(sum(table.rows_per_key_group) for table in handle.tables)
 

@@ -38,7 +38,8 @@ PARTITIONS = 4
 TICK_S = 0.005
 SAMPLES_PER_S = 10_000
 STEPS = ("duration_ms", "write_ms", "commit_ms")
-"""Of a checkpoint: all of it; of the slots' part from the snapshot until it is durable; the commit."""
+"""The times of a checkpoint: all of it; of the slots' part from the snapshot until it is durable; the
+commit."""
 
 
 def produce(servers: str, rate: float, seconds: float, topic: str) -> None:
@@ -86,7 +87,8 @@ class Arrivals:
     """Reads the output as it becomes visible."""
 
     def __init__(self, servers: str, topic: str, every: int = 1) -> None:
-        """Of `every` so many records one is looked at: at high rates this process would be busy with it."""
+        """`every`: of so many records one is looked at, since at high rates this process would be busy with
+        it."""
         self.records = 0
         self._every = every
         self._consumer = Consumer(
@@ -138,7 +140,7 @@ def cpu_of(root: psutil.Process) -> dict[str, float]:
 
 
 def read_checkpoints(lines: IO[str], checkpoints: list[dict[str, float]]) -> None:
-    """Until the job ends: what its events say of where the time of a checkpoint goes."""
+    """Read what the job's events say of where the time of a checkpoint goes, until it ends."""
     for line in lines:
         if line.startswith("{") and (event := json.loads(line))["event"] == "checkpoint_completed":
             checkpoints.append({part: event[part] for part in STEPS})

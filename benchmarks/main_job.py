@@ -49,7 +49,7 @@ class Measurement:
     wall_s: float
     """From the first record until everything is committed."""
     cpu_s: float
-    """Of all the job's processes in that time."""
+    """CPU seconds of all the job's processes in that time."""
     rss_mb: int
     """The most that all of them together held."""
     slot_rss_mb: int

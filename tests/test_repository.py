@@ -97,7 +97,8 @@ def imports(module: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def sleeps_and_patches(module: ast.Module) -> set[str]:
-    """As they are written. A sleep is right only in a loop with a condition and a deadline that fails."""
+    """The calls as they are written. A sleep is right only in a loop with a condition and a deadline that
+    fails."""
     waits = {
         call
         for loop in ast.walk(module)
@@ -255,6 +256,35 @@ def test_modules_are_named_by_what_they_do() -> None:
 def test_each_module_says_what_it_is() -> None:
     silent = [name_of(path) for path in python_files(*PRODUCTION) if not ast.get_docstring(tree(path))]
     assert not silent
+
+
+FRAGMENT = re.compile(r"(?:Also|As|By|Into|Not|Of|Or|So|That|Those|To|Until|What of|Whose|With)\b.*")
+"""Begins what is half a sentence: the other half is the name above it, which a stranger has not read so."""
+
+
+def docstrings(module: ast.Module) -> Iterator[str]:
+    """All of a module: its own, those of classes and functions, and those below constants and fields."""
+    for node in ast.walk(module):
+        body = getattr(node, "body", None)
+        for statement in body if isinstance(body, list) else ():
+            match statement:
+                case ast.Expr(ast.Constant(str(text))):
+                    yield text
+
+
+def test_docstrings_are_whole_sentences() -> None:
+    planted = ast.parse('def f():\n "Of a batch."\nA = 1\n"""The latest time.\n\nOf a batch."""')
+    assert list(map(bool, map(FRAGMENT.match, docstrings(planted)))) == [False, True]
+    wrong = [
+        f"{name_of(path)}: {found[0]}"
+        for path in python_files(*ALL)
+        for found in map(FRAGMENT.match, docstrings(tree(path)))
+        if found
+    ]
+    assert not wrong, (
+        "a docstring says what it is to somebody who sees it alone: not 'Of a batch, in ms.' but "
+        "'The latest time of a batch, in ms.'; not 'Until it is done.' but 'Wait until it is done.'"
+    )
 
 
 # --- What must not be here ----------------------------------------------------------------------------

@@ -38,7 +38,7 @@ PIECE_ROWS = 1 << 15
 """What a piece of a table takes while it is made and encoded is used again for the next one: to get memory
 that was never used, tens of megabytes of it, costs more than all that is done there."""
 CHECK_BYTES = 1 << 18
-"""So much of a file is in memory while it is checked."""
+"""How much of a file is in memory while it is checked, in bytes."""
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 

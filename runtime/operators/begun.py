@@ -27,7 +27,7 @@ class HasResults(Protocol):
 
 
 class Begun:
-    """By aggregate, a flag for each slot. False as a whole, and free, while no aggregate has any."""
+    """Flags for each aggregate and slot. False as a whole, and free, while no aggregate has any."""
 
     def __init__(self) -> None:
         self._flags: dict[str, FreezableColumn] = {}
@@ -37,7 +37,7 @@ class Begun:
 
     @property
     def aggregates(self) -> Iterable[str]:
-        """Those that have a flagged slot."""
+        """The aggregates that have a flagged slot."""
         return self._flags.keys()
 
     def grow(self, size: int) -> None:

@@ -90,7 +90,7 @@ class Ctx:
         self.watermark: int = WATERMARK_MIN_MS
         """How far event time has come, in ms."""
         self.sent: dict[str, tuple[list[Any], list[int | None]]] = {name: ([], []) for name in sides}
-        """For the operator: records to side outputs, and their event times."""
+        """Records to side outputs, and their event times, for the operator to send."""
 
     @property
     def is_late(self) -> bool:

@@ -82,7 +82,7 @@ class WindowOperator:
         self._values = values
         self._late = late
         self._earliest_start: int | None = None
-        """Of the windows that are open; None: there are none."""
+        """The earliest start of the windows that are open; None: there are none."""
 
     def open(self, context: OperatorContext, out: Output) -> None:
         self._context = context

@@ -39,7 +39,7 @@ class KeyColumn(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name: str
     type: str
-    """As `type_text` says it."""
+    """The Arrow type, as `type_text` writes it."""
     expression: Expression | None = None
     """What key_by computes it from; None: a column of the stream, or a function of the user's."""
 
@@ -67,7 +67,7 @@ class StatePart(msgspec.Struct, frozen=True, omit_defaults=True):
     column: str = ""
     """The input column, if it has one."""
     expression: Expression | None = None
-    """In place of a column."""
+    """The expression that is aggregated, in place of a column."""
     function: str = ""
     """The name of the user's class or function."""
     is_nullable: bool = False

@@ -37,7 +37,7 @@ from onceflow.runtime.testing.harness import OperatorHarness
 from onceflow.runtime.types import RecordReader, arrow_schema, batch_from_records
 
 CASES: dict[str, tuple[Callable[[], Any], Any]] = {}
-"""By name: what is called in a slot, and what it must give."""
+"""What is called in a slot, and what it must give, by name."""
 
 
 class City(NamedTuple):
@@ -107,7 +107,7 @@ class Special(Flat):
 
 
 class Plain(Flat):
-    """Not decorated itself."""
+    """A class that is not decorated itself."""
 
 
 @dataclass
@@ -311,7 +311,7 @@ def made_in_the_slot() -> Any:
 
 
 def pickled() -> Any:
-    """As what a program keeps in a state of bytes."""
+    """Records as a program keeps them in a state of bytes."""
     return [pickle.loads(pickle.dumps(record)) == record for record in (KEYWORDED, Strict(user="u", at=DAY))]
 
 

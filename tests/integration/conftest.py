@@ -440,7 +440,7 @@ class Follower:
             self.arrivals += [now for m in messages if m.error() is None]
 
     def wait_rows(self, count: int, job: JobProcess, timeout: float = 60) -> None:
-        """Until that many rows are visible."""
+        """Wait until that many rows are visible."""
         deadline = time.monotonic() + timeout
         while len(self.arrivals) < count:
             assert job.is_running, f"the job ended\n{job.story()}"

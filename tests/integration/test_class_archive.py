@@ -30,7 +30,7 @@ ONCEFLOW = "from onceflow.cli.app import main; main()"
 
 @pytest.fixture(scope="module")
 def archive() -> Path:
-    """That of this machine, made if it is not there."""
+    """The archive of this machine, made if it is not there."""
     java = find_java()
     return find_archive(java) or make_archive(java)
 

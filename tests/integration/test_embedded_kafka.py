@@ -264,7 +264,7 @@ def test_a_new_enough_java_is_taken(tmp_path: Path, version: str) -> None:
 
 
 def test_a_java_that_is_only_a_signpost_is_no_java(tmp_path: Path) -> None:
-    """As macOS has it: an executable that says where to get one."""
+    """macOS has such a one: an executable that says where to get a Java."""
     _fake_java(tmp_path, "Unable to locate a Java Runtime.")
     with pytest.raises(JavaError, match="is not a working Java"):
         find_java({"JAVA_HOME": str(tmp_path)})

@@ -82,7 +82,7 @@ class Job:
         )
 
     def run(self, checkpoints: int, kill: dict[str, Any] | None = None) -> None:
-        """To the end, or to its death if it is to be killed."""
+        """Run to the end, or to death if it is to be killed."""
         child = self.start(checkpoints, kill)
         out, err = child.communicate(timeout=120)
         if kill is None:

@@ -109,7 +109,7 @@ def test_the_same_command_comes_up_again_after_each_kill_of_the_driver(
 def test_a_signal_while_the_jvm_comes_up_ends_the_job_cleanly(
     how: str, moment: str, start_job: Any, broker: Any, new_topic: Any, tmp_path: Path
 ) -> None:
-    """As Ctrl-C, a service manager, and `kill` send it."""
+    """Ctrl-C, a service manager, and `kill` send it in their own ways."""
     servers, source, output = broker.bootstrap_servers, new_topic("in", 4), new_topic("out", 4)
     arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output)
     job = start_job(tmp_path / "ck", *arguments, master="local[2]")

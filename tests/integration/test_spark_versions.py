@@ -29,7 +29,7 @@ BEFORE, AFTER = 60, 100
 
 
 def install(version: str, folder: Path) -> Path:
-    """That PySpark and what it brings, to go before the installed one in the path."""
+    """Install that PySpark and what it brings, to go before the installed one in the path."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "install"]
     subprocess.run([*pip, "--target", str(folder), f"pyspark=={version}.*"], check=True, timeout=400)
     return folder

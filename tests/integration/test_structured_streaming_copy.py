@@ -29,7 +29,7 @@ def source(reader: Any, kafka: EmbeddedKafka, topic: str, **options: str) -> Any
 
 
 def visible(kafka: EmbeddedKafka, topic: str, count: int) -> list[Message]:
-    """So many records of a topic with one partition, for a read_committed reader."""
+    """The first `count` records of a topic with one partition that a read_committed reader sees."""
     settings = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": uuid.uuid4().hex}
     consumer = Consumer({**settings, "isolation.level": "read_committed"})
     consumer.assign([TopicPartition(topic, 0, 0)])
@@ -44,7 +44,8 @@ def visible(kafka: EmbeddedKafka, topic: str, count: int) -> list[Message]:
 def test_all_columns_of_the_source_are_taken_by_the_sink(
     spark: Any, broker: EmbeddedKafka, new_topic: MakeTopic, tmp_path: Path
 ) -> None:
-    """Also those that the sink leaves out, as Spark's own does: offset, timestamp, timestampType."""
+    """The sink takes those, too, that it leaves out, as Spark's own does: offset, timestamp,
+    timestampType."""
     events, copy = new_topic("events"), new_topic("copy")
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     producer.produce(events, b"\xff\x00", key="k\u00fc", headers=[("h", b"x"), ("n", None)])

@@ -73,7 +73,7 @@ class Query:
         mode: str = "append",
         **options: str | None,
     ) -> None:
-        """Until the input is used up. An option that is None is left out."""
+        """Run until the input is used up. An option that is None is left out."""
         rows = self.spark.readStream.schema("id long, user string").option("maxFilesPerTrigger", 1)
         given = {name: value for name, value in {**self.options, **options}.items() if value is not None}
         writing = shape(rows.json(str(self.folder / "input"))).writeStream.outputMode(mode)
@@ -159,7 +159,7 @@ def test_a_batch_without_rows_writes_nothing(query: Query) -> None:
 
 
 def forget_last_commit(checkpoint: Path) -> None:
-    """As if the driver had died after our commit and before Spark's own."""
+    """Make it as if the driver had died after our commit and before Spark's own."""
     last = max((p for p in (checkpoint / "commits").iterdir() if p.name.isdigit()), key=lambda p: int(p.name))
     last.unlink()
     (checkpoint / "commits" / f".{last.name}.crc").unlink()

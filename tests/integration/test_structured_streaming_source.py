@@ -36,7 +36,7 @@ class Reading:
         return [row for number in sorted(self.batches) for row in self.batches[number]]
 
     def run(self) -> None:
-        """Until everything that is there now has been read."""
+        """Run until everything that is there now has been read."""
         query = self._start({"availableNow": True})
         query.awaitTermination()
 

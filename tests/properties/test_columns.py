@@ -76,7 +76,7 @@ OPERATIONS = st.lists(
 
 
 def slots_of(numbers: list[int], known: int) -> tuple[list[int], int]:
-    """As an index gives them: those not known are numbered in the order in which they come."""
+    """Slots as an index gives them: those not known are numbered in the order in which they come."""
     new: dict[int, int] = {}
     slots = [n if n < known else new.setdefault(n, known + len(new)) for n in numbers]
     return slots, known + len(new)
@@ -123,7 +123,7 @@ def test_a_slot_is_null_until_it_has_seen_a_value(is_max: bool, steps: list[tupl
 
 
 def test_slots_that_nobody_marked_stay_null() -> None:
-    """As the contract of `mark` has it, whatever operators do."""
+    """The contract of `mark` says so, whatever operators do."""
     column = WordColumn(pa.int64())
     column.grow(3)
     column.mark(np.array([0, 1, 2]), all_new=True)

@@ -110,7 +110,7 @@ class NaiveWindows:
         )  # fmt: skip
 
     def ends(self, row: tuple[Any, ...]) -> list[int]:
-        """Of all windows that hold the row: every time that is one and fits is tried."""
+        """The ends of all windows that hold the row: every time that is one and fits is tried."""
         size, offset = self.window.size_ms, self.window.offset_ms
         slide = self.window.slide_ms if isinstance(self.window, Sliding) else size
         return [end for end in range(row[0] + 1, row[0] + size + 1) if (end - size - offset) % slide == 0]

@@ -95,7 +95,7 @@ def test_every_flipped_bit_of_every_entry_is_found() -> None:
 
 
 def test_without_the_check_flipped_bits_are_accepted() -> None:
-    """So the test above tests something."""
+    """The test above tests something."""
     world = damaged_world(3)
     world.run()
     (position, entry), *_ = log_view.read_log(world.store).entries.items()
@@ -107,7 +107,7 @@ def test_without_the_check_flipped_bits_are_accepted() -> None:
 
 
 def flipped(content: bytes) -> Iterator[bytes]:
-    """With each of its bits flipped."""
+    """The content with each of its bits flipped, one at a time."""
     altered = bytearray(content)
     for place in range(len(content)):
         for bit in range(8):

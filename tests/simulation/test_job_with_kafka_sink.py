@@ -131,7 +131,7 @@ class LedgerBeforeInit(OwnerTransactions):
 
 
 KNOWN_SEED = 2_090
-"""Of the others it was the first that found it out, when somebody looked last."""
+"""The first seed of the others that found it out, when somebody looked last."""
 
 
 def test_a_sink_that_reads_the_ledger_before_init_is_found_out() -> None:

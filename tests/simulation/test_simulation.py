@@ -91,7 +91,7 @@ KNOWN_SEEDS = {
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
 def test_mutant_is_killed(mutant: Mutant) -> None:
-    """By the seed that is known for it, or, if that one kills no more, by any: the hunt takes seconds."""
+    """The seed that is known for it kills it, or, if that one does no more, any: the hunt takes seconds."""
     assert mutant.breaches
     is_killed = killed_by(mutant, KNOWN_SEEDS.get(mutant.title, 0)) or hunt(mutant).by
     assert is_killed, f"{mutant.title} survived"

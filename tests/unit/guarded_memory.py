@@ -33,7 +33,7 @@ def before_closed_page() -> Iterator[Callable[[bytes], pa.Buffer]]:
 
 @contextlib.contextmanager
 def behind_closed_page() -> Iterator[Callable[[bytes], pa.Buffer]]:
-    """As before_closed_page, of the bytes right behind it."""
+    """Like before_closed_page, but for the bytes right behind it."""
     page = mmap.PAGESIZE
     memory = mmap.mmap(-1, 2 * page)
     start = ctypes.addressof(ctypes.c_char.from_buffer(memory))

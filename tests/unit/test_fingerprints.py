@@ -33,7 +33,7 @@ def records(offset: int) -> Records:
 
 
 def of_function(raises: BaseException, offset: int = 5) -> frozenset[str]:
-    """Of what a job fails with when the user's function raises this on a record."""
+    """The fingerprints of what a job fails with when the user's function raises this on a record."""
 
     def fn(_: object) -> object:
         raise raises

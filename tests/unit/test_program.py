@@ -1,4 +1,4 @@
-"""What of a program's folder is sent to the slots."""
+"""The part of a program's folder that is sent to the slots."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_package_without_an_init_file_is_sent_if_the_program_has_imported_it(
 
 
 def test_what_the_driver_can_not_read_is_left_out(tmp_path: Path) -> None:
-    """As in /tmp, where what belongs to others lies beside a program."""
+    """Such things lie in /tmp, beside a program: they belong to others."""
     write(tmp_path, "job.py")
     (tmp_path / "gone.py").symlink_to(tmp_path / "not-there")
     (tmp_path / "closed").symlink_to(tmp_path / "closed")

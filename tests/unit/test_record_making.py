@@ -160,7 +160,7 @@ def test_maker_travels_with_the_graph(record_type: type) -> None:
 
 
 def test_class_that_travels_by_value_is_still_made_by_field() -> None:
-    """As the classes of a user's file do."""
+    """The classes of a user's file travel so."""
 
     def here() -> type:
         @dataclass(frozen=True, slots=True)

@@ -136,7 +136,7 @@ def test_a_starting_job_leaves_the_file_of_one_that_runs_alone(folder: str) -> N
 
 
 def test_a_starting_job_that_was_killed_is_forgotten(folder: str, own_state_folder: Path) -> None:
-    """Also if its process id is another process's now."""
+    """It is forgotten even if its process id is another process's now."""
     with StartingJob.announced("totals", folder):
         (note,) = own_state_folder.rglob("*.starting")
         killed = json.loads(note.read_text()) | {"started_s": 1.0}

@@ -396,7 +396,7 @@ def test_a_chain_that_is_slow_gets_fewer_records_at_once_and_one_that_is_quick_m
 
 
 def test_behind_an_operator_that_delays_it_the_watermark_is_lower_but_for_the_end() -> None:
-    """Also the one that says that an idle channel counts again."""
+    """The one that says that an idle channel counts again is lower, too."""
     bench = Bench(idle_after=100, is_bounded=True, behind_ms=5)
     task = bench.source_task()
     bench.reader.queue(10)

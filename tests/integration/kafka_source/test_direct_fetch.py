@@ -53,7 +53,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 @pytest.fixture
 def small_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a backlog takes many."""
+    """Answers are small, so that a backlog takes many."""
     from onceflow.connectors.kafka import fetch_lanes, fetch_leader
 
     monkeypatch.setattr(fetch_lanes, "_ANSWER_BYTES_MAX", 20_000)

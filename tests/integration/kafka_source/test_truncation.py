@@ -35,7 +35,7 @@ from onceflow.structured_streaming.source_tasks import KeptReaders, read_range
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 RECORDS, CUT_AT, MORE = 40, 25, 30
-"""So many are written one by one, the log is cut so far, and grows again by as many."""
+"""How many are written one by one, where the log is cut, and by how many it grows again."""
 SENTENCE = (
     r"{topic}-0 has to go on at offset {next}, but the broker's log (was cut at|ends at) {cut}: the records "
     r"at offsets {cut} to {last} that were read are gone from it .*: start the job anew, without the "
@@ -103,7 +103,7 @@ def test_a_log_that_is_cut_while_it_is_read_is_lost_records(mortal: Any, reading
 
 
 def restored(broker: Any, topic: str, states: Sequence[SplitState], reading: Any) -> Any:
-    """As a job that is started again does."""
+    """Restore these splits as a job does that is started again."""
     enumerator = source(broker, topic).open_enumerator("job", SystemClock())
     try:
         enumerator.check_restored(states)
@@ -118,7 +118,7 @@ def restored(broker: Any, topic: str, states: Sequence[SplitState], reading: Any
 def test_a_log_that_was_cut_while_nobody_read_it_is_lost_records(
     mortal: Any, reading: Any, grows: int, stop_offset: int | None
 ) -> None:
-    """With a stop offset far away a partition is read directly at once."""
+    """A partition with a stop offset far away is read directly at once."""
     topic = filled(mortal)
     states = reading(source(mortal, topic)).to_the_end().reader.snapshot()
     states = [replace(each, position={**each.position, "stop_offset": stop_offset}) for each in states]
@@ -186,7 +186,7 @@ def test_a_log_that_was_cut_behind_what_was_read_is_read_on(mortal: Any, reading
 
 
 class Query:
-    """Of Spark's structured streaming, without Spark: what the driver plans and a task reads."""
+    """A query of Structured Streaming, without Spark: what the driver plans and a task reads."""
 
     def __init__(self, broker: Any, topic: str, **options: str) -> None:
         given = {"bootstrap_servers": broker.bootstrap_servers, "subscribe": topic, **options}

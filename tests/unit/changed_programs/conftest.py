@@ -112,7 +112,7 @@ class Results:
 
     visible: list[dict[str, Any]] = field(default_factory=list)
     committed: set[tuple[str, int]] = field(default_factory=set)
-    """By whom, and for which checkpoint."""
+    """Who has committed, and for which checkpoint."""
 
     def check(self, schema: pa.Schema, uid: str) -> None:
         pass
@@ -183,7 +183,7 @@ class Events:
         return [fields for n, fields in self.all if n == name]
 
     def wait(self, name: str) -> None:
-        """Until such an event has come, or the run is over."""
+        """Wait until such an event has come, or the run is over."""
         with self._heard:
             self._heard.wait_for(lambda: self.named(name) or self.named("job_finished"), DEADLINE_S)
 
@@ -199,7 +199,7 @@ class Run:
     result: JobResult
     events: Events
     visible: dict[str, list[dict[str, Any]]]
-    """By the sink's uid: what this run has made visible."""
+    """What this run has made visible, by the sink's uid."""
 
 
 class Folder:

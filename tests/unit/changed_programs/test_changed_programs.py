@@ -97,7 +97,7 @@ def test_what_used_to_loop_or_to_lose_state_is_refused_at_once(folder: Any, befo
 
 
 def test_an_added_aggregate_is_null_where_its_window_was_open_and_right_from_then_on(folder: Any) -> None:
-    """Also after more checkpoints and restarts of the new program."""
+    """It stays so after more checkpoints and restarts of the new program."""
     folder.run(windows(total=sum_("amount")), *FIRST)
     added = windows(
         total=sum_("amount"),
@@ -311,7 +311,8 @@ def everything(s: Any, reducer: Any = larger, window: Any = None, process: Any =
 
 @pytest.fixture
 def old_folder(folder: Any) -> Any:
-    """Of ann 5, 1.5 at 1 s, ann 3, 2.5 at 11 s and bob 7, null at 12 s; the first window has fired."""
+    """The state of ann 5, 1.5 at 1 s, ann 3, 2.5 at 11 s and bob 7, null at 12 s; the first window has
+    fired."""
     shutil.copytree(Path(__file__).parent / "written_before", folder.path)
     folder.rows += [("ann", 5, 1.5, 1_000), ("ann", 3, 2.5, 11_000), ("bob", 7, None, 12_000)]
     return folder

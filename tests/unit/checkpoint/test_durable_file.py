@@ -85,7 +85,7 @@ print(file.closed, told)
     "pieces", [["3600000"], ["3000000", "600000"], ["30000000"], ["9000000", "1", "9000000"], ["4194304"]]
 )
 def test_no_file_that_could_not_be_written_is_closed_well(tmp_path: Path, pieces: list[str]) -> None:
-    """As with a full disk: no file may be longer than 3.5 MB."""
+    """The disk is as good as full: no file may be longer than 3.5 MB."""
     command = [sys.executable, "-c", FULL, str(tmp_path / "f"), *pieces]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     closed, told = done.stdout.split(" ", 1)

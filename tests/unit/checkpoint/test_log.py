@@ -35,13 +35,13 @@ CHECKSUM_AT = encode_entry(0, CREATED).index(b',"checksum"')
 
 
 def sealed(content: bytes) -> bytes:
-    """With the checksum that fits what comes before it."""
+    """The entry with the checksum that fits what comes before it."""
     body = content[: content.index(b',"checksum"')]
     return body + b',"checksum":"crc32:%08x"}' % zlib.crc32(body)
 
 
 def unchecked(position: int, entry: LogEntry, version: int = 2) -> bytes:
-    """As onceflow wrote it before there were checksums."""
+    """The entry as onceflow wrote it before there were checksums."""
     body, _, _ = encode_entry(position, entry).partition(b',"checksum"')
     return body.replace(b'"format_version":4', b'"format_version":%d' % version, 1) + b"}"
 

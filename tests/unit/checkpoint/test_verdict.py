@@ -91,7 +91,7 @@ def check_retryable() -> None:
 
 
 def check_system_errors() -> None:
-    """As a service raises them that is away, also where the function wraps them in its own."""
+    """A service that is away raises them, and the function may wrap them in its own."""
     wrapped = RuntimeError("no answer")
     wrapped.__cause__ = TimeoutError("timed out")
     for error in (TimeoutError("timed out"), ConnectionResetError("reset"), wrapped):

@@ -57,7 +57,7 @@ def purchases(count: int, seed: int = 7) -> list[Row]:
 
 
 def right_output(source: list[Row]) -> list[Row]:
-    """By hand, in plain Python: the judge of the judge."""
+    """The output computed in plain Python: the judge of the judge."""
     amounts: dict[tuple[str, int], list[int]] = defaultdict(list)
     for row in source:
         amounts[row["user"], row["ts"] - row["ts"] % 10_000 + 10_000].append(row["amount"])

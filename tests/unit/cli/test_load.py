@@ -218,7 +218,7 @@ print("fine")
 
 
 def test_the_users_code_runs_where_its_module_is_not(folder: Path) -> None:
-    """As in a Spark worker: the file's functions and classes travel by value, annotations are text."""
+    """It is so in a Spark worker: the file's functions and classes travel by value, annotations are text."""
     from onceflow.runtime.spark.shipping import pack_graph
 
     loaded = load_job(write(folder, "travels.py", PROGRAM))

@@ -83,7 +83,7 @@ class Terminal:
         self.live = LiveLine(console)
 
     def started(self) -> Terminal:
-        """With slots, so that the line is drawn; what was printed for it is gone."""
+        """Start slots, so that the line is drawn; what was printed for it is gone."""
         self.live.event("slots_started", {"attempt": 1, "slots": []})
         self._file.truncate(0)
         self._file.seek(0)

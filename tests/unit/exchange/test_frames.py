@@ -73,7 +73,8 @@ def records(batch: pa.RecordBatch, sides: tuple[int, int, int]) -> Records:
 
 
 def over_the_wire(codec: FrameCodec, element: Element) -> Element:
-    """As RemoteInput takes a frame apart: body in place, behind the meta part, in one buffer."""
+    """The element after a frame was taken apart as RemoteInput does it: body in place, behind the meta part,
+    in one buffer."""
     frame = b"".join(codec.encode(element))
     kind, meta_length, body_length = HEADER.unpack(frame[: HEADER.size])
     content = bytearray(frame[HEADER.size :])

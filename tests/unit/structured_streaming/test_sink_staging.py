@@ -180,7 +180,7 @@ def test_a_checkpoint_is_tied_to_query_uid_and_ledger(folder: Folder) -> None:
 def test_any_bit_of_the_tie_may_flip_and_the_query_is_refused_or_the_broker_asked_again(
     tmp_path: Path,
 ) -> None:
-    """So the file needs no checksum: nothing in it is believed that is not compared with the query's own, and
+    """The file needs no checksum: nothing in it is believed that is not compared with the query's own, and
     `checked` decides only whether the broker is asked again, for what is asked before each write anyway."""
     folder, ledger = Folder.at(str(tmp_path)), LedgerKey("onceflow.totals", "__onceflow_ledger")
     record, query_id = QueryRecord(folder), str(uuid.UUID(int=7))

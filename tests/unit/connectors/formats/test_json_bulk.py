@@ -282,7 +282,7 @@ PIECES = [b"", b"null", b"\xff", b"\xc3", *(bytes([byte]) for byte in b'"\\,:{}[
 
 @st.composite
 def mutated(draw: st.DrawFn, values: st.SearchStrategy[bytes]) -> bytes:
-    """With a few bytes changed, put in, or left out."""
+    """Values with a few bytes changed, put in, or left out."""
     value = bytearray(draw(values))
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, len(value)))

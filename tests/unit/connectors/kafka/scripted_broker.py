@@ -55,12 +55,12 @@ class Fault:
     is_applied: bool = False
     """Whether it is done, whatever is answered."""
     mute_s: float = 0.0
-    """So long the broker reads nothing more of the connection, and says so."""
+    """How long the broker reads nothing more of the connection, and says so."""
 
 
 FAIR = Fault(is_applied=True)
 Script = Callable[[int, int], Fault]
-"""Of a request's kind and how many of it came before."""
+"""What happens to a request, given its kind and how many of it came before."""
 
 
 def never(api: int, nth: int) -> Fault:
@@ -87,7 +87,7 @@ class ScriptedBroker:
         self.refusal: int = KafkaError.MSG_SIZE_TOO_LARGE
         self.counts: Counter[int] = Counter()
         self.request_sizes: list[int] = []
-        """Of Produce requests."""
+        """The sizes of Produce requests."""
         self.visible: list[tuple[str, int, bytes]] = []
         self.ledger: LedgerEntry | None = None
         self.epoch = -1

@@ -19,7 +19,7 @@ SILENT_US = 9_000_000
 
 
 def statistics(silent_us: int) -> str:
-    """Of a broker that was asked as long ago as it has been silent."""
+    """The statistics of a broker that was asked as long ago as it has been silent."""
     broker = {"nodeid": 1, "state": "UP", "rxidle": silent_us, "txidle": silent_us, "waitresp_cnt": 1}
     topics = {"events": {"partitions": {"0": {"leader": 1}}}}
     return json.dumps({"brokers": {"b:1/1": broker}, "topics": topics})

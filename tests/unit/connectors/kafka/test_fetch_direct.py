@@ -85,7 +85,7 @@ def spoilt(data: bytes, at: int, form: str, value: int) -> bytes:
 
 
 Script = Callable[[int, Asked], Answer]
-"""Of the number of the request, and what it asks of one partition."""
+"""The answer, given the number of the request and what it asks of one partition."""
 
 
 @dataclass
@@ -195,7 +195,7 @@ class Reading:
 
     @property
     def given_back(self) -> list[tuple[int, int, int | None]]:
-        """To librdkafka: partition, offset, and the epoch of what was read before."""
+        """What went back to librdkafka: partition, offset, and the epoch of what was read before."""
         return [(each.partition, each.offset, each.leader_epoch) for each in self.others.given]
 
 

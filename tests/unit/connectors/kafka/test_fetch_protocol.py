@@ -49,7 +49,7 @@ def test_a_request_says_what_was_asked(wanted: list[FetchPartition], isolation: 
 
 
 def answer(topics: list[tuple[bytes, list[dict[str, Any]]]], error: int = 0) -> bytes:
-    """As a broker would write it, correlation id 5."""
+    """An answer as a broker would write it, correlation id 5."""
     made: Any = FetchResponse[13](
         throttle_time_ms=3,
         error_code=error,

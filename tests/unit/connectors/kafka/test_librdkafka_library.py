@@ -44,8 +44,9 @@ def test_the_library_is_the_one_that_confluent_kafka_uses() -> None:
 
 
 def test_the_librdkafka_that_is_installed_is_one_that_was_tried() -> None:
-    """Not so? Run tests/integration with it, first of all test_kafka_produce_routes.py, which says whether a
-    producer outlives a commit; then widen TESTED, and the range of confluent-kafka in pyproject.toml."""
+    """If it is not, run tests/integration with it, first of all test_kafka_produce_routes.py, which says
+    whether a producer outlives a commit; then widen TESTED, and the range of confluent-kafka in
+    pyproject.toml."""
     assert confluent_kafka.libversion()[1] >> 16 in TESTED
 
 

@@ -37,7 +37,7 @@ ROW = st.fixed_dictionaries(
 
 @st.composite
 def batches(draw: st.DrawFn) -> pa.RecordBatch:
-    """Also a slice of a longer one: its buffers start before it."""
+    """Batches, slices of longer ones among them, whose buffers start before them."""
     rows = pa.RecordBatch.from_pylist(draw(st.lists(ROW, max_size=12)), PRODUCE_SCHEMA)
     start = draw(st.integers(0, len(rows)))
     return rows.slice(start, draw(st.integers(0, len(rows) - start)))

@@ -55,7 +55,7 @@ def test_a_produce_request_says_what_is_written(topics: dict[str, dict[int, byte
 
 
 def produced(results: list[PartitionResult], throttle_ms: int = 0) -> bytes:
-    """As a broker would write it."""
+    """An answer as a broker would write it."""
     kinds = ProduceResponse[9].TopicProduceResponse
     partition = kinds.PartitionProduceResponse
     made: Any = ProduceResponse[9](

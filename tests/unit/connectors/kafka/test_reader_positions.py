@@ -69,7 +69,7 @@ def test_a_last_record_that_retention_deleted_proves_nothing() -> None:
     [(10, 4, True), (11, 4, True), (11, 3, False), (9, 4, False), (12, 4, False)],
 )
 def test_records_where_there_were_none_are_lost_records(offset: int, epoch: int, is_lost: bool) -> None:
-    """Of a newer leader, between the last record that was read and the next offset."""
+    """They are a newer leader's, between the last record that was read and the next offset."""
     positions = positions_of(KafkaSplit("t", "id", 0, 12, None, 3, 10))
     found = np.zeros(1, np.uint16), np.array([offset], np.int64), {0: epoch}
     if not is_lost:

@@ -217,7 +217,7 @@ def test_bytes_without_one_whole_batch_are_no_answer(log: Log, data: st.DataObje
 
 @given(logs().filter(lambda log: bool(log.expected)), st.data())
 def test_a_changed_byte_is_never_handed_on(log: Log, data: st.DataObject) -> None:
-    """Of offset, length and leader's epoch, which brokers write, there is no checksum."""
+    """Only offset, length and leader's epoch, which brokers write, have no checksum."""
     changed = bytearray(log.data)
     at = data.draw(st.integers(0, len(changed) - 1))
     changed[at] ^= data.draw(st.integers(1, 255))
