@@ -25,7 +25,7 @@ demo: setup  ## the main job on a real Kafka, killed three times, audited
 test: setup  ## the whole suite: unit, property, conformance, simulation, real Kafka, real Spark
 	@sh scripts/check-java.sh
 	@.venv/bin/onceflow prepare  # dozens of local Sparks start below
-	$(PYTEST) -m "not soak" $(ARGS)
+	$(PYTEST) -m "not soak and not docker" $(ARGS)
 
 check: setup  ## ruff, formatting, spelling, mypy, pyright, layers
 	$(PY) -m ruff check .
@@ -36,7 +36,7 @@ check: setup  ## ruff, formatting, spelling, mypy, pyright, layers
 	.venv/bin/lint-imports
 
 fast: setup  ## the inner loop: all tests that need no broker and no JVM
-	$(PYTEST) -m "not kafka and not spark and not slow and not soak" tests $(ARGS)
+	$(PYTEST) -m "not kafka and not spark and not slow and not soak and not docker" tests $(ARGS)
 
 sim: setup  ## simulated runs: SEED=511 for one with its trace, N=10000 for many
 	@$(PY) -m onceflow.runtime.testing.simulate $(if $(SEED),--seed $(SEED)) $(if $(N),--seeds $(N))
@@ -44,7 +44,7 @@ sim: setup  ## simulated runs: SEED=511 for one with its trace, N=10000 for many
 mutants: setup  ## each deliberate mutant and the test that kills it
 	@$(PY) -m onceflow.runtime.testing.mutants $(ARGS)
 
-integration: setup  ## tests/integration; K=kafka or K=spark for those only
+integration: setup  ## tests/integration, containers too; K=kafka, K=spark or K=docker for those only
 	@sh scripts/check-java.sh
 	$(PYTEST) tests/integration -m "$(if $(K),$(K) and )not soak" $(ARGS)
 

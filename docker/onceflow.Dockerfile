@@ -1,0 +1,30 @@
+# onceflow with all that it needs: a driver, a Spark master, worker or executor, and an embedded broker.
+#
+#   docker build -f docker/onceflow.Dockerfile -t onceflow .
+#   docker run --rm onceflow onceflow --version
+#
+# PySpark brings Spark itself, so that both are of one version; driver and executors compare onceflow's version when a
+# job starts. tests/integration/test_containers.py builds this image and runs a job in it.
+FROM python:3.11-slim-bookworm
+
+# Only for builds behind a proxy of their own: its index and certificates come with the base image or by these.
+ARG PIP_INDEX_URL
+ARG PIP_CERT
+
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends openjdk-17-jre-headless procps tini \
+    && rm -rf /var/lib/apt/lists/*
+
+COPY . /src
+RUN python -m pip install --no-cache-dir "/src[avro,fast]" \
+    && rm -rf /src \
+    && ln -s "$(python -c 'import pyspark, pathlib; print(pathlib.Path(pyspark.__file__).parent)')" /opt/spark
+
+ENV SPARK_HOME=/opt/spark PYSPARK_PYTHON=python3
+RUN useradd --create-home onceflow && mkdir /checkpoints && chown onceflow /checkpoints
+USER onceflow
+WORKDIR /home/onceflow
+# Kernels and Spark's classes: each container would make them anew.
+RUN onceflow prepare
+ENTRYPOINT ["tini", "--"]
+CMD ["onceflow", "--help"]
