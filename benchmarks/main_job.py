@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ sys.path.insert(0, str(REPOSITORY / "scripts"))
 from purchases import Purchases, load  # noqa: E402 - a script, not a package
 
 ONCEFLOW = str(Path(sys.executable).with_name("onceflow"))
+EXAMPLE = str(REPOSITORY / "examples" / "windowed_totals.py")
 PARTITIONS = 4
 RUN_TIMEOUT_S = 600.0
 
@@ -83,19 +85,25 @@ def run_once(
     folder: Path,
     topic: str = "purchases",
     check: Callable[[str, str, str], None] = judge,
+    program: Sequence[str] = (EXAMPLE, "--"),
+    environment: Mapping[str, str] | None = None,
 ) -> Measurement:
-    """One run, judged by `check` (broker, input, output). SystemExit if it fails or its output is wrong."""
+    """One run, judged by `check` (broker, input, output). SystemExit if it fails or its output is wrong.
+    `program`: the job and what comes before its other arguments. `environment`: more of it, for the job."""
     output = f"totals-{time.time_ns()}"
     options.kafka.create_topic(output, purchases.partitions)
     command = [
-        ONCEFLOW, "run", str(REPOSITORY / "examples" / "windowed_totals.py"),
+        ONCEFLOW, "run", program[0],
         "--master", options.master, "--parallelism", str(options.parallelism),
         "--checkpoint-dir", str(folder / output), "--checkpoint-interval", options.checkpoint_interval,
         "--guarantee", options.guarantee, "--json",
-        "--", "--bootstrap-servers", broker, "--input", topic, "--output", output, "--until", "latest",
+        *program[1:], "--bootstrap-servers", broker, "--input", topic, "--output", output,
+        "--until", "latest",
     ]  # fmt: skip
     started_s = time.time()
-    job = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    job = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})}
+    )
     sampler = CpuSampler(job.pid)
     profiler: subprocess.Popen[bytes] | None = None
     events = []

@@ -6,12 +6,15 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from onceflow.connectors.kafka.broker_access import may_access
+
 PAUSE_S = 10.0
 """The seconds after a fault in which librdkafka has its turn."""
 
 
 DIRECT_FETCH_VARIABLE = "ONCEFLOW_DIRECT_FETCH"
 """`off`: all is read by librdkafka."""
+
 
 _ONLY_LIBRDKAFKA = frozenset(
     {
@@ -32,13 +35,8 @@ def is_switched_on(variable: str) -> bool:
     return os.environ.get(variable, "").lower() != "off"
 
 
-def is_plain(settings: Mapping[str, Any]) -> bool:
-    """Whether brokers are spoken to in the clear. `settings`: librdkafka's."""
-    return str(settings.get("security.protocol", "plaintext")).lower() == "plaintext"
-
-
 def may_be_direct(settings: Mapping[str, Any], variable: str) -> bool:
-    """Whether brokers are spoken to in the clear, and nothing is asked for that only librdkafka does.
-    `settings`: librdkafka's, as the user gave them. `variable`: of the environment, which is read here;
-    `off` turns it off."""
-    return is_switched_on(variable) and is_plain(settings) and not _ONLY_LIBRDKAFKA & settings.keys()
+    """Whether a direct connection can do all that is asked for about reaching brokers. `settings`:
+    librdkafka's, as the user gave them. `variable`: of the environment, which is read here; `off` turns it
+    off."""
+    return is_switched_on(variable) and may_access(settings) and not _ONLY_LIBRDKAFKA & settings.keys()

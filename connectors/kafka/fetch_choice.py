@@ -45,11 +45,13 @@ def open_fetcher(
         return MessageFetcher(consumer, splits, wanted)
     from onceflow.connectors.kafka.fetch_bulk import BulkFetcher  # imports numba, as the next
     from onceflow.connectors.kafka.fetch_direct import DirectFetcher
+    from onceflow.connectors.kafka.fetch_lanes import fetch_settings
 
     bulk = BulkFetcher(library, handle, consumer, splits, wanted, room)
-    if settings.get("client.rack") or not is_direct:  # with a rack, librdkafka reads from the nearest replica
+    direct = fetch_settings(settings) if is_direct else None
+    if direct is None:
         return bulk
-    return DirectFetcher(bulk, consumer, splits, wanted, room, settings, on_throttle)
+    return DirectFetcher(bulk, consumer, splits, wanted, room, direct, on_throttle)
 
 
 @functools.cache

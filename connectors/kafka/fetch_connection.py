@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from onceflow.connectors.kafka.broker_access import BrokerAccess
 from onceflow.connectors.kafka.broker_socket import PREFIX_BYTES, frame_bytes, open_broker
 from onceflow.connectors.kafka.fetch_protocol import FETCH, VERSION
 
@@ -20,7 +21,7 @@ Frame = npt.NDArray[np.uint8]
 class BrokerConnection:
     """Used by one thread. Every call may raise OSError or ProtocolError; then it is good for `close` only."""
 
-    def __init__(self, host: str, port: int, client_id: str) -> None:
+    def __init__(self, host: str, port: int, access: BrokerAccess) -> None:
         """See open_broker."""
         self._prefix = bytearray(PREFIX_BYTES)
         self._prefix_got = 0
@@ -29,7 +30,7 @@ class BrokerConnection:
         self._rest = memoryview(b"")  # of the request, not sent yet
         self._asked_at_s: float | None = None
         self._spare: Frame | None = None
-        self._socket = open_broker(host, port, client_id, {FETCH: VERSION})
+        self._socket, self._good_until_s = open_broker(host, port, access, {FETCH: VERSION})
         self._socket.setblocking(False)
 
     @property
@@ -44,6 +45,8 @@ class BrokerConnection:
         """Send a request. Only if no answer is waited for."""
         assert not self.is_waiting, "one request at a time"
         self._asked_at_s = time.monotonic()
+        if self._asked_at_s > self._good_until_s:
+            raise ConnectionResetError("the login at the broker ends")
         self._rest = memoryview(request)
         self._send_on()
 

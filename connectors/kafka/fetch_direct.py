@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from confluent_kafka import Consumer, KafkaError, TopicPartition
@@ -26,7 +25,7 @@ from onceflow.connectors.kafka.direct import PAUSE_S
 from onceflow.connectors.kafka.fetch import Fetched, Notice, OnThrottle, Wanted
 from onceflow.connectors.kafka.fetch_bulk import BulkFetcher
 from onceflow.connectors.kafka.fetch_lane import Lane
-from onceflow.connectors.kafka.fetch_lanes import LaneOpener, Start
+from onceflow.connectors.kafka.fetch_lanes import FetchSettings, LaneOpener, Start
 from onceflow.connectors.kafka.fetch_leader import LeaderFetch, wait_for
 from onceflow.connectors.kafka.fetch_records import RecordColumns
 from onceflow.connectors.kafka.reader_splits import SplitTable
@@ -51,10 +50,10 @@ class DirectFetcher:
         splits: SplitTable,
         wanted: Wanted,
         room: int,
-        settings: Mapping[str, Any],
+        settings: FetchSettings,
         on_throttle: OnThrottle = lambda ms: None,
     ) -> None:
-        """`room`: how many records a fetch has memory for. `settings`: those the consumer was made with."""
+        """`room`: how many records a fetch has memory for."""
         self._others = others
         self._consumer = consumer
         self._splits = splits

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from confluent_kafka import Consumer, KafkaException
 
+from onceflow.connectors.kafka.broker_access import BrokerAccess, access_of
 from onceflow.connectors.kafka.fetch import OnThrottle
 from onceflow.connectors.kafka.fetch_connection import BrokerConnection
 from onceflow.connectors.kafka.fetch_lane import Lane
@@ -26,6 +27,26 @@ _FETCH_BYTES_MAX = 50 << 20  # librdkafka's default
 _NO_STOP = int(np.iinfo(np.int64).max)
 _PARTITION_BYTES = ("max.partition.fetch.bytes", "fetch.message.max.bytes")
 """Two names of one setting: the later one counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSettings:
+    """What of a consumer's settings a direct fetch goes by."""
+
+    access: BrokerAccess
+    isolation: Isolation
+    limits: FetchLimits
+
+
+def fetch_settings(settings: Mapping[str, Any]) -> FetchSettings | None:
+    """`settings`: those the consumer was made with. None: only librdkafka can reach the brokers so, or reads
+    otherwise: with a rack, from the nearest replica."""
+    access = None if settings.get("client.rack") else access_of(settings)
+    if access is None:
+        return None
+    is_uncommitted = settings.get("isolation.level") == "read_uncommitted"
+    isolation: Isolation = "read_uncommitted" if is_uncommitted else "read_committed"
+    return FetchSettings(access, isolation, fetch_limits(settings))
 
 
 class Start(NamedTuple):
@@ -52,20 +73,15 @@ class LaneOpener:
         self,
         consumer: Consumer,
         splits: SplitTable,
-        settings: Mapping[str, Any],
+        settings: FetchSettings,
         open_reader: Callable[[], RecordColumns],
         on_throttle: OnThrottle,
     ) -> None:
-        """`settings`: those the consumer was made with."""
         self.leaders: dict[int, LeaderFetch] = {}
         """The brokers that are asked, by number; each has its turn."""
         self._consumer = consumer
         self._splits = splits
-        self._client_id = str(settings.get("client.id", "rdkafka"))
-        self._isolation: Isolation = (
-            "read_uncommitted" if settings.get("isolation.level") == "read_uncommitted" else "read_committed"
-        )
-        self._limits = fetch_limits(settings)
+        self._settings = settings
         self._open_reader = open_reader
         self._on_throttle = on_throttle
 
@@ -131,16 +147,16 @@ class LaneOpener:
             return None
         if broker.id not in self.leaders:
             try:
-                connection = BrokerConnection(broker.host, broker.port, self._client_id)
+                connection = BrokerConnection(broker.host, broker.port, self._settings.access)
             except (OSError, ProtocolError) as error:
                 away[broker.id] = str(error)
                 return None
             self.leaders[broker.id] = LeaderFetch(
                 connection,
                 self._open_reader(),
-                self._client_id,
-                self._isolation,
-                self._limits,
+                self._settings.access.client_id,
+                self._settings.isolation,
+                self._settings.limits,
                 self._on_throttle,
             )
         return self.leaders[broker.id]

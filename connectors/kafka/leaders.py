@@ -10,6 +10,7 @@ from typing import TypeAlias
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import TopicMetadata
 
+from onceflow.connectors.kafka.broker_access import BrokerAccess
 from onceflow.connectors.kafka.client import LedgerKey
 from onceflow.connectors.kafka.failures import failure
 from onceflow.connectors.kafka.produce_connection import ProduceConnection
@@ -47,13 +48,18 @@ class Leaders:
     OSError, ProtocolError, or what `failure` makes of Kafka's errors."""
 
     def __init__(
-        self, consumer: Consumer, ledger: LedgerKey, client_id: str, timeout_s: float, mute_s_max: float = 0.0
+        self,
+        consumer: Consumer,
+        ledger: LedgerKey,
+        access: BrokerAccess,
+        timeout_s: float,
+        mute_s_max: float = 0.0,
     ) -> None:
         """`consumer`: to ask where brokers are; a producer's question would create topics. The rest: see
         ProduceConnection."""
         self._consumer = consumer
         self._ledger = ledger
-        self._client_id = client_id
+        self._access = access
         self._timeout_s = timeout_s
         self._mute_s_max = mute_s_max
         self._nodes: dict[int, Node] = {}
@@ -129,7 +135,7 @@ class Leaders:
     def _ask_coordinator(self, node: Node) -> Node:
         transactional_id = self._ledger.transactional_id
         request = partial(find_coordinator_request, transactional_id=transactional_id)
-        asked: Leading = ProduceConnection(node, self._client_id, min(self._timeout_s, _ASKED_S))
+        asked: Leading = ProduceConnection(node, self._access, min(self._timeout_s, _ASKED_S))
         try:
             error, found = find_coordinator_answer(asked.ask(request, {}))
         finally:
@@ -139,7 +145,7 @@ class Leaders:
         return found
 
     def _open(self, node: Node) -> Leading:
-        return ProduceConnection(node, self._client_id, self._timeout_s, self._mute_s_max)
+        return ProduceConnection(node, self._access, self._timeout_s, self._mute_s_max)
 
     def _look_up(self, topic: str) -> TopicMetadata:
         try:

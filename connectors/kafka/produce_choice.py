@@ -9,8 +9,10 @@ from functools import partial
 from confluent_kafka import Consumer, Producer
 
 from onceflow.connectors.kafka.batch_limit import BatchLimit
+from onceflow.connectors.kafka.broker_access import HONOURED as OF_ACCESS
+from onceflow.connectors.kafka.broker_access import access_of, may_access
 from onceflow.connectors.kafka.client import LedgerKey, ProducerIdentity
-from onceflow.connectors.kafka.direct import PAUSE_S, is_plain
+from onceflow.connectors.kafka.direct import PAUSE_S
 from onceflow.connectors.kafka.leaders import Leaders
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.produce import Route
@@ -33,13 +35,12 @@ _NAMES = """
     topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.interval.ms
     topic.metadata.refresh.sparse
 """
-_HONOURED = frozenset(_NAMES.split())
+_HONOURED = frozenset(_NAMES.split()) | OF_ACCESS
 """The settings that a direct producer honours, too, and those about what remains librdkafka's own work or
-is no writer's. With any other one, a function or one that is not known yet, records are librdkafka's."""
+is no writer's. With any other one, or one that is not known yet, records are librdkafka's."""
 _COMPRESSION = ("compression.type", "compression.codec")
 """Two names of one setting."""
 _NO_LIMIT = 1 << 31
-_CLIENT_ID = "rdkafka"  # librdkafka's default
 
 
 class DirectChoice:
@@ -53,13 +54,13 @@ class DirectChoice:
         names = {str(settings[name]) for name in _COMPRESSION if name in settings} or {"none"}
         self._codec = codec_of(min(names), None if level < 0 else level) if len(names) == 1 else None
         self.is_possible = (
-            is_plain(settings)
+            may_access(settings)
             and settings.keys() <= _HONOURED
             and (self._codec is not None or names == {"none"})
             and kernels_enabled()
         )
         """Whether the settings allow it at all, and there are the kernels that write batches."""
-        self._client_id = str(settings.get("client.id", _CLIENT_ID))
+        self._access = access_of(settings) if self.is_possible else None
         self._message_bytes_max = int(str(settings.get("message.max.bytes", _NO_LIMIT)))
         self._limit = limit
         self._mute_s_max = mute_s_max
@@ -76,13 +77,13 @@ class DirectChoice:
     ) -> Route | None:
         """The direct route; None: not now, or never. `message_bytes_max`: the topic's, if known: no batch may
         be larger."""
-        if not self.is_possible or time.monotonic() < self._not_before_s:
+        if self._access is None or time.monotonic() < self._not_before_s:
             return None
         from onceflow.connectors.kafka.produce_direct import DirectRoute, ProduceSettings  # imports numba
 
         largest = min(self._message_bytes_max, message_bytes_max or _NO_LIMIT)
         settings = ProduceSettings(min(self._limit.bytes_max, largest), largest, timeout_s, self._codec)
-        leaders = Leaders(consumer, ledger, self._client_id, timeout_s, self._mute_s_max)
+        leaders = Leaders(consumer, ledger, self._access, timeout_s, self._mute_s_max)
         try:
             leaders.coordinator()  # a broker that is too old says so here, and not in a transaction
         except (OSError, ProtocolError, OnceflowError) as error:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
+from onceflow.connectors.kafka.broker_access import BrokerAccess
 from onceflow.connectors.kafka.broker_socket import open_broker, read_frame
 from onceflow.connectors.kafka.produce_protocol import VERSIONS, Node
 from onceflow.connectors.kafka.wire import ProtocolError
@@ -24,14 +25,14 @@ class ProduceConnection(Generic[Note]):
     as much later as the broker has said that it is mute) or ProtocolError; then it is good for `close`
     only."""
 
-    def __init__(self, node: Node, client_id: str, timeout_s: float, mute_s_max: float = 0.0) -> None:
+    def __init__(self, node: Node, access: BrokerAccess, timeout_s: float, mute_s_max: float = 0.0) -> None:
         """See open_broker. `mute_s_max`: no broker is waited for longer than this for its being mute."""
-        self._client_id = client_id
+        self._client_id = access.client_id
         self._timeout_s = timeout_s
         self._mute_s_max = mute_s_max
         self._mute_until_s = 0.0
         self._muted_s = 0.0
-        self._socket = open_broker(node.host, node.port, client_id, VERSIONS)
+        self._socket, self._good_until_s = open_broker(node.host, node.port, access, VERSIONS)
         self._correlation_id = 0
         self._waiting: deque[tuple[int, Note]] = deque()
 
@@ -55,7 +56,7 @@ class ProduceConnection(Generic[Note]):
         """Whether the broker has closed it, or has said something unasked; only while nothing waits."""
         poll = select.poll()  # select() refuses sockets whose number is above 1,023
         poll.register(self._socket, select.POLLIN)
-        return bool(poll.poll(0))
+        return bool(poll.poll(0)) or time.monotonic() > self._good_until_s
 
     def send(self, request: Callable[[int, str], bytes | Sequence[bytes | memoryview]], note: Note) -> None:
         """`request(correlation id, client id)`: what to send, in pieces or whole. `note` comes back with the

@@ -26,6 +26,7 @@ from confluent_kafka.admin import AdminClient
 from onceflow.connectors.kafka.fetch import HEADERS_TYPE, Fetched, Fetcher, Wanted
 from onceflow.connectors.kafka.fetch_bulk import BulkFetcher
 from onceflow.connectors.kafka.fetch_direct import DirectFetcher
+from onceflow.connectors.kafka.fetch_lanes import fetch_settings
 from onceflow.connectors.kafka.fetch_messages import MessageFetcher
 from onceflow.connectors.kafka.librdkafka_library import (
     UnsupportedLibraryError,
@@ -164,7 +165,9 @@ def drive(broker: Any) -> Iterator[Drive]:
             handle = library.handle(consumer, "rdkafka")
             fetcher = BulkFetcher(library, handle, consumer, splits, wanted, room, **options)
             if kind == "direct":
-                fetcher = DirectFetcher(fetcher, consumer, splits, wanted, room, settings or {})
+                direct = fetch_settings(settings or {})
+                assert direct is not None
+                fetcher = DirectFetcher(fetcher, consumer, splits, wanted, room, direct)
         driven.append(Driven(consumer, fetcher, splits, records_max))
         return driven[-1]
 

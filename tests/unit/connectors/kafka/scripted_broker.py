@@ -31,6 +31,7 @@ from kafka.protocol.producer import (
 from kafka.record.default_records import DefaultRecordBatch
 
 from onceflow.connectors.kafka.batch_limit import BatchLimit
+from onceflow.connectors.kafka.broker_access import BrokerAccess
 from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey, ProducerIdentity, TopicDescription
 from onceflow.connectors.kafka.leaders import Leaders
 from onceflow.connectors.kafka.produce_direct import DirectRoute, ProduceSettings
@@ -293,7 +294,7 @@ class ScriptedClient:
 
     def leaders(self, ledger: LedgerKey) -> Leaders:
         consumer: Any = SimpleNamespace(list_topics=self._list_topics)
-        return Leaders(consumer, ledger, "test", self._settings.answer_s, self._mute_s_max)
+        return Leaders(consumer, ledger, BrokerAccess("test"), self._settings.answer_s, self._mute_s_max)
 
     def read_ledger(self, ledger: LedgerKey) -> LedgerEntry | None:
         return self._broker.ledger

@@ -15,8 +15,8 @@ from onceflow.connectors.kafka.fetch_lanes import fetch_limits
     [
         ({}, True),
         ({"client.id": "me", "fetch.max.bytes": 1_000, "security.protocol": "PLAINTEXT"}, True),
-        ({"security.protocol": "SASL_PLAINTEXT"}, False),
-        ({"security.protocol": "ssl"}, False),
+        ({"security.protocol": "SASL_PLAINTEXT"}, False),  # Kerberos, if nothing is said
+        ({"security.protocol": "ssl"}, True),
         ({"throttle_cb": print}, False),
         ({"plugin.library.paths": "monitoring-interceptor"}, False),
         ({"broker.address.family": "v6"}, False),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from onceflow.connectors.kafka import fetch_connection
+from onceflow.connectors.kafka.broker_access import BrokerAccess
 from onceflow.connectors.kafka.fetch_connection import BrokerConnection
 from onceflow.connectors.kafka.wire import ProtocolError
 
@@ -63,7 +64,7 @@ def received(connection: BrokerConnection) -> bytes:
 
 
 def test_an_answer_comes_whole(broker: StartBroker) -> None:
-    connection = BrokerConnection("127.0.0.1", broker(18, framed(b"answer" * 50_000)), "me")
+    connection = BrokerConnection("127.0.0.1", broker(18, framed(b"answer" * 50_000)), BrokerAccess("me"))
     assert received(connection) == b"answer" * 50_000
     assert not connection.is_waiting
     connection.close()
@@ -74,14 +75,16 @@ def test_a_silent_broker_is_noticed(
     broker: StartBroker, monkeypatch: pytest.MonkeyPatch, answer: bytes
 ) -> None:
     monkeypatch.setattr(fetch_connection, "_SILENT_S", 0.2)
-    connection = BrokerConnection("127.0.0.1", broker(18, answer), "me")
+    connection = BrokerConnection("127.0.0.1", broker(18, answer), BrokerAccess("me"))
     with pytest.raises(TimeoutError, match="has not answered"):
         received(connection)
     connection.close()
 
 
 def test_a_broker_that_hangs_up_is_noticed(broker: StartBroker) -> None:
-    connection = BrokerConnection("127.0.0.1", broker(18, framed(b"answer")[:-1], is_closed=True), "me")
+    connection = BrokerConnection(
+        "127.0.0.1", broker(18, framed(b"answer")[:-1], is_closed=True), BrokerAccess("me")
+    )
     with pytest.raises(ConnectionResetError):
         received(connection)
     connection.close()
@@ -89,4 +92,4 @@ def test_a_broker_that_hangs_up_is_noticed(broker: StartBroker) -> None:
 
 def test_a_broker_that_does_not_speak_the_version_is_refused(broker: StartBroker) -> None:
     with pytest.raises(ProtocolError, match="speaks versions 4 to 12 of request 1, not 13"):
-        BrokerConnection("127.0.0.1", broker(12, b""), "me")
+        BrokerConnection("127.0.0.1", broker(12, b""), BrokerAccess("me"))

@@ -32,6 +32,7 @@ if not kernels_enabled():
     pytest.skip("needs numba", allow_module_level=True)
 
 from onceflow.connectors.kafka.fetch_direct import DirectFetcher
+from onceflow.connectors.kafka.fetch_lanes import fetch_settings
 
 DEADLINE_S = 20.0
 TOPIC_ID = bytes(range(16))
@@ -178,7 +179,11 @@ class Reading:
         )
         consumer: Any = SimpleNamespace(list_topics=lambda topic, timeout: metadata)
         others: Any = self.others
-        self.fetcher = DirectFetcher(others, consumer, splits, Wanted(), 1_000, {}, self.throttled.append)
+        settings = fetch_settings({})
+        assert settings is not None
+        self.fetcher = DirectFetcher(
+            others, consumer, splits, Wanted(), 1_000, settings, self.throttled.append
+        )
         self.fetcher.assign(
             [TopicPartition("t", n, at, leader_epoch=epoch) for n, (at, epoch) in enumerate(starts)]
         )

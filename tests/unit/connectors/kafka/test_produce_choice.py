@@ -33,6 +33,14 @@ def is_direct(**settings: Any) -> bool:
         {"compression_type": "zstd", "compression_level": 3, "batch_size": 50_000, "linger_ms": 5},
         {"compression_codec": "gzip", "message_max_bytes": 10_000, "queue_buffering_max_messages": 10},
         {"fetch_wait_max_ms": 10, "session_timeout_ms": 6_000},  # for readers only
+        {"security_protocol": "SSL", "enable_ssl_certificate_verification": False},
+        {"sasl_mechanism": "PLAIN"},  # says nothing without a protocol with SASL
+        {
+            "security_protocol": "SASL_SSL",
+            "sasl_mechanism": "SCRAM-SHA-512",
+            "sasl_username": "me",
+            "sasl_password": "secret",
+        },
     ],
     ids=str,
 )
@@ -46,8 +54,8 @@ def test_what_makes_no_difference_is_written_directly(settings: dict[str, Any]) 
         {"throttle_cb": print},
         {"resolve_cb": print},
         {"plugin_library_paths": "interceptor"},
-        {"security_protocol": "SSL"},
-        {"sasl_mechanism": "PLAIN"},
+        {"security_protocol": "SSL", "ssl_keystore_location": "keys.p12"},
+        {"security_protocol": "SASL_SSL"},
         {"compression_type": "lz4"},
         {"compression_type": "gzip", "compression_codec": "none"},
         {"batch_num_messages": 10},
