@@ -35,6 +35,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 LONG_FILES = (
     "integration/test_structured_streaming_sink_kills.py",
     "simulation/test_simulation.py",
+    "integration/test_three_brokers.py",
     "integration/test_operating.py",
     "integration/test_spark_windowed_totals.py",
     "integration/test_kills.py",

@@ -30,7 +30,7 @@ class Opened(NamedTuple):
 
     socket: Connected
     good_until_s: float
-    """By time.monotonic(): the broker closes it later, since the login has ended by then (KIP-368)."""
+    """When, by time.monotonic(), it should be opened anew: a little later the login ends (KIP-368)."""
 
 
 def open_broker(host: str, port: int, access: BrokerAccess, needed: Mapping[int, int]) -> Opened:

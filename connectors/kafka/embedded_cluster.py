@@ -117,6 +117,13 @@ class EmbeddedCluster:
         process.kill()
         process.wait()
 
+    def freeze(self, node: int) -> None:
+        """Stop the process where it is: its connections stay open, and nobody answers, until `thaw`."""
+        self._processes[node].suspend()
+
+    def thaw(self, node: int) -> None:
+        self._processes[node].resume()
+
     def stop(self) -> None:
         """End all nodes at once: nothing of a cluster that is stopped is read again."""
         for node in list(self._processes):

@@ -31,7 +31,7 @@ _PARTITION_BYTES = ("max.partition.fetch.bytes", "fetch.message.max.bytes")
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """What of a consumer's settings a direct fetch goes by."""
+    """A direct fetch goes by these of a consumer's settings."""
 
     access: BrokerAccess
     isolation: Isolation

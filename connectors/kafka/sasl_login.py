@@ -18,7 +18,7 @@ from onceflow.connectors.kafka.wire import ProtocolError, framed, header
 
 _HANDSHAKE, _AUTHENTICATE = 17, 36
 _VERSION = 1
-"""Of both requests."""
+"""The version in which both requests are spoken."""
 _BY_PASSWORD = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"})
 _BY_TOKEN = "OAUTHBEARER"
 _ROUNDS_MAX = 5

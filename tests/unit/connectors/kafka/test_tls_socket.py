@@ -52,7 +52,7 @@ def _received(end: ssl.SSLSocket, count: int) -> bytes:
 @given(st.lists(st.integers(0, 40_000), min_size=1, max_size=6))
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_pieces_arrive_in_order_whatever_their_sizes(ends: Ends, sizes: list[int]) -> None:
-    """As ProduceConnection sends them: what was not taken is sent again, from its first byte that was not."""
+    """They are sent as ProduceConnection sends them: what was not taken is sent again, from there on."""
     client, server = ends
     client.settimeout(DEADLINE_S)
     pieces = [bytes([number]) * size for number, size in enumerate(sizes) if size]

@@ -1,0 +1,144 @@
+"""A cluster of three real brokers that has a bad day while a job runs: what readers of committed output
+see is exact, whatever broker dies, freezes, restarts or gives its partitions away."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from kafka import KafkaAdminClient
+from kafka.structs import TopicPartition
+
+from onceflow.connectors.kafka.embedded_cluster import EmbeddedCluster
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1_500)]
+
+FROZEN_S = 12.0
+"""Longer than a broker's session lasts, so that its partitions get other leaders while it is frozen."""
+DOWN_S = 2.0
+PARTITIONS = 6
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    tmp_path_factory: pytest.TempPathFactory, kafka_version: str, jar_cache: Any
+) -> Iterator[EmbeddedCluster]:
+    folder = tmp_path_factory.mktemp("three")
+    with EmbeddedCluster(folder, version=kafka_version, jar_cache=jar_cache) as three:
+        yield three
+
+
+class BadDay:
+    """What happens to the cluster. After each event all three nodes are back and whole."""
+
+    def __init__(
+        self, cluster: EmbeddedCluster, topics: tuple[str, str], wait_some: Callable[[float], None]
+    ) -> None:
+        self._cluster = cluster
+        self._input, self._output = topics
+        self._wait_some = wait_some
+
+    def leader_of_output_dies(self) -> None:
+        self._dies(self._cluster.leaders(self._output)[0])
+
+    def leader_of_input_dies(self) -> None:
+        self._dies(self._cluster.leaders(self._input)[0])
+
+    def coordinator_dies(self) -> None:
+        self._dies(self._coordinator())
+
+    def coordinator_freezes(self) -> None:
+        self._freezes(self._coordinator())
+
+    def leader_freezes(self) -> None:
+        self._freezes(self._cluster.leaders(self._output)[0])
+
+    def partitions_move(self) -> None:
+        """Each partition of both topics gets another preferred leader, and that one leads."""
+        with closing(self._admin()) as admin:
+            moved = {}
+            for topic in (self._input, self._output):
+                for partition, leader in self._cluster.leaders(topic).items():
+                    others = [node for node in self._cluster.nodes if node != leader]
+                    moved[TopicPartition(topic, partition)] = [*others, leader]
+            refused = admin.alter_partition_reassignments(moved)
+            assert not any(refused.values()), refused
+            admin.elect_leaders(0, {self._input: [*range(PARTITIONS)], self._output: [*range(PARTITIONS)]})
+        for where, replicas in moved.items():
+            assert self._cluster.leaders(where.topic)[where.partition] == replicas[0]
+
+    def rolling_restart(self) -> None:
+        for node in self._cluster.nodes:
+            self._cluster.kill(node)
+            self._cluster.start_node(node)
+
+    def _dies(self, node: int) -> None:
+        self._cluster.kill(node)
+        self._wait_some(DOWN_S)
+        self._cluster.start_node(node)
+
+    def _freezes(self, node: int) -> None:
+        self._cluster.freeze(node)
+        self._wait_some(FROZEN_S)
+        self._cluster.thaw(node)
+
+    def _coordinator(self) -> int:
+        """A node that coordinates one of the job's transactions."""
+        with closing(self._admin()) as admin:
+            found: dict[int, list[Any]] = admin.list_transactions()
+        return next(node for node, transactions in found.items() if transactions)
+
+    def _admin(self) -> Any:
+        return KafkaAdminClient(bootstrap_servers=self._cluster.bootstrap_servers.split(","))
+
+
+SIX = (
+    BadDay.leader_of_output_dies,
+    BadDay.coordinator_dies,
+    BadDay.partitions_move,
+    BadDay.coordinator_freezes,
+    BadDay.leader_of_input_dies,
+    BadDay.rolling_restart,
+)
+ALL = (*SIX, BadDay.leader_freezes)
+
+
+@pytest.mark.parametrize("events", [len(SIX), pytest.param(30, marks=pytest.mark.soak)])
+def test_output_is_exact_on_a_bad_day_of_three_brokers(
+    events: int,
+    cluster: EmbeddedCluster,
+    start_job: Any,
+    feed: Any,
+    judge: Any,
+    follow: Any,
+    tmp_path: Any,
+) -> None:
+    """Six events, each kind but one once; or thirty, drawn by the seed in ONCEFLOW_SEED."""
+    pick = random.Random(int(os.environ.get("ONCEFLOW_SEED", "1")))
+    day = [*SIX] if events == len(SIX) else [pick.choice(ALL) for _ in range(events)]
+    servers = cluster.bootstrap_servers
+    source = cluster.create_topic(f"in-{events}", PARTITIONS)
+    output = cluster.create_topic(f"out-{events}", PARTITIONS)
+    data, rows = feed(servers, source, PARTITIONS), follow(servers, output)
+    arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output)
+    job = start_job(tmp_path / "ck", *arguments, parallelism=2, master="threads[2]")
+    data.run(5_000)
+    job.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
+    trouble = BadDay(cluster, (source, output), rows.wait_some)
+    for event in day:
+        rows.wait_some(pick.uniform(0, 0.5))  # anywhere within a checkpoint
+        event(trouble)
+        rows.wait_rows(len(rows.arrivals) + 1_000, job, timeout=120)
+    data.close()
+    expected = judge(servers).expected(source)
+    rows.wait_rows(len(expected), job, timeout=120)
+    job.send(15)
+    assert job.wait(60) == 0, job.story()
+    verdict = judge(servers).verdict(expected, output)
+    failed = len(job.named("attempt_failed"))
+    print(f"{len(day)} events, {failed} attempts failed, {len(expected)} windows: {verdict}")
+    assert verdict.is_exact, verdict
