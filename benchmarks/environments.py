@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from onceflow.connectors.kafka.embedded_jars import MAVEN_CENTRAL, default_cache_dir
+from onceflow.connectors.kafka.embedded.jars import MAVEN_CENTRAL, default_cache_dir
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.java import find_java
 

@@ -29,12 +29,12 @@ from rich.console import Console
 from rich.table import Table
 
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
-from onceflow.connectors.kafka.fetch import Fetcher, Wanted
-from onceflow.connectors.kafka.fetch_choice import open_fetcher
-from onceflow.connectors.kafka.fetch_messages import MessageFetcher
-from onceflow.connectors.kafka.reader_options import DEFAULTS
+from onceflow.connectors.kafka.fetch.choose import open_fetcher
+from onceflow.connectors.kafka.fetch.per_message import MessageFetcher
+from onceflow.connectors.kafka.fetched import Fetcher, Wanted
 from onceflow.connectors.kafka.reader_splits import SplitTable
-from onceflow.connectors.kafka.splits import KafkaSplit
+from onceflow.connectors.kafka.source.reader_options import DEFAULTS
+from onceflow.connectors.kafka.split import KafkaSplit
 
 PARTITIONS = 4
 TOPIC = "fetch"

@@ -23,8 +23,8 @@ from rich.console import Console
 from rich.table import Table
 
 from onceflow.connectors.formats import Decoder, Values
-from onceflow.connectors.formats.json_bulk import BulkJsonDecoder
-from onceflow.connectors.formats.json_decoder import JsonDecoder
+from onceflow.connectors.formats.json.bulk import BulkJsonDecoder
+from onceflow.connectors.formats.json.strict import JsonDecoder
 
 
 @dataclass(frozen=True, slots=True)

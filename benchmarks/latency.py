@@ -30,7 +30,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.options import KafkaOptions
-from onceflow.connectors.kafka.produce import open_route
+from onceflow.connectors.kafka.produce.route import open_route
 
 ONCEFLOW = str(Path(sys.executable).with_name("onceflow"))
 JOB = Path(__file__).with_name("jobs") / "pass_through.py"

@@ -25,10 +25,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.keyed_state import MAX_PARALLELISM, SCHEMA, opened, window, write
-from onceflow.connectors.kafka.batch_writing import BatchWriter, RowsToWrite
 from onceflow.connectors.kafka.client import ProducerIdentity
-from onceflow.connectors.kafka.produce_messages import runs
-from onceflow.connectors.kafka.staged_file import StagedFileWriter
+from onceflow.connectors.kafka.produce.structs import runs
+from onceflow.connectors.kafka.records.batch_writer import BatchWriter, RowsToWrite
+from onceflow.connectors.kafka.transactions.staged_file import StagedFileWriter
 from onceflow.runtime.checkpoint.durable_file import DurableFile
 from onceflow.runtime.exchange.frames import HEADER, FrameCodec
 from onceflow.runtime.exchange.key_groups import Partitioner

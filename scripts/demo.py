@@ -30,8 +30,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
-from onceflow.connectors.kafka.embedded_jars import MAVEN_CENTRAL, PINNED_VERSION, JarCache
-from onceflow.connectors.kafka.embedded_process import stop_broker
+from onceflow.connectors.kafka.embedded.jars import MAVEN_CENTRAL, PINNED_VERSION, JarCache
+from onceflow.connectors.kafka.embedded.process import stop_broker
 from onceflow.runtime.errors import OnceflowError
 
 REPOSITORY = Path(__file__).resolve().parent.parent

@@ -11,15 +11,15 @@ import pyarrow as pa
 
 from onceflow.connectors.formats import Encoder, Format, Json, PlacingEncoder, Raw, Text, for_topic
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
-from onceflow.connectors.kafka.constant_columns import SameForAll
-from onceflow.connectors.kafka.gathering import Gathering
-from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
 from onceflow.connectors.kafka.options import KafkaOptions, Setting
-from onceflow.connectors.kafka.partition import Partitions, partition_by_key, partition_of_column
-from onceflow.connectors.kafka.partition_order import as_large, in_order, sort_partitions
-from onceflow.connectors.kafka.producer_settings import ProducerSettings, best_route
+from onceflow.connectors.kafka.produce.constant_columns import SameForAll
+from onceflow.connectors.kafka.produce.gathering import Gathering
+from onceflow.connectors.kafka.produce.partition_order import as_large, in_order, sort_partitions
+from onceflow.connectors.kafka.produce.partitioner import Partitions, partition_by_key, partition_of_column
 from onceflow.connectors.kafka.setting_names import check_settings
-from onceflow.connectors.kafka.staged import LEDGER_TOPIC, StagedSettings, StagedWriter
+from onceflow.connectors.kafka.transactions.librdkafka_client import LibrdkafkaClient
+from onceflow.connectors.kafka.transactions.producer_settings import ProducerSettings, best_route
+from onceflow.connectors.kafka.transactions.staged_writer import LEDGER_TOPIC, StagedSettings, StagedWriter
 from onceflow.runtime.arguments import check_formats
 from onceflow.runtime.contracts import Committable, PreCommit, SinkContext
 from onceflow.runtime.errors import Fatal, GraphError, OptionError, UsageError

@@ -16,7 +16,7 @@ import pytest
 
 import onceflow
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
-from onceflow.connectors.kafka.embedded_jars import MAVEN_CENTRAL, PINNED_VERSION, JarCache
+from onceflow.connectors.kafka.embedded.jars import MAVEN_CENTRAL, PINNED_VERSION, JarCache
 from onceflow.runtime.java import JavaError, find_java
 from onceflow.runtime.spark.class_archive import as_setting, local_java_options
 

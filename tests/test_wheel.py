@@ -24,7 +24,7 @@ FOLDERS = {
 """Folder of the tree -> where it is in the wheel."""
 
 PACKAGE_DATA = {
-    "onceflow/connectors/kafka/embedded_pins.json",
+    "onceflow/connectors/kafka/embedded/pins.json",
     "onceflow/runtime/spark/log4j2.properties",
     "onceflow/py.typed",
 }
@@ -114,7 +114,7 @@ def test_package_data_is_found_in_the_installed_wheel(clean_python: Path) -> Non
     script = (
         "from importlib.resources import files;"
         "assert files('onceflow.runtime.spark').joinpath('log4j2.properties').is_file();"
-        "from onceflow.connectors.kafka.embedded_jars import PINNED_VERSION; print(PINNED_VERSION)"
+        "from onceflow.connectors.kafka.embedded.jars import PINNED_VERSION; print(PINNED_VERSION)"
     )
     assert run(clean_python, "-c", script, cwd=clean_python.parent).strip()
 

@@ -18,8 +18,8 @@ from onceflow.connectors.formats.format import (
 from onceflow.connectors.formats.raw import Raw, Text
 
 if TYPE_CHECKING:
-    from onceflow.connectors.formats.avro import Avro
-    from onceflow.connectors.formats.json import Json
+    from onceflow.connectors.formats.avro.format import Avro
+    from onceflow.connectors.formats.json.format import Json
 else:
 
     def __getattr__(name: str) -> object:

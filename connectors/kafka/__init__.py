@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onceflow.connectors.kafka.source import KafkaSource
+    from onceflow.connectors.kafka.source.source import KafkaSource
 
 __all__ = ["KafkaSource"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "KafkaSource":
-        from onceflow.connectors.kafka.source import KafkaSource
+        from onceflow.connectors.kafka.source.source import KafkaSource
 
         return KafkaSource
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

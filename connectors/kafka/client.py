@@ -1,9 +1,9 @@
 """KafkaClient: the few calls of a Kafka client that the exactly-once sink needs, as a protocol.
 
-`librdkafka.py` implements it on a real broker, `fake.py` in memory. Every call raises the errors of
-runtime/errors.py: Retryable (it did not happen, or it can be asked again), Indeterminate (a commit
-that may have happened), Fenced (a newer producer with this transactional id exists), Fatal (an ACL, a
-password or a setting is wrong: the sentence names the resource and what to do).
+`transactions/librdkafka_client.py` implements it on a real broker, `testing/fake.py` in memory. Every call
+raises the errors of runtime/errors.py: Retryable (it did not happen, or it can be asked again), Indeterminate
+(a commit that may have happened), Fenced (a newer producer with this transactional id exists), Fatal (an ACL,
+a password or a setting is wrong: the sentence names the resource and what to do).
 """
 
 from __future__ import annotations

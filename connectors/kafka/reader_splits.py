@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onceflow.connectors.kafka.metadata import PartitionKey
-from onceflow.connectors.kafka.splits import KafkaSplit
+from onceflow.connectors.kafka.split import KafkaSplit
 from onceflow.runtime.records import Int64s
 
 RowSplits = npt.NDArray[np.uint16]

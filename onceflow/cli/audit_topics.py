@@ -11,10 +11,10 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from onceflow.cli.audit import RawRecords
-from onceflow.connectors.kafka.hanging import TransactionDoctor
 from onceflow.connectors.kafka.metadata import ClusterMetadata, Isolation
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.setting_names import check_settings
+from onceflow.connectors.kafka.transactions.hanging import TransactionDoctor
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.errors import OnceflowError, Retryable, Unavailable, UsageError
 

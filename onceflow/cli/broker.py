@@ -11,9 +11,9 @@ import typer
 from rich.console import Console
 
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
-from onceflow.connectors.kafka.embedded_jars import MAVEN_CENTRAL, PINNED_VERSION, JarCache
-from onceflow.connectors.kafka.embedded_process import BrokerProcess, running_broker, stop_broker
-from onceflow.connectors.kafka.embedded_settings import HOST
+from onceflow.connectors.kafka.embedded.jars import MAVEN_CENTRAL, PINNED_VERSION, JarCache
+from onceflow.connectors.kafka.embedded.process import BrokerProcess, running_broker, stop_broker
+from onceflow.connectors.kafka.embedded.settings import HOST
 from onceflow.runtime.errors import UsageError
 
 app = typer.Typer(

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from onceflow.connectors.kafka.held import RestoredOutput
-from onceflow.connectors.kafka.promise import Promise
+from onceflow.connectors.kafka.transactions.held import RestoredOutput
+from onceflow.connectors.kafka.transactions.promise import Promise
 from onceflow.runtime.checkpoint.listing import CheckpointStatus, CheckpointSummary, list_checkpoints
 from onceflow.runtime.checkpoint.reading import StoredCheckpoint, open_checkpoint
 from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles

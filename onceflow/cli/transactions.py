@@ -19,13 +19,13 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_e
 
 from onceflow.connectors.kafka.client import LedgerKey
 from onceflow.connectors.kafka.failures import failure
-from onceflow.connectors.kafka.hanging import HangingTransaction, TransactionDoctor
-from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
 from onceflow.connectors.kafka.options import KafkaOptions
-from onceflow.connectors.kafka.produce import LOG
-from onceflow.connectors.kafka.producer_settings import ProducerSettings
+from onceflow.connectors.kafka.produce.route import LOG
 from onceflow.connectors.kafka.setting_names import check_settings
-from onceflow.connectors.kafka.staged import LEDGER_TOPIC
+from onceflow.connectors.kafka.transactions.hanging import HangingTransaction, TransactionDoctor
+from onceflow.connectors.kafka.transactions.librdkafka_client import LibrdkafkaClient
+from onceflow.connectors.kafka.transactions.producer_settings import ProducerSettings
+from onceflow.connectors.kafka.transactions.staged_writer import LEDGER_TOPIC
 from onceflow.runtime.errors import Retryable, UsageError
 
 app = typer.Typer(

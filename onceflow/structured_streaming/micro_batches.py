@@ -21,7 +21,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from onceflow.connectors.kafka.ahead import Output
 from onceflow.connectors.kafka.client import (
     KafkaClient,
     LedgerEntry,
@@ -29,7 +28,8 @@ from onceflow.connectors.kafka.client import (
     TopicDescription,
     TransactionalProducer,
 )
-from onceflow.connectors.kafka.transactions import Claimant, OwnerTransactions, Patience
+from onceflow.connectors.kafka.transactions.ahead import Output
+from onceflow.connectors.kafka.transactions.owner import Claimant, OwnerTransactions, Patience
 from onceflow.runtime.errors import DataLossError, Fatal, UsageError
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onceflow.connectors.kafka.ahead import Output
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
-from onceflow.connectors.kafka.partition import Partitions, partition_by_key
-from onceflow.connectors.kafka.partition_order import sort_partitions
+from onceflow.connectors.kafka.produce.partition_order import sort_partitions
+from onceflow.connectors.kafka.produce.partitioner import Partitions, partition_by_key
+from onceflow.connectors.kafka.transactions.ahead import Output
 from onceflow.runtime.errors import Fatal, UsageError
 
 _PARTITION = PRODUCE_SCHEMA.get_field_index("partition")

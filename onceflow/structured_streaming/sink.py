@@ -20,11 +20,11 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from onceflow.connectors.kafka.client import KafkaClient, LedgerEntry, LedgerKey
-from onceflow.connectors.kafka.held import StagedOutput
-from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
-from onceflow.connectors.kafka.producer_settings import ProducerSettings, RouteName, best_route
-from onceflow.connectors.kafka.transactions import Patience
-from onceflow.connectors.kafka.waiting import WaitForBroker
+from onceflow.connectors.kafka.transactions.held import StagedOutput
+from onceflow.connectors.kafka.transactions.librdkafka_client import LibrdkafkaClient
+from onceflow.connectors.kafka.transactions.owner import Patience
+from onceflow.connectors.kafka.transactions.producer_settings import ProducerSettings, RouteName, best_route
+from onceflow.connectors.kafka.transactions.waiting import WaitForBroker
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.errors import CorruptCheckpointError, Fatal, OnceflowError, OptionError, Retryable
 from onceflow.structured_streaming.arrow_types import arrow_schema_of

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from onceflow.connectors.kafka.metadata import Isolation, PartitionKey
 from onceflow.connectors.kafka.options import KafkaOptions
-from onceflow.connectors.kafka.splits import Subscription
+from onceflow.connectors.kafka.split import Subscription
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.types import duration_ms
 from onceflow.structured_streaming.options import parse_options

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from onceflow.connectors.formats import Raw
 from onceflow.connectors.formats.format import ON_NULL_ADVICE
-from onceflow.connectors.kafka.rows import METADATA, Metadata, RowBuilder, Tolerance
+from onceflow.connectors.kafka.source.row_builder import METADATA, Metadata, RowBuilder, Tolerance
 from onceflow.runtime.contracts import Fetch
 from onceflow.runtime.errors import BadRecordError
 from onceflow.structured_streaming.source_columns import CORRUPT, VALUE, Columns

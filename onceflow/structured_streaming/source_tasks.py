@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from onceflow.connectors.kafka.direct import DIRECT_FETCH_VARIABLE, may_be_direct
 from onceflow.connectors.kafka.metadata import ClusterMetadata
 from onceflow.connectors.kafka.options import KafkaOptions, Setting
-from onceflow.connectors.kafka.reader import KafkaReader
-from onceflow.connectors.kafka.reader_options import ReaderOptions
-from onceflow.connectors.kafka.splits import KafkaSplit
+from onceflow.connectors.kafka.protocol.eligibility import DIRECT_FETCH_VARIABLE, may_be_direct
+from onceflow.connectors.kafka.source.reader import KafkaReader
+from onceflow.connectors.kafka.source.reader_options import ReaderOptions
+from onceflow.connectors.kafka.split import KafkaSplit
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import Fetch, ReaderContext
 from onceflow.runtime.errors import DataLossError, Retryable

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from onceflow.connectors.kafka.held import HeldOutput, RestoredOutput, StagedOutput
+from onceflow.connectors.kafka.transactions.held import HeldOutput, RestoredOutput, StagedOutput
 from onceflow.runtime.errors import Fatal, OnceflowError
 from onceflow.structured_streaming.sink_options import SinkOptions
 from onceflow.structured_streaming.sink_rows import RowEncoder

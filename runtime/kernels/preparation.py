@@ -9,8 +9,9 @@ from onceflow.runtime.kernels.compiled import kernels_enabled
 PREPARATIONS = (
     "onceflow.runtime.exchange.kernel_preparation",
     "onceflow.connectors.formats.kernel_preparation",
-    "onceflow.connectors.kafka.kernel_preparation",
-    "onceflow.connectors.kafka.record_kernel_preparation",
+    "onceflow.connectors.kafka.librdkafka.kernel_preparation",
+    "onceflow.connectors.kafka.produce.kernel_preparation",
+    "onceflow.connectors.kafka.records.kernel_preparation",
 )
 """Modules by name, since they are above this package. Each has a function `prepare` that calls its kernels
 with next to nothing, with arguments of the types that they get later."""

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, TopicDescription
-from onceflow.connectors.kafka.fake import FakeClient, FakeKafka, FakeNetwork, NoFaults
-from onceflow.connectors.kafka.staged import StagedSettings, StagedWriter
+from onceflow.connectors.kafka.testing.fake import FakeClient, FakeKafka, FakeNetwork, NoFaults
+from onceflow.connectors.kafka.transactions.staged_writer import StagedSettings, StagedWriter
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles
 from onceflow.runtime.clock import ManualClock

@@ -26,7 +26,7 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from onceflow.connectors.kafka.fault_proxy import Api, Course, FaultProxy
+from onceflow.connectors.kafka.testing.fault_proxy import Api, Course, FaultProxy
 
 JOBS = Path(__file__).parent / "jobs"
 ONCEFLOW = [sys.executable, "-c", "from onceflow.cli.app import main; main()"]

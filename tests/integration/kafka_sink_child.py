@@ -19,10 +19,10 @@ from typing import Any, BinaryIO, NoReturn
 import pyarrow as pa
 
 from onceflow.connectors.kafka.client import KafkaClient, LedgerKey
-from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
 from onceflow.connectors.kafka.options import KafkaOptions
-from onceflow.connectors.kafka.producer_settings import ProducerSettings
-from onceflow.connectors.kafka.staged import StagedSettings, StagedWriter
+from onceflow.connectors.kafka.transactions.librdkafka_client import LibrdkafkaClient
+from onceflow.connectors.kafka.transactions.producer_settings import ProducerSettings
+from onceflow.connectors.kafka.transactions.staged_writer import StagedSettings, StagedWriter
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import Committable, SinkContext
 from onceflow.runtime.records import Records

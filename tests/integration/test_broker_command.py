@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
-from onceflow.connectors.kafka.ports import free_port
+from onceflow.connectors.kafka.embedded.ports import free_port
 
 pytestmark = pytest.mark.kafka
 

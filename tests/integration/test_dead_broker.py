@@ -23,10 +23,10 @@ from confluent_kafka import KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from onceflow.cli.audit_topics import TopicReader
-from onceflow.connectors.kafka.embedded_cluster import EmbeddedCluster
-from onceflow.connectors.kafka.hanging import TransactionDoctor
+from onceflow.connectors.kafka.embedded.cluster import EmbeddedCluster
 from onceflow.connectors.kafka.metadata import ClusterMetadata
 from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.connectors.kafka.transactions.hanging import TransactionDoctor
 from onceflow.runtime.clock import SystemClock
 
 pytestmark = pytest.mark.kafka

@@ -11,17 +11,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onceflow.connectors.kafka import produce_choice
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, LedgerKey
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
-from onceflow.connectors.kafka.fault_proxy import Api, Course, FaultProxy, Request
-from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
-from onceflow.connectors.kafka.librdkafka_producer import LibrdkafkaProducer
 from onceflow.connectors.kafka.options import KafkaOptions
-from onceflow.connectors.kafka.produce_direct import DirectRoute
-from onceflow.connectors.kafka.producer_settings import ProducerSettings
-from onceflow.connectors.kafka.staged import LEDGER_TOPIC
-from onceflow.connectors.kafka.transactions import Claimant, OwnerTransactions
+from onceflow.connectors.kafka.produce import choose
+from onceflow.connectors.kafka.produce.direct import DirectRoute
+from onceflow.connectors.kafka.testing.fault_proxy import Api, Course, FaultProxy, Request
+from onceflow.connectors.kafka.transactions.librdkafka_client import LibrdkafkaClient
+from onceflow.connectors.kafka.transactions.owner import Claimant, OwnerTransactions
+from onceflow.connectors.kafka.transactions.producer import LibrdkafkaProducer
+from onceflow.connectors.kafka.transactions.producer_settings import ProducerSettings
+from onceflow.connectors.kafka.transactions.staged_writer import LEDGER_TOPIC
 from onceflow.runtime.errors import Fenced, OnceflowError, Retryable
 
 pytestmark = pytest.mark.kafka
@@ -182,7 +182,7 @@ def test_after_a_while_it_writes_directly_again(
     sees: Sees,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(produce_choice, "PAUSE_S", 0.0)
+    monkeypatch.setattr(choose, "PAUSE_S", 0.0)
     topic = new_topic(partitions=PARTITIONS)
     with FaultProxy(broker.bootstrap_servers) as proxy:
         sink = make_sink(proxy.address)

@@ -14,8 +14,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
-from onceflow.connectors.kafka.embedded_jars import FetchError, JarCache, pinned_jars
-from onceflow.connectors.kafka.embedded_process import (
+from onceflow.connectors.kafka.embedded.jars import FetchError, JarCache, pinned_jars
+from onceflow.connectors.kafka.embedded.ports import free_port
+from onceflow.connectors.kafka.embedded.process import (
     BrokerError,
     BrokerProcess,
     answers,
@@ -24,7 +25,6 @@ from onceflow.connectors.kafka.embedded_process import (
     running_broker,
     stop_broker,
 )
-from onceflow.connectors.kafka.ports import free_port
 from onceflow.runtime.errors import OptionError, UsageError
 from onceflow.runtime.java import JavaError, find_java
 

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from onceflow.connectors.kafka.fault_proxy import Api, Course, FaultProxy, Request
+from onceflow.connectors.kafka.testing.fault_proxy import Api, Course, FaultProxy, Request
 from onceflow.runtime.checkpoint.listing import CheckpointStatus, list_checkpoints
 from onceflow.runtime.checkpoint.store_url import open_store
 

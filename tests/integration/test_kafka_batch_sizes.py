@@ -14,11 +14,11 @@ from kafka.protocol.admin import AlterClientQuotasRequest
 
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, LedgerKey
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
-from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
 from onceflow.connectors.kafka.options import KafkaOptions
-from onceflow.connectors.kafka.producer_settings import ProducerSettings
-from onceflow.connectors.kafka.staged import LEDGER_TOPIC
-from onceflow.connectors.kafka.transactions import Claimant, OwnerTransactions
+from onceflow.connectors.kafka.transactions.librdkafka_client import LibrdkafkaClient
+from onceflow.connectors.kafka.transactions.owner import Claimant, OwnerTransactions
+from onceflow.connectors.kafka.transactions.producer_settings import ProducerSettings
+from onceflow.connectors.kafka.transactions.staged_writer import LEDGER_TOPIC
 from onceflow.runtime.errors import Fatal, OnceflowError
 
 pytestmark = pytest.mark.kafka

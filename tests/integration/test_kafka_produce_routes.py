@@ -15,17 +15,17 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from tenacity import retry, retry_if_exception_type, stop_after_delay
 
-from onceflow.connectors.kafka.batch_limit import BatchTooLargeError
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, LedgerEntry, LedgerKey
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
-from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
-from onceflow.connectors.kafka.librdkafka_producer import LibrdkafkaProducer
 from onceflow.connectors.kafka.options import KafkaOptions
-from onceflow.connectors.kafka.produce_bulk import BulkRoute
-from onceflow.connectors.kafka.produce_direct import DirectRoute
-from onceflow.connectors.kafka.produce_one import OneByOneRoute
-from onceflow.connectors.kafka.producer_settings import ProducerSettings
-from onceflow.connectors.kafka.staged import LEDGER_TOPIC
+from onceflow.connectors.kafka.produce.batch_limit import BatchTooLargeError
+from onceflow.connectors.kafka.produce.direct import DirectRoute
+from onceflow.connectors.kafka.produce.librdkafka_batches import BulkRoute
+from onceflow.connectors.kafka.produce.per_record import OneByOneRoute
+from onceflow.connectors.kafka.transactions.librdkafka_client import LibrdkafkaClient
+from onceflow.connectors.kafka.transactions.producer import LibrdkafkaProducer
+from onceflow.connectors.kafka.transactions.producer_settings import ProducerSettings
+from onceflow.connectors.kafka.transactions.staged_writer import LEDGER_TOPIC
 from onceflow.runtime.errors import Fatal, OnceflowError, Retryable
 
 pytestmark = pytest.mark.kafka

@@ -23,8 +23,8 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.structs import TopicPartition as At
 
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
-from onceflow.connectors.kafka.hanging import TransactionDoctor
 from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.connectors.kafka.transactions.hanging import TransactionDoctor
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles
 from onceflow.runtime.clock import SystemClock

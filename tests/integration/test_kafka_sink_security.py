@@ -30,7 +30,7 @@ from cryptography.x509.oid import NameOID
 from onceflow.connectors.formats import Raw
 from onceflow.connectors.kafka import KafkaSource
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
-from onceflow.connectors.kafka.staged import LEDGER_TOPIC
+from onceflow.connectors.kafka.transactions.staged_writer import LEDGER_TOPIC
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles
 from onceflow.runtime.clock import SystemClock

@@ -19,12 +19,12 @@ from confluent_kafka.admin import AdminClient
 from onceflow.connectors.formats import Raw
 from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
-from onceflow.connectors.kafka.fault_proxy import Api, Course, FaultProxy, Request
-from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
 from onceflow.connectors.kafka.options import KafkaOptions
-from onceflow.connectors.kafka.producer_settings import ProducerSettings
-from onceflow.connectors.kafka.staged import LEDGER_TOPIC, StagedSettings, StagedWriter
-from onceflow.connectors.kafka.transactions import OwnerTransactions
+from onceflow.connectors.kafka.testing.fault_proxy import Api, Course, FaultProxy, Request
+from onceflow.connectors.kafka.transactions.librdkafka_client import LibrdkafkaClient
+from onceflow.connectors.kafka.transactions.owner import OwnerTransactions
+from onceflow.connectors.kafka.transactions.producer_settings import ProducerSettings
+from onceflow.connectors.kafka.transactions.staged_writer import LEDGER_TOPIC, StagedSettings, StagedWriter
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles
 from onceflow.runtime.clock import SystemClock

@@ -18,7 +18,7 @@ from benchmarks.secured import broker_options, client_settings, write_certificat
 from onceflow.connectors.formats import Raw
 from onceflow.connectors.kafka import KafkaSource
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
-from onceflow.connectors.kafka.produce_direct import DirectRoute
+from onceflow.connectors.kafka.produce.direct import DirectRoute
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import ReaderContext
 from tests.integration.test_direct_produce import PARTITIONS, Output, Sink, numbered

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-from onceflow.connectors.formats.avro_derived import avro_of_arrow
+from onceflow.connectors.formats.avro.schema.derived import avro_of_arrow
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.structured_streaming.arrow_types import arrow_schema_of
 

@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
-from onceflow.connectors.kafka.fault_proxy import Api, Course, FaultProxy, Request
+from onceflow.connectors.kafka.testing.fault_proxy import Api, Course, FaultProxy, Request
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 

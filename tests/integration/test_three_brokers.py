@@ -13,7 +13,7 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.structs import TopicPartition
 
-from onceflow.connectors.kafka.embedded_cluster import EmbeddedCluster
+from onceflow.connectors.kafka.embedded.cluster import EmbeddedCluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1_500)]
 

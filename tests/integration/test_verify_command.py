@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 
 from onceflow.cli.audit_topics import TopicReader
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
-from onceflow.connectors.kafka.fault_proxy import Course, FaultProxy
+from onceflow.connectors.kafka.testing.fault_proxy import Course, FaultProxy
 from onceflow.runtime.errors import Unavailable
 
 pytestmark = pytest.mark.kafka

@@ -22,13 +22,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from onceflow.connectors.formats import Avro
-from onceflow.connectors.formats.avro_decoder import AvroDecoder
-from onceflow.connectors.formats.avro_encoder import AvroEncoder
-from onceflow.connectors.formats.avro_plan import plan
-from onceflow.connectors.formats.avro_rows import BadDatumError, row_reader
-from onceflow.connectors.formats.avro_schema import parse_schema
-from onceflow.connectors.formats.avro_target import targets_of_avro
-from onceflow.connectors.formats.schema_registry import LocalSchemas
+from onceflow.connectors.formats.avro.decode import AvroDecoder
+from onceflow.connectors.formats.avro.encode import AvroEncoder
+from onceflow.connectors.formats.avro.plan import plan
+from onceflow.connectors.formats.avro.rows import BadDatumError, row_reader
+from onceflow.connectors.formats.avro.schema.nodes import parse_schema
+from onceflow.connectors.formats.avro.schema.registry import LocalSchemas
+from onceflow.connectors.formats.avro.schema.target import targets_of_avro
 from onceflow.runtime.kernels.compiled import kernels_enabled
 
 ID = 7

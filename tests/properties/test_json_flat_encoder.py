@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 pytest.importorskip("numba")
 
 from onceflow.connectors.formats.format import NotFlatError
-from onceflow.connectors.formats.json_compiled_encoder import FlatEncoder
-from onceflow.connectors.formats.json_encoder import JsonEncoder
+from onceflow.connectors.formats.json.compiled.encode import FlatEncoder
+from onceflow.connectors.formats.json.encode import JsonEncoder
 from onceflow.runtime.recycled_memory import NewMemory, RecycledMemory
 from tests.unit.guarded_memory import array_of, before_closed_page
 

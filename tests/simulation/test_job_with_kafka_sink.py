@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, TopicDescription
-from onceflow.connectors.kafka.fake import FakeClient, FakeKafka, FakeNetwork, Impatience
-from onceflow.connectors.kafka.staged import StagedSettings, StagedWriter
-from onceflow.connectors.kafka.transactions import OwnerTransactions
+from onceflow.connectors.kafka.testing.fake import FakeClient, FakeKafka, FakeNetwork, Impatience
+from onceflow.connectors.kafka.transactions.owner import OwnerTransactions
+from onceflow.connectors.kafka.transactions.staged_writer import StagedSettings, StagedWriter
 from onceflow.runtime.contracts import SinkContext
 from onceflow.runtime.graph import JobGraph
 from onceflow.runtime.records import Records

@@ -16,9 +16,8 @@ from typing import NamedTuple
 import pyarrow as pa
 import pytest
 
-from onceflow.connectors.kafka.ahead import Output
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, KafkaClient, LedgerEntry, LedgerKey
-from onceflow.connectors.kafka.fake import (
+from onceflow.connectors.kafka.testing.fake import (
     Chooser,
     FakeClient,
     FakeKafka,
@@ -28,7 +27,8 @@ from onceflow.connectors.kafka.fake import (
     ProcessCrash,
     Row,
 )
-from onceflow.connectors.kafka.transactions import Claimant, OwnerTransactions, Patience
+from onceflow.connectors.kafka.transactions.ahead import Output
+from onceflow.connectors.kafka.transactions.owner import Claimant, OwnerTransactions, Patience
 from onceflow.runtime.errors import (
     DataLossError,
     Fatal,

@@ -18,9 +18,8 @@ from typing import BinaryIO, NamedTuple
 import pyarrow as pa
 import pytest
 
-from onceflow.connectors.kafka.ahead import AheadOutput, Output
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, LedgerEntry, LedgerKey, TopicDescription
-from onceflow.connectors.kafka.fake import (
+from onceflow.connectors.kafka.testing.fake import (
     FakeClient,
     FakeKafka,
     FakeNetwork,
@@ -28,8 +27,9 @@ from onceflow.connectors.kafka.fake import (
     NoFaults,
     ProcessCrash,
 )
-from onceflow.connectors.kafka.staged import StagedSettings, StagedWriter
-from onceflow.connectors.kafka.transactions import OwnerTransactions
+from onceflow.connectors.kafka.transactions.ahead import AheadOutput, Output
+from onceflow.connectors.kafka.transactions.owner import OwnerTransactions
+from onceflow.connectors.kafka.transactions.staged_writer import StagedSettings, StagedWriter
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import Committable, PreCommit, SinkContext
 from onceflow.runtime.errors import Fenced, OnceflowError, Retryable

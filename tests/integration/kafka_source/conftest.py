@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from onceflow.connectors.kafka import fetch_direct
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
-from onceflow.connectors.kafka.source import KafkaSource
+from onceflow.connectors.kafka.fetch import backlog
+from onceflow.connectors.kafka.source.source import KafkaSource
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import Fetch, ReaderContext, SplitState
 from tests.kernels_off import kernels_off
@@ -126,9 +126,9 @@ OpenReading = Callable[..., Reading]
 @pytest.fixture
 def directly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever may be fetched directly is, as soon as librdkafka has brought a first record of it."""
-    monkeypatch.setattr(fetch_direct, "RECORDS_BEHIND", 1)
-    monkeypatch.setattr(fetch_direct, "FULL_FETCHES", 0)
-    monkeypatch.setattr(fetch_direct, "PAUSE_S", 0.5)
+    monkeypatch.setattr(backlog, "RECORDS_BEHIND", 1)
+    monkeypatch.setattr(backlog, "FULL_FETCHES", 0)
+    monkeypatch.setattr(backlog, "PAUSE_S", 0.5)
 
 
 @pytest.fixture(params=["by librdkafka", "directly"])

@@ -36,7 +36,7 @@ def mortal(module_broker: Callable[..., Any]) -> Any:
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """How many records each direct fetch brought."""
-    from onceflow.connectors.kafka.fetch_leader import LeaderFetch
+    from onceflow.connectors.kafka.fetch.broker_lanes import LeaderFetch
 
     counts: list[int] = []
     fetch = LeaderFetch.fetch
@@ -54,10 +54,10 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 @pytest.fixture
 def small_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers are small, so that a backlog takes many."""
-    from onceflow.connectors.kafka import fetch_lanes, fetch_leader
+    from onceflow.connectors.kafka.fetch import broker_lanes, lane_opener
 
-    monkeypatch.setattr(fetch_lanes, "_ANSWER_BYTES_MAX", 20_000)
-    monkeypatch.setattr(fetch_leader, "_PARTITION_BYTES_MIN", 5_000)
+    monkeypatch.setattr(lane_opener, "_ANSWER_BYTES_MAX", 20_000)
+    monkeypatch.setattr(broker_lanes, "_PARTITION_BYTES_MIN", 5_000)
 
 
 def backlog(broker: Any) -> str:
@@ -170,18 +170,18 @@ def test_a_topic_deleted_while_it_is_read_stops_it(
 def test_a_fault_in_the_middle_of_an_answer_loses_nothing_of_it(
     mortal: Any, reading: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from onceflow.connectors.kafka import fetch_leader
+    from onceflow.connectors.kafka.fetch import broker_lanes
 
-    section, sections = fetch_leader._section, 0
+    section, sections = broker_lanes._section, 0
 
     def failing(lane: Any, batch: Any) -> Any:
         nonlocal sections
         sections += 1
         if sections == 5:
-            raise fetch_leader.ProtocolError("the checksum is wrong")
+            raise broker_lanes.ProtocolError("the checksum is wrong")
         return section(lane, batch)
 
-    monkeypatch.setattr(fetch_leader, "_section", failing)
+    monkeypatch.setattr(broker_lanes, "_section", failing)
     topic = backlog(mortal)
     read = reading(source(mortal, topic)).to_the_end()
     assert sections >= 5
@@ -197,8 +197,8 @@ def test_an_answer_that_is_no_good_is_asked_for_again_by_librdkafka(
     caplog: pytest.LogCaptureFixture,
     wrong: str,
 ) -> None:
-    from onceflow.connectors.kafka import fetch_leader
-    from onceflow.connectors.kafka.fetch_connection import BrokerConnection
+    from onceflow.connectors.kafka.fetch import broker_lanes
+    from onceflow.connectors.kafka.protocol.polling_connection import BrokerConnection
 
     caplog.set_level(logging.INFO, "onceflow")
     receive, answers = BrokerConnection.receive, 0
@@ -212,7 +212,7 @@ def test_an_answer_that_is_no_good_is_asked_for_again_by_librdkafka(
                 raise ConnectionResetError("the broker closed the connection")
             if wrong == "correlation":
                 frame[3] ^= 1
-            partitions = fetch_leader.fetch_answer(frame.data).partitions
+            partitions = broker_lanes.fetch_answer(frame.data).partitions
             first = next(partition for partition in partitions if _has_whole_batch(frame, partition))
             if wrong == "leader":  # the error code follows on the partition's number
                 frame[first.start - _before_records(first) + 5] = 6
@@ -223,7 +223,7 @@ def test_an_answer_that_is_no_good_is_asked_for_again_by_librdkafka(
         return frame
 
     monkeypatch.setattr(BrokerConnection, "receive", received)
-    monkeypatch.setattr("onceflow.connectors.kafka.fetch_lanes._ANSWER_BYTES_MAX", 40_000)
+    monkeypatch.setattr("onceflow.connectors.kafka.fetch.lane_opener._ANSWER_BYTES_MAX", 40_000)
     topic = backlog(mortal)
     read = reading(source(mortal, topic)).to_the_end()
     assert answers >= 2

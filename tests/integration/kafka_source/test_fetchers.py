@@ -23,18 +23,18 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from onceflow.connectors.kafka.fetch import HEADERS_TYPE, Fetched, Fetcher, Wanted
-from onceflow.connectors.kafka.fetch_bulk import BulkFetcher
-from onceflow.connectors.kafka.fetch_direct import DirectFetcher
-from onceflow.connectors.kafka.fetch_lanes import fetch_settings
-from onceflow.connectors.kafka.fetch_messages import MessageFetcher
-from onceflow.connectors.kafka.librdkafka_library import (
+from onceflow.connectors.kafka.fetch.backlog import DirectFetcher
+from onceflow.connectors.kafka.fetch.lane_opener import fetch_settings
+from onceflow.connectors.kafka.fetch.librdkafka_queue import BulkFetcher
+from onceflow.connectors.kafka.fetch.per_message import MessageFetcher
+from onceflow.connectors.kafka.fetched import HEADERS_TYPE, Fetched, Fetcher, Wanted
+from onceflow.connectors.kafka.librdkafka.library import (
     UnsupportedLibraryError,
     _loaded_libraries,
     load_library,
 )
 from onceflow.connectors.kafka.reader_splits import SplitTable
-from onceflow.connectors.kafka.splits import KafkaSplit
+from onceflow.connectors.kafka.split import KafkaSplit
 
 pytestmark = pytest.mark.kafka
 

@@ -13,15 +13,16 @@ from confluent_kafka import KafkaError
 from confluent_kafka.admin import NewPartitions
 
 from onceflow.connectors.formats import Raw
-from onceflow.connectors.kafka import KafkaSource, connection
-from onceflow.connectors.kafka.fetch import Notice
+from onceflow.connectors.kafka import KafkaSource
+from onceflow.connectors.kafka.fetched import Notice
 from onceflow.connectors.kafka.metadata import ClusterMetadata
 from onceflow.connectors.kafka.options import KafkaOptions
-from onceflow.connectors.kafka.reader import KafkaReader
+from onceflow.connectors.kafka.source import broker_health
+from onceflow.connectors.kafka.source.reader import KafkaReader
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import SplitEnumerator, SplitState
 from onceflow.runtime.errors import DataLossError, OptionError, Retryable, Unavailable
-from onceflow.runtime.testing.mutants import Mutant, mutated
+from onceflow.runtime.testing.mutation import Mutant, mutated
 
 pytestmark = pytest.mark.kafka
 
@@ -149,7 +150,7 @@ def test_a_partition_that_stands_still_because_its_error_was_not_heard_is_assign
         else:
             unheard.append(notice.error.code())
 
-    wrong = [(KafkaReader, "_note", deaf_at_first), (connection, "_STOPPED_MS", 2_000)]
+    wrong = [(KafkaReader, "_note", deaf_at_first), (broker_health, "_STOPPED_MS", 2_000)]
     with mutated(Mutant("the first error is not heard", wrong)):
         read = reading(source(cluster, topic), splits)
         with pytest.raises(DataLossError, match=rf"{topic}-0 .* offset 0, but the broker has only 4 to 10"):

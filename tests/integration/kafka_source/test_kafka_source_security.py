@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 
 from onceflow.connectors.formats import Raw
 from onceflow.connectors.kafka import KafkaSource
-from onceflow.connectors.kafka.splits import KafkaSplit
+from onceflow.connectors.kafka.split import KafkaSplit
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.errors import Fatal
 

@@ -15,11 +15,11 @@ from confluent_kafka.admin import AdminClient
 
 from onceflow.connectors.formats import Raw
 from onceflow.connectors.kafka import KafkaSource
-from onceflow.connectors.kafka.checked_assignment import NO_EPOCH, CheckedAssignment
-from onceflow.connectors.kafka.fetch_lanes import LaneOpener, Start
+from onceflow.connectors.kafka.fetch.checked_assignment import NO_EPOCH, CheckedAssignment
+from onceflow.connectors.kafka.fetch.lane_opener import LaneOpener, Start
 from onceflow.connectors.kafka.metadata import ClusterMetadata
-from onceflow.connectors.kafka.reader_positions import ReaderPositions
-from onceflow.connectors.kafka.splits import KafkaSplit
+from onceflow.connectors.kafka.source.positions import ReaderPositions
+from onceflow.connectors.kafka.split import KafkaSplit
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import SplitState
 from onceflow.runtime.errors import DataLossError

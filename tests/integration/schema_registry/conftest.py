@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from onceflow.connectors.kafka.embedded_jars import MAVEN_CENTRAL, default_cache_dir
+from onceflow.connectors.kafka.embedded.jars import MAVEN_CENTRAL, default_cache_dir
 from onceflow.runtime.java import JavaError, find_java
 
 VERSION = "3.3.3"

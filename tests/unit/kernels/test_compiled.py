@@ -39,10 +39,10 @@ import pyarrow as pa
 from confluent_kafka import Consumer
 from onceflow.connectors.formats import Json
 from onceflow.connectors.kafka import KafkaSource
-from onceflow.connectors.kafka.fetch import Wanted
-from onceflow.connectors.kafka.fetch_choice import open_fetcher
-from onceflow.connectors.kafka.librdkafka import LibrdkafkaClient
-from onceflow.connectors.kafka.partition import partition_of_key
+from onceflow.connectors.kafka.fetched import Wanted
+from onceflow.connectors.kafka.fetch.choose import open_fetcher
+from onceflow.connectors.kafka.transactions.librdkafka_client import LibrdkafkaClient
+from onceflow.connectors.kafka.produce.partitioner import partition_of_key
 from onceflow.connectors.kafka.reader_splits import SplitTable
 from onceflow.sinks.kafka import KafkaSink
 schema = pa.schema([pa.field("n", pa.int64(), False)])

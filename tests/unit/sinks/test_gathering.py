@@ -10,9 +10,9 @@ import pytest
 
 from onceflow.connectors.formats import Raw
 from onceflow.connectors.kafka.client import TopicDescription
-from onceflow.connectors.kafka.fake import FakeClient, FakeKafka, FakeNetwork, NoFaults
-from onceflow.connectors.kafka.gathering import BYTES_ENOUGH, ROWS_ENOUGH, Gathering
-from onceflow.connectors.kafka.staged import StagedSettings, StagedWriter
+from onceflow.connectors.kafka.produce.gathering import BYTES_ENOUGH, ROWS_ENOUGH, Gathering
+from onceflow.connectors.kafka.testing.fake import FakeClient, FakeKafka, FakeNetwork, NoFaults
+from onceflow.connectors.kafka.transactions.staged_writer import StagedSettings, StagedWriter
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles
 from onceflow.runtime.clock import ManualClock

@@ -12,7 +12,7 @@ import pytest
 
 from onceflow.connectors.formats import Json, Raw
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
-from onceflow.connectors.kafka.partition import partition_of_key
+from onceflow.connectors.kafka.produce.partitioner import partition_of_key
 from onceflow.runtime.errors import Fatal, GraphError, OptionError
 from onceflow.runtime.records import Records
 from onceflow.runtime.recycled_memory import RecycledMemory

@@ -7,7 +7,14 @@ import sys
 
 import pytest
 
-FOR_TASKS = ("numba", "polars", "pyarrow.compute", "msgspec", "fsspec", "onceflow.connectors.kafka.reader")
+FOR_TASKS = (
+    "numba",
+    "polars",
+    "pyarrow.compute",
+    "msgspec",
+    "fsspec",
+    "onceflow.connectors.kafka.source.reader",
+)
 PLAN = """
 import sys
 from onceflow.structured_streaming.data_source import OnceflowKafka
@@ -27,5 +34,5 @@ def test_a_reader_is_made_without_what_only_tasks_need(reads: bool) -> None:
     said = subprocess.run(
         [sys.executable, "-c", program, *FOR_TASKS], capture_output=True, text=True, check=True
     ).stdout.split()
-    assert ("onceflow.connectors.kafka.reader" in said) is reads
+    assert ("onceflow.connectors.kafka.source.reader" in said) is reads
     assert reads or said == []

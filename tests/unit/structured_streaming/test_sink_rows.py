@@ -11,7 +11,7 @@ import pytest
 
 from onceflow.connectors.formats import EncodeError
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
-from onceflow.connectors.kafka.partition import partition_of_key
+from onceflow.connectors.kafka.produce.partitioner import partition_of_key
 from onceflow.runtime.errors import Fatal, GraphError, UsageError
 from onceflow.structured_streaming.partitions import PartitionedOutput, must_exist
 from onceflow.structured_streaming.sink_options import SinkOptions, sink_options

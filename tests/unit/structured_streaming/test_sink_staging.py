@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey
-from onceflow.connectors.kafka.transactions import Claimant
+from onceflow.connectors.kafka.transactions.owner import Claimant
 from onceflow.runtime.errors import CorruptCheckpointError, Fatal, UsageError
 from onceflow.structured_streaming.query_record import QueryRecord, Tie, check_tie
 from onceflow.structured_streaming.sink_options import SinkOptions, sink_options

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onceflow.connectors.kafka.fetch import HEADERS_TYPE
+from onceflow.connectors.kafka.fetched import HEADERS_TYPE
 from onceflow.runtime.contracts import Fetch
 from onceflow.runtime.errors import BadRecordError
 from onceflow.structured_streaming.source_columns import make_columns, raw_schema

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onceflow.connectors.kafka.splits import Subscription
+from onceflow.connectors.kafka.split import Subscription
 from onceflow.runtime.errors import OptionError
 from onceflow.structured_streaming.source_options import AtPlaces, AtTimes, Door, source_options
 

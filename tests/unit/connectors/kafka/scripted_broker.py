@@ -30,12 +30,12 @@ from kafka.protocol.producer import (
 )
 from kafka.record.default_records import DefaultRecordBatch
 
-from onceflow.connectors.kafka.batch_limit import BatchLimit
-from onceflow.connectors.kafka.broker_access import BrokerAccess
 from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey, ProducerIdentity, TopicDescription
-from onceflow.connectors.kafka.leaders import Leaders
-from onceflow.connectors.kafka.produce_direct import DirectRoute, ProduceSettings
-from onceflow.connectors.kafka.produce_protocol import (
+from onceflow.connectors.kafka.produce.batch_limit import BatchLimit
+from onceflow.connectors.kafka.produce.direct import DirectRoute, ProduceSettings
+from onceflow.connectors.kafka.produce.leaders import Leaders
+from onceflow.connectors.kafka.protocol.broker_access import BrokerAccess
+from onceflow.connectors.kafka.protocol.transaction_messages import (
     ADD_PARTITIONS,
     END,
     FIND_COORDINATOR,

@@ -13,7 +13,7 @@ from onceflow.cli.app import app
 from onceflow.connectors.formats import Raw
 from onceflow.connectors.kafka.options import REFUSED, KafkaOptions, Setting
 from onceflow.connectors.kafka.setting_names import LIBRDKAFKA_SETTINGS, check_settings
-from onceflow.connectors.kafka.source import KafkaSource
+from onceflow.connectors.kafka.source.source import KafkaSource
 from onceflow.runtime.errors import OptionError
 from onceflow.sinks.kafka import KafkaSink
 

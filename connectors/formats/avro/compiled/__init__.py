@@ -1,0 +1,1 @@
+"""Avro by kernels, for flat records. Import only if kernels are enabled."""

@@ -1,0 +1,191 @@
+"""Avro: the format of Avro records, in Confluent's wire format or plain.
+
+What is a good value:
+
+    the header            byte 0, then the id of a schema that the registry has (Confluent's wire format)
+    the datum             exactly as long as its schema says; nothing left over
+    a field nobody reads  skipped: it must be well formed; its text is not checked to be UTF-8
+    a missing field       its default: of the reader's Avro schema, or of the dataclass; a nullable column of
+                          an Arrow schema is null. Without a default all records of that schema are bad
+    null                  bad, unless the field is `X | None` (or the column nullable)
+    numbers               int, long, float, double widen; nothing narrows, nothing wraps around
+    text and bytes        are read as each other; text must be UTF-8; an enum is text
+    times                 years 1 to 9999; in the column's unit, finer digits are cut off
+    arrays, maps          at most as many items as bytes are left
+
+Schemas with recursive types, unions of several types (other than with null) and decimals of more than 38
+digits have no columns; in fields that nobody reads they are skipped.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from onceflow.connectors.formats.avro.decode import AvroDecoder, OnNull
+from onceflow.connectors.formats.avro.encode import AvroEncoder
+from onceflow.connectors.formats.avro.schema.derived import avro_of_arrow
+from onceflow.connectors.formats.avro.schema.nodes import AvroJson, Node, parse_schema
+from onceflow.connectors.formats.avro.schema.registry import LocalSchemas, Schemas, open_registry
+from onceflow.connectors.formats.avro.schema.target import Target, targets_of_arrow, targets_of_avro
+from onceflow.connectors.formats.format import Decoder, Encoder
+from onceflow.runtime.errors import OptionError
+from onceflow.runtime.record_types import describe_record, is_record_type
+from onceflow.runtime.types import duration_ms
+
+Registry = str | Mapping[str, Any] | Mapping[int, Any]
+
+
+@dataclass(frozen=True)
+class Avro:
+    """`Avro(Purchase, registry="http://localhost:8081")` decodes into the columns of a dataclass, a
+    NamedTuple, an Arrow schema or an Avro schema (JSON text, or the same as a dict); `Avro(registry=...)`
+    encodes any rows, as every Avro does.
+
+    `registry`: the URL of a schema registry; or the settings of confluent-kafka's SchemaRegistryClient by
+    their own names ({"url": ..., "basic.auth.user.info": ...}); or a mapping of ids to schemas. Without
+    one, `framing="none"`: plain datums, whose writer's schema is the reader's.
+
+    Rows are written with the Avro schema if one is given, else with one made from their columns, in which
+    the record is called `name` (the record type's name, or Record). It is registered under `subject`
+    (by a KafkaSink, if none is given: `<topic>-value` or `<topic>-key`), or only looked up there if
+    `auto_register` is False.
+
+    `on_null` is what a value that is not there (a Kafka tombstone) means: "error": a bad record; "skip":
+    no row; "nulls": a row of nulls, for which every field must be nullable. `registry_timeout`: how long
+    a registry that is away is waited for before the attempt fails.
+
+    Raises OptionError or GraphError at once if a type has no Avro form or an option is wrong.
+    """
+
+    of: type | pa.Schema | AvroJson | None = None
+    registry: Registry | None = field(default=None, repr=False)
+    framing: Literal["confluent", "none"] = "confluent"
+    subject: str | None = None
+    auto_register: bool = True
+    name: str | None = None
+    on_null: OnNull = "error"
+    registry_timeout: str | int = "1 min"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.of, Mapping):
+            object.__setattr__(self, "of", json.dumps(dict(self.of)))
+        self._check_options()
+        if self.of is None:
+            return
+        if not (isinstance(self.of, str | pa.Schema) or is_record_type(self.of)):
+            raise OptionError(
+                f"Avro({self.of!r}): give a dataclass, a NamedTuple, a pyarrow.Schema or an Avro schema"
+            )
+        required = [column.name for column in self._schema_or_raise() if not column.nullable]
+        if self.on_null == "nulls" and required:
+            raise OptionError(f'on_null="nulls" needs every field to be nullable; {required[0]!r} is not')
+        if self.framing == "none":
+            self.decoder()
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        return None if self.of is None else pa.schema([target.field for target in self._targets])
+
+    @property
+    def record_type(self) -> type | None:
+        of: Any = self.of
+        return None if of is None or isinstance(of, pa.Schema | str) else of
+
+    def decoder(self, columns: frozenset[str] | None = None) -> Decoder:
+        self._schema_or_raise()
+        targets = [t for t in self._targets if columns is None or t.name in columns]
+        if self.framing == "none":
+            return AvroDecoder(targets, self._own_schema(), self.on_null)
+        return AvroDecoder(targets, self._open(), self.on_null)
+
+    def encoder(self, schema: pa.Schema) -> Encoder:
+        """See Format. The schema is registered, or looked up, when the first batch is encoded, so that
+        building a graph needs no registry."""
+        if self._avro is not None:
+            assert isinstance(self.of, str)
+            written: dict[str, Any] = json.loads(self.of)
+        else:
+            default = "Record" if self.record_type is None else self.record_type.__name__
+            written = avro_of_arrow(schema, self.name or default)
+        if self.framing == "none":
+            return AvroEncoder(schema, parse_schema(written), lambda: None)
+        schemas = self._open()
+        return AvroEncoder(
+            schema, parse_schema(written), lambda: schemas.id_of(written, self.subject, self.auto_register)
+        )
+
+    def for_topic(self, topic: str, part: Literal["key", "value"]) -> Avro:
+        """See TopicFormat: the subject is the topic's, unless one is given."""
+        if self.subject is not None or self.framing == "none":
+            return self
+        found = copy.copy(self)  # with what was found out about the type; a slot can't find it out again
+        object.__setattr__(found, "subject", f"{topic}-{part}")
+        return found
+
+    # --- Parts ---
+
+    @cached_property
+    def _avro(self) -> Node | None:
+        return parse_schema(self.of) if isinstance(self.of, str) else None
+
+    @cached_property
+    def _targets(self) -> tuple[Target, ...]:
+        """Found when the format is made, and shipped with it."""
+        if self._avro is not None:
+            return targets_of_avro(self._avro)
+        if isinstance(self.of, pa.Schema):
+            return targets_of_arrow(self.of, None)
+        described = describe_record(self.record_type or object)
+        return targets_of_arrow(described.schema, described)
+
+    def _schema_or_raise(self) -> pa.Schema:
+        schema = self.schema
+        if schema is None:
+            raise OptionError(
+                "Avro() without a type can only encode; to read, say what is in it: Avro(Purchase, ...)"
+            )
+        return schema
+
+    def _own_schema(self) -> Node:
+        """The schema of plain datums."""
+        if self._avro is not None:
+            return self._avro
+        return parse_schema(avro_of_arrow(self._schema_or_raise(), "Record"))
+
+    def _open(self) -> Schemas:
+        registry: Any = self.registry
+        if isinstance(registry, str):
+            registry = {"url": registry}
+        if "url" in registry:
+            return open_registry(registry, duration_ms(self.registry_timeout, "registry_timeout"))
+        return LocalSchemas(registry)
+
+    def _check_options(self) -> None:
+        if self.on_null not in ("error", "skip", "nulls"):
+            raise OptionError(f'on_null={self.on_null!r}: write "error", "skip" or "nulls"')
+        if self.framing not in ("confluent", "none"):
+            raise OptionError(f'framing={self.framing!r}: write "confluent" or "none"')
+        duration_ms(self.registry_timeout, "registry_timeout")
+        if self.framing == "none":
+            if self.registry is not None or self.subject is not None:
+                raise OptionError(
+                    'framing="none" has no place for a schema id: leave out registry and subject'
+                )
+            return
+        if not self.registry:
+            raise OptionError(
+                'Avro needs registry="http://..." or registry={id: schema}; or framing="none" for plain '
+                "datums"
+            )
+        if not isinstance(self.registry, str) and "url" not in self.registry:
+            settings = [key for key in self.registry if isinstance(key, str)]
+            if settings:
+                raise OptionError(f'registry={{{settings[0]!r}: ...}} has no "url"')
+        self._open()  # a wrong setting is refused here; nothing is connected

@@ -1,0 +1,1 @@
+"""JSON by kernels. Import only if kernels are enabled."""

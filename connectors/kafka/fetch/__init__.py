@@ -1,0 +1,1 @@
+"""How a reader gets at records: one by one, out of librdkafka's buffers, or from the brokers directly."""

@@ -1,0 +1,1 @@
+"""librdkafka's C interface, called directly, and its messages in columns."""

@@ -1,0 +1,1 @@
+"""Reading topics: the source, its reader, and what becomes of records."""

@@ -1,0 +1,287 @@
+"""KafkaSource: topics as a stream of typed rows."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
+
+import pyarrow as pa
+
+from onceflow.connectors.formats import Format
+from onceflow.connectors.kafka.metadata import ClusterMetadata, Isolation
+from onceflow.connectors.kafka.options import KafkaOptions, Setting
+from onceflow.connectors.kafka.protocol.eligibility import DIRECT_FETCH_VARIABLE, may_be_direct
+from onceflow.connectors.kafka.setting_names import check_settings
+from onceflow.connectors.kafka.source.dead_letters import DeadLetterSink
+from onceflow.connectors.kafka.source.reader import KafkaReader
+from onceflow.connectors.kafka.source.reader_options import ReaderOptions
+from onceflow.connectors.kafka.source.row_builder import METADATA, Metadata, RowBuilder, Tolerance
+from onceflow.connectors.kafka.split import (
+    AtOffsets,
+    AtTime,
+    Earliest,
+    FromGroup,
+    KafkaSplitEnumerator,
+    Latest,
+    Start,
+    Subscription,
+)
+from onceflow.runtime.arguments import check_formats
+from onceflow.runtime.clock import Clock
+from onceflow.runtime.contracts import ReaderContext, Sink, SourceReader, SplitEnumerator
+from onceflow.runtime.errors import OptionError
+from onceflow.runtime.types import duration_ms, nearest
+
+_CONNECT_NAMES = {"errors.tolerance", "errors.deadletterqueue.topic.name"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaSource:
+    """Reads topics; each partition is a split, and its next offset the split's whole state.
+
+    Columns: those of `key`, then of `value`, then Kafka's own on request. Raises OptionError at once
+    for a wrong option; connects only when the job runs.
+    """
+
+    bootstrap_servers: str
+    topics: Sequence[str] = ()
+    topic_pattern: str | None = None
+    """A regular expression for the whole name; new topics that match are found while the job runs."""
+    value: Format
+    key: Format | None = None
+    """The key's format; without one the key is not looked at."""
+    key_prefix: str = ""
+    """Put before the names of the key's columns."""
+    start: str | dt.datetime | Mapping[str, int] = "earliest"
+    """At the very first start only, later the checkpoint decides: "earliest", "latest", "group" (the
+    offsets that group_id committed, else the beginning), "timestamp:2026-01-31T00:00:00Z" or
+    "timestamp:<ms>" or a datetime (the first record of that time or later), or an offset for each
+    partition: {"events-0": 17, "events-1": 5}."""
+    until: Literal["latest"] | None = None
+    """"latest": read what is there when the job first starts, then end. None: go on for ever."""
+    group_id: str | None = None
+    """Offsets are shown under this consumer group after each checkpoint, for lag monitors."""
+    isolation: Isolation = "read_committed"
+    headers: str | None = None
+    """The name of a column with the record's headers: list<struct<key: string, value: binary>>."""
+    timestamp: str | None = None
+    """The name of a column with the record's own timestamp: timestamp[ms, UTC]."""
+    topic_column: str | None = None
+    partition_column: str | None = None
+    offset_column: str | None = None
+    errors_tolerance: Tolerance = "none"
+    """"none": a record that can't be decoded fails the job. "all": it goes to dead_letter_topic."""
+    dead_letter_topic: str | None = None
+    errors: Mapping[str, str] = field(default_factory=dict)
+    """The same two by Kafka Connect's names: errors.tolerance, errors.deadletterqueue.topic.name."""
+    discovery_interval: str | int = "30 s"
+    """How often new partitions and topics are looked for."""
+    broker_timeout: str | int = "2 min"
+    """How long the reader waits for brokers that are away before the attempt fails."""
+    librdkafka: Mapping[str, Setting] = field(default_factory=dict, repr=False)
+    """Settings by librdkafka's names; those the guarantee rests on are refused by name."""
+    columns: frozenset[str] | None = field(default=None, repr=False)
+    """Set by project(): the columns that the job reads."""
+
+    def __post_init__(self) -> None:
+        self._set("topics", (self.topics,) if isinstance(self.topics, str) else tuple(self.topics))
+        self._take_connect_names()
+        _check_topics(self)
+        _check_choices(self)
+        check_formats("decoder", value=self.value, key=self.key)
+        parse_start(self.start, self.group_id)
+        duration_ms(self.discovery_interval, "discovery_interval")
+        duration_ms(self.broker_timeout, "broker_timeout")
+        check_settings(self._options)
+        names = self.schema.names
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise OptionError(
+                f"two columns of the source are named {twice[0]!r}: give key_prefix=, or another column name"
+            )
+
+    # --- Source ---
+
+    @property
+    def schema(self) -> pa.Schema:
+        fields = [*self._key_fields(), *self._value_fields()]
+        for name, column in self._metadata_columns().items():
+            arrow, nullable = METADATA[name]
+            fields.append(pa.field(column, arrow, nullable))
+        return pa.schema([f for f in fields if self.columns is None or f.name in self.columns])
+
+    @property
+    def record_type(self) -> type | None:
+        return self.value.record_type
+
+    @property
+    def is_bounded(self) -> bool:
+        return self.until is not None
+
+    def open_enumerator(self, job: str, clock: Clock) -> SplitEnumerator:
+        timeout_ms = duration_ms(self.broker_timeout, "broker_timeout")
+        metadata = ClusterMetadata(self._options, clock, timeout_ms, "broker_timeout")
+        subscription = Subscription(tuple(self.topics), self.topic_pattern)
+        start = parse_start(self.start, self.group_id)
+        interval_ms = None if self.is_bounded else duration_ms(self.discovery_interval, "discovery_interval")
+        return KafkaSplitEnumerator(metadata, subscription, start, self.isolation, interval_ms)
+
+    def open_reader(self, context: ReaderContext) -> SourceReader:
+        timeout_ms = duration_ms(self.broker_timeout, "broker_timeout")
+        options = ReaderOptions(
+            self._options,
+            self.isolation,
+            self.group_id,
+            timeout_ms,
+            may_fetch_directly=may_be_direct(self.librdkafka, DIRECT_FETCH_VARIABLE),
+        )
+        key = None
+        if self.key is not None:
+            wanted = (
+                None
+                if self.columns is None
+                else frozenset(
+                    name for name in _columns(self.key, "key").names if self.key_prefix + name in self.columns
+                )
+            )
+            key = self.key.decoder(wanted)
+        rows = RowBuilder(
+            self.schema,
+            key,
+            self.value.decoder(self.columns),
+            [name for name, column in self._metadata_columns().items() if self._is_read(column)],
+            self.errors_tolerance,
+        )
+        return KafkaReader(options, rows, context)
+
+    def project(self, columns: frozenset[str]) -> KafkaSource:
+        """See ProjectableSource. A value is then decoded, and checked, as far as these columns need it."""
+        unknown = sorted(columns - set(self.schema.names))
+        if unknown:
+            raise OptionError(f"no column {unknown[0]!r} to project{nearest(unknown[0], self.schema.names)}")
+        return replace(self, columns=columns)
+
+    def dead_letter_sink(self) -> Sink | None:
+        if self.dead_letter_topic is None:
+            return None
+        return DeadLetterSink(self.bootstrap_servers, self.dead_letter_topic, self.librdkafka)
+
+    # --- Parts ---
+
+    @property
+    def _options(self) -> KafkaOptions:
+        return KafkaOptions(self.bootstrap_servers, self.librdkafka)
+
+    def _is_read(self, column: str) -> bool:
+        return self.columns is None or column in self.columns
+
+    def _key_fields(self) -> list[pa.Field]:
+        if self.key is None:
+            return []
+        return [f.with_name(self.key_prefix + f.name) for f in _columns(self.key, "key")]
+
+    def _value_fields(self) -> list[pa.Field]:
+        return list(_columns(self.value, "value"))
+
+    def _metadata_columns(self) -> dict[Metadata, str]:
+        named: dict[Metadata, str | None] = {
+            "headers": self.headers,
+            "timestamp": self.timestamp,
+            "topic": self.topic_column,
+            "partition": self.partition_column,
+            "offset": self.offset_column,
+        }
+        return {name: column for name, column in named.items() if column is not None}
+
+    def _take_connect_names(self) -> None:
+        unknown = sorted(set(self.errors) - _CONNECT_NAMES)
+        if unknown:
+            raise OptionError(
+                f"errors={{{unknown[0]!r}: ...}} is not known{nearest(unknown[0], _CONNECT_NAMES)}"
+            )
+        for connect, ours in (
+            ("errors.tolerance", "errors_tolerance"),
+            ("errors.deadletterqueue.topic.name", "dead_letter_topic"),
+        ):
+            if connect in self.errors:
+                self._set(ours, self.errors[connect])
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+
+def _columns(format: Format, option: str) -> pa.Schema:
+    schema = format.schema
+    if schema is None:
+        raise OptionError(f"{option}={format!r} can only encode; to read, say what is in it: Json(Purchase)")
+    return schema
+
+
+def _check_topics(source: KafkaSource) -> None:
+    if bool(source.topics) == (source.topic_pattern is not None):
+        raise OptionError('give either topics=["events"] or topic_pattern="events-.*" to KafkaSource')
+    if source.topic_pattern is not None:
+        try:
+            re.compile(source.topic_pattern)
+        except re.error as error:
+            raise OptionError(
+                f"topic_pattern={source.topic_pattern!r} is no regular expression: {error}"
+            ) from error
+
+
+def _check_choices(source: KafkaSource) -> None:
+    if source.until not in (None, "latest"):
+        raise OptionError(f'until={source.until!r}: write "latest", or leave it out to go on for ever')
+    if source.isolation not in get_args(Isolation):
+        raise OptionError(f'isolation={source.isolation!r}: write "read_committed" or "read_uncommitted"')
+    if source.errors_tolerance not in get_args(Tolerance):
+        raise OptionError(f'errors_tolerance={source.errors_tolerance!r}: write "none" or "all"')
+    if source.errors_tolerance == "all" and not source.dead_letter_topic:
+        raise OptionError(
+            'errors_tolerance="all" needs a dead_letter_topic: no record is dropped without a trace'
+        )
+    if source.errors_tolerance == "none" and source.dead_letter_topic:
+        raise OptionError('dead_letter_topic is of no use unless errors_tolerance="all"')
+
+
+def parse_start(start: object, group_id: str | None) -> Start:
+    """Raises OptionError for a start that is none."""
+    if start == "earliest":
+        return Earliest()
+    if start == "latest":
+        return Latest()
+    if start == "group":
+        if group_id is None:
+            raise OptionError('start="group" needs a group_id')
+        return FromGroup(group_id)
+    if isinstance(start, str) and start.startswith("timestamp:"):
+        return AtTime(_time_ms(start.removeprefix("timestamp:")))
+    if isinstance(start, dt.datetime):
+        return AtTime(_datetime_ms(start, repr(start)))
+    if isinstance(start, Mapping) and start:
+        for split_id, offset in start.items():
+            if not isinstance(split_id, str) or type(offset) is not int or offset < 0:
+                raise OptionError(f'start={{{split_id!r}: {offset!r}}}: write offsets as {{"events-0": 17}}')
+        return AtOffsets(dict(start))
+    raise OptionError(
+        f'start={start!r}: write "earliest", "latest", "group", "timestamp:2026-01-31T00:00:00Z", '
+        '"timestamp:<ms>", a datetime, or offsets such as {"events-0": 17}'
+    )
+
+
+def _time_ms(text: str) -> int:
+    if text.isdecimal():
+        return int(text)
+    try:
+        return _datetime_ms(dt.datetime.fromisoformat(text), text)
+    except ValueError as error:
+        raise OptionError(f"start=timestamp:{text} is neither ms nor a date and time: {error}") from error
+
+
+def _datetime_ms(time: dt.datetime, shown: str) -> int:
+    if time.tzinfo is None:
+        raise OptionError(f"start at {shown} has no time zone: add Z or an offset such as +02:00")
+    return int(time.timestamp() * 1000)

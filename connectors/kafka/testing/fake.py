@@ -1,0 +1,261 @@
+"""FakeKafka: a broker in memory with what exactly-once output rests on, and with a network that lies.
+
+Transactional ids with epochs and fencing, transactions, the ledger, read_committed. Every call of a
+client is a step at which a chooser may let the process crash, lose the request, lose the reply, or
+have librdkafka send the request twice while the first copy is under way for as long as it likes.
+`FakeClient` is a KafkaClient: transactions run on it as they run on a real broker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey, TopicDescription
+from onceflow.runtime.errors import Fenced, Indeterminate, OnceflowError, Retryable
+
+
+class Chooser(Protocol):
+    """The one source of nondeterminism (runtime/testing/choices.py)."""
+
+    def choose(self, n: int, what: str = "") -> int:
+        """A number in range(n). 0 is always the fair course."""
+        ...
+
+
+class ProcessCrash(BaseException):
+    """The process that made this call is dead: nobody catches it but the test's world."""
+
+
+class NoFaults:
+    """The chooser of a good day."""
+
+    def choose(self, n: int, what: str = "") -> int:
+        return 0
+
+
+class Impatience:
+    """Patience for a simulation: no pauses, few tries."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+
+    def wait(self, error: OnceflowError) -> None:
+        self._failures += 1
+        if self._failures > 8:
+            raise Retryable(f"gave up: {error}")
+
+    def reset(self) -> None:
+        self._failures = 0
+
+
+Row = dict[str, Any]
+"""A record as PRODUCE_SCHEMA has it."""
+
+
+@dataclass(slots=True)
+class _Transaction:
+    """What the coordinator knows of one transactional id."""
+
+    epoch: int = -1
+    is_open: bool = False
+    rows: list[Row] = field(default_factory=list)
+    offset: tuple[LedgerKey, LedgerEntry] | None = None
+
+
+@dataclass(slots=True)
+class FakeKafka:
+    """The broker. It outlives its clients; `visible` is what a read_committed reader sees, in order."""
+
+    topics: dict[str, TopicDescription] = field(default_factory=dict)
+    visible: list[Row] = field(default_factory=list)
+    ledgers: dict[LedgerKey, LedgerEntry] = field(default_factory=dict)
+    late: list[Callable[[], None]] = field(default_factory=list)
+    """Requests that are still under way: each arrives once, at any step, or never."""
+    _transactions: dict[str, _Transaction] = field(default_factory=dict)
+
+    def init(self, transactional_id: str) -> int:
+        """Fence the older epochs and abort what they left open."""
+        known = self._transactions.setdefault(transactional_id, _Transaction())
+        self._transactions[transactional_id] = _Transaction(epoch=known.epoch + 1)
+        return known.epoch + 1
+
+    def produce(self, transactional_id: str, epoch: int, rows: Sequence[Row]) -> None:
+        transaction = self._current(transactional_id, epoch)
+        transaction.is_open = True
+        transaction.rows.extend(rows)
+
+    def offset_commit(self, ledger: LedgerKey, epoch: int, entry: LedgerEntry) -> None:
+        """A real broker takes it also when it comes after its own transaction: into the next one."""
+        self._current(ledger.transactional_id, epoch).offset = (ledger, entry)
+
+    def end(self, transactional_id: str, epoch: int) -> None:
+        """Commit what is open, whoever's rows that are; OK if there is nothing."""
+        transaction = self._current(transactional_id, epoch)
+        self.visible.extend(transaction.rows)
+        if transaction.offset is not None:
+            ledger, entry = transaction.offset
+            if entry.checkpoint_id >= 0:  # dropped without a word, as the real one does
+                self.ledgers[ledger] = entry
+        self._transactions[transactional_id] = _Transaction(epoch=epoch)
+
+    def abort(self, transactional_id: str, epoch: int) -> None:
+        """Nothing of what is open was ever there."""
+        self._current(transactional_id, epoch)
+        self._transactions[transactional_id] = _Transaction(epoch=epoch)
+
+    def open_rows(self, transactional_id: str) -> Sequence[Row]:
+        """What is in its transaction and not visible."""
+        return self._transactions[transactional_id].rows
+
+    def forget_ledger(self, ledger: LedgerKey) -> None:
+        """Lose this ledger, as if its offsets had expired."""
+        self.ledgers.pop(ledger, None)
+
+    def _current(self, transactional_id: str, epoch: int) -> _Transaction:
+        transaction = self._transactions[transactional_id]
+        if transaction.epoch != epoch:
+            raise Fenced(f"epoch {epoch} of {transactional_id} is older than {transaction.epoch}")
+        return transaction
+
+
+@dataclass(slots=True)
+class FakeNetwork:
+    """Between one process and the broker: what may go wrong at each call, and how often.
+
+    `on_pause`, if given, runs while the process stands still at a call: a zombie in the making.
+    """
+
+    broker: FakeKafka
+    chooser: Chooser
+    crashes_max: int = 0
+    faults_max: int = 0
+    on_pause: Callable[[], None] | None = None
+    cuts: int = 0
+
+    def call(self, what: str, request: Callable[[], Any], *, is_resent: bool = False) -> Any:
+        """Send a request, maybe badly. `is_resent`: librdkafka sends it again after a cut and says OK."""
+        self._deliver_late()
+        course = self._course(what, is_resent)
+        if course == "crash before":
+            raise ProcessCrash(what)
+        if course == "pause":
+            on_pause, self.on_pause = self.on_pause, None
+            assert on_pause is not None
+            on_pause()
+        if course == "request lost":
+            self.cuts += 1
+            raise Indeterminate(f"{what}: timed out") if is_resent else Retryable(f"{what}: timed out")
+        if course == "late and lost":
+            self.cuts += 1
+            self.broker.late.append(request)
+            raise Indeterminate(f"{what}: timed out")
+        if course == "first copy late":
+            self.cuts += 1
+            self.broker.late.append(request)
+        answer = request()
+        if course == "crash after":
+            raise ProcessCrash(what)
+        if course == "reply lost":
+            self.cuts += 1
+            raise Indeterminate(f"{what}: timed out")
+        return answer
+
+    def _course(self, what: str, is_resent: bool) -> str:
+        courses = ["well"]
+        if self.crashes_max:
+            courses += ["crash before", "crash after"]
+        if self.faults_max:
+            courses += ["request lost", "reply lost"]
+            if is_resent:
+                courses += ["first copy late", "late and lost"]
+        if self.on_pause is not None:
+            courses.append("pause")
+        if len(courses) == 1:
+            return "well"
+        course = courses[self.chooser.choose(len(courses), what)]
+        self.crashes_max -= course.startswith("crash")
+        self.faults_max -= course in ("request lost", "reply lost", "first copy late", "late and lost")
+        return course
+
+    def _deliver_late(self) -> None:
+        while self.broker.late and self.chooser.choose(2, "a late request arrives"):
+            arrived = self.broker.late.pop(0)
+            try:
+                arrived()
+            except Fenced:
+                continue  # nobody waits for the answer
+
+
+class FakeClient:
+    """KafkaClient of one process."""
+
+    def __init__(self, network: FakeNetwork) -> None:
+        self._network = network
+
+    def open_producer(self, ledger: LedgerKey) -> FakeProducer:
+        epoch = self._network.call("init", lambda: self._network.broker.init(ledger.transactional_id))
+        return FakeProducer(self._network, ledger, epoch)
+
+    def read_ledger(self, ledger: LedgerKey) -> LedgerEntry | None:
+        answer: LedgerEntry | None = self._network.call(
+            "read ledger", lambda: self._network.broker.ledgers.get(ledger)
+        )
+        return answer
+
+    def ensure_ledger_topic(self, topic: str) -> None: ...
+
+    def describe_topics(self, topics: Sequence[str]) -> Mapping[str, TopicDescription]:
+        known = self._network.broker.topics
+        return {topic: known[topic] for topic in topics if topic in known}
+
+    def offsets_retention_ms(self) -> int:
+        return 1 << 60
+
+    def close(self) -> None: ...
+
+
+class FakeProducer:
+    """TransactionalProducer with one epoch. Like the real one it learns of fencing late."""
+
+    def __init__(self, network: FakeNetwork, ledger: LedgerKey, epoch: int) -> None:
+        self._network = network
+        self._ledger = ledger
+        self._epoch = epoch
+        self._rows = 0
+        self._cuts_at_init = network.cuts
+
+    def begin(self) -> None:
+        self._rows = 0
+
+    def produce(self, rows: pa.RecordBatch) -> None:
+        # At the broker at once: the real one may have them at any time from here on.
+        sent, broker, transactional_id = rows.to_pylist(), self._network.broker, self._ledger.transactional_id
+        self._network.call("produce", lambda: broker.produce(transactional_id, self._epoch, sent))
+        self._rows += len(sent)
+
+    def flush(self) -> int:
+        return self._rows
+
+    def send_ledger(self, entry: LedgerEntry) -> None:
+        ledger, epoch, broker = self._ledger, self._epoch, self._network.broker
+        self._network.call("send ledger", lambda: broker.offset_commit(ledger, epoch, entry), is_resent=True)
+
+    def commit(self) -> None:
+        transactional_id, epoch, broker = self._ledger.transactional_id, self._epoch, self._network.broker
+        self._network.call("commit", lambda: broker.end(transactional_id, epoch), is_resent=True)
+
+    def doubt(self) -> str | None:
+        cuts = self._network.cuts - self._cuts_at_init
+        return f"{cuts} connections broke" if cuts else None
+
+    def abort(self) -> None:
+        with contextlib.suppress(OnceflowError):
+            transactional_id, epoch, broker = self._ledger.transactional_id, self._epoch, self._network.broker
+            self._network.call("abort", lambda: broker.abort(transactional_id, epoch))
+
+    def discard(self) -> None: ...

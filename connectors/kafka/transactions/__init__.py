@@ -1,0 +1,1 @@
+"""Output held until its checkpoint is durable, and committed once: transactions and the ledger."""

@@ -1,0 +1,208 @@
+"""LibrdkafkaClient: KafkaClient on confluent-kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey, TopicDescription
+from onceflow.connectors.kafka.failures import connection_failure, denied, failure
+from onceflow.connectors.kafka.options import KafkaOptions, Setting
+from onceflow.connectors.kafka.produce.batch_limit import BatchLimit
+from onceflow.connectors.kafka.produce.choose import DirectChoice
+from onceflow.connectors.kafka.produce.route import LOG
+from onceflow.connectors.kafka.transactions.producer import LibrdkafkaProducer
+from onceflow.connectors.kafka.transactions.producer_settings import ProducerSettings
+from onceflow.runtime.errors import Fatal, OptionError, Retryable
+
+_REQUEST_S = 5.0
+_ADMIN_S = 10.0
+_DEFAULT_OFFSETS_RETENTION_MS = 7 * 24 * 3600 * 1000
+_QUICK = {
+    "reconnect.backoff.ms": 10,
+    "reconnect.backoff.max.ms": 500,
+    "retry.backoff.ms": 5,
+    "retry.backoff.max.ms": 100,
+}
+
+
+class LibrdkafkaClient:
+    """KafkaClient on a real broker. `close` it; what it opened is closed with it."""
+
+    def __init__(self, options: KafkaOptions, settings: ProducerSettings) -> None:
+        self._options = options
+        self._settings = settings
+        self._limit = BatchLimit(settings.batch_bytes(options))
+        self._direct = DirectChoice(options, self._limit, settings.transaction_timeout_ms / 1000)
+        self._readers: dict[LedgerKey, Consumer] = {}
+        self._admin_client: AdminClient | None = None
+        self._reason = ""
+        self._message_bytes_max: int | None = None
+
+    def open_producer(self, ledger: LedgerKey) -> LibrdkafkaProducer:
+        settings = replace(self._settings, message_bytes_max=self._message_bytes_max)
+        group = self._reader(ledger)
+        return LibrdkafkaProducer.open(self._options, settings, ledger, group, self._direct, self._limit)
+
+    def read_ledger(self, ledger: LedgerKey) -> LedgerEntry | None:
+        action, resource = "read the ledger", f"Group {ledger.transactional_id}"
+        try:
+            answer = self._reader(ledger).committed([TopicPartition(ledger.topic, 0)], timeout=_REQUEST_S)[0]
+        except KafkaException as e:
+            raise self._why_no_answer(e.args[0], ledger) from e
+        # The error of one partition is not raised: without this check it would look like "never written".
+        if answer.error is not None:
+            if answer.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise denied(action, f"Topic {ledger.topic}", "READ and DESCRIBE", answer.error.name())
+            raise failure(answer.error, action, resource)
+        return LedgerEntry(int(answer.offset), answer.metadata or "") if answer.offset >= 0 else None
+
+    def ensure_ledger_topic(self, topic: str) -> None:
+        if topic in self.describe_topics([topic]):
+            return
+        # Nothing is ever written into it: the offsets live in __consumer_offsets.
+        new = NewTopic(topic, num_partitions=1, replication_factor=-1)
+        try:
+            self._admin().create_topics([new], request_timeout=_ADMIN_S)[topic].result()
+        except KafkaException as e:
+            error = e.args[0]
+            if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return
+            if error.code() in (
+                KafkaError.TOPIC_AUTHORIZATION_FAILED,
+                KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+            ):
+                raise Fatal(
+                    f"the ledger topic {topic!r} does not exist, or the user lacks DESCRIBE on it, and the "
+                    f"user lacks CREATE on Topic {topic}: have it created (1 partition, it stays empty) or "
+                    "give ledger_topic= to the sink"
+                ) from e
+            raise self._failed(error, "create the ledger topic", f"Topic {topic}") from e
+
+    def describe_topics(self, topics: Sequence[str]) -> Mapping[str, TopicDescription]:
+        found: dict[str, TopicDescription] = {}
+        for topic in topics:
+            try:
+                # A consumer's handle, since a producer's would create the topic.
+                metadata = self._lookup().list_topics(topic, timeout=_REQUEST_S).topics[topic]
+            except KafkaException as e:
+                raise self._failed(e.args[0], "look up the topic", f"Topic {topic}") from e
+            if metadata.error is None:
+                found[topic] = self._with_config(topic, len(metadata.partitions))
+            elif metadata.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise denied("look up the topic", f"Topic {topic}", "DESCRIBE", metadata.error.name())
+            elif metadata.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise self._failed(metadata.error, "look up the topic", f"Topic {topic}")
+        return found
+
+    def offsets_retention_ms(self) -> int:
+        """Brokers may hide their configuration: Kafka's default then."""
+        try:
+            brokers = self._lookup().list_topics("", timeout=_REQUEST_S).brokers
+        except KafkaException as e:
+            raise self._failed(e.args[0], "look up the brokers", "Cluster") from e
+        config = self._config(ConfigResource(ResourceType.BROKER, str(min(brokers))))
+        minutes = config.get("offsets.retention.minutes")
+        return int(minutes) * 60_000 if minutes else _DEFAULT_OFFSETS_RETENTION_MS
+
+    def close(self) -> None:
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
+        self._admin_client = None
+
+    def _with_config(self, topic: str, partitions: int) -> TopicDescription:
+        config = self._config(ConfigResource(ResourceType.TOPIC, topic))
+        if not config:
+            return TopicDescription(partitions)
+        message_bytes_max = int(config["max.message.bytes"])
+        if "message.max.bytes" in self._options.librdkafka:
+            message_bytes_max = min(
+                message_bytes_max, int(str(self._options.librdkafka["message.max.bytes"]))
+            )
+        self._message_bytes_max = min(message_bytes_max, self._message_bytes_max or message_bytes_max)
+        return TopicDescription(
+            partitions,
+            message_bytes_max,
+            int(config["retention.ms"]) if "delete" in config["cleanup.policy"] else -1,
+            config["message.timestamp.type"] == "LogAppendTime",
+        )
+
+    def _config(self, resource: ConfigResource) -> dict[str, str]:
+        """{} if the user may not read it (DESCRIBE_CONFIGS is not needed for the guarantee)."""
+        try:
+            answer = self._admin().describe_configs([resource], request_timeout=_ADMIN_S)[resource].result()
+        except KafkaException as e:
+            if e.args[0].code() in (
+                KafkaError.TOPIC_AUTHORIZATION_FAILED,
+                KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+            ):
+                return {}
+            raise self._failed(e.args[0], "read the configuration", str(resource)) from e
+        return {name: entry.value for name, entry in answer.items() if entry.value is not None}
+
+    def _why_no_answer(self, error: KafkaError, ledger: LedgerKey) -> Exception:
+        """A read that times out may be a pending transaction, a missing ACL, or a broker that is away."""
+        from_connection = self._failed(error, "read the ledger", f"Group {ledger.transactional_id}")
+        if isinstance(from_connection, Fatal) or error.code() != KafkaError._TIMED_OUT:
+            return from_connection
+        asked = ConsumerGroupTopicPartitions(ledger.transactional_id, [TopicPartition(ledger.topic, 0)])
+        try:
+            self._admin().list_consumer_group_offsets([asked], request_timeout=_REQUEST_S)[
+                ledger.transactional_id
+            ].result()
+        except KafkaException as e:
+            return self._failed(e.args[0], "read the ledger", f"Group {ledger.transactional_id}")
+        return Retryable(
+            f"the ledger of {ledger.transactional_id} waits for a transaction that the broker has not ended; "
+            "if this lasts, `onceflow transactions list` shows whether its markers are lost "
+            "(Kafka 4.3.0 to 4.4.0)"
+        )
+
+    def _failed(self, error: KafkaError, action: str, resource: str) -> Exception:
+        for client in [*self._readers.values(), self._admin_client]:
+            if client is not None:
+                client.poll(0)  # serves the error callback, which knows more than the exception
+        known = connection_failure(self._reason, self._options.bootstrap_servers)
+        if known is not None:
+            return type(known)(self._options.redact(str(known)))
+        explained = failure(error, action, resource)
+        return type(explained)(
+            self._options.redact(f"{explained}{'; ' + self._reason if self._reason else ''}")
+        )
+
+    def _reader(self, ledger: LedgerKey) -> Consumer:
+        """Never subscribed, so it joins no group: it reads committed offsets and names the group."""
+        if ledger not in self._readers:
+            self._readers[ledger] = self._consumer(ledger.transactional_id)
+        return self._readers[ledger]
+
+    def _lookup(self) -> Consumer:
+        return next(iter(self._readers.values()), None) or self._reader(LedgerKey("onceflow-lookup", ""))
+
+    def _consumer(self, group_id: str) -> Consumer:
+        ours: dict[str, Setting] = {
+            "group.id": group_id,
+            "enable.auto.commit": False,
+            "error_cb": self._on_error,
+            "logger": LOG,
+        }
+        try:
+            return Consumer(self._options.consumer(ours, _QUICK))
+        except KafkaException as e:
+            raise OptionError(
+                f"librdkafka refuses its settings: {self._options.redact(e.args[0].str())}"
+            ) from e
+
+    def _admin(self) -> AdminClient:
+        if self._admin_client is None:
+            self._admin_client = AdminClient(self._options.admin({"error_cb": self._on_error, "logger": LOG}))
+        return self._admin_client
+
+    def _on_error(self, error: KafkaError) -> None:
+        # That all brokers are down follows each refusal, and would hide why.
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._reason:
+            self._reason = error.str()

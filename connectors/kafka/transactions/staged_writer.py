@@ -1,0 +1,296 @@
+"""StagedWriter: a SinkWriter of Kafka records. Output waits, durable, in the checkpoint; its commit is
+one transaction. `owner.py` decides, `held.py` holds the rows, `ahead.py` sends them before they have to be
+there, this file joins them."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pyarrow as pa
+
+from onceflow.connectors.kafka.client import KafkaClient, LedgerKey, TopicDescription
+from onceflow.connectors.kafka.produce.record_size import refuse_too_large
+from onceflow.connectors.kafka.transactions.ahead import AheadThread, Output
+from onceflow.connectors.kafka.transactions.held import HeldOutput, RestoredOutput
+from onceflow.connectors.kafka.transactions.known_topics import KnownTopics
+from onceflow.connectors.kafka.transactions.owner import Claimant, OwnerTransactions, Patience
+from onceflow.connectors.kafka.transactions.promise import Promise
+from onceflow.connectors.kafka.transactions.waiting import WaitForBroker
+from onceflow.runtime.contracts import Committable, SinkContext
+from onceflow.runtime.errors import Retryable, UsageError
+from onceflow.runtime.records import Records
+
+T = TypeVar("T")
+
+LEDGER_TOPIC = "onceflow-ledger"
+_NO_LIMIT = 1 << 62
+_CLOSE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class StagedSettings:
+    """How a staged writer writes."""
+
+    topics: Sequence[str]
+    transactional_id_prefix: str | None = None
+    """In front of uid, lineage and owner; None: the job's name."""
+    ledger_topic: str = LEDGER_TOPIC
+    delivery_timeout_ms: int = 120_000
+    """How long the broker may be away before the attempt fails."""
+    memory_bytes_max: int = 128 << 20
+    """Output of one checkpoint above this waits in its staged file alone. Much less at a time is written
+    there as it comes."""
+    waiting_bytes_max: int = 1 << 30
+    """Output above this waits for the commit of the checkpoint before: a broker that is away for long
+    must not fill the disk."""
+    ahead_interval_ms_max: int = 5_000
+    """Between two barriers that are further apart nothing is sent ahead: an open transaction holds back
+    all readers of its partitions, and it times out."""
+
+
+class StagedWriter:
+    """SinkWriter for rows in PRODUCE_SCHEMA. Partition -1: chosen as Java producers choose."""
+
+    def __init__(
+        self,
+        context: SinkContext,
+        client: KafkaClient,
+        settings: StagedSettings,
+        patience: Patience | None = None,
+    ) -> None:
+        """Looks up the topics; waits for the broker, by default for delivery_timeout_ms. Raises
+        UsageError if a topic does not exist."""
+        self._context = context
+        self._client = client
+        self._settings = settings
+        self._closed = threading.Event()
+        self._in_use = threading.Lock()
+        self._patience = patience or WaitForBroker(
+            context.clock, context.on_wait, settings.delivery_timeout_ms, self._closed
+        )
+        self._claimant = Claimant(context.lineage, context.attempt)
+        self._own = self._transactions(self._ledger_key(str(context.subtask)), None)
+        self._recovered = threading.Event()
+        self._recovery_error: BaseException | None = None
+        self._lock = threading.Lock()
+        self._open = self._new_output()
+        self._held: list[HeldOutput] = []
+        self._is_committing = False
+        self._barrier_ms: float | None = None
+        interval_ms = context.checkpoint_interval_ms
+        self._is_interval_short = interval_ms is not None and interval_ms <= settings.ahead_interval_ms_max
+        self._sender: AheadThread | None = None
+        self._last_written_ms = context.clock.monotonic_ms()
+        self._keep_alive_ms = 0.0
+        self._topics = KnownTopics(client, settings.topics, context.clock)
+        self._look_up_topics()
+
+    @property
+    def topics(self) -> dict[str, TopicDescription]:
+        """What is known of the topics; looked up again every few minutes."""
+        return self._topics.descriptions
+
+    def recover(self, committables: Sequence[Committable]) -> None:
+        try:
+            with self._exclusively():
+                self._recover(committables)
+        except BaseException as e:
+            self._recovery_error = e
+            raise
+        finally:
+            self._recovered.set()
+
+    def write(self, records: Records) -> None:
+        self.write_rows(records.batch)
+
+    def write_rows(self, rows: pa.RecordBatch) -> None:
+        """Rows in PRODUCE_SCHEMA. Raises Fatal naming a record that the broker would refuse."""
+        if rows.num_rows:
+            limits = (topic.max_message_bytes or _NO_LIMIT for topic in self.topics.values())
+            refuse_too_large(rows, min(limits, default=_NO_LIMIT))
+            self._open.add(rows)
+            self._wake_sender()
+
+    @property
+    def has_room(self) -> bool:
+        """See contracts.ThrottlingWriter."""
+        settings, unsent = self._settings, self._open.unsent_bytes
+        # Rows that are sent ahead have to be in memory until then. Once spilled they are left to their own
+        # commit, which takes the longer, so that the next rows are spilled, too, and so on for ever.
+        is_ahead = self._sender is not None and self._is_interval_short
+        is_in_memory = not is_ahead or unsent < settings.memory_bytes_max // 2
+        if self._is_committing or not self._recovered.is_set():
+            return is_in_memory and self._open.bytes < settings.waiting_bytes_max
+        return is_in_memory or self._sender is None or not self._sender.is_sending
+
+    def start_sending_ahead(self) -> None:
+        """Let a thread of its own call `send_ahead` when there are rows, from now on until `close`."""
+        self._sender = AheadThread(self.send_ahead)
+
+    def send_ahead(self) -> bool:
+        """Send a part of the rows that are not committed, in the order in which they were written, without
+        waiting for their checkpoint. False: nothing was sent, and nothing can be until rows are written,
+        a barrier passes or a commit is done. Any thread; raises nothing: `commit` sends what is missing.
+        """
+        if not self._is_interval_short or not self._recovered.is_set() or self._recovery_error is not None:
+            return False
+        with contextlib.suppress(Retryable), self._exclusively():
+            with self._lock:
+                # Rows after a barrier wait until those before it are committed: one transaction is all
+                # that a producer can have, and what is in it can't be taken out.
+                outputs = self._held or [self._open]
+            return self._own.send_ahead(outputs)
+        return False
+
+    def pre_commit(self, checkpoint_id: int) -> _PreCommit:
+        now_ms, before_ms = self._context.clock.monotonic_ms(), self._barrier_ms
+        if before_ms is not None:
+            self._is_interval_short = now_ms - before_ms <= self._settings.ahead_interval_ms_max
+        self._barrier_ms = now_ms
+        with self._lock:
+            frozen, self._open = self._open, self._new_output()
+            frozen.freeze(checkpoint_id)
+            if frozen.rows:
+                self._held.append(frozen)
+            # Output that no ledger read has confirmed is part of every checkpoint until one has.
+            held = list(self._held)
+        self._wake_sender()
+        return _PreCommit(self._committable, checkpoint_id, held)
+
+    def commit(self, checkpoint_id: int) -> None:
+        self._is_committing = True
+        try:
+            with self._exclusively():
+                self._commit(checkpoint_id)
+        finally:
+            self._is_committing = False
+        self._wake_sender()
+
+    def close(self) -> None:
+        """Does not wait for a commit that waits for the broker: that one lets go when it notices."""
+        self._closed.set()
+        self._recovered.set()
+        if self._sender is not None:
+            self._sender.close()
+        if self._in_use.acquire(timeout=_CLOSE_S):
+            self._let_go()
+            self._in_use.release()
+
+    @contextlib.contextmanager
+    def _exclusively(self) -> Iterator[None]:
+        with self._in_use:
+            try:
+                if self._closed.is_set():
+                    raise Retryable(f"sink {self._context.uid!r} is closed")
+                yield
+            finally:
+                if self._closed.is_set():
+                    self._let_go()
+
+    def _wake_sender(self) -> None:
+        if self._sender is not None:
+            self._sender.wake()
+
+    def _let_go(self) -> None:
+        self._own.close()
+        self._client.close()
+
+    def _commit(self, checkpoint_id: int) -> None:
+        with self._lock:
+            outputs: list[Output] = [o for o in self._held if o.checkpoint_id <= checkpoint_id]
+        now_ms = self._context.clock.monotonic_ms()
+        if outputs or now_ms - self._last_written_ms > self._keep_alive_ms:
+            self._own.commit(checkpoint_id, outputs)
+            self._last_written_ms = now_ms
+            with self._lock:
+                self._held = [o for o in self._held if o.checkpoint_id > checkpoint_id]
+        self._topics.refresh()
+
+    def _recover(self, committables: Sequence[Committable]) -> None:
+        self._try(lambda: self._client.ensure_ledger_topic(self._settings.ledger_topic))
+        # The broker forgets a ledger that nobody writes: an idle writer writes it anew well before.
+        self._keep_alive_ms = self._try(self._client.offsets_retention_ms) / 8
+        own_key = self._ledger_key(str(self._context.subtask))
+        for committable in committables:
+            promise = Promise.of(committable)
+            outputs = [RestoredOutput(output, self._context.files) for output in promise.outputs]
+            if promise.ledger == own_key:
+                self._own = self._transactions(own_key, promise.last_seen)
+                self._own.claim(self._context.restored_checkpoint_id)
+                self._own.commit(committable.checkpoint_id, outputs) if outputs else None
+            elif outputs:
+                other = self._transactions(promise.ledger, promise.last_seen)
+                try:
+                    other.commit(committable.checkpoint_id, outputs)
+                finally:
+                    other.close()
+        if self._own.last_seen is None:
+            self._own.claim(self._context.restored_checkpoint_id)
+
+    def _committable(self, checkpoint_id: int, held: Sequence[HeldOutput]) -> Committable:
+        # A checkpoint that completed before the last one's promises are kept would forget them.
+        self._wait_recovered()
+        staged = [output.stage() for output in held]
+        owner = str(self._context.subtask)
+        promise = Promise(self._ledger_key(owner), self._own.last_seen, staged)
+        paths = [output.path for output in staged]
+        return Committable(self._context.uid, owner, checkpoint_id, promise.to_json(), paths)
+
+    def _wait_recovered(self) -> None:
+        if not self._recovered.wait(self._settings.delivery_timeout_ms / 1000 + 60):
+            raise Retryable(f"sink {self._context.uid!r} has not recovered its last output in time")
+        if self._recovery_error is not None:
+            raise Retryable(f"sink {self._context.uid!r} could not recover: {self._recovery_error}")
+        if self._closed.is_set():
+            raise Retryable(f"sink {self._context.uid!r} is closed")
+
+    def _look_up_topics(self) -> None:
+        found = self._try(self._topics.look_up)
+        for topic in self._settings.topics:
+            if topic not in found:
+                raise UsageError(
+                    f"sink {self._context.uid!r}: topic {topic!r} does not exist: create it with the "
+                    "partitions and the retention it should have, and start the job again"
+                )
+
+    def _try(self, call: Callable[[], T]) -> T:
+        while True:
+            try:
+                result = call()
+            except Retryable as e:
+                self._patience.wait(e)
+            else:
+                self._patience.reset()
+                return result
+
+    def _transactions(self, ledger: LedgerKey, last_seen: int | None) -> OwnerTransactions:
+        return OwnerTransactions(self._client, ledger, self._claimant, self._patience, last_seen)
+
+    def _ledger_key(self, owner: str) -> LedgerKey:
+        prefix = self._settings.transactional_id_prefix or self._context.job
+        name = f"{prefix}.{self._context.uid}.{self._context.lineage}.{owner}"
+        return LedgerKey(name, self._settings.ledger_topic)
+
+    def _new_output(self) -> HeldOutput:
+        return HeldOutput(self._context.files, self._settings.memory_bytes_max)
+
+
+class _PreCommit:
+    """See contracts.PreCommit."""
+
+    def __init__(
+        self,
+        committable: Callable[[int, Sequence[HeldOutput]], Committable],
+        checkpoint_id: int,
+        held: Sequence[HeldOutput],
+    ) -> None:
+        self._committable = committable
+        self._checkpoint_id = checkpoint_id
+        self._held = held
+
+    def stage(self) -> Committable:
+        return self._committable(self._checkpoint_id, self._held)

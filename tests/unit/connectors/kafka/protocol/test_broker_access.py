@@ -1,0 +1,100 @@
+"""How brokers are reached past librdkafka: never less strictly than librdkafka would."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.secured import write_certificate
+from onceflow.connectors.kafka.protocol.broker_access import HONOURED, access_of, may_access
+from onceflow.connectors.kafka.setting_names import LIBRDKAFKA_SETTINGS
+
+PASSWORD = {"sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "me", "sasl.password": "secret-4711"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_certificate(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("settings", "may"),
+    [
+        ({}, True),
+        ({"security.protocol": "SSL"}, True),
+        ({"security.protocol": "sasl_ssl", **PASSWORD}, True),
+        ({"security.protocol": "SASL_PLAINTEXT", **PASSWORD, "sasl.mechanism": "PLAIN"}, True),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanisms": "OAUTHBEARER", "oauth_cb": print}, True),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanisms": "OAUTHBEARER"}, False),
+        ({"security.protocol": "SASL_SSL"}, False),  # Kerberos, if nothing is said
+        ({"security.protocol": "SASL_SSL", **PASSWORD, "sasl.username": "a=b"}, False),  # to be escaped
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "me"}, False),
+        ({"security.protocol": "SSL", "ssl.keystore.location": "p12"}, False),
+        ({"security.protocol": "SSL", "ssl.certificate.pem": "pem"}, False),
+        ({"security.protocol": "SSL", "ssl.sigalgs.list": "RSA"}, False),
+        ({"security.protocol": "quic"}, False),
+        ({"ssl.keystore.location": "p12"}, True),  # of no meaning without TLS
+    ],
+)
+def test_what_can_not_be_honoured_is_left_to_librdkafka(settings: dict[str, Any], may: bool) -> None:
+    assert may_access(settings) is may
+    assert (access_of(settings) is not None) is may
+
+
+def test_each_of_librdkafkas_settings_of_tls_and_sasl_is_honoured_or_refused() -> None:
+    for name in LIBRDKAFKA_SETTINGS:
+        if name.startswith(("ssl.", "sasl.")) and name not in HONOURED:
+            assert not may_access({"security.protocol": "SASL_SSL", **PASSWORD, name: "x"}), name
+
+
+def context(folder: Path, **more: Any) -> ssl.SSLContext:
+    named = {name.replace("__", "."): value for name, value in more.items()}
+    access = access_of({"security.protocol": "SSL", "ssl.ca.location": str(folder / "ca.pem"), **named})
+    assert access is not None
+    assert access.tls is not None
+    return access.tls
+
+
+def test_certificate_and_host_are_checked_against_the_given_authority(folder: Path) -> None:
+    tls = context(folder)
+    assert (tls.verify_mode, tls.check_hostname) == (ssl.CERT_REQUIRED, True)
+    assert [one["subject"] for one in tls.get_ca_certs()] == [((("commonName", "onceflow benchmark"),),)]
+
+
+def test_an_authority_in_the_settings_themselves_counts_too(folder: Path) -> None:
+    pem = (folder / "ca.pem").read_text()
+    access = access_of({"security.protocol": "SSL", "ssl.ca.pem": pem})
+    assert access is not None
+    assert access.tls is not None
+    assert len(access.tls.get_ca_certs()) == 1
+
+
+@pytest.mark.parametrize("off", ["false", False, 0])
+def test_checks_are_off_only_where_the_user_switches_them_off(folder: Path, off: Any) -> None:
+    unnamed = context(folder, ssl__endpoint__identification__algorithm="none")
+    assert (unnamed.verify_mode, unnamed.check_hostname) == (ssl.CERT_REQUIRED, False)
+    unchecked = context(folder, enable__ssl__certificate__verification=off)
+    assert (unchecked.verify_mode, unchecked.check_hostname) == (ssl.CERT_NONE, False)
+    assert context(folder, enable__ssl__certificate__verification="true").verify_mode == ssl.CERT_REQUIRED
+
+
+def test_files_that_are_not_there_are_for_librdkafka_to_name(folder: Path) -> None:
+    assert access_of({"security.protocol": "SSL", "ssl.ca.location": str(folder / "none.pem")}) is None
+    key = {"ssl.certificate.location": str(folder / "ca.pem"), "ssl.key.location": str(folder / "none")}
+    assert access_of({"security.protocol": "SSL", **key}) is None
+
+
+def test_a_certificate_of_the_client_is_given(folder: Path) -> None:
+    both = str(folder / "keystore.pem")
+    access = access_of(
+        {"security.protocol": "SSL", "ssl.certificate.location": both, "ssl.key.location": both}
+    )
+    assert access is not None
+
+
+def test_no_text_of_it_shows_the_password() -> None:
+    assert "secret-4711" not in repr(access_of({"security.protocol": "SASL_SSL", **PASSWORD}))
