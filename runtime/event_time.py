@@ -47,6 +47,8 @@ class _Split:
     ended_at_ms: float | None = None
     is_idle: bool = False
     is_finished: bool = False
+    is_paused: bool = False
+    """Left unread on purpose, so that nobody knows whether it is at its end."""
 
 
 class SourceWatermarks:
@@ -86,8 +88,19 @@ class SourceWatermarks:
         """These splits have nothing more to read right now."""
         for split_id in split_ids:
             split = self._splits[split_id]
-            if split.ended_at_ms is None:
+            if split.ended_at_ms is None and not split.is_paused:
                 split.ended_at_ms = now_ms
+
+    def pause(self, split_ids: Iterable[str]) -> None:
+        """These are not read for now, and not idle either: they may have much to read."""
+        for split_id in split_ids:
+            split = self._splits[split_id]
+            split.is_paused, split.is_idle, split.ended_at_ms = True, False, None
+
+    def resume(self, split_ids: Iterable[str]) -> None:
+        """These are read again; whether they are at their end is for the next poll to say."""
+        for split_id in split_ids:
+            self._splits[split_id].is_paused = False
 
     def finish(self, split_ids: Iterable[str]) -> None:
         """These bounded splits are read to their bound."""

@@ -281,11 +281,7 @@ class Slot:
     def _commit(self, checkpoint_id: int) -> None:
         # Of an aborted checkpoint a task may have snapshotted after the abort: nobody waits for it.
         self._pending = {n: pending for n, pending in self._pending.items() if n > checkpoint_id}
-        writers = list(self._tasks.writers.values())
-
-        def commit() -> None:
-            for writer in writers:
-                writer.commit(checkpoint_id)
+        slot_tasks = self._tasks
 
         def done(_: None) -> None:
             self._committing = None
@@ -294,4 +290,4 @@ class Slot:
                 self._tasks.sources[uid].checkpoint_completed(splits)
 
         self._committing = (self._clock.monotonic_ms(), f"checkpoint {checkpoint_id}")
-        self._background.commit(commit, done)
+        self._background.commit(lambda: slot_tasks.commit(checkpoint_id), done)

@@ -185,6 +185,7 @@ class _SlotRun:
             read_state=state_files.read,
             on_snapshot=slot.on_snapshot,
             on_wait=slot.waiting_for,
+            wake=self._network.wake,
             is_aligned=launch.is_aligned,
             checkpoint_interval_ms=launch.checkpoint_interval_ms,
         )

@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from onceflow.runtime.checkpoint.alignment import Alignment
 from onceflow.runtime.checkpoint.manifest import StateHandle
 from onceflow.runtime.clock import Clock
-from onceflow.runtime.contracts import ReaderContext, SinkContext, SinkWriter, SourceReader, StagedFiles
+from onceflow.runtime.contracts import (
+    AcknowledgingReader,
+    ReaderContext,
+    SinkContext,
+    SinkWriter,
+    SourceReader,
+    StagedFiles,
+)
 from onceflow.runtime.control.messages import Assignment
 from onceflow.runtime.exchange.input_gate import InputGate
 from onceflow.runtime.exchange.record_writer import RecordWriter
@@ -37,6 +44,8 @@ class SlotEnvironment:
     """Task number, its snapshot: called in the middle of the task's step."""
     on_wait: Callable[[str, str], None]
     """(uid, reason): a connector waits for something; from any thread."""
+    wake: Callable[[], None] = lambda: None
+    """Ends the loop's waiting, from any thread."""
     is_aligned: bool = True
     checkpoint_interval_ms: int | None = None
     make_alignment: Callable[[int, bool], Alignment] = Alignment
@@ -53,6 +62,14 @@ class SlotTasks:
     readers: Mapping[str, SourceReader]
     writers: Mapping[str, SinkWriter]
     operators: Mapping[str, Operator]
+
+    def commit(self, checkpoint_id: int) -> None:
+        """The checkpoint is durable: sinks commit it, then readers acknowledge it. On the commit thread."""
+        for writer in self.writers.values():
+            writer.commit(checkpoint_id)
+        for reader in self.readers.values():
+            if isinstance(reader, AcknowledgingReader):
+                reader.on_completed(checkpoint_id)
 
     def close(self) -> None:
         """Let go of consumers, producers and files. Never raises: the attempt is over anyway."""
@@ -151,6 +168,7 @@ class SlotBuilder:
                 with_origin=node.with_origin,
                 with_timestamp=node.watermarks is not None and node.watermarks.event_time is None,
                 on_wait=lambda reason: self._environment.on_wait(node.uid, reason),
+                wake=self._environment.wake,
             )
         )
         self._readers[node.uid] = reader

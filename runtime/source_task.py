@@ -5,12 +5,20 @@ See task.py for the order at a barrier and for what a step is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from onceflow.runtime.batch_size import BatchSize
 from onceflow.runtime.clock import Clock
-from onceflow.runtime.contracts import Fetch, ForgettingReader, PruningSource, SourceReader, SplitProgress
+from onceflow.runtime.contracts import (
+    AcknowledgingReader,
+    Fetch,
+    ForgettingReader,
+    PausableReader,
+    PruningSource,
+    SourceReader,
+    SplitProgress,
+)
 from onceflow.runtime.event_time import SourceWatermarks, event_times
 from onceflow.runtime.graph import SourceNode
 from onceflow.runtime.records import (
@@ -95,6 +103,21 @@ class SourceTask:
         if isinstance(self._reader, ForgettingReader):
             self._reader.forget_splits(forgotten)
 
+    def pause_splits(self, split_ids: Collection[str]) -> None:
+        """Leave these unread until they are resumed; they hold the watermark meanwhile, and are never idle.
+        The reader has to be a PausableReader."""
+        assert isinstance(self._reader, PausableReader), self._reader
+        self._reader.pause_splits(split_ids)
+        if self._watermarks:
+            self._watermarks.pause(split_ids)
+
+    def resume_splits(self, split_ids: Collection[str]) -> None:
+        """Go on reading these where they were."""
+        assert isinstance(self._reader, PausableReader), self._reader
+        self._reader.resume_splits(split_ids)
+        if self._watermarks:
+            self._watermarks.resume(split_ids)
+
     def step(self) -> bool:
         if not self._body.has_room:
             return False
@@ -159,6 +182,8 @@ class SourceTask:
             self._body.broadcast(Watermark(self._watermarks.current_ms))
 
     def _on_barrier(self, barrier: Barrier) -> None:
+        if isinstance(self._reader, AcknowledgingReader):
+            self._reader.on_barrier(barrier.checkpoint_id)
         progress = self._watermarks.progress() if self._watermarks else {}
         splits = [
             SplitProgress(s, progress.get(s.split_id), self._finished[s.split_id])

@@ -6,6 +6,15 @@ This folder is all that the author of a connector reads. The engine calls these 
 
 from __future__ import annotations
 
+from onceflow.runtime.contracts.abilities import (
+    AcknowledgingReader,
+    ForgettingReader,
+    PausableReader,
+    PruningEnumerator,
+    PruningSource,
+    SkippingEnumerator,
+    WarningEnumerator,
+)
 from onceflow.runtime.contracts.committer import CommitterContext, CommittingSink, SinkCommitter
 from onceflow.runtime.contracts.dead_letters import (
     DEAD_LETTER_SCHEMA,
@@ -22,24 +31,20 @@ from onceflow.runtime.contracts.sink import (
 )
 from onceflow.runtime.contracts.source import (
     Fetch,
-    ForgettingReader,
     ProjectableSource,
-    PruningEnumerator,
-    PruningSource,
     ReaderContext,
-    SkippingEnumerator,
     Source,
     SourceReader,
     SplitEnumerator,
     SplitProgress,
     SplitState,
-    WarningEnumerator,
 )
 from onceflow.runtime.contracts.staging import StagedFiles
 from onceflow.runtime.contracts.watermarks import WatermarkStrategy
 
 __all__ = [
     "DEAD_LETTER_SCHEMA",
+    "AcknowledgingReader",
     "Committable",
     "CommitterContext",
     "CommittingSink",
@@ -47,6 +52,7 @@ __all__ = [
     "Fetch",
     "ForgettingReader",
     "Json",
+    "PausableReader",
     "PreCommit",
     "ProjectableSource",
     "PruningEnumerator",

@@ -1,8 +1,8 @@
-"""What a source provides: Source, SplitEnumerator, SourceReader, and what it may do beyond that."""
+"""What a source provides: Source, SplitEnumerator, SourceReader. What it may do beyond: `abilities.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -64,6 +64,9 @@ class ReaderContext:
     with_timestamp: bool = False
     on_wait: Callable[[str], None] = lambda reason: None
     """Tells the live line what the reader waits for ("broker localhost:9092 is away since 3 s")."""
+    wake: Callable[[], None] = lambda: None
+    """Call it, from any thread, when a `poll` that just brought nothing would bring something now: the slot's
+    loop then polls at once, and not at its next look some milliseconds later."""
 
 
 class SourceReader(Protocol):
@@ -120,24 +123,6 @@ class SplitEnumerator(Protocol):
     def close(self) -> None: ...
 
 
-@runtime_checkable
-class SkippingEnumerator(Protocol):
-    """An enumerator that can leave out what is there: what at-most-once restarts with."""
-
-    def skip_to_end(self, splits: Sequence[SplitState]) -> Sequence[SplitState]:
-        """The same splits, positioned after the last record that is there now."""
-        ...
-
-
-@runtime_checkable
-class WarningEnumerator(Protocol):
-    """An enumerator that can tell what of its options does not apply to splits from a checkpoint."""
-
-    def warnings(self, splits: Sequence[SplitState]) -> Sequence[str]:
-        """In sentences, for people. Asks nobody."""
-        ...
-
-
 class Source(Protocol):
     """The description of what is read. Immutable, picklable, opens nothing when it is made."""
 
@@ -157,39 +142,6 @@ class Source(Protocol):
     def open_enumerator(self, job: str, clock: Clock) -> SplitEnumerator: ...
 
     def open_reader(self, context: ReaderContext) -> SourceReader: ...
-
-
-@runtime_checkable
-class PruningSource(Protocol):
-    """A source whose splits finish while new ones come: a growing folder, shards that are closed.
-
-    Every finished split would stay in every checkpoint for ever. So the engine takes them out, and keeps one
-    value for all of them in the checkpoint: `finished`, None at first. Its form is the source's; it should
-    stay small however many splits have finished. The enumerator of such a source is a PruningEnumerator.
-    """
-
-    def add_finished(self, finished: Json, splits: Sequence[SplitState]) -> Json:
-        """The value with these splits added, which were read to their end. Pure: it asks nobody, and a split
-        may come a second time. Called by the driver when a checkpoint is made durable."""
-        ...
-
-
-@runtime_checkable
-class PruningEnumerator(Protocol):
-    """The enumerator of a PruningSource."""
-
-    def discover_unfinished(self, known: frozenset[str], finished: Json) -> Sequence[SplitState]:
-        """Called instead of `discover`: splits that are not in `known` and were not added to `finished`."""
-        ...
-
-
-@runtime_checkable
-class ForgettingReader(Protocol):
-    """A reader that can let go of splits: one that keeps all of them grows for as long as the job runs."""
-
-    def forget_splits(self, split_ids: Collection[str]) -> None:
-        """These have finished, and a durable checkpoint knows it: leave them out of later snapshots."""
-        ...
 
 
 @runtime_checkable

@@ -11,7 +11,7 @@ import pytest
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import Source
 from onceflow.runtime.errors import DataLossError
-from onceflow.runtime.testing.conformance import PRUNING_CHECKS, SOURCE_CHECKS
+from onceflow.runtime.testing.conformance import PAUSING_CHECKS, PRUNING_CHECKS, SOURCE_CHECKS
 from onceflow.runtime.testing.connectors.folder_source import FolderSource, add_file
 
 SCHEMA = pa.schema([("n", pa.int64())])
@@ -30,6 +30,11 @@ def test_as_a_source(check: Callable[[Source], None], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("check", PRUNING_CHECKS, ids=lambda check: check.__name__)
 def test_as_a_source_that_prunes(check: Callable[[Source], None], tmp_path: Path) -> None:
+    check(filled(tmp_path))
+
+
+@pytest.mark.parametrize("check", PAUSING_CHECKS, ids=lambda check: check.__name__)
+def test_as_a_source_that_pauses(check: Callable[[Source], None], tmp_path: Path) -> None:
     check(filled(tmp_path))
 
 

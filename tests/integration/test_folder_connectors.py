@@ -14,6 +14,7 @@ import pytest
 from onceflow.runtime.checkpoint.local_store import LocalStore
 from onceflow.runtime.checkpoint.log_view import read_log
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
+from onceflow.runtime.testing.connectors.folder_queue import add_message
 from onceflow.runtime.testing.connectors.folder_source import add_file
 from onceflow.runtime.testing.connectors.folder_table import FolderTable
 
@@ -29,7 +30,7 @@ def test_kills_around_the_commit(tmp_path: Path, start: Start) -> None:
     (tmp_path / "in").mkdir()
     added = 0
     for crash in (("commit", "before", "2"), ("commit", "after", "1"), ("last_committed", "after", "3")):
-        job = start(*crash)
+        job = start("files", *crash)
         deadline = time.monotonic() + DEADLINE_S
         while job.poll() is None:
             assert time.monotonic() < deadline, f"no {crash}"
@@ -38,12 +39,12 @@ def test_kills_around_the_commit(tmp_path: Path, start: Start) -> None:
             time.sleep(0.01)
         assert job.returncode == KILLED_ITSELF
     for _ in range(2):
-        job = start()
+        job = start("files")
         added = add(tmp_path, added)
         wait(job, has_rows(tmp_path, added * ROWS // 2))
         job.kill()
         job.wait(DEADLINE_S)
-    job = start()
+    job = start("files")
     while added < FILES:
         added = add(tmp_path, added)
     wait(job, has_rows(tmp_path, FILES * ROWS))
@@ -69,6 +70,29 @@ def start(tmp_path: Path) -> Iterator[Start]:
     for job in started:
         job.kill()
         job.wait(DEADLINE_S)
+
+
+def test_a_queue_is_read_once_and_emptied(tmp_path: Path, start: Start) -> None:
+    """Killed when a checkpoint is committed and nothing of it acknowledged; then at any time."""
+    queue = tmp_path / "in"
+    queue.mkdir()
+    for n in range(ROWS):
+        add_message(queue, f"message-{n:04d}", {"n": n})
+    job = start("queue", "commit", "after", "1")
+    assert job.wait(DEADLINE_S) == KILLED_ITSELF
+    for n in range(ROWS, 3 * ROWS):
+        add_message(queue, f"message-{n:04d}", {"n": n})
+    job = start("queue")
+    wait(job, has_rows(tmp_path, 2 * ROWS))
+    job.kill()
+    job.wait(DEADLINE_S)
+    job = start("queue")
+    for n in range(3 * ROWS, 4 * ROWS):
+        add_message(queue, f"message-{n:04d}", {"n": n})
+    wait(job, lambda: has_rows(tmp_path, 4 * ROWS)() and not list(queue.iterdir()))
+    job.send_signal(signal.SIGTERM)
+    assert job.wait(DEADLINE_S) == 0
+    assert read(tmp_path) == list(range(4 * ROWS)), "each message once"
 
 
 def add(folder: Path, added: int) -> int:

@@ -117,6 +117,30 @@ def test_a_record_starts_the_idle_clock_anew() -> None:
     assert source.wait(10_000) == 10_000 - BOUND_MS - 1
 
 
+def test_a_paused_split_is_never_idle_and_holds_the_watermark() -> None:
+    source = Source("a", "b")
+    source.read(("a", 10_000), ("b", 8_000))
+    source.wait(20_000, at_end=("b",))
+    source.watermarks.pause(["b"])
+    assert source.wait(3_600_000, at_end=("b",)) == 8_000 - BOUND_MS - 1
+    source.watermarks.resume(["b"])
+    assert source.wait(29_999, at_end=("b",)) == 8_000 - BOUND_MS - 1, "the idle clock starts anew"
+    assert source.wait(1) == 10_000 - BOUND_MS - 1
+
+
+def test_a_forgotten_split_does_not_count_and_without_any_the_source_is_idle() -> None:
+    source = Source("a", "b")
+    source.read(("a", 10_000), ("b", 8_000))
+    source.watermarks.finish(["b"])
+    source.watermarks.forget("b")
+    assert source.wait(0) == 10_000 - BOUND_MS - 1
+    assert source.watermarks.progress() == {"a": 10_000}
+    source.watermarks.finish(["a"])
+    source.watermarks.forget("a")
+    assert source.watermarks.is_idle, "nothing to read: others are not held up"
+    assert source.watermarks.current_ms == 10_000 - BOUND_MS - 1
+
+
 def test_without_idle_after_an_empty_split_holds_for_ever() -> None:
     source = Source("a", "b", strategy=WatermarkStrategy.monotonous("ts"))
     source.read(("a", 10_000))

@@ -80,13 +80,14 @@ class FolderEnumerator:
 
 
 class FolderReader:
-    """A SourceReader, and a ForgettingReader. Reads one file after another."""
+    """A SourceReader, a ForgettingReader and a PausableReader. Reads one file after another."""
 
     def __init__(self, source: FolderSource) -> None:
         self._source = source
         self._next_byte: dict[str, int] = {}
         self._open: list[str] = []
         """Splits that are not read to their end, in the order in which they are read."""
+        self._paused: set[str] = set()
 
     def add_splits(self, splits: Sequence[SplitState]) -> None:
         for split in splits:
@@ -95,16 +96,16 @@ class FolderReader:
 
     def poll(self, timeout_ms: int, records_max: int) -> Fetch | None:
         """A file is read in memory, so there is nothing to wait for."""
-        if not self._open:
+        split = next((split for split in self._open if split not in self._paused), None)
+        if split is None:
             return None
-        split = self._open[0]
         with open(Path(self._source.path) / split, "rb") as file:
             file.seek(self._next_byte[split])
             lines = [line for _, line in zip(range(records_max), file, strict=False)]
             self._next_byte[split] += sum(map(len, lines))
             is_finished = not file.read(1)
         if is_finished:
-            del self._open[0]
+            self._open.remove(split)
         rows = [json.loads(line) for line in lines]
         batch = pa.RecordBatch.from_pylist(rows, self._source.schema)
         finished = frozenset({split}) if is_finished else frozenset()
@@ -116,6 +117,12 @@ class FolderReader:
     def forget_splits(self, split_ids: Collection[str]) -> None:
         for split_id in split_ids:
             del self._next_byte[split_id]
+
+    def pause_splits(self, split_ids: Collection[str]) -> None:
+        self._paused.update(split_ids)
+
+    def resume_splits(self, split_ids: Collection[str]) -> None:
+        self._paused.difference_update(split_ids)
 
     def publish_offsets(self, splits: Sequence[SplitState]) -> None:
         pass

@@ -1,6 +1,6 @@
-"""Copies the rows of a growing folder into a folder table, until it is told to stop or kills itself.
+"""Copies the rows of a growing folder, or of a queue, into a folder table, until it is told to stop.
 
-python folder_copy.py FOLDER [METHOD before|after NTH]: where the committer ends the process
+python folder_copy.py FOLDER files|queue [METHOD before|after NTH]: where the committer ends the process
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from onceflow.runtime.contracts import CommitterContext, SinkContext, SinkWriter
 from onceflow.runtime.job import Job
+from onceflow.runtime.testing.connectors.folder_queue import FolderQueue
 from onceflow.runtime.testing.connectors.folder_source import FolderSource
 from onceflow.runtime.testing.connectors.folder_table import FolderTable
 from onceflow.runtime.testing.faults import CrashAt
@@ -40,9 +41,10 @@ class CrashingTable:
         return CrashAt(committer, self.method, after=self.is_after, nth=self.nth)
 
 
-def main(folder: str, method: str = "", when: str = "", nth: str = "0") -> None:
+def main(folder: str, kind: str, method: str = "", when: str = "", nth: str = "0") -> None:
     job = Job("copy")
-    rows = job.source(FolderSource(f"{folder}/in", SCHEMA), uid="files")
+    source_of = FolderSource if kind == "files" else FolderQueue
+    rows = job.source(source_of(f"{folder}/in", SCHEMA), uid=kind)
     table = FolderTable(f"{folder}/table")
     crashing = CrashingTable(table, method, when == "after", int(nth))
     rows.sink_to(crashing if method else table, uid="table")

@@ -307,6 +307,7 @@ def test_a_uid_that_is_gone_is_refused_by_name_or_dropped_if_allowed() -> None:
     state = described(windows())
     more = {
         "splits": {"source": [SplitProgress(SplitState("t-0", {}))]},
+        "finished": {"source": 17},
         "committables": [Committable("sink", "0", 7, {})],
     }
     whole = manifest(state, **more)
@@ -325,6 +326,7 @@ def test_a_uid_that_is_gone_is_refused_by_name_or_dropped_if_allowed() -> None:
         kept = fit(whole, Program("job", 8, less, allows_dropped_state=True))
         assert [(note.uid, note.change) for note in kept.notes] == [(gone, "dropped")]
         left = {h.uid for h in kept.manifest.states} | set(kept.manifest.splits)
+        assert set(kept.manifest.finished) == left & {"source"}
         assert left | {c.uid for c in kept.manifest.committables} == set(everything) - {gone}
 
 

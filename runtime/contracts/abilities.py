@@ -1,0 +1,100 @@
+"""What a source, its enumerator or its readers may be able to do beyond what each has to.
+
+Each ability is a protocol of its own: whoever has the methods has the ability, and is asked for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Protocol, runtime_checkable
+
+from onceflow.runtime.contracts.json_values import Json
+from onceflow.runtime.contracts.source import SplitState
+
+
+@runtime_checkable
+class SkippingEnumerator(Protocol):
+    """An enumerator that can leave out what is there: what at-most-once restarts with."""
+
+    def skip_to_end(self, splits: Sequence[SplitState]) -> Sequence[SplitState]:
+        """The same splits, positioned after the last record that is there now."""
+        ...
+
+
+@runtime_checkable
+class WarningEnumerator(Protocol):
+    """An enumerator that can tell what of its options does not apply to splits from a checkpoint."""
+
+    def warnings(self, splits: Sequence[SplitState]) -> Sequence[str]:
+        """In sentences, for people. Asks nobody."""
+        ...
+
+
+@runtime_checkable
+class PruningSource(Protocol):
+    """A source whose splits finish while new ones come: a growing folder, shards that are closed.
+
+    Every finished split would stay in every checkpoint for ever. So the engine takes them out, and keeps one
+    value for all of them in the checkpoint: `finished`, None at first. Its form is the source's; it should
+    stay small however many splits have finished. The enumerator of such a source is a PruningEnumerator.
+    """
+
+    def add_finished(self, finished: Json, splits: Sequence[SplitState]) -> Json:
+        """The value with these splits added, which were read to their end. Pure: it asks nobody, and a split
+        may come a second time. Called by the driver when a checkpoint is made durable."""
+        ...
+
+
+@runtime_checkable
+class PruningEnumerator(Protocol):
+    """The enumerator of a PruningSource."""
+
+    def discover_unfinished(self, known: frozenset[str], finished: Json) -> Sequence[SplitState]:
+        """Called instead of `discover`: splits that are not in `known` and were not added to `finished`."""
+        ...
+
+
+@runtime_checkable
+class ForgettingReader(Protocol):
+    """A reader that can let go of splits: one that keeps all of them grows for as long as the job runs."""
+
+    def forget_splits(self, split_ids: Collection[str]) -> None:
+        """These have finished, and a durable checkpoint knows it: leave them out of later snapshots."""
+        ...
+
+
+@runtime_checkable
+class AcknowledgingReader(Protocol):
+    """A reader of what is delivered again until it is acknowledged: a queue.
+
+    What was delivered and is not acknowledged yet belongs into the positions (its message ids, say): after a
+    restore it is delivered again, and the reader leaves out what the restored checkpoint already counts.
+    """
+
+    def on_barrier(self, checkpoint_id: int) -> None:
+        """Right before `snapshot`, on the same thread: what `poll` has brought so far is part of this
+        checkpoint; and of the next one too, should this one be aborted."""
+        ...
+
+    def on_completed(self, checkpoint_id: int) -> None:
+        """The checkpoint is durable, and the sinks of this slot have committed it: acknowledge what is part
+        of it. On the commit thread, while `poll` goes on on the slot's; checkpoints come in order.
+
+        A crash before this call, or in it, costs nothing but deliveries that are left out. What it raises
+        fails the attempt.
+        """
+        ...
+
+
+@runtime_checkable
+class PausableReader(Protocol):
+    """A reader that can leave splits unread for a while, so that none runs far ahead of the others."""
+
+    def pause_splits(self, split_ids: Collection[str]) -> None:
+        """Bring no rows of these, and don't say that they are at their end or finished, until they are
+        resumed. Their positions stay. Cheap; may be told twice."""
+        ...
+
+    def resume_splits(self, split_ids: Collection[str]) -> None:
+        """Go on with these exactly where they were."""
+        ...
