@@ -22,39 +22,14 @@ from onceflow.connectors.kafka.transactions.owner import Claimant, OwnerTransact
 from onceflow.connectors.kafka.transactions.producer import LibrdkafkaProducer
 from onceflow.connectors.kafka.transactions.producer_settings import ProducerSettings
 from onceflow.connectors.kafka.transactions.staged_writer import LEDGER_TOPIC
-from onceflow.runtime.errors import Fenced, OnceflowError, Retryable
+from onceflow.runtime.errors import Fenced, Retryable
+from tests.kafka_output import NoPatience, Output
 
 pytestmark = pytest.mark.kafka
 
 DEADLINE_S = 30.0
 PARTITIONS = 3
 Sees = Callable[..., None]
-
-
-class Output:
-    """What a checkpoint holds."""
-
-    def __init__(self, checkpoint_id: int, *batches: pa.RecordBatch) -> None:
-        self.checkpoint_id = checkpoint_id
-        self._batches = batches
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        return iter(self._batches)
-
-
-class NoPatience:
-    """Tries again at once, for a while; remembers why."""
-
-    def __init__(self) -> None:
-        self.waits: list[str] = []
-        self._until = time.monotonic() + DEADLINE_S
-
-    def wait(self, error: OnceflowError) -> None:
-        self.waits.append(str(error))
-        if time.monotonic() > self._until:
-            raise error
-
-    def reset(self) -> None: ...
 
 
 class Sink:
@@ -72,7 +47,7 @@ class Sink:
             KafkaOptions(servers, librdkafka or {}), ProducerSettings(socket_timeout_ms=1_000)
         )
         self.client.ensure_ledger_topic(LEDGER_TOPIC)
-        self.patience = NoPatience()
+        self.patience = NoPatience(DEADLINE_S)
         self.transactions = OwnerTransactions(
             self.client, self.ledger, Claimant("lineage", attempt), self.patience, None
         )

@@ -19,38 +19,13 @@ from onceflow.connectors.kafka.transactions.librdkafka_client import LibrdkafkaC
 from onceflow.connectors.kafka.transactions.owner import Claimant, OwnerTransactions
 from onceflow.connectors.kafka.transactions.producer_settings import ProducerSettings
 from onceflow.connectors.kafka.transactions.staged_writer import LEDGER_TOPIC
-from onceflow.runtime.errors import Fatal, OnceflowError
+from onceflow.runtime.errors import Fatal
+from tests.kafka_output import NoPatience, Output
 
 pytestmark = pytest.mark.kafka
 
 DEADLINE_S = 60.0
 LIMIT = {"max.message.bytes": "20000"}
-
-
-class Output:
-    """What a checkpoint holds."""
-
-    def __init__(self, checkpoint_id: int, *batches: pa.RecordBatch) -> None:
-        self.checkpoint_id = checkpoint_id
-        self._batches = batches
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        return iter(self._batches)
-
-
-class NoPatience:
-    """Tries again at once, for a while; remembers why."""
-
-    def __init__(self) -> None:
-        self.waits: list[str] = []
-        self._until = time.monotonic() + DEADLINE_S
-
-    def wait(self, error: OnceflowError) -> None:
-        self.waits.append(str(error))
-        if time.monotonic() > self._until:
-            raise error
-
-    def reset(self) -> None: ...
 
 
 class Writing:
@@ -61,7 +36,7 @@ class Writing:
         self.client = LibrdkafkaClient(KafkaOptions(servers, named), settings)
         self.client.ensure_ledger_topic(LEDGER_TOPIC)
         self.client._message_bytes_max = None
-        self.patience = NoPatience()
+        self.patience = NoPatience(DEADLINE_S)
         ledger = LedgerKey(f"sizes-{uuid.uuid4().hex}", LEDGER_TOPIC)
         self.transactions = OwnerTransactions(
             self.client, ledger, Claimant("lineage", 1), self.patience, None

@@ -17,22 +17,12 @@ from onceflow.connectors.kafka.produce.leaders import Leading
 from onceflow.connectors.kafka.protocol.transaction_messages import ADD_PARTITIONS, FIND_COORDINATOR, PRODUCE
 from onceflow.connectors.kafka.transactions.owner import Claimant, OwnerTransactions
 from onceflow.runtime.errors import Fatal, OnceflowError, Retryable
+from tests.kafka_output import Output
 from tests.unit.connectors.kafka.scripted_broker import HOST, Fault, ScriptedBroker, ScriptedClient, first
 
 LEDGER = LedgerKey("id", "ledger")
 SETTINGS = ProduceSettings(batch_bytes=1_000, message_bytes=1 << 30, answer_s=5.0)
 PARTITIONS = 3
-
-
-class Output:
-    """What a checkpoint holds."""
-
-    def __init__(self, checkpoint_id: int, *batches: pa.RecordBatch) -> None:
-        self.checkpoint_id = checkpoint_id
-        self._batches = batches
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        return iter(self._batches)
 
 
 class FewTries:
