@@ -114,8 +114,8 @@ class ReaderConnection:
             for number, partition in topic.partitions.items()
             if number != "-1"  # librdkafka's own, for records without a partition
         )
-        if up:
-            self._was_up = True
+        self._was_up = self._was_up or bool(up)
+        if self._there:
             self._are_all_down = False
         now_ms, before = self._clock.monotonic_ms(), self._stopped_since_ms
         stopped = [

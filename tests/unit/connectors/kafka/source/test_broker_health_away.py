@@ -52,6 +52,20 @@ def test_regression_a_broker_of_which_nothing_is_asked_was_called_away() -> None
     assert not seen.said
 
 
+def test_regression_brokers_that_closed_idle_connections_were_called_away_together() -> None:
+    """librdkafka calls that all brokers down, once, and connects no sooner than something is asked of one."""
+    seen = Seen()
+    seen.look(UP, UP)
+    seen.connection.on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN, "2/2 brokers are down"))
+    for _ in range(20):
+        seen.look(UNASKED, UNASKED, after_ms=1_000)
+    assert not seen.said
+    seen.connection.on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN, "2/2 brokers are down"))
+    for _ in range(2):
+        seen.look(TRYING, TRYING, after_ms=1_000)
+    assert "is away since 1 s, so t-0 and 1 more can't be read" in seen.said[-1]
+
+
 def test_regression_away_since_0_s_was_said_of_a_leader_that_had_just_moved() -> None:
     seen = Seen()
     seen.look(UP, UP)
