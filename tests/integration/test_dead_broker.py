@@ -217,9 +217,7 @@ def numbers_in(cluster: EmbeddedCluster, topic: str) -> list[int]:
         return sorted(int(value) for raw in reader.chunks(topic, lambda *_: None) for value in raw.values)
 
 
-@pytest.mark.soak
 @pytest.mark.spark
-@pytest.mark.timeout(600)
 def test_a_streaming_query_goes_on_while_one_of_three_brokers_is_dead_and_leaves_its_port_alone(
     cluster: EmbeddedCluster, kill_node: Callable[[int], DeadPort], spark: Any, tmp_path: Path
 ) -> None:
