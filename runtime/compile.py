@@ -35,6 +35,7 @@ from onceflow.runtime.operators import expressions
 from onceflow.runtime.operators.describe import with_key_expressions
 from onceflow.runtime.operators.operator import MAIN, Operator
 from onceflow.runtime.operators.stateless import Stateless, pass_on
+from onceflow.runtime.step_rules import find_changelogs, refuse_loose_ends
 from onceflow.runtime.steps import Built, Call, Express, Input, Keyed, Merge, Read, Scatter, Step, Write
 
 DEAD_LETTERS = "dead-letters"
@@ -43,22 +44,11 @@ DEAD_LETTERS = "dead-letters"
 def compile_graph(job: str, steps: Sequence[Step], max_parallelism: int) -> JobGraph:
     """The graph of these steps, which are in the order in which they were written (inputs first).
 
-    Raises GraphError if there is nothing to run, or if a step's rows go nowhere.
+    Raises GraphError if there is nothing to run, if a step's rows go nowhere, or if one gets updates and
+    deletes and does not know them.
     """
-    _refuse_loose_ends(job, steps)
+    refuse_loose_ends(job, steps)
     return _Compiler(job, steps).run(max_parallelism)
-
-
-def _refuse_loose_ends(job: str, steps: Sequence[Step]) -> None:
-    if not steps:
-        raise GraphError(f"job {job!r} has no source: begin with job.source(...)")
-    used = {i.step.uid for s in steps for i in s.inputs}
-    for step in steps:
-        if step.uid not in used and not isinstance(step.work, Write):
-            raise GraphError(
-                f"the rows of {step.uid!r} ({step.name}) go nowhere: end the stream with sink_to(...); "
-                "every step returns a new stream and leaves the old one as it was"
-            )
 
 
 @dataclass(slots=True)
@@ -94,6 +84,7 @@ class _Compiler:
                 self._consumers[source.step.uid].append((step, source.tag))
         self._needed = self._find_needed_columns()
         self._wants_origin = self._find_origin()
+        self._has_kinds = find_changelogs(steps)
         self._has_origin: dict[str, bool] = {}
         self._drafts: dict[str, _Draft] = {}
         self._placed: dict[str, str] = {}  # step uid -> uid of the node with its rows
@@ -245,6 +236,7 @@ class _Compiler:
                 schema=schema_in,
                 has_event_time=source.rows.has_event_time,
                 with_origin=self._with_origin(step, source),
+                has_kinds=source.tag == MAIN and source.step.uid in self._has_kinds,
             )
             self._edges.append(edge)
             draft.connect(tag, ToEdge(edge.edge_id))

@@ -127,6 +127,8 @@ class Edge:
     schema: pa.Schema
     has_event_time: bool
     with_origin: bool
+    has_kinds: bool = False
+    """Whether rows may be updates and deletes (Records.kind)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,13 @@ four are control elements and travel in order with the records, which is what gi
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+Kinds = npt.NDArray[np.int8]
 Int64s = npt.NDArray[np.int64]
 UInt64s = npt.NDArray[np.uint64]
 Indices = npt.NDArray[np.int64]
@@ -21,6 +23,19 @@ WATERMARK_MIN_MS = -(1 << 63)
 """The watermark before any record: nothing is known about event time."""
 WATERMARK_MAX_MS = (1 << 63) - 1
 """The end of event time: sent once after the last record of a bounded input."""
+
+
+class RowKind(IntEnum):
+    """What a row does to the result so far (a changelog stream, as Flink has it)."""
+
+    INSERT = 0
+    """A row that is new."""
+    UPDATE_BEFORE = 1
+    """What a row was before it changed: takes it back. What it is now comes behind it."""
+    UPDATE_AFTER = 2
+    """What a row is now."""
+    DELETE = 3
+    """A row that is no more; as it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +69,15 @@ class Records:
     `batch` holds the user's columns only (no dictionary-encoded columns). `event_time` is in ms since
     the epoch, one int64 per row, or None in a stream without event time. `key_hash` is the stable
     64-bit hash of the key, one per row, and is there downstream of a key_by only: computed once,
-    kept until the stream is keyed anew.
+    kept until the stream is keyed anew. `kind` is the RowKind of each row (int8); None: all are inserts,
+    which is so in most streams, and costs nothing there.
     """
 
     batch: pa.RecordBatch
     event_time: Int64s | None = None
     key_hash: UInt64s | None = None
     origin: Origin | None = None
+    kind: Kinds | None = None
 
     def __len__(self) -> int:
         return int(self.batch.num_rows)
@@ -68,7 +85,7 @@ class Records:
     @property
     def nbytes(self) -> int:
         """Bytes held, side arrays included: what the bounds of queues count."""
-        extra = sum(a.nbytes for a in (self.event_time, self.key_hash) if a is not None)
+        extra = sum(a.nbytes for a in (self.event_time, self.key_hash, self.kind) if a is not None)
         if self.origin is not None:
             extra += self.origin.split.nbytes + self.origin.offset.nbytes
         return int(self.batch.nbytes) + extra
@@ -96,6 +113,7 @@ class Records:
             None if self.event_time is None else self.event_time[start:end],
             None if self.key_hash is None else self.key_hash[start:end],
             None if self.origin is None else self.origin.slice(start, length),
+            None if self.kind is None else self.kind[start:end],
         )
 
     def _select(self, batch: pa.RecordBatch, rows: Indices | Mask) -> Records:
@@ -104,6 +122,7 @@ class Records:
             None if self.event_time is None else self.event_time[rows],
             None if self.key_hash is None else self.key_hash[rows],
             None if self.origin is None else self.origin.take(rows),
+            None if self.kind is None else self.kind[rows],
         )
 
 

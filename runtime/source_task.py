@@ -153,7 +153,7 @@ class SourceTask:
         if self._node.with_origin:
             assert fetch.offset is not None, "the reader was opened with_origin"
             origin = Origin(fetch.splits, fetch.row_split, fetch.offset)
-        self._output.emit(Records(fetch.records, times, None, origin))
+        self._output.emit(Records(fetch.records, times, None, origin, fetch.kind))
         if fetch.dead_letters is not None:
             self.counters.dead_letters += fetch.dead_letters.num_rows
             self._output.emit(Records(fetch.dead_letters), DEAD_LETTERS)

@@ -116,4 +116,5 @@ def codec_of(edge: Edge) -> FrameCodec:
         has_event_time=edge.has_event_time,
         has_key_hash=isinstance(edge.partitioning, ByKey),
         with_origin=edge.with_origin,
+        has_kinds=edge.has_kinds,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from onceflow.runtime.contracts.abilities import (
     AcknowledgingReader,
+    ChangelogSource,
     ForgettingReader,
     PausableReader,
     PruningEnumerator,
@@ -22,6 +23,7 @@ from onceflow.runtime.contracts.dead_letters import (
 )
 from onceflow.runtime.contracts.json_values import Json
 from onceflow.runtime.contracts.sink import (
+    ChangelogSink,
     Committable,
     PreCommit,
     Sink,
@@ -45,6 +47,8 @@ from onceflow.runtime.contracts.watermarks import WatermarkStrategy
 __all__ = [
     "DEAD_LETTER_SCHEMA",
     "AcknowledgingReader",
+    "ChangelogSink",
+    "ChangelogSource",
     "Committable",
     "CommitterContext",
     "CommittingSink",

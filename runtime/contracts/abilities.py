@@ -13,6 +13,17 @@ from onceflow.runtime.contracts.source import SplitState
 
 
 @runtime_checkable
+class ChangelogSource(Protocol):
+    """A source whose rows may update and delete earlier ones: change data capture, a compacted topic."""
+
+    @property
+    def has_kinds(self) -> bool:
+        """Whether `Fetch.kind` may be there. Known when the graph is built, so that what does not know
+        updates and deletes is refused then."""
+        ...
+
+
+@runtime_checkable
 class SkippingEnumerator(Protocol):
     """An enumerator that can leave out what is there: what at-most-once restarts with."""
 

@@ -106,6 +106,14 @@ class ThrottlingWriter(Protocol):
         ...
 
 
+@runtime_checkable
+class ChangelogSink(Protocol):
+    """A sink that knows updates and deletes (`Records.kind`); to any other such a stream is refused."""
+
+    @property
+    def takes_kinds(self) -> bool: ...
+
+
 class Sink(Protocol):
     """The description of an output. Immutable, picklable, opens nothing when it is made."""
 

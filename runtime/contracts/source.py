@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts.json_values import Json
-from onceflow.runtime.records import Int64s
+from onceflow.runtime.records import Int64s, Kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,7 @@ class Fetch:
     `offset` (int64, one per row) is there if the reader was opened with `with_origin`.
     `timestamp_ms` (int64, one per row) is the record's own timestamp (Kafka: CreateTime or
     LogAppendTime), there if the source's `needs_timestamp` asks for it.
+    `kind` (int8, one RowKind per row) may be there if the source is a ChangelogSource; None: all are inserts.
     `dead_letters` has DEAD_LETTER_SCHEMA. `at_end`: splits with nothing more to read right now (the
     idle clock runs only for these; a split that is slow to fetch is never idle). `finished`: bounded
     splits read up to their bound; they will not be seen again.
@@ -47,6 +48,7 @@ class Fetch:
     offset: Int64s | None = None
     timestamp_ms: Int64s | None = None
     dead_letters: pa.RecordBatch | None = None
+    kind: Kinds | None = None
     at_end: frozenset[str] = frozenset()
     finished: frozenset[str] = frozenset()
 

@@ -2,7 +2,7 @@
 
 A frame is a header (kind, length of the meta part, length of the body; little endian) and the two
 parts. Records travel as one Arrow IPC record batch message without its schema, which both sides know
-from the edge; event times, key hashes and origins are extra columns behind the user's. No pickle.
+from the edge; event times, key hashes, origins and kinds are extra columns behind the user's. No pickle.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from onceflow.runtime.records import (
@@ -33,7 +34,13 @@ _ALIGNMENT: Final = 64
 
 RECORDS, WATERMARK, IDLE, BARRIER, END_OF_INPUT = range(1, 6)
 
-_EVENT_TIME, _KEY_HASH, _SPLIT, _OFFSET = "__event_time", "__key_hash", "__split", "__offset"
+_EVENT_TIME, _KEY_HASH, _SPLIT, _OFFSET, _KIND = (
+    "__event_time",
+    "__key_hash",
+    "__split",
+    "__offset",
+    "__kind",
+)
 
 
 class FrameCodec:
@@ -43,12 +50,19 @@ class FrameCodec:
     """
 
     def __init__(
-        self, schema: pa.Schema, *, has_event_time: bool, has_key_hash: bool, with_origin: bool
+        self,
+        schema: pa.Schema,
+        *,
+        has_event_time: bool,
+        has_key_hash: bool,
+        with_origin: bool,
+        has_kinds: bool = False,
     ) -> None:
         self._columns = len(schema)
         self._has_event_time = has_event_time
         self._has_key_hash = has_key_hash
         self._with_origin = with_origin
+        self._has_kinds = has_kinds
         fields = [*schema]
         if has_event_time:
             fields.append(pa.field(_EVENT_TIME, pa.int64()))
@@ -56,6 +70,8 @@ class FrameCodec:
             fields.append(pa.field(_KEY_HASH, pa.uint64()))
         if with_origin:
             fields += [pa.field(_SPLIT, pa.uint16()), pa.field(_OFFSET, pa.int64())]
+        if has_kinds:
+            fields.append(pa.field(_KIND, pa.int8()))
         self._schema = schema
         self._wire_schema = pa.schema(fields)
 
@@ -101,6 +117,11 @@ class FrameCodec:
             columns += [pa.array(records.origin.split), pa.array(records.origin.offset)]
             meta = json.dumps(records.origin.splits).encode()
             meta += b" " * (-len(meta) % _ALIGNMENT)  # the body behind it is read in place
+        if self._has_kinds:
+            kind = np.zeros(len(records), np.int8) if records.kind is None else records.kind
+            columns.append(pa.array(kind))
+        else:
+            assert records.kind is None, "the edge declares that all rows are inserts"
         batch = pa.RecordBatch.from_arrays(columns, schema=self._wire_schema)
         body = memoryview(batch.serialize()).cast("B")
         return (HEADER.pack(RECORDS, len(meta), len(body)) + meta, body)
@@ -114,7 +135,8 @@ class FrameCodec:
         origin = None
         if self._with_origin:
             origin = Origin(tuple(json.loads(meta)), _numpy(next(extra)), _numpy(next(extra)))
-        return Records(batch, event_time, key_hash, origin)
+        kind = _numpy(next(extra)) if self._has_kinds else None
+        return Records(batch, event_time, key_hash, origin, kind)
 
 
 def _small(kind: int, meta: bytes) -> tuple[bytes]:

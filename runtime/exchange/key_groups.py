@@ -79,6 +79,7 @@ class Partitioner:
             None if records.event_time is None else records.event_time.take(order),
             None if records.key_hash is None else records.key_hash.take(order),
             None if records.origin is None else records.origin.take(order),
+            None if records.kind is None else records.kind.take(order),
         )
 
 

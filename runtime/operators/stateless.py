@@ -1,7 +1,7 @@
 """The user's own functions without state: map, flat_map, filter, and map_batches.
 
 Per-record functions run in a tight loop over the batch; an error names operator, function, record and
-the user's line. Event time and origin of an output row are those of the record it came from.
+the user's line. Event time, origin and kind of an output row are those of the record it came from.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class MapRecords:
             batch = batch_from_records(results, self._schema)
         except WrongFieldError as error:
             raise wrong_result(self._uid, self._fn, error, records, error.row) from error
-        return Records(batch, records.event_time, None, records.origin)
+        return Records(batch, records.event_time, None, records.origin, records.kind)
 
 
 class KeyRecords:
@@ -136,6 +136,7 @@ class FlatMapRecords:
             None if records.event_time is None else records.event_time[parent],
             None,
             None if records.origin is None else records.origin.take(parent),
+            None if records.kind is None else records.kind[parent],
         )
 
 

@@ -2,6 +2,8 @@
 
     0000000001.jsonl, 0000000002.jsonl, ...   a JSON object a line; whoever adds one renames a whole file
 
+With kinds, an object's "kind" says what it does: "insert", "update_before", "update_after" or "delete".
+
 A file that was read is finished for ever. What is remembered of all finished files is one number and those
 beyond it, however many there were.
 """
@@ -20,15 +22,20 @@ import pyarrow as pa
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import Fetch, Json, ReaderContext, SplitState
 from onceflow.runtime.errors import DataLossError
+from onceflow.runtime.records import RowKind
 
 
 @dataclass(frozen=True)
 class FolderSource:
-    """A Source, and a PruningSource. Bounded: it ends with the files that are there at the first start."""
+    """A Source, a PruningSource and a ChangelogSource.
+
+    Bounded: it ends with the files that are there at the first start.
+    """
 
     path: str
     schema: pa.Schema
     is_bounded: bool = False
+    has_kinds: bool = False
     look_every_ms: int = 50
     record_type: type | None = None
 
@@ -107,9 +114,12 @@ class FolderReader:
         if is_finished:
             self._open.remove(split)
         rows = [json.loads(line) for line in lines]
+        kind = None
+        if self._source.has_kinds:
+            kind = np.array([RowKind[row.pop("kind").upper()] for row in rows], np.int8)
         batch = pa.RecordBatch.from_pylist(rows, self._source.schema)
         finished = frozenset({split}) if is_finished else frozenset()
-        return Fetch(batch, np.zeros(len(rows), np.uint16), (split,), finished=finished)
+        return Fetch(batch, np.zeros(len(rows), np.uint16), (split,), kind=kind, finished=finished)
 
     def snapshot(self) -> Sequence[SplitState]:
         return [SplitState(split, {"next_byte": at}) for split, at in self._next_byte.items()]

@@ -13,22 +13,29 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from onceflow.runtime.contracts import Committable, CommitterContext, PreCommit, SinkContext
 from onceflow.runtime.errors import Fatal, Indeterminate
 from onceflow.runtime.records import Records
 
+ROW_KIND = pa.field("row_kind", pa.int8(), nullable=False)
+
 
 @dataclass(frozen=True)
 class FolderTable:
-    """A Sink, and a CommittingSink. `path`: an absolute path of a local disk."""
+    """A Sink, a CommittingSink and a ChangelogSink. `path`: an absolute path of a local disk.
+
+    `takes_kinds`: the table has one more column, `row_kind`, with what each row does.
+    """
 
     path: str
+    takes_kinds: bool = False
 
     def check(self, schema: pa.Schema, uid: str) -> None:
         """Arrow files hold rows of any schema."""
@@ -37,6 +44,8 @@ class FolderTable:
         path = Path(self.path)
         (path / "parts").mkdir(parents=True, exist_ok=True)
         (path / "commits").mkdir(exist_ok=True)
+        if self.takes_kinds:
+            context = replace(context, schema=context.schema.append(ROW_KIND))
         create(path / "schema.arrow", context.schema.serialize().to_pybytes())
         found = self.schema()
         if not found.equals(context.schema):
@@ -44,7 +53,7 @@ class FolderTable:
                 f"the table {self.path} has the columns {_describe(found)}, and sink {context.uid!r} writes "
                 f"{_describe(context.schema)}: write to another table, or select what this one has"
             )
-        return FolderTableWriter(path, context)
+        return FolderTableWriter(path, context, self.takes_kinds)
 
     def open_committer(self, context: CommitterContext) -> FolderTableCommitter:
         return FolderTableCommitter(Path(self.path) / "commits", f"{context.lineage}.{context.uid}")
@@ -65,8 +74,9 @@ class FolderTable:
 class FolderTableWriter:
     """A SinkWriter: its part of a checkpoint is one file."""
 
-    def __init__(self, path: Path, context: SinkContext) -> None:
+    def __init__(self, path: Path, context: SinkContext, takes_kinds: bool) -> None:
         self._path = path
+        self._takes_kinds = takes_kinds
         self._context = context
         self._batches: list[pa.RecordBatch] = []
         """Rows that are in no committed checkpoint, also those of aborted ones."""
@@ -77,7 +87,11 @@ class FolderTableWriter:
         assert not committables, "the committer has committed them before a slot was started"
 
     def write(self, records: Records) -> None:
-        self._batches.append(records.batch)
+        batch = records.batch
+        if self._takes_kinds:
+            kind = np.zeros(len(records), np.int8) if records.kind is None else records.kind
+            batch = batch.append_column(ROW_KIND, pa.array(kind))
+        self._batches.append(batch)
 
     def pre_commit(self, checkpoint_id: int) -> PreCommit:
         self._frozen[checkpoint_id] = len(self._batches)
