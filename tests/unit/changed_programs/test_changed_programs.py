@@ -283,6 +283,52 @@ def test_what_may_be_null_from_now_on_is_kept_and_said_and_the_other_way_round_i
     assert "n: int64 not null" in folder.run(reduce(Seen)).result.reason
 
 
+def last_seen(record: Any) -> Any:
+    """It keeps the last record of each key, and gives the one before."""
+
+    class Last(KeyedProcess[str, Row, Any]):
+        last = ValueState("last", record)
+
+        def process(self, value: Row, ctx: Any) -> Any:
+            yield self.last.get() or record(value.user, 0)
+            self.last.set(record(value.user, value.amount or (None if record is Wide else 0)))
+
+    return lambda s: {"out": s.key_by("user").process(Last(), returns=record, uid="op")}
+
+
+def longest_of(record: Any) -> Any:
+    """An aggregate of the user's that keeps a record."""
+
+    class Longest(AggregateFunction[Any, Any, Any]):
+        def create_accumulator(self) -> Any:
+            return record("", 0)
+
+        def add(self, value: Any, accumulator: Any) -> Any:
+            return record(value.user, max(accumulator.n or 0, value.amount))
+
+        def merge(self, accumulator_a: Any, accumulator_b: Any) -> Any:
+            return accumulator_a
+
+        def get_result(self, accumulator: Any) -> int:
+            return accumulator.n or 0
+
+    Longest.create_accumulator.__annotations__["return"] = record
+    return windows(n=Longest())
+
+
+@pytest.mark.parametrize(
+    ("program", "results"),
+    [(last_seen, [("ann", 5), ("ann", None), ("end", 0)]), (longest_of, [("ann", 5), ("bob", 7)])],
+)
+def test_what_a_state_or_an_aggregate_of_the_users_keeps_may_be_null_from_now_on(
+    folder: Any, program: Any, results: list[tuple[str, int | None]]
+) -> None:
+    folder.run(program(Seen), *FIRST)
+    run = folder.run(program(Wide), ("ann", 0, 0.5, 9_000), ("ann", 3, 0.5, 9_000), ("end", 0, 0.5, 11_000))
+    assert [said["change"] for said in run.events.named("state_changed")] == ["widened"]
+    assert [(row["user"], row["n"]) for row in run.visible["out"]][-len(results) :] == results
+
+
 # --- Written by an onceflow that described nothing ----------------------------------------------------
 
 
