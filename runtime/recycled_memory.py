@@ -75,7 +75,7 @@ class RecycledMemory:
     def __init__(self) -> None:
         self._block = _Block()
         self._used = 0
-        """Bytes of the block."""
+        """How many bytes of the block are filled."""
         self._others: deque[_Block] = deque()
         """The one that was left first is first: so its bytes are the oldest."""
         self._large: Bytes | None = None

@@ -121,7 +121,7 @@ class _TextDecoder:
 
 
 class _ColumnEncoder:
-    """One column, as bytes."""
+    """Encodes one column, as bytes."""
 
     def __init__(self, column: str, schema: pa.Schema, types: tuple[pa.DataType, ...], name: str) -> None:
         if column not in schema.names:

@@ -23,7 +23,7 @@ from onceflow.connectors.kafka.reader_splits import RowSplits
 from onceflow.runtime.records import Indices, Int64s, Mask
 
 NO_TIME, CREATE_TIME, LOG_APPEND_TIME = 0, 1, 2
-"""librdkafka's numbers."""
+"""The kinds of timestamps, by librdkafka's numbers."""
 
 Header = dict[str, Any]
 """`key` (str) and `value` (bytes or None)."""
@@ -144,7 +144,7 @@ class Fetcher(Protocol):
         ...
 
     def unassign(self, positions: Sequence[TopicPartition]) -> None:
-        """Nothing more of these."""
+        """Let go of these partitions: nothing more comes of them."""
         ...
 
     def fetch(self, timeout_ms: int, records_max: int) -> Fetched:

@@ -32,7 +32,7 @@ from onceflow.runtime.errors import Fatal, OnceflowError, OptionError, Retryable
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 PartitionKey = tuple[str, int]
-"""Topic and partition number."""
+"""A topic and the number of a partition."""
 
 _LOG = logging.getLogger(__name__)
 _TRY_MS = 5_000

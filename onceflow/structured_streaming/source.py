@@ -88,7 +88,7 @@ def _checked(schema: StructType, options: Mapping[str, str], door: Door) -> tupl
 
 
 class _Range(InputPartition):
-    """One task."""
+    """The range of one task."""
 
     def __init__(self, wanted: OffsetRange) -> None:
         super().__init__(wanted)

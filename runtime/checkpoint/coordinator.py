@@ -352,7 +352,7 @@ class Coordinator:
         self._emit(ev.Commit(pending.attempt, pending.checkpoint_id))
 
     def _complete(self, pending: PendingCheckpoint, now_ms: int) -> None:
-        """Durable and committed everywhere."""
+        """A checkpoint is durable and committed everywhere."""
         self._pending = None
         self._aborted_in_row = 0
         self._pause_until_ms = now_ms + self._options.min_pause_ms

@@ -39,7 +39,7 @@ class DurableFile:
         self._block_bytes = block_bytes
         self._block = _empty_block()
         self._filled = 0
-        """Bytes of the block."""
+        """How many bytes of the block are filled."""
         self._place = 0
         """Where in the file the block begins."""
         self._pending: deque[Future[None]] = deque()

@@ -36,7 +36,7 @@ class StateTable:
     name: str
     rows: int
     size_bytes: int
-    """In the files."""
+    """The bytes of the state in its files."""
     description: StateDescription | None
     """What made it: its kind, the key's columns and their types, the parts with their kinds and types, the
     windows, the distribution. None: an onceflow that described nothing wrote it."""

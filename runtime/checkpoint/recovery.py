@@ -26,7 +26,7 @@ from onceflow.runtime.state.key_groups import key_group_range, subtask_of_key_gr
 
 @dataclass(frozen=True, slots=True)
 class NeverStarted:
-    """The log is empty."""
+    """The state of a job whose log is empty."""
 
 
 @dataclass(frozen=True, slots=True)

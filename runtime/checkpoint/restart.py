@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class RestartStrategy(Protocol):
-    """Immutable; the coordinator counts."""
+    """When to start anew after failures. Immutable; the coordinator counts."""
 
     def delay_ms(self, failures: int) -> int | None:
         """How long to wait after this many failures in a row (1: the first); None: give up."""

@@ -52,7 +52,7 @@ class Retention:
             self.add(position, manifest)
 
     def add(self, position: int, manifest: CheckpointManifest) -> None:
-        """A checkpoint was completed."""
+        """Note that a checkpoint was completed."""
         assert not self._kept or manifest.checkpoint_id > self._kept[-1][1]
         self._kept.append((position, manifest.checkpoint_id, manifest.paths()))
 

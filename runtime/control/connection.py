@@ -46,7 +46,7 @@ class Connection(Generic[Received]):
         self._unread = bytearray()
 
     def send(self, message: msgspec.Struct) -> None:
-        """Raises ConnectionLostError."""
+        """Send a message. Raises ConnectionLostError."""
         self.send_encoded(encoded(message))
 
     def send_encoded(self, message: bytes) -> None:

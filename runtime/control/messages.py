@@ -87,7 +87,7 @@ class Failed(Message):
     kind: str = ""
     """The name of the error's class."""
     detail: str = ""
-    """Traceback, for --debug."""
+    """The traceback, for --debug."""
     is_unavailable: bool = False
     """Something outside could not be used."""
     is_consequence: bool = False
@@ -111,7 +111,7 @@ class Progress(Message):
 
 
 class AskStatus(Message):
-    """Answered with Status."""
+    """Ask for the job's status; answered with Status."""
 
 
 class AskStop(Message):
@@ -149,7 +149,7 @@ class Assignment(Message):
     lineage: str
     restored_checkpoint_id: int
     peers: Sequence[tuple[str, int]]
-    """Data addresses by slot."""
+    """The slots' addresses for data, by slot."""
     splits: Mapping[str, Sequence[SplitProgress]]
     states: Sequence[StateHandle]
     """All whose key groups overlap with this slot's."""

@@ -23,7 +23,7 @@ CONTROL_ELEMENT_BYTES = 64
 
 
 class OutputChannel(Protocol):
-    """The sender's end."""
+    """The sender's end of a channel."""
 
     @property
     def has_room(self) -> bool:
@@ -34,7 +34,7 @@ class OutputChannel(Protocol):
 
 
 class InputChannel(Protocol):
-    """The receiver's end."""
+    """The receiver's end of a channel."""
 
     def receive(self) -> Element | None:
         """The next element, or None if there is none now."""

@@ -192,7 +192,7 @@ class Network:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where peers connect to."""
+        """The address that peers connect to."""
         host, port = self._listener.getsockname()[:2]
         return str(host), int(port)
 

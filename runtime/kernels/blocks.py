@@ -15,7 +15,7 @@ from numba import types
 from numba.extending import intrinsic
 
 BLOCK = 32
-"""Bytes of a block."""
+"""How many bytes a block has."""
 
 OfOne: TypeAlias = Callable[[int], int]
 OfTwo: TypeAlias = Callable[[int, int], int]

@@ -15,7 +15,7 @@ import platformdirs
 _LOG = logging.getLogger(__name__)
 
 ENVIRONMENT_VARIABLE = "ONCEFLOW_KERNELS"
-"""`off` turns kernels off."""
+"""The environment variable that turns kernels off, by `off`."""
 
 _WITHOUT_REFERENCE_COUNTS: dict[str, Any] = {"_nrt": False}
 """An option that numba's documentation does not have; its own code for texts and sorting uses it."""

@@ -100,7 +100,7 @@ def _short_escape(letter: int) -> int:
 
 @kernel
 def _four_digits(at: int) -> int:
-    """Hexadecimal, of either case."""
+    """The value of four hexadecimal digits, of either case."""
     number = 0
     for i in range(4):
         digit = load_uint8(at + i)

@@ -49,7 +49,7 @@ def pack_graph(graph: JobGraph, module: ModuleType | None) -> bytes:
 
 
 def unpack_graph(packed: bytes) -> JobGraph:
-    """What `pack_graph` was given."""
+    """Unpack the graph that `pack_graph` was given."""
     graph: JobGraph = unpack(packed)
     return graph
 
@@ -66,7 +66,7 @@ def pack(value: Any, module: ModuleType | None) -> bytes:
 
 
 def unpack(packed: bytes) -> Any:
-    """What `pack` was given."""
+    """Unpack the object that `pack` was given."""
     unpickler = pickle.Unpickler(io.BytesIO(packed))
     name = unpickler.load()
     if name is None:

@@ -19,7 +19,7 @@ import confluent_kafka
 from confluent_kafka import Consumer, Producer
 
 _KINDS = {0: "producer", 1: "consumer"}
-"""rd_kafka_type_t."""
+"""The kinds of clients, by rd_kafka_type_t."""
 _NAME_BYTES = 128
 _POINTER_BYTES = 8
 TESTED = (0x0210,)

@@ -25,7 +25,7 @@ class Route(Protocol):
     """Hands records to librdkafka, or sends them, and knows which of them the broker has acknowledged."""
 
     delivered: int
-    """Acknowledged since `begin`."""
+    """How many records were acknowledged since `begin`."""
     first_failure: tuple[KafkaError, str] | None
     """Why the first record since `begin` will never be delivered, and its topic."""
     refused: RefusedBatch | None

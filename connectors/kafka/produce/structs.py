@@ -18,7 +18,7 @@ from onceflow.runtime.arrow_offsets import offsets_of
 
 MESSAGE: np.dtype[Any] = np.dtype(CMessage)
 Messages = npt.NDArray[Any]
-"""dtype MESSAGE."""
+"""An array of dtype MESSAGE."""
 
 ARGUMENT = np.dtype(
     {
@@ -32,7 +32,7 @@ ARGUMENT = np.dtype(
 _TOPIC, _PARTITION, _VALUE, _KEY, _FLAGS, _TIMESTAMP, _HEADER = 1, 3, 4, 5, 7, 8, 9  # rd_kafka_vtype_t
 _FIXED = (_TOPIC, _PARTITION, _FLAGS, _KEY, _VALUE, _TIMESTAMP)
 COPY = 0x2
-"""RD_KAFKA_MSG_F_COPY."""
+"""librdkafka's RD_KAFKA_MSG_F_COPY: it copies what it is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Run:
     """-1: librdkafka chooses."""
     start: int
     stop: int
-    """Row numbers."""
+    """The numbers of the first row, and of the row behind the last."""
 
 
 class MessageArray:

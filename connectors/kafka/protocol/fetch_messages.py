@@ -29,7 +29,7 @@ class FetchPartition:
     """What is asked of one partition."""
 
     topic_id: bytes
-    """16 bytes."""
+    """The topic's id, 16 bytes."""
     partition: int
     offset: int
     last_epoch: int

@@ -67,7 +67,7 @@ class Reader:
         return start, self._at
 
     def text(self) -> str:
-        """Compact; none is ""."""
+        """Read a compact text; a null is ""."""
         return self.raw(self.length()).decode(errors="replace")
 
     def tags(self) -> dict[int, tuple[int, int]]:

@@ -23,7 +23,7 @@ class Codec:
     """How a producer compresses."""
 
     number: int
-    """Kafka's."""
+    """Kafka's number of the codec."""
     compress: Callable[[Any], Any]
     """Bytes to bytes, both of the buffer protocol."""
 

@@ -24,9 +24,9 @@ class WrittenRecords:
     """The records of one batch, without its header."""
 
     content: pa.Buffer
-    """Their bytes, not compressed."""
+    """The bytes of the records, not compressed."""
     after: int
-    """The row that follows."""
+    """The row that follows on the last one written."""
     first_ms: int
     """The time of the first one, to which those of the others are relative."""
     latest_ms: int

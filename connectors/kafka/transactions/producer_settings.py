@@ -57,7 +57,7 @@ class ProducerSettings:
     def librdkafka(
         self, options: KafkaOptions, transactional_id: str, batch_bytes_max: int
     ) -> dict[str, Setting]:
-        """What can't be overridden."""
+        """The settings that a user can't override."""
         ours: dict[str, Setting] = {
             "transactional.id": transactional_id,
             "transaction.timeout.ms": self.transaction_timeout_ms,
@@ -79,4 +79,4 @@ DEFAULTS: dict[str, Setting] = {
     "reconnect.backoff.max.ms": 500,
     "retry.backoff.ms": 20,
 }
-"""What can be."""
+"""The defaults that a user may override."""
