@@ -38,6 +38,7 @@ from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.state_files import StateFiles
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.exchange.key_groups import Partitioner
+from onceflow.runtime.firing import fire_all
 from onceflow.runtime.operators.aggregates import count, sum_
 from onceflow.runtime.operators.operator import FrozenState, Operator, OperatorContext
 from onceflow.runtime.operators.tumbling import tumbling
@@ -129,7 +130,7 @@ def measure(options: argparse.Namespace, keys: int) -> dict[str, Any]:
             operator.on_records(Records(records.batch, records.event_time, key_hash))
         assert records.event_time is not None
         with timer.step("fire"):
-            operator.on_watermark(int(records.event_time.max()) - DISORDER_MS - 1)
+            fire_all(operator, int(records.event_time.max()) - DISORDER_MS - 1)
         results, counted = results + sum(len(r) for _, r in out.emitted), counted + counts(out)
         if number * BATCH_ROWS % options.barrier_rows == 0:
             entries = built.result()
@@ -147,7 +148,7 @@ def measure(options: argparse.Namespace, keys: int) -> dict[str, Any]:
         restored.restore([read_back])
     del restored, read_back, state, built
     with timer.step("fire"):
-        operator.on_watermark(WATERMARK_MAX_MS)
+        fire_all(operator, WATERMARK_MAX_MS)
     results, counted = results + sum(len(r) for _, r in out.emitted), counted + counts(out)
     assert options.slide or counted == options.rows, (counted, options.rows)
     shown = {

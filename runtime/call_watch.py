@@ -15,6 +15,7 @@ from typing import Any
 
 from onceflow.runtime.operators import stateless, window_values
 from onceflow.runtime.operators.process import ProcessOperator
+from onceflow.runtime.operators.timer_firing import TimerFiring
 from onceflow.runtime.operators.user_functions import describe_record, function_name, origin_of
 from onceflow.runtime.records import Records
 
@@ -133,7 +134,7 @@ def _in_process(at: _Locals) -> UserCall:
 
 def _in_on_timer(at: _Locals) -> UserCall:
     place = f"the timer at {at['time']} of key {at['ctx'].key!r}"
-    return UserCall(at["self"]._config.uid, function_name(at["on_timer"]), place, len(at["fired"]))
+    return UserCall(at["self"]._uid, function_name(at["on_timer"]), place, len(at["piece"].fired))
 
 
 def _shown(value: object) -> str:
@@ -149,6 +150,6 @@ _LOOPS: Mapping[CodeType, Callable[[_Locals], UserCall]] = {
     window_values.UserAggregate.merged.__code__: _in_merge,
     window_values.UserAggregate.results.__code__: _in_get_result,
     ProcessOperator.on_records.__code__: _in_process,
-    ProcessOperator._fire.__code__: _in_on_timer,
+    TimerFiring._call.__code__: _in_on_timer,
 }
 """How the local variables of a loop, found by its code, tell the call. Reading them costs it nothing."""

@@ -100,8 +100,10 @@ class Slot:
         background: Background,
         clock: Clock,
         write_state: Callable[[int, str, FrozenState], StateHandle],
+        steps_per_task: int = STEPS_PER_TASK,
     ) -> None:
         """`write_state(checkpoint_id, uid, state)` makes an operator's state durable, on any thread."""
+        self._steps_per_task = steps_per_task
         self._assignment = assignment
         self._control = control
         self._background = background
@@ -160,7 +162,7 @@ class Slot:
     def _take_turn(self, task: Task) -> bool:
         """Step a task until it has nothing to do or its turn is over. True if it did anything."""
         over_ms = self._clock.monotonic_ms() + TURN_MS
-        for steps in range(STEPS_PER_TASK):
+        for steps in range(self._steps_per_task):
             if not task.step():
                 return steps > 0
             if self._clock.monotonic_ms() >= over_ms:
@@ -227,8 +229,8 @@ class Slot:
     def _obey(self, command: ToSlot) -> None:
         match command:
             case Trigger(checkpoint_id=checkpoint_id, is_last=is_last):
-                for source in self._tasks.sources.values():
-                    source.trigger(Barrier(checkpoint_id, is_last))
+                for task in self._tasks.tasks:
+                    task.trigger(Barrier(checkpoint_id, is_last))
             case Commit(checkpoint_id=checkpoint_id):
                 self._commit(checkpoint_id)
             case Abort(checkpoint_id=checkpoint_id):

@@ -200,14 +200,14 @@ class _SlotRun:
             wiring = NetworkWiring(self._network, launch.graph, assignment.slot, assignment.peers)
             slot_tasks = SlotBuilder(launch.graph, assignment, wiring, environment).build()
             slot.start(slot_tasks)
-            self._loop(slot)
+            self._loop(slot, slot_tasks)
         finally:
             self._has_ended.set()
             background.close()
             if slot_tasks is not None:
                 slot_tasks.close()
 
-    def _loop(self, slot: Slot) -> None:
+    def _loop(self, slot: Slot, slot_tasks: SlotTasks) -> None:
         """Step while there is something to do; wait a little, and a little longer, while there is not.
 
         The cyclic collector is off inside the loop: it would walk every message of every batch. It runs
@@ -220,7 +220,8 @@ class _SlotRun:
             wait_ms, collected_ms = 0.0, self._clock.monotonic_ms()
             while slot.shutdown_reason is None:
                 self._steps += 1
-                wait_ms = 0.0 if slot.step() else min(2 * wait_ms + 1.0, IDLE_WAIT_MS_MAX)
+                idle_ms = min(2 * wait_ms + 1.0, IDLE_WAIT_MS_MAX)
+                wait_ms = 0.0 if slot.step() else self._until(slot_tasks.wake_at_ms, idle_ms)
                 waits_ms = self._clock.monotonic_ms() if wait_ms else None
                 self._network.pump(wait_ms)
                 now_ms = self._clock.monotonic_ms()
@@ -232,6 +233,10 @@ class _SlotRun:
         finally:
             gc.enable()
             gc.unfreeze()
+
+    def _until(self, wake_at_ms: int | None, wait_ms: float) -> float:
+        """How long to wait: no longer than to this time of the clock."""
+        return wait_ms if wake_at_ms is None else min(wait_ms, max(0.0, wake_at_ms - self._clock.now_ms()))
 
     def _heartbeat(
         self, slot: Slot, stack: Callable[[], FrameType | None], end_process: EndProcess | None

@@ -23,6 +23,7 @@ from onceflow.runtime.contracts import (
 from onceflow.runtime.control.messages import Assignment
 from onceflow.runtime.exchange.input_gate import InputGate
 from onceflow.runtime.exchange.record_writer import RecordWriter
+from onceflow.runtime.firing import PIECE_ROWS_MAX
 from onceflow.runtime.graph import Chain, JobGraph, OperatorNode, SinkNode, SourceNode
 from onceflow.runtime.operators.operator import Operator, OperatorContext, RestoredState
 from onceflow.runtime.source_task import SourceTask
@@ -49,6 +50,8 @@ class SlotEnvironment:
     is_aligned: bool = True
     checkpoint_interval_ms: int | None = None
     make_alignment: Callable[[int, bool], Alignment] = Alignment
+    piece_rows_max: int = PIECE_ROWS_MAX
+    """The most windows or timers that fire between two looks at barriers and records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,12 @@ class SlotTasks:
         for reader in self.readers.values():
             if isinstance(reader, AcknowledgingReader):
                 reader.on_completed(checkpoint_id)
+
+    @property
+    def wake_at_ms(self) -> int | None:
+        """When, by `Clock.now_ms`, a task has something to do even if no input comes. None: never."""
+        times = [at_ms for task in self.tasks if (at_ms := task.wake_at_ms) is not None]
+        return min(times, default=None)
 
     def close(self) -> None:
         """Let go of consumers, producers and files. Never raises: the attempt is over anyway."""
@@ -128,7 +137,10 @@ class SlotBuilder:
             node.uid: node.create() for node in chain.nodes.values() if isinstance(node, OperatorNode)
         }
         self._operators |= operators
-        body = ChainBody(chain, operators, writers, edges, counters, self._environment.clock)
+        environment = self._environment
+        body = ChainBody(
+            chain, operators, writers, edges, counters, environment.clock, environment.piece_rows_max
+        )
         for uid, operator in operators.items():
             node = chain.nodes[uid]
             assert isinstance(node, OperatorNode)

@@ -22,7 +22,6 @@ from onceflow.runtime.contracts import (
 from onceflow.runtime.event_time import SourceWatermarks, event_times
 from onceflow.runtime.graph import SourceNode
 from onceflow.runtime.records import (
-    WATERMARK_MAX_MS,
     Barrier,
     EndOfInput,
     Idle,
@@ -61,7 +60,6 @@ class SourceTask:
         self._barriers: list[Barrier] = []
         self._said_idle = False
         self._has_stopped = False
-        self._has_ended = False
 
     @property
     def uid(self) -> str:
@@ -69,7 +67,11 @@ class SourceTask:
 
     @property
     def is_drained(self) -> bool:
-        return self._has_ended
+        return self._body.has_ended
+
+    @property
+    def wake_at_ms(self) -> int | None:
+        return None if self._has_stopped else self._body.firing.wake_at_ms
 
     def add_splits(self, splits: Sequence[SplitProgress]) -> None:
         """At the start of an attempt, and when new splits were found while running."""
@@ -124,15 +126,18 @@ class SourceTask:
         if self._barriers:
             self._on_barrier(self._barriers.pop(0))
             return True
-        if self._has_ended or self._has_stopped:
+        if self._body.has_ended or self._has_stopped:
             return False
+        if self._body.firing.is_due:
+            self._body.firing.advance()
+            return True
         fetch = self._reader.poll(0, self._batch_size.ask(self._clock.monotonic_ms()))
         if fetch is not None:
             self._batch_size.took(fetch.records.num_rows)
             self._on_fetch(fetch)
         moved = self._advance_event_time()
         if self._is_finished:
-            self._end()
+            self._body.firing.take(EndOfInput())
             return True
         return moved or fetch is not None
 
@@ -165,10 +170,10 @@ class SourceTask:
         grew = watermarks.advance(self._clock.monotonic_ms())
         if grew:
             self._become_active()
-            self._body.on_watermark(watermarks.current_ms)
+            self._body.firing.take(Watermark(watermarks.current_ms))
         if watermarks.is_idle and not self._said_idle:
             self._said_idle = True
-            self._body.broadcast(Idle())
+            self._body.firing.take(Idle())
             return True
         if not watermarks.is_idle:
             self._become_active()  # a split that was found counts before its first record
@@ -179,7 +184,7 @@ class SourceTask:
         come."""
         if self._said_idle and self._watermarks:
             self._said_idle = False
-            self._body.broadcast(Watermark(self._watermarks.current_ms))
+            self._body.firing.take(Watermark(self._watermarks.current_ms))
 
     def _on_barrier(self, barrier: Barrier) -> None:
         if isinstance(self._reader, AcknowledgingReader):
@@ -197,8 +202,3 @@ class SourceTask:
     @property
     def _is_finished(self) -> bool:
         return self._node.source.is_bounded and all(self._finished.values())
-
-    def _end(self) -> None:
-        self._body.on_watermark(WATERMARK_MAX_MS)
-        self._body.broadcast(EndOfInput())
-        self._has_ended = True

@@ -2,7 +2,8 @@
 
 A task is one subtask of a chain. It never blocks and never waits: `step` does one piece of work, if
 there is one and what it may produce has room. The slot calls the steps of its tasks, in one thread, so
-everything between two steps is atomic: a barrier falls between two batches and never inside one.
+everything between two steps is atomic: a barrier falls between two batches, or between two pieces of what
+fires (`firing.py`), and never inside one.
 
 The order at a barrier is what makes results exact (Carbone 2015; docs/exactly-once.md):
 
@@ -28,12 +29,13 @@ from onceflow.runtime.contracts import (
 )
 from onceflow.runtime.exchange.input_gate import InputGate
 from onceflow.runtime.exchange.record_writer import RecordWriter
+from onceflow.runtime.firing import PIECE_ROWS_MAX, Firing, TimeElement, held_back, watermark_delays
 from onceflow.runtime.graph import Chain, InChain, OperatorNode, SinkNode, Target, ToEdge
 from onceflow.runtime.operators.operator import MAIN, FrozenState, Operator
 from onceflow.runtime.records import (
-    WATERMARK_MAX_MS,
     WATERMARK_MIN_MS,
     Barrier,
+    Element,
     EndOfInput,
     Idle,
     Records,
@@ -86,7 +88,16 @@ class Task(Protocol):
         """All input has ended and all output of it has left: nothing but barriers will come."""
         ...
 
+    def trigger(self, barrier: Barrier) -> None:
+        """A checkpoint has been asked for: its barrier is to get through soon."""
+        ...
+
     def abort_checkpoint(self, checkpoint_id: int) -> None: ...
+
+    @property
+    def wake_at_ms(self) -> int | None:
+        """When, by `Clock.now_ms`, `step` has something to do even if no input comes. None: never."""
+        ...
 
 
 class ChainBody:
@@ -100,6 +111,7 @@ class ChainBody:
         edges: Mapping[int, RecordWriter],
         counters: TaskCounters,
         clock: Clock,
+        piece_rows_max: int = PIECE_ROWS_MAX,
     ) -> None:
         self._clock = clock
         self._chain = chain
@@ -108,8 +120,12 @@ class ChainBody:
         self._edges = edges
         self._throttling = [w for w in writers.values() if isinstance(w, ThrottlingWriter)]
         self._counters = counters
-        self._delay_ms, self._edge_delay_ms = _watermark_delays(chain)
+        self._delay_ms, self._edge_delay_ms = watermark_delays(chain)
         self._max_delay_ms = max([*self._delay_ms.values(), *self._edge_delay_ms.values()], default=0)
+        self.firing = Firing(operators, self._watermark_at, self._forward, clock, piece_rows_max)
+        """Where watermarks, Idle and EndOfInput go in."""
+        self.has_ended = False
+        """EndOfInput has gone out."""
 
     @property
     def has_room(self) -> bool:
@@ -130,18 +146,11 @@ class ChainBody:
         """Where a node's rows come out, by tag."""
         return Outlet({tag: [self._receiver(t) for t in targets] for tag, targets in outputs.items()})
 
-    def on_watermark(self, time_ms: int) -> None:
-        """Through the operators in order, each one's output before the watermark, then out."""
-        for uid, operator in self._operators.items():
-            operator.on_watermark(_held_back(time_ms, self._delay_ms.get(uid, 0)))
-        self.broadcast(Watermark(time_ms))
-        self._counters.watermark_ms = _held_back(time_ms, self._max_delay_ms)
-
     def broadcast(self, element: Watermark | Idle | Barrier | EndOfInput) -> None:
         """Out on every edge; a watermark as it is behind the operators that lead there."""
         for edge_id, edge in self._edges.items():
             if self._max_delay_ms and isinstance(element, Watermark):
-                edge.broadcast(Watermark(_held_back(element.time_ms, self._edge_delay_ms.get(edge_id, 0))))
+                edge.broadcast(Watermark(held_back(element.time_ms, self._edge_delay_ms.get(edge_id, 0))))
             else:
                 edge.broadcast(element)
 
@@ -158,6 +167,18 @@ class ChainBody:
             pause_ms=self._clock.monotonic_ms() - started_ms,
         )
 
+    def _watermark_at(self, uid: str, time_ms: int) -> int:
+        return held_back(time_ms, self._delay_ms.get(uid, 0))
+
+    def _forward(self, element: TimeElement) -> None:
+        """It is through all operators, and so is what they made of it."""
+        self.broadcast(element)
+        match element:
+            case Watermark(time_ms):
+                self._counters.watermark_ms = held_back(time_ms, self._max_delay_ms)
+            case EndOfInput():
+                self.has_ended = True
+
     def _receiver(self, target: Target) -> Callable[[Records], None]:
         match target:
             case InChain(uid):
@@ -171,31 +192,6 @@ class ChainBody:
             self._counters.records_out += len(records)
 
         return counted
-
-
-def _watermark_delays(chain: Chain) -> tuple[Mapping[str, int], Mapping[int, int]]:
-    """How much lower than at the chain's head the watermark is at each node, and on each edge out."""
-    delay_ms: dict[str, int] = {chain.head: 0}
-    edge_delay_ms: dict[int, int] = {}
-    for uid, node in chain.nodes.items():  # in topological order, and a tree
-        if isinstance(node, SinkNode):
-            continue
-        behind_ms = delay_ms.get(uid, 0) + (node.delays_watermark_ms if isinstance(node, OperatorNode) else 0)
-        for targets in node.outputs.values():
-            for target in targets:
-                match target:
-                    case InChain(other):
-                        delay_ms[other] = behind_ms
-                    case ToEdge(edge_id):
-                        edge_delay_ms[edge_id] = behind_ms
-    return delay_ms, edge_delay_ms
-
-
-def _held_back(time_ms: int, delay_ms: int) -> int:
-    """The end of event time is the end for everybody."""
-    if not delay_ms or time_ms == WATERMARK_MAX_MS:
-        return time_ms
-    return max(WATERMARK_MIN_MS, time_ms - delay_ms)
 
 
 class Outlet:
@@ -227,32 +223,60 @@ class OperatorTask:
         self._head = head
         self._body = body
         self._on_snapshot = on_snapshot
-        self._has_ended = False
+        self._awaited: int | None = None
+        """The checkpoint whose barrier is on its way: what fires gives way to it."""
+        self._is_turn_to_fire = True
+        self._has_stopped = False
 
     @property
     def is_drained(self) -> bool:
-        return self._has_ended
+        return self._body.has_ended
+
+    @property
+    def wake_at_ms(self) -> int | None:
+        return None if self._has_stopped else self._body.firing.wake_at_ms
+
+    def trigger(self, barrier: Barrier) -> None:
+        self._awaited = barrier.checkpoint_id
 
     def abort_checkpoint(self, checkpoint_id: int) -> None:
         self._gate.abort(checkpoint_id)
+        self._no_longer_await(checkpoint_id)
 
     def step(self) -> bool:
+        """An element of the input and a piece of what fires, in turn. While a barrier is on its way a piece
+        is fired only if there is nothing to read, so a barrier waits for one at most; after the last barrier
+        none is, since it would belong to no checkpoint."""
         if not self._body.has_room:
             return False
-        match self._gate.receive():
-            case None:
-                return False
+        if self._is_turn_to_fire and self._fire():
+            self._is_turn_to_fire = False
+            return True
+        element = self._gate.receive()
+        self._is_turn_to_fire = self._awaited is None
+        if element is None:
+            return self._fire()
+        self._on_element(element)
+        return True
+
+    def _fire(self) -> bool:
+        if self._has_stopped or not self._body.firing.is_due:
+            return False
+        self._body.firing.advance()
+        return True
+
+    def _on_element(self, element: Element) -> None:
+        match element:
             case Records() as records:
                 self.counters.records_in += len(records)
                 self._head(records)
-            case Watermark(time_ms):
-                self._body.on_watermark(time_ms)
-            case Idle() as idle:
-                self._body.broadcast(idle)
             case Barrier() as barrier:
+                self._has_stopped = self._has_stopped or barrier.is_last
+                self._no_longer_await(barrier.checkpoint_id)
                 self._on_snapshot(self._body.snapshot(barrier))
-            case EndOfInput() as end:
-                self._body.on_watermark(WATERMARK_MAX_MS)
-                self._body.broadcast(end)
-                self._has_ended = True
-        return True
+            case Watermark() | Idle() | EndOfInput():
+                self._body.firing.take(element)
+
+    def _no_longer_await(self, checkpoint_id: int) -> None:
+        if self._awaited is not None and self._awaited <= checkpoint_id:
+            self._awaited = None

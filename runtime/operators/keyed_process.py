@@ -9,11 +9,12 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
+from onceflow.runtime.clock import Clock
 from onceflow.runtime.errors import GraphError, UserFunctionError
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from onceflow.runtime.state.handles import State
 from onceflow.runtime.state.slot_values import Cursor
-from onceflow.runtime.state.timers import EventTimers, Timer
+from onceflow.runtime.state.timers import KeyTimers, Timer
 from onceflow.runtime.types import arrow_schema
 
 KeyT = TypeVar("KeyT")
@@ -50,17 +51,20 @@ class KeyedProcess(Generic[KeyT, In, Out]):
         raise NotImplementedError
 
     def on_timer(self, fired: Timer, ctx: Ctx, /) -> Iterable[Out] | None:
-        """Called when the watermark has reached a timer of the current key. What it yields gets the
-        timer's time."""
+        """Called when a timer of the current key is due: the watermark has reached it, or the clock if
+        `fired.is_processing_time`. What it yields gets the event time `ctx.event_time`."""
         return None
 
 
 class Timers:
-    """The timers of the current key: at most one for each time; kept in checkpoints."""
+    """The timers of the current key: of each kind at most one for each time; kept in checkpoints."""
 
-    def __init__(self, uid: str, timers: EventTimers, cursor: Cursor, has_event_time: bool) -> None:
+    def __init__(
+        self, uid: str, timers: KeyTimers, clock_timers: KeyTimers, cursor: Cursor, has_event_time: bool
+    ) -> None:
         self._uid = uid
         self._timers = timers
+        self._clock_timers = clock_timers
         self._cursor = cursor
         self._has_event_time = has_event_time
 
@@ -77,20 +81,39 @@ class Timers:
         """Take a timer back; nothing happens if there is none."""
         self._timers.delete(self._cursor.slot, _ms(time_ms))
 
+    def processing_time(self, time_ms: int) -> None:
+        """Call on_timer when the clock shows this time (see `ctx.processing_time`), or soon after; at once if
+        it does already, also if it did while the job was down. At the end of a bounded input the timers that
+        are left are called then, once (`ctx.is_end_of_input`), and new ones go nowhere: nobody waits for the
+        clock any more."""
+        self._clock_timers.add(self._cursor.slot, _ms(time_ms))
+
+    def delete_processing_time(self, time_ms: int) -> None:
+        """Take a timer back; nothing happens if there is none."""
+        self._clock_timers.delete(self._cursor.slot, _ms(time_ms))
+
 
 class Ctx:
     """What process() and on_timer() get besides the record. Good during the call only."""
 
-    def __init__(self, timers: Timers, sides: Mapping[str, SideOutput[Any]]) -> None:
+    def __init__(self, timers: Timers, sides: Mapping[str, SideOutput[Any]], clock: Clock) -> None:
+        self._clock = clock
         self.timers = timers
         self.key: Any = None
         """The current key: the column's value; a tuple if there are several key columns."""
         self.event_time: int | None = None
-        """The record's event time in ms, or the timer's; None in a stream without event time."""
+        """The record's event time in ms, or the timer's; for a processing-time timer the first that is not
+        late: one ms after the watermark, or the timer's own time before there is one. None in a stream
+        without event time."""
         self.watermark: int = WATERMARK_MIN_MS
         """How far event time has come, in ms."""
         self.sent: dict[str, tuple[list[Any], list[int | None]]] = {name: ([], []) for name in sides}
         """Records to side outputs, and their event times, for the operator to send."""
+
+    @property
+    def processing_time(self) -> int:
+        """What the clock of this machine shows, in ms since the epoch."""
+        return self._clock.now_ms()
 
     @property
     def is_late(self) -> bool:

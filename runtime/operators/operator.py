@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.records import Records
 from onceflow.runtime.state.operator_state import FrozenState, RestoredState
 
-__all__ = ["MAIN", "FrozenState", "Operator", "OperatorContext", "Output", "RestoredState"]
+__all__ = [
+    "MAIN",
+    "ClockOperator",
+    "FiringOperator",
+    "FrozenState",
+    "Operator",
+    "OperatorContext",
+    "Output",
+    "RestoredState",
+]
 
 MAIN = ""
 """The tag of an operator's main output; side outputs have names."""
@@ -61,3 +70,34 @@ class Operator(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class FiringOperator(Operator, Protocol):
+    """An operator that may have more to send at a watermark than a barrier should wait for.
+
+    Its `on_watermark` only takes note of the time; `fire` is called after it, again and again, until nothing
+    is due. Records and barriers may come between two calls, a further watermark does not. What such records
+    find is what they would have found behind the whole of the firing: they are late against the new
+    watermark, and see no state of their key that was still to be fired. A snapshot holds what has not fired.
+    """
+
+    def fire(self, rows_max: int) -> int:
+        """Fire about so many of the windows or timers that are due. Returns how many it did, and 0 only
+        when nothing was due any more."""
+        ...
+
+
+@runtime_checkable
+class ClockOperator(Operator, Protocol):
+    """An operator that acts at times of the clock too (`Clock.now_ms`)."""
+
+    @property
+    def wake_at_ms(self) -> int | None:
+        """When `on_clock` is to be called next. None: not before something else has happened."""
+        ...
+
+    def on_clock(self, now_ms: int, rows_max: int) -> int:
+        """Fire about so many of what is due by now; returns how many. As `fire`, but for watermarks and
+        records no order is promised."""
+        ...

@@ -22,12 +22,15 @@ from onceflow.runtime.operators.window_operator import (
     window_as_json,
     without_late,
 )
-from onceflow.runtime.records import Indices, Int64s, Records
+from onceflow.runtime.records import WATERMARK_MIN_MS, Indices, Int64s, Mask, Records
 from onceflow.runtime.state.frozen_rows import KeyedRows
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.pane_slots import PaneSlots
 
 TABLE = "panes"
+FIRED = "fired_ms"
+"""A column of the table, there only if the snapshot fell between two pieces of one window: its last
+millisecond in the rows of keys for which it has fired, the lowest number in the others."""
 
 
 class MergeableValues(WindowValues, Protocol):
@@ -39,12 +42,47 @@ class MergeableValues(WindowValues, Protocol):
         ...
 
 
+class _FiringWindow:
+    """One window that fires, in the order of its keys' numbers: its slots, and how far that has come."""
+
+    def __init__(self, end: int, slots: Indices, keys: Indices, slots_size: int) -> None:
+        """`keys`: of each slot. Slots from `slots_size` on came later and are not among these."""
+        self.end = end
+        self.slots_size = slots_size
+        self.first_key = 0
+        """The window has fired for the keys below."""
+        self.is_through = False
+        self._slots = slots
+        self._keys = keys
+        is_in_it = np.zeros(int(keys.max()) + 1, np.bool_)
+        is_in_it[keys] = True
+        self._distinct = np.flatnonzero(is_in_it)
+        self._next = 0
+
+    def take(self, count: int, key_count: int) -> tuple[Indices, Indices, int]:
+        """The slots of about the next so many keys; those keys, counted from the lowest number that they can
+        have; and how many numbers that are. There are `key_count` keys in all."""
+        first, self._next = self.first_key, self._next + count
+        self.is_through = self._next >= len(self._distinct)
+        self.first_key = key_count if self.is_through else int(self._distinct[self._next])
+        span = self.first_key - first
+        if self.is_through and first == 0:
+            return self._slots, self._keys, span
+        place = self._keys - first
+        is_next = place.view(np.uint64) < span
+        return self._slots[is_next], place[is_next], span
+
+    def add(self, slots: Indices, keys: Indices) -> None:
+        self._slots, self._keys = np.append(self._slots, slots), np.append(self._keys, keys)
+
+
 class PaneOperator:
     """One subtask of sliding event-time windows over values that can be merged.
 
     Each window fires once, when the watermark reaches its last millisecond, with the keys that have rows in
-    one of its panes. A row counts in the windows that have not fired when it comes; it is late if none
-    is left: as for WindowOperator, which it is twin to. A pane goes when its last window has fired.
+    one of its panes. A row counts in the windows that have not fired for its key when it comes; it is late if
+    the watermark has reached all of them: as for WindowOperator, which it is twin to. A pane goes when its
+    last window has fired. A window fires piece by piece, in the order of the keys' numbers (FiringOperator).
     """
 
     def __init__(
@@ -63,6 +101,10 @@ class PaneOperator:
         self._late = late
         self._earliest_pane: int | None = None
         """The start of the earliest pane there is."""
+        self._firing: _FiringWindow | None = None
+        """No slot or key is renumbered meanwhile."""
+        self._fired_before: Int64s | None = None
+        """After a restore from the middle of a window, by slot: as in the state's column `fired_ms`."""
 
     def open(self, context: OperatorContext, out: Output) -> None:
         self._context = context
@@ -74,7 +116,7 @@ class PaneOperator:
             check_window(state, self._window, self._context.uid)
             for piece in state.batches(TABLE):
                 self._load(piece)
-        self._lateness.restore([run for state in states for run in state.meta["watermarks"]])
+        self._lateness.restore(state.meta for state in states)
 
     def on_records(self, records: Records) -> None:
         assert records.event_time is not None, "windows need event time"
@@ -96,78 +138,131 @@ class PaneOperator:
         self._note_pane(int(panes.min()))
 
     def on_watermark(self, time_ms: int) -> None:
-        before_ms = self._lateness.watermark_ms
-        if time_ms <= before_ms:
-            return
-        if self._earliest_pane is not None:
-            end = self._window.first_end(max(self._earliest_pane, before_ms + 1))
-            if end - 1 <= time_ms:
-                self._fire_until(time_ms, end)
-        # After firing: what is recorded as fired must have been sent, wherever a snapshot falls; and what
-        # a floor says has fired must not fire again.
-        self._lateness.watermark_ms = time_ms
-        self._lateness.forget_passed()
+        self._lateness.reached_ms = max(time_ms, self._lateness.reached_ms)
+
+    def fire(self, rows_max: int) -> int:
+        firing = self._firing = self._firing or self._find_due()
+        if firing is None:
+            self._let_go()
+            return 0
+        fired = self._fire_piece(firing, min(rows_max, EMIT_ROWS_MAX))
+        if firing.is_through:
+            self._lateness.fired_ms = firing.end - 1  # windows fire in the order of their ends
+            self._firing = None
+        return max(fired, 1)
 
     def snapshot(self) -> FrozenState:
         frozen = self._slots.freeze()
         values, starts = self._values.freeze(frozen.live), {"pane_start": frozen.pane_start}
+        if (fired_ms := self._fired_by_slot()) is not None:
+            starts[FIRED] = fired_ms
         rows = KeyedRows(frozen, values, self._context.max_parallelism, starts)
-        meta: dict[str, Json] = {
-            "watermarks": self._lateness.as_json(),
-            "window": window_as_json(self._window),
-        }
+        meta: dict[str, Json] = {**self._lateness.as_meta(), "window": window_as_json(self._window)}
         return FrozenState(self._context.key_groups, {TABLE: rows}, meta)
 
     def close(self) -> None:
         pass
 
-    def _fire_until(self, time_ms: int, end: int) -> None:
-        """Fire the windows from the one that ends at `end` to those that the watermark has reached, and
-        let go of the panes that no later window has."""
+    def _find_due(self) -> _FiringWindow | None:
+        """The earliest window that has not fired, that the watermark has reached, and that is not empty."""
+        if self._earliest_pane is None:
+            return None
+        end = self._window.first_end(max(self._earliest_pane, self._lateness.fired_ms + 1))
+        if end - 1 > self._lateness.reached_ms:
+            return None
         panes = self._slots.panes()
-        for first, last, window_end in self._due(panes, time_ms, end):
-            self._fire(self._slots.slots_of(panes[first:last]), window_end)
-            self._lateness.watermark_ms = window_end - 1  # windows fire in the order of their ends
-        done = int(np.count_nonzero(self._window.last_ends(panes) - 1 <= time_ms))  # they end in their order
+        first, last = np.searchsorted(panes, [end - self._window.size_ms, end])
+        if first == last:
+            if first == len(panes):
+                return None
+            end = self._window.first_end(int(panes[first]))  # nothing until then
+            if end - 1 > self._lateness.reached_ms:
+                return None
+            first, last = np.searchsorted(panes, [end - self._window.size_ms, end])
+        slots = self._slots.slots_of(panes[first:last])
+        return _FiringWindow(end, slots, self._slots.key[slots], self._slots.size)
+
+    def _fire_piece(self, firing: _FiringWindow, rows: int) -> int:
+        """Emit the window for the next so many keys, by the order in which the keys came."""
+        self._take_in_new(firing)
+        first_key, end = firing.first_key, firing.end
+        slots, keys, span = firing.take(rows, self._slots.key_count)
+        place = np.zeros(span, np.int64)
+        place[keys] = 1
+        for has_fired in self._has_fired(slots, keys + first_key, end - 1):
+            place[keys[has_fired]] = 0
+        present = np.flatnonzero(place)
+        if len(present):
+            is_present = place[keys] == 1
+            place[present] = np.arange(len(present))
+            self._emit(end, slots[is_present], place[keys[is_present]], present + first_key)
+        return len(present)
+
+    def _emit(self, end: int, slots: Indices, groups: Indices, keys: Indices) -> None:
+        """One row for each of these keys, merged of the slots whose group is its place among them."""
+        start = end - self._window.size_ms
+        try:
+            merged = self._values.merged(slots, groups, len(keys))
+        except SumOverflow as error:
+            raise self._overflow(error, keys[[error.slot]], f"in the window [{start}, {end})") from error
+        ends = np.full(len(keys), end, np.int64)
+        batch = merged.results(
+            self._slots.keys(keys), ends - self._window.size_ms, ends, np.arange(len(keys))
+        )
+        self._out.emit(Records(batch, ends - 1))
+
+    def _take_in_new(self, firing: _FiringWindow) -> None:
+        """A row behind the watermark may have come in one of the window's panes since it began to fire. It
+        counts in the windows that have not fired for its key."""
+        new = np.arange(firing.slots_size, self._slots.size)
+        firing.slots_size = self._slots.size
+        starts = self._slots.pane_start[new]
+        new = new[(starts >= firing.end - self._window.size_ms) & (starts < firing.end)]
+        if len(new):
+            firing.add(new, self._slots.key[new])
+
+    def _has_fired(self, slots: Indices, keys: Indices, last_ms: int) -> Iterator[Mask]:
+        """Which of these slots are of keys for which this window fired before a restore."""
+        by_group = self._lateness.has_fired(self._slots.key_hash(keys), last_ms) if len(keys) else None
+        if by_group is not None:
+            yield by_group
+        if self._fired_before is not None:
+            is_old = slots < len(self._fired_before)
+            is_old[is_old] = self._fired_before[slots[is_old]] >= last_ms
+            yield is_old
+
+    def _fired_by_slot(self) -> Int64s | None:
+        """The last millisecond of the latest window that has fired for the key of each slot, as the column
+        FIRED has it. None: the watermark says it for all of them."""
+        firing = self._firing if self._firing is not None and self._firing.first_key else None
+        if firing is None and self._fired_before is None:
+            return None
+        fired_ms = np.full(self._slots.size, WATERMARK_MIN_MS, np.int64)
+        if self._fired_before is not None:
+            fired_ms[: len(self._fired_before)] = self._fired_before
+        if firing is not None:
+            has_fired = self._slots.key < firing.first_key
+            fired_ms[has_fired] = np.maximum(fired_ms[has_fired], firing.end - 1)
+        return fired_ms
+
+    def _let_go(self) -> None:
+        """All windows up to the watermark have fired: forget the panes that no later window has."""
+        self._lateness.note_all_fired()
+        reached_ms, earliest = self._lateness.reached_ms, self._earliest_pane
+        if self._fired_before is not None and int(self._fired_before.max()) <= reached_ms:
+            self._fired_before = None
+        if earliest is None or self._window.last_ends(np.array([earliest]))[0] - 1 > reached_ms:
+            return
+        panes = self._slots.panes()
+        done = int(np.count_nonzero(self._window.last_ends(panes) - 1 <= reached_ms))  # they end in order
         for pane in panes[:done].tolist():
             self._slots.remove(pane)
         self._earliest_pane = int(panes[done]) if done < len(panes) else None
         if self._slots.is_sparse:
-            self._values.keep(self._slots.compact())
-
-    def _due(self, panes: Int64s, time_ms: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """(first, last, end) of each window that is due and not empty: which panes it has, and its end."""
-        while end - 1 <= time_ms:
-            first, last = np.searchsorted(panes, [end - self._window.size_ms, end])
-            if first < last:
-                yield int(first), int(last), end
-                end += self._window.slide_ms
-            elif first < len(panes):
-                end = self._window.first_end(int(panes[first]))  # nothing until then
-            else:
-                return
-
-    def _fire(self, slots: Indices, end: int) -> None:
-        """Emit one window, in the order in which the keys came."""
-        keys = self._slots.key[slots]
-        if self._lateness.has_floors:
-            has_not_fired = self._lateness.floors(self._slots.key_hash(keys)) < end - 1
-            slots, keys = slots[has_not_fired], keys[has_not_fired]
-        number = np.zeros(self._slots.key_count, np.int64)
-        number[keys] = 1
-        present = np.flatnonzero(number)
-        number[present] = np.arange(len(present))
-        try:
-            merged = self._values.merged(slots, number[keys], len(present))
-        except SumOverflow as error:
-            where = f"in the window [{end - self._window.size_ms}, {end})"
-            raise self._overflow(error, present[[error.slot]], where) from error
-        for first in range(0, len(present), EMIT_ROWS_MAX):
-            rows = np.arange(first, min(first + EMIT_ROWS_MAX, len(present)))
-            ends = np.full(len(rows), end, np.int64)
-            key_rows = self._slots.keys(present[rows])
-            batch = merged.results(key_rows, ends - self._window.size_ms, ends, rows)
-            self._out.emit(Records(batch, ends - 1))
+            kept = self._slots.compact()
+            self._values.keep(kept)
+            if self._fired_before is not None:
+                self._fired_before = self._fired_before[kept[kept < len(self._fired_before)]]
 
     def _load(self, piece: pa.RecordBatch) -> None:
         keys = pa.RecordBatch.from_struct_array(piece.column("key"))
@@ -177,6 +272,17 @@ class PaneOperator:
         assert self._slots.size == before + len(slots), "a key and pane is in one restored state only"
         self._values.load(slots, self._slots.size, piece.column("value"))
         self._note_pane(int(panes.min()))
+        if FIRED in piece.schema.names or self._fired_before is not None:
+            self._load_fired(slots, piece)
+
+    def _load_fired(self, slots: Indices, piece: pa.RecordBatch) -> None:
+        """Slots are restored one after the other, so all of them are there up to these."""
+        fired_ms = np.full(self._slots.size, WATERMARK_MIN_MS, np.int64)
+        if self._fired_before is not None:
+            fired_ms[: len(self._fired_before)] = self._fired_before
+        if FIRED in piece.schema.names:
+            fired_ms[slots] = piece.column(FIRED).to_numpy()
+        self._fired_before = fired_ms
 
     def _note_pane(self, start: int) -> None:
         self._earliest_pane = start if self._earliest_pane is None else min(self._earliest_pane, start)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from heapq import heappop, heappush
 from itertools import repeat
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from onceflow.runtime.errors import UserFunctionError
+from onceflow.runtime.contracts import Json
 from onceflow.runtime.operators.describe import key_columns
 from onceflow.runtime.operators.keyed_process import (
     Ctx,
@@ -23,21 +21,24 @@ from onceflow.runtime.operators.keyed_process import (
     declared_sides,
     declared_states,
 )
-from onceflow.runtime.operators.operator import MAIN, FrozenState, OperatorContext, Output, RestoredState
-from onceflow.runtime.operators.user_functions import describe_record, function_name, user_error_at
-from onceflow.runtime.records import WATERMARK_MIN_MS, Indices, Records
+from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
+from onceflow.runtime.operators.process_output import Made, ProcessOutput
+from onceflow.runtime.operators.timer_firing import TimerFiring
+from onceflow.runtime.operators.user_functions import describe_record, user_error_at
+from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Indices, Records
 from onceflow.runtime.state.description import StateDescription, StatePart, type_text
 from onceflow.runtime.state.frozen_rows import TableRows
 from onceflow.runtime.state.handles import ListState, MapState, State
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.keyed_slots import FrozenSlots, KeyedSlots
 from onceflow.runtime.state.slot_values import Cursor, FrozenValues, SlotValues
-from onceflow.runtime.state.timers import TIMERS_TYPE, EventTimers, Timer
-from onceflow.runtime.types import RecordReader, WrongFieldError, batch_from_records
+from onceflow.runtime.state.timers import KeyTimers
+from onceflow.runtime.types import RecordReader
 
 TABLE = "keys"
+CLOCK_TIMERS = "processing_timers"
+"""A column of the table, there only if a key has such timers."""
 _RECHECK_MIN = 1 << 10
-_CHAINED_TIMERS_MAX = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -65,13 +66,19 @@ class ProcessConfig:
 
 class ProcessOperator:
     """One subtask of a KeyedProcess. A key that remembers nothing and has no timers costs nothing after
-    the next barrier."""
+    the next barrier.
+
+    Timers fire in pieces (FiringOperator, ClockOperator). A record that comes between two pieces is processed
+    after the event-time timers of its own key that are due: a key sees its timers and records in the order in
+    which it would without pieces.
+    """
 
     def __init__(self, config: ProcessConfig) -> None:
         self._config = config
         self._slots = KeyedSlots(config.key_columns, config.schema)
         self._cursor = Cursor()
-        self._timers = EventTimers()
+        self._timers = KeyTimers()
+        self._clock_timers = KeyTimers()
         self._process = copy.copy(config.process)
         self._states: dict[str, SlotValues] = {}
         for attribute, declared in declared_states(config.process, config.uid).items():
@@ -79,20 +86,39 @@ class ProcessOperator:
             setattr(self._process, attribute, bound)
             self._states[declared.name] = bound.slots
         self._sides: dict[str, SideOutput[Any]] = declared_sides(config.process, config.uid)
-        handles = Timers(config.uid, self._timers, self._cursor, config.has_event_time)
-        self._ctx = Ctx(handles, self._sides)
-        self._fired_ms = self._ctx.watermark  # all timers up to here have fired
+        self._fired_ms = WATERMARK_MIN_MS
+        """All event-time timers up to here have fired."""
+        self._is_firing = False
+        """Whether some up to the watermark may not have."""
 
     def open(self, context: OperatorContext, out: Output) -> None:
+        config = self._config
+        who = f"operator {config.uid!r}: {type(self._process).__name__}"
         self._context = context
-        self._out = out
+        self._output = ProcessOutput(who, config.made, self._sides, config.has_event_time, out)
+        timers = Timers(config.uid, self._timers, self._clock_timers, self._cursor, config.has_event_time)
+        self._ctx = Ctx(timers, self._sides, context.clock)
+        self._firing = TimerFiring(
+            config.uid,
+            self._process,
+            self._ctx,
+            self._cursor,
+            lambda slots: self._keys(self._slots.keys(slots)),
+            self._output,
+            context.clock,
+        )
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         for state in states:
             for piece in state.batches(TABLE):
                 self._load(piece)
         if states:
-            self._fired_ms = self._ctx.watermark = min(int(state.meta["watermark"]) for state in states)
+            self._fired_ms = min(int(state.meta["watermark"]) for state in states)
+            self._ctx.watermark = min(
+                int(state.meta.get("reached", state.meta["watermark"])) for state in states
+            )
+            self._is_firing = self._fired_ms < self._ctx.watermark
+            self._firing.begin(self._timers)
 
     def on_records(self, records: Records) -> None:
         assert records.key_hash is not None, "a KeyedProcess comes after a key_by"
@@ -100,9 +126,11 @@ class ProcessOperator:
         self._grow()
         self._count_late(records)
         ctx, cursor, process = self._ctx, self._cursor, self._process.process
+        if self._is_firing:
+            self._firing.fire_of(self._timers, slots)
         times = repeat(None) if records.event_time is None else records.event_time.tolist()
         rows = self._config.reader.read(records.batch)
-        made = _Made()
+        made = Made()
         row = 0
         try:
             for row, (cursor.slot, ctx.key, ctx.event_time, record) in enumerate(
@@ -114,58 +142,46 @@ class ProcessOperator:
         except Exception as error:
             place = describe_record(records, row, rows[row])
             raise user_error_at(self._config.uid, process, error, place, records, row) from error
-        self._send(made, lambda row: describe_record(records, row, rows[row]))
+        self._output.send(made, ctx.sent, lambda row: describe_record(records, row, rows[row]))
 
     def on_watermark(self, time_ms: int) -> None:
         self._ctx.watermark = max(time_ms, self._ctx.watermark)  # after a restore it begins again lower
-        if due := self._timers.pop_due(time_ms):
-            self._fire(due, time_ms)
-        self._fired_ms = self._ctx.watermark
+        self._clock_timers.is_closed = self._ctx.is_end_of_input
+        self._is_firing = True
+        self._firing.begin(self._timers)
+
+    def fire(self, rows_max: int) -> int:
+        fired = self._firing.fire_events(self._timers, rows_max)
+        if not fired and self._ctx.is_end_of_input:
+            fired = self.on_clock(WATERMARK_MAX_MS, rows_max)
+        if not fired:
+            self._fired_ms = self._ctx.watermark
+            self._is_firing = False
+        return fired
+
+    @property
+    def wake_at_ms(self) -> int | None:
+        return self._clock_timers.first_ms
+
+    def on_clock(self, now_ms: int, rows_max: int) -> int:
+        return self._firing.fire_by_clock(self._clock_timers, now_ms, rows_max, self._time_by_clock)
 
     def snapshot(self) -> FrozenState:
         self._forget_empty_keys()
         frozen = self._slots.freeze()
         live = frozen.live.all()
         states = {name: state.freeze(live) for name, state in self._states.items()}
-        timers = self._timers.freeze(live)
+        timers = {"timers": self._timers.freeze(live)}
+        if len(self._clock_timers):
+            timers[CLOCK_TIMERS] = self._clock_timers.freeze(live)
         rows = TableRows(lambda: _table(frozen, self._context.max_parallelism, states, timers))
-        return FrozenState(self._context.key_groups, {TABLE: rows}, {"watermark": self._fired_ms})
+        meta: dict[str, Json] = {"watermark": self._fired_ms}
+        if self._fired_ms != self._ctx.watermark:
+            meta["reached"] = self._ctx.watermark
+        return FrozenState(self._context.key_groups, {TABLE: rows}, meta)
 
     def close(self) -> None:
         pass
-
-    # --- Timers ---
-
-    def _fire(self, due: list[tuple[int, int]], watermark_ms: int) -> None:
-        """Call on_timer for these, in order of time, and for those that it registers up to the watermark."""
-        ctx, on_timer = self._ctx, self._process.on_timer
-        slots = sorted({slot for _, slot in due})
-        keys = dict(zip(slots, self._keys(self._slots.keys(np.array(slots))), strict=True))
-        made = _Made()
-        fired: list[Timer] = []
-        last = len(due) + _CHAINED_TIMERS_MAX
-        while due:  # sorted, and so a heap
-            time, slot = heappop(due)
-            if not self._timers.is_alive(time, slot):
-                continue
-            self._cursor.slot, ctx.key, ctx.event_time = slot, keys[slot], time
-            try:
-                fired.append(Timer(time))
-                results = on_timer(fired[-1], ctx)
-                if results is not None:
-                    made.add(results, len(fired) - 1, time)
-            except Exception as error:
-                place = f"the timer at {time} of key {ctx.key!r}"
-                raise user_error_at(self._config.uid, on_timer, error, place) from error
-            for timer in self._timers.pop_due(watermark_ms):
-                heappush(due, timer)
-            if len(fired) > last:
-                raise UserFunctionError(
-                    f"operator {self._config.uid!r}: {function_name(on_timer)} for key {ctx.key!r} registers "
-                    f"timer after timer up to the watermark {watermark_ms}, without end; it must stop at the "
-                    "end of the input (ctx.is_end_of_input)"
-                )
-        self._send(made, lambda row: f"the timer at {fired[row].time}")
 
     # --- Keys and state ---
 
@@ -177,6 +193,7 @@ class ProcessOperator:
         for state in self._states.values():
             state.grow(self._slots.size)
         self._timers.grow(self._slots.size)
+        self._clock_timers.grow(self._slots.size)
 
     def _forget_empty_keys(self) -> None:
         """Let go of keys that remember nothing, when they are at least half."""
@@ -184,13 +201,14 @@ class ProcessOperator:
         for state in self._states.values():
             values = state.values
             empty = [slot for slot in empty if values[slot] is None]
-        empty = [slot for slot in empty if self._timers.is_empty(slot)]
+        empty = [s for s in empty if self._timers.is_empty(s) and self._clock_timers.is_empty(s)]
         if len(empty) >= _RECHECK_MIN and 2 * len(empty) >= self._slots.size:
             self._slots.remove(np.array(empty))
             kept = self._slots.compact()
             for state in self._states.values():
                 state.keep(kept)
             self._timers.keep(kept)
+            self._clock_timers.keep(kept)
 
     def _load(self, piece: pa.RecordBatch) -> None:
         keys = pa.RecordBatch.from_struct_array(piece.column("key"))
@@ -203,8 +221,15 @@ class ProcessOperator:
                 if columns.type.get_field_index(name) >= 0:
                     state.load(slots, columns.field(name))
         self._timers.load(slots, piece.column("timers").to_pylist())
+        if CLOCK_TIMERS in piece.schema.names:
+            self._clock_timers.load(slots, piece.column(CLOCK_TIMERS).to_pylist())
 
-    # --- Rows out ---
+    def _time_by_clock(self, time_ms: int) -> int | None:
+        """The event time of what a processing-time timer yields: the first that is not late downstream, where
+        the watermark has not come further than what has fired here."""
+        if not self._config.has_event_time:
+            return None
+        return time_ms if self._fired_ms in (WATERMARK_MIN_MS, WATERMARK_MAX_MS) else self._fired_ms + 1
 
     def _count_late(self, records: Records) -> None:
         if records.event_time is not None and self._ctx.watermark > WATERMARK_MIN_MS:
@@ -212,66 +237,14 @@ class ProcessOperator:
             if late:
                 self._context.count_late(late)
 
-    def _send(self, made: _Made, describe: Callable[[int], str]) -> None:
-        if made.records:
-            times = made.event_times()
-            self._emit(MAIN, self._config.made, made.records, times, lambda n: describe(made.row_of(n)))
-        for name, (records, times) in self._ctx.sent.items():
-            if records:
-                place = f"side output {name!r}"
-                self._emit(name, self._sides[name].schema, records, times, partial(_constant, place))
-                self._ctx.sent[name] = ([], [])
-
-    def _emit(
-        self,
-        tag: str,
-        schema: pa.Schema,
-        records: list[Any],
-        times: list[int | None],
-        describe: Callable[[int], str],
-    ) -> None:
-        try:
-            batch = batch_from_records(records, schema)
-        except WrongFieldError as error:
-            name, place = type(self._process).__name__, describe(error.row)
-            raise UserFunctionError(
-                f"operator {self._config.uid!r}: {name} made a wrong record for {place}: {error}"
-            ) from error
-        self._out.emit(
-            Records(batch, np.array(times, np.int64) if self._config.has_event_time else None), tag
-        )
-
-
-class _Made:
-    """Records that the user's functions gave, and from which call each came."""
-
-    def __init__(self) -> None:
-        self.records: list[Any] = []
-        self._ends: list[int] = []
-        self._rows: list[int] = []
-        self._times: list[int | None] = []
-
-    def add(self, results: Any, row: int, event_time: int | None) -> None:
-        before = len(self.records)
-        self.records.extend(results)
-        if len(self.records) != before:
-            self._ends.append(len(self.records))
-            self._rows.append(row)
-            self._times.append(event_time)
-
-    def event_times(self) -> list[int | None]:
-        counts = np.diff(self._ends, prepend=0).tolist()
-        return [time for time, count in zip(self._times, counts, strict=True) for _ in range(count)]
-
-    def row_of(self, record: int) -> int:
-        """The row from which the record at this place came."""
-        return self._rows[int(np.searchsorted(self._ends, record, side="right"))]
-
 
 def _table(
-    frozen: FrozenSlots, max_parallelism: int, states: dict[str, FrozenValues], timers: FrozenValues
+    frozen: FrozenSlots,
+    max_parallelism: int,
+    states: dict[str, FrozenValues],
+    timers: dict[str, FrozenValues],
 ) -> pa.Table:
-    """One row for each key: key_group, key (struct), state (struct, one field for each), timers (list)."""
+    """One row for each key: key_group, key (struct), state (struct, one field for each), timers (lists)."""
     live = frozen.live.all()
     columns = {
         "key_group": pa.array(frozen.key_groups(live, max_parallelism)),
@@ -282,15 +255,10 @@ def _table(
         columns["state"] = pa.StructArray.from_arrays(
             list(arrays.values()), fields=[pa.field(name, a.type) for name, a in arrays.items()]
         )
-    columns["timers"] = timers()
-    assert columns["timers"].type == TIMERS_TYPE
+    columns |= {name: freeze() for name, freeze in timers.items()}
     return pa.table(columns)
 
 
 def _part(state: State) -> StatePart:
     kind = "list" if isinstance(state, ListState) else "map" if isinstance(state, MapState) else "value"
     return StatePart(state.name, kind, type_text(state.slots.codec.field.type), is_nullable=True)
-
-
-def _constant(place: str, _: int) -> str:
-    return place

@@ -59,12 +59,34 @@ class WindowValues(WindowResults, Protocol):
     def load(self, slots: Indices, size: int, state: pa.StructArray) -> None: ...
 
 
+class _Due:
+    """The slots of windows that fire, and how far that has come."""
+
+    def __init__(self, slots: Indices, starts: Int64s | int) -> None:
+        """`starts`: of each slot's window, or the only one."""
+        self._slots = slots
+        self._starts = starts
+        self._next = 0
+
+    @property
+    def is_through(self) -> bool:
+        return self._next == len(self._slots)
+
+    def take(self, rows: int) -> tuple[Indices, Int64s]:
+        """The next so many slots at most, and the starts of their windows."""
+        piece = slice(self._next, min(self._next + rows, len(self._slots)))
+        self._next = piece.stop
+        slots, starts = self._slots[piece], self._starts
+        return slots, np.full(len(slots), starts, np.int64) if isinstance(starts, int) else starts[piece]
+
+
 class WindowOperator:
     """One subtask of event-time windows, with a slot for each key and window.
 
-    A window fires once: when the watermark reaches its last millisecond. Rows all of whose windows have
-    fired are late: counted, and sent to the tag "late" if asked for. That holds across restores too: see
-    Lateness.
+    A window fires once: when the watermark reaches its last millisecond. Rows for whose windows it has are
+    late: counted, and sent to the tag "late" if asked for. That holds across restores too: see Lateness.
+    Windows that are due fire piece by piece (FiringOperator); a snapshot between two pieces holds those that
+    have not fired, and they fire when the watermark has come there again.
     """
 
     def __init__(
@@ -82,7 +104,9 @@ class WindowOperator:
         self._values = values
         self._late = late
         self._earliest_start: int | None = None
-        """The earliest start of the windows that are open; None: there are none."""
+        """The earliest start of the windows that are open, but for those in `_due`; None: there are none."""
+        self._due: _Due | None = None
+        """What is being fired. No slot is renumbered meanwhile."""
 
     def open(self, context: OperatorContext, out: Output) -> None:
         self._context = context
@@ -94,7 +118,7 @@ class WindowOperator:
             check_window(state, self._window, self._context.uid)
             for piece in state.batches(TABLE):
                 self._load(piece)
-        self._lateness.restore([run for state in states for run in state.meta["watermarks"]])
+        self._lateness.restore(state.meta for state in states)
 
     def on_records(self, records: Records) -> None:
         assert records.event_time is not None, "windows need event time"
@@ -112,23 +136,25 @@ class WindowOperator:
             self._update(records, starts)
 
     def on_watermark(self, time_ms: int) -> None:
-        if time_ms <= self._lateness.watermark_ms:
-            return
-        last_start = time_ms + 1 - self._window.size_ms
-        if self._earliest_start is not None and self._earliest_start <= last_start:
-            self._fire_until(last_start, self._earliest_start)
-        # After firing: what is recorded as fired must have been sent, wherever a snapshot falls.
-        self._lateness.watermark_ms = time_ms
-        self._lateness.forget_passed()
+        self._lateness.reached_ms = max(time_ms, self._lateness.reached_ms)
+
+    def fire(self, rows_max: int) -> int:
+        due = self._due = self._due or self._find_due()
+        if due is None:
+            self._lateness.note_all_fired()
+            return 0
+        fired = self._fire_piece(due, min(rows_max, EMIT_ROWS_MAX))
+        if due.is_through:
+            self._due = None
+            if self._slots.is_sparse:
+                self._values.keep(self._slots.compact())
+        return fired
 
     def snapshot(self) -> FrozenState:
         frozen = self._slots.freeze()
         values, starts = self._values.freeze(frozen.live), {"window_start": frozen.window_start}
         rows = KeyedRows(frozen, values, self._context.max_parallelism, starts)
-        meta: dict[str, Json] = {
-            "watermarks": self._lateness.as_json(),
-            "window": window_as_json(self._window),
-        }
+        meta: dict[str, Json] = {**self._lateness.as_meta(), "window": window_as_json(self._window)}
         return FrozenState(self._context.key_groups, {TABLE: rows}, meta)
 
     def close(self) -> None:
@@ -147,45 +173,32 @@ class WindowOperator:
             earliest if self._earliest_start is None else min(self._earliest_start, earliest)
         )
 
-    def _fire_until(self, last_start: int, first_start: int) -> None:
-        """Fire the windows that start at `last_start` or before; the earliest there is starts at
-        `first_start`."""
-        due, later = self._slots.due(last_start)
+    def _find_due(self) -> _Due | None:
+        """The windows that the watermark has reached; None: there are none. They come by window, within it
+        in the order in which the keys came, where memory is read from front to back."""
+        last_start = self._lateness.reached_ms + 1 - self._window.size_ms
+        first_start = self._earliest_start
+        if first_start is None or first_start > last_start:
+            return None
+        slots, self._earliest_start = self._slots.due(last_start)
         if first_start + self._window.slide_ms > last_start:
-            self._fire_one(due, first_start)
-        else:
-            self._fire(due)
-        self._earliest_start = later
-        if self._slots.is_sparse:
-            self._values.keep(self._slots.compact())
+            return _Due(slots, first_start)
+        starts = self._slots.window_start.take(slots)
+        number = (starts - first_start) // self._window.slide_ms
+        if int(number.max()) < 1 << 16:
+            number = number.astype(np.uint16)  # which NumPy sorts by radix
+        by_window = np.argsort(number, kind="stable")
+        return _Due(slots.take(by_window), starts.take(by_window))
 
-    def _fire_one(self, due: Indices, start: int) -> None:
-        """Emit these slots of one window, in the order in which the keys came."""
-        starts = np.full(min(len(due), EMIT_ROWS_MAX), start, np.int64)
-        ends = starts + self._window.size_ms
-        times = ends - 1
-        for first in range(0, len(due), EMIT_ROWS_MAX):
-            slots = due[first : first + EMIT_ROWS_MAX]
-            self._emit(slots, starts[: len(slots)], ends[: len(slots)], times[: len(slots)])
-
-    def _fire(self, due: Indices) -> None:
-        """Emit these slots: by window, within it in the order in which the keys came, where memory is read
-        from front to back."""
-        starts = self._slots.window_start.take(due)
-        if (starts != starts[0]).any():
-            by_window = np.argsort(starts, kind="stable")
-            due, starts = due.take(by_window), starts.take(by_window)
-        for first in range(0, len(due), EMIT_ROWS_MAX):
-            piece = slice(first, first + EMIT_ROWS_MAX)
-            ends = starts[piece] + self._window.size_ms
-            self._emit(due[piece], starts[piece], ends, ends - 1)
-
-    def _emit(self, slots: Indices, starts: Int64s, ends: Int64s, times: Int64s) -> None:
-        """A piece of what is due: sent, and then gone, so that between two pieces the state holds exactly
+    def _fire_piece(self, due: _Due, rows: int) -> int:
+        """Emit some of what is due: sent, and then gone, so that between two pieces the state holds exactly
         what was not sent."""
+        slots, starts = due.take(rows)
+        ends = starts + self._window.size_ms
         batch = self._values.results(self._slots.keys(slots), starts, ends, slots)
-        self._out.emit(Records(batch, times))
+        self._out.emit(Records(batch, ends - 1))
         self._slots.remove(slots)
+        return len(slots)
 
     def _load(self, piece: pa.RecordBatch) -> None:
         keys = pa.RecordBatch.from_struct_array(piece.column("key"))
@@ -205,7 +218,7 @@ class WindowOperator:
         assert records.event_time is not None
         starts = starts - self._window.slide_ms
         last_ms = starts + (self._window.size_ms - 1)
-        in_it = (last_ms >= records.event_time) & (last_ms > self._lateness.fired_ms(records.key_hash))
+        in_it = (last_ms >= records.event_time) & (last_ms > self._lateness.late_until(records.key_hash))
         return records.filter(in_it), starts[in_it]
 
     def _describe(self, slot: int) -> str:
@@ -225,11 +238,11 @@ def without_late(
     late_out: Output | None,
 ) -> tuple[Records, Int64s]:
     """The rows, at least one, and their starts, without those that came after `last_ms`, the end of what
-    they belong to, had fired. The late ones are counted, and emitted with the tag LATE to `late_out`."""
+    they belong to, was reached. The late ones are counted, and emitted with the tag LATE to `late_out`."""
     assert records.key_hash is not None
-    if not lateness.has_floors and int(last_ms.min()) > lateness.watermark_ms:
+    if not lateness.has_floors and int(last_ms.min()) > lateness.reached_ms:
         return records, starts
-    on_time = np.asarray(last_ms > lateness.fired_ms(records.key_hash))
+    on_time = np.asarray(last_ms > lateness.late_until(records.key_hash))
     if on_time.all():
         return records, starts
     context.count_late(len(records) - int(np.count_nonzero(on_time)))

@@ -16,16 +16,8 @@ from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.state_files import StateFiles
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.errors import CorruptCheckpointError
-from onceflow.runtime.testing.sim_job import (
-    RAW,
-    RUNNING,
-    WINDOW,
-    Row,
-    SimInput,
-    expected_raw,
-    expected_running,
-    window_sums,
-)
+from onceflow.runtime.testing.sim_job import SimInput, expected_raw, expected_running, window_sums
+from onceflow.runtime.testing.sim_rows import RAW, RUNNING, WINDOW, Row
 from onceflow.runtime.testing.violations import Breach, Violation
 
 Promised = Callable[[CheckpointManifest], Counter[Row]]

@@ -14,7 +14,16 @@ import pyarrow as pa
 
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.exchange.key_groups import Partitioner
-from onceflow.runtime.operators.operator import MAIN, FrozenState, Operator, OperatorContext, RestoredState
+from onceflow.runtime.firing import PIECE_ROWS_MAX, fire_all
+from onceflow.runtime.operators.operator import (
+    MAIN,
+    ClockOperator,
+    FiringOperator,
+    FrozenState,
+    Operator,
+    OperatorContext,
+    RestoredState,
+)
 from onceflow.runtime.records import WATERMARK_MAX_MS, Origin, Records
 from onceflow.runtime.state.key_groups import key_group_range
 from onceflow.runtime.state.operator_state import Batches, FrozenRows, of_key_groups
@@ -43,7 +52,9 @@ class OperatorHarness:
         parallelism: int = 1,
         max_parallelism: int = 128,
         states: Sequence[RestoredState] | None = None,
+        clock: ManualClock | None = None,
     ) -> None:
+        self.clock = clock or ManualClock()
         self.late_rows = 0
         self.out = Collected()
         self._partitioner = Partitioner(tuple(key_columns), max_parallelism, parallelism)
@@ -52,7 +63,7 @@ class OperatorHarness:
             key_groups = key_group_range(max_parallelism, parallelism, subtask)
             operator = create()
             context = OperatorContext(
-                "operator", subtask, parallelism, max_parallelism, key_groups, ManualClock(), self._count_late
+                "operator", subtask, parallelism, max_parallelism, key_groups, self.clock, self._count_late
             )
             operator.open(context, self.out)
             if states is not None:
@@ -69,7 +80,27 @@ class OperatorHarness:
     def advance(self, time_ms: int, subtask: int | None = None) -> None:
         """The watermark of all subtasks, or of one."""
         for operator in self.subtasks if subtask is None else [self.subtasks[subtask]]:
+            fire_all(operator, time_ms)
+
+    def begin(self, time_ms: int) -> None:
+        """The watermark of all subtasks, of which nothing fires until `fire`."""
+        for operator in self.subtasks:
             operator.on_watermark(time_ms)
+
+    def fire(self, rows_max: int) -> int:
+        """A piece of what is due, in each subtask. Returns how many fired."""
+        return sum(op.fire(rows_max) for op in self.subtasks if isinstance(op, FiringOperator))
+
+    def tick(self, milliseconds: float = 0) -> None:
+        """The clock of all subtasks goes on, and all that is due by then fires."""
+        self.clock.advance(milliseconds)
+        for operator in self.subtasks:
+            while (
+                isinstance(operator, ClockOperator)
+                and (wake_at_ms := operator.wake_at_ms) is not None
+                and wake_at_ms <= self.clock.now_ms()
+            ):
+                operator.on_clock(self.clock.now_ms(), PIECE_ROWS_MAX)
 
     def finish(self) -> None:
         """The end of a bounded input."""

@@ -35,6 +35,7 @@ from onceflow.runtime.slot_group import SlotGroup
 from onceflow.runtime.slot_tasks import SlotBuilder
 from onceflow.runtime.state.key_groups import key_group_range
 from onceflow.runtime.testing import sim_slot
+from onceflow.runtime.testing.firing_mutants import snapshot_without_what_is_due
 from onceflow.runtime.testing.mutation import SEEDS_MAX, Mutant, hunt
 from onceflow.runtime.testing.retention_mutants import (
     discard_unasked,
@@ -42,7 +43,9 @@ from onceflow.runtime.testing.retention_mutants import (
     drop_all_but_named,
 )
 from onceflow.runtime.testing.sim_broker import SimSinkWriter, _SimPreCommit
-from onceflow.runtime.testing.sim_job import Row, SimReader, Tally, _table
+from onceflow.runtime.testing.sim_job import SimReader
+from onceflow.runtime.testing.sim_rows import Row
+from onceflow.runtime.testing.sim_tally import Tally, _table
 from onceflow.runtime.testing.violations import Breach
 
 # --- The mutants ------------------------------------------------------------------------------------
@@ -274,6 +277,12 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("late EndTxn of an old writer", [(SimSinkWriter, "_doubt", _no_doubt)], {DOUBLED}),
     Mutant("timers not in the snapshot", [(Tally, "snapshot", _snapshot_without_timers)], {STATE}, False),
     Mutant("state goes on changing while it is written", [(Tally, "snapshot", _live_state)], {STATE}, False),
+    Mutant(
+        "what is due is recorded as fired",
+        [(Tally, "snapshot", snapshot_without_what_is_due)],
+        {STATE},
+        False,
+    ),
     Mutant("an old attempt is not fenced", [(CheckpointLog, "append", _append_after_the_newer)], {LOG}),
     Mutant(
         "an unknown outcome taken for not done", [(CheckpointLog, "append", _unknown_is_not_done)], {FILES}

@@ -17,7 +17,7 @@ from onceflow.runtime.contracts import Committable, PreCommit, SinkContext, Sink
 from onceflow.runtime.errors import Fenced, Indeterminate
 from onceflow.runtime.records import Records
 from onceflow.runtime.testing.choices import Choices
-from onceflow.runtime.testing.sim_job import RAW, REAL_WINDOW, RUNNING, WINDOW, Row
+from onceflow.runtime.testing.sim_rows import RAW, REAL_WINDOW, RUNNING, WINDOW, Row
 
 
 @dataclass(slots=True)

@@ -172,6 +172,8 @@ class SimSlotOptions:
 
     is_aligned: bool
     shares_files: bool
+    piece_rows_max: int
+    steps_per_task: int
 
 
 class SimSlot:
@@ -256,7 +258,7 @@ class SimSlot:
         def write_state(checkpoint_id: int, uid: str, state: FrozenState) -> StateHandle:
             return writer.write(checkpoint_id, uid, assignment.slot, state)
 
-        slot = Slot(assignment, self, self.background, self._clock, write_state)
+        slot = Slot(assignment, self, self.background, self._clock, write_state, self._options.steps_per_task)
         environment = SlotEnvironment(
             clock=self._clock,
             staged_files=lambda uid: AttemptStagedFiles(
@@ -267,6 +269,7 @@ class SimSlot:
             on_wait=slot.waiting_for,
             is_aligned=self._options.is_aligned,
             make_alignment=Alignment,
+            piece_rows_max=self._options.piece_rows_max,
         )
         wiring = self.wiring.of_slot(self, assignment.slot)
         tasks: SlotTasks = SlotBuilder(self._graph, assignment, wiring, environment).build()

@@ -24,7 +24,8 @@ from onceflow.runtime.errors import Indeterminate, Retryable
 from onceflow.runtime.graph import JobGraph, SinkNode
 from onceflow.runtime.records import Records
 from onceflow.runtime.testing.sim_broker import SimBroker, SimSink, _SimPreCommit, to_rows
-from onceflow.runtime.testing.sim_job import RECORD_SCHEMA, Row, SimSource, sim_graph
+from onceflow.runtime.testing.sim_job import RECORD_SCHEMA, SimSource, sim_graph
+from onceflow.runtime.testing.sim_rows import Row
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from onceflow.runtime.firing import PIECE_ROWS_MAX
 from onceflow.runtime.graph import JobGraph
+from onceflow.runtime.slot import STEPS_PER_TASK
 from onceflow.runtime.testing.choices import Choices, ExhaustiveChoices, SeededChoices
 from onceflow.runtime.testing.sim_broker import SimSink
 from onceflow.runtime.testing.sim_job import SimSource, sim_graph
@@ -74,6 +76,8 @@ def draw_options(choices: Choices) -> WorldOptions:
         early_timeouts=(0, 0, 1, 2)[choices.choose(4, "early timeouts")],
         has_real_windows=choices.choose(10, "real windows") == 9,
         shares_files=keys % 2 == 1,
+        piece_rows_max=1 if splits % 2 else PIECE_ROWS_MAX,
+        steps_per_task=1 if splits % 2 else STEPS_PER_TASK,
     )
 
 

@@ -21,7 +21,9 @@ from onceflow.runtime.checkpoint.restart import FixedDelay
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.control.messages import Message
 from onceflow.runtime.errors import OnceflowError
+from onceflow.runtime.firing import PIECE_ROWS_MAX
 from onceflow.runtime.graph import JobGraph
+from onceflow.runtime.slot import STEPS_PER_TASK
 from onceflow.runtime.slot_process import failure
 from onceflow.runtime.testing.checkers import Checker, Promised, rows_in_payloads
 from onceflow.runtime.testing.choices import Choices
@@ -78,6 +80,10 @@ class WorldOptions:
     max_parallelism: int = 8
     shares_files: bool = False
     """Whether checkpoints name files that were written for earlier ones."""
+    piece_rows_max: int = PIECE_ROWS_MAX
+    """The most windows that fire between two looks at barriers and records."""
+    steps_per_task: int = STEPS_PER_TASK
+    """The most elements and pieces of one task in a step of its slot."""
 
 
 Move = tuple[str, object, Callable[..., None], tuple[object, ...]]
@@ -304,7 +310,12 @@ class World:
                 self.store,
                 self.clock,
                 self._post,
-                SimSlotOptions(self.options.is_aligned, self.options.shares_files),
+                SimSlotOptions(
+                    self.options.is_aligned,
+                    self.options.shares_files,
+                    self.options.piece_rows_max,
+                    self.options.steps_per_task,
+                ),
             )
             peers.append(peer)
         return peers

@@ -21,7 +21,8 @@ from onceflow.runtime.testing.conformance import (
     SinkUnderTest,
 )
 from onceflow.runtime.testing.sim_broker import SimBroker, SimSink
-from onceflow.runtime.testing.sim_job import RECORD_SCHEMA, SimInput, SimReader, SimRecord, SimSource, Tally
+from onceflow.runtime.testing.sim_job import RECORD_SCHEMA, SimInput, SimReader, SimRecord, SimSource
+from onceflow.runtime.testing.sim_tally import Tally
 
 
 class NoFiles:

@@ -18,8 +18,10 @@ from onceflow.connectors.kafka.testing.fake import FakeClient, FakeKafka, FakeNe
 from onceflow.connectors.kafka.transactions.owner import OwnerTransactions
 from onceflow.connectors.kafka.transactions.staged_writer import StagedSettings, StagedWriter
 from onceflow.runtime.contracts import SinkContext
+from onceflow.runtime.firing import PIECE_ROWS_MAX
 from onceflow.runtime.graph import JobGraph
 from onceflow.runtime.records import Records
+from onceflow.runtime.slot import STEPS_PER_TASK
 from onceflow.runtime.testing.choices import Choices, SeededChoices
 from onceflow.runtime.testing.sim_broker import SimBroker, SimSink, to_rows
 from onceflow.runtime.testing.sim_job import SimSource, sim_graph
@@ -106,7 +108,10 @@ def world_of(seed: int, transactions: type[OwnerTransactions] = OwnerTransaction
         return sim_graph(source, kafka, max_parallelism, has_real_windows)  # type: ignore[arg-type]
 
     # Many of the faults hit requests that carry nothing yet, so there are more than in other runs.
-    return World(choices, replace(draw_options(choices), resends=6), graph, promised=None)
+    options = replace(draw_options(choices), resends=6)
+    if transactions is not OwnerTransactions:  # runs of fewer and longer steps meet more of the faults
+        options = replace(options, piece_rows_max=PIECE_ROWS_MAX, steps_per_task=STEPS_PER_TASK)
+    return World(choices, options, graph, promised=None)
 
 
 def first_failure(seeds: Iterable[int], transactions: type[OwnerTransactions]) -> str | None:

@@ -126,7 +126,7 @@ def test_a_timer_needs_event_time() -> None:
 
 
 def test_timers_that_never_end_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onceflow.runtime.operators.process._CHAINED_TIMERS_MAX", 1_000)
+    monkeypatch.setattr("onceflow.runtime.operators.timer_firing.CHAINED_TIMERS_MAX", 1_000)
     ever = Acts(set_timer, on_timer=lambda self, fired, ctx: ctx.timers.event_time(fired.time + 1))
     alert = harness(ever)
     push(alert, 1)

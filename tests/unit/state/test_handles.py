@@ -13,7 +13,7 @@ import pytest
 from onceflow.runtime.errors import UsageError, UserFunctionError
 from onceflow.runtime.state.handles import ListState, MapState, State, ValueState
 from onceflow.runtime.state.slot_values import Cursor
-from onceflow.runtime.state.timers import EventTimers
+from onceflow.runtime.state.timers import KeyTimers
 
 
 @dataclass
@@ -156,13 +156,13 @@ def test_a_list() -> None:
 
 
 def test_timers_are_kept_once_for_each_key_and_time() -> None:
-    timers = EventTimers()
+    timers = KeyTimers()
     timers.grow(2)
     for slot, time in [(0, 30), (1, 10), (0, 10), (0, 10), (1, 40), (0, 20)]:
         timers.add(slot, time)
     timers.delete(0, 20)
     timers.delete(1, 77)
-    due = [(time, slot) for time, slot in timers.pop_due(30) if timers.is_alive(time, slot)]
+    due = [(time, slot) for time, slot in timers.pop_due(30, 10) if timers.is_alive(time, slot)]
     assert due == [(10, 0), (10, 1), (30, 0)]
     assert timers.is_empty(0)
     assert not timers.is_empty(1)
@@ -170,9 +170,9 @@ def test_timers_are_kept_once_for_each_key_and_time() -> None:
 
 
 def test_timers_follow_their_keys_when_slots_are_renumbered() -> None:
-    timers = EventTimers()
+    timers = KeyTimers()
     timers.grow(3)
     timers.add(0, 5)
     timers.add(2, 7)
     timers.keep(np.array([2]))
-    assert [t for t in timers.pop_due(10) if timers.is_alive(*t)] == [(7, 0)]
+    assert [t for t in timers.pop_due(10, 10) if timers.is_alive(*t)] == [(7, 0)]
