@@ -5,9 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from onceflow.connectors.formats.format import as_list
 from onceflow.connectors.kafka.fetched import Wanted
+from onceflow.runtime.kernels.compiled import kernels_enabled
+
+if not kernels_enabled():
+    pytest.skip("needs numba", allow_module_level=True)
+
 from tests.unit.connectors.kafka.records.test_batch_headers import (
     NO_KEY,
     START,
