@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.util
 import logging
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -19,6 +21,8 @@ ENVIRONMENT_VARIABLE = "ONCEFLOW_KERNELS"
 
 _WITHOUT_REFERENCE_COUNTS: dict[str, Any] = {"_nrt": False}
 """An option that numba's documentation does not have; its own code for texts and sorting uses it."""
+
+_IMPORTED = re.compile(r"^from (onceflow\.[\w.]+) import", re.MULTILINE)
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -47,9 +51,9 @@ def kernel(function: Function) -> Function:
     numba refuses at the first call: it fills those that it is given. So numba need not count who holds one,
     which it otherwise does, with two locked instructions, at each call from kernel to kernel (ADR 74).
 
-    It may call kernels of this package and of files `*_kernels.py` beside its own: the copy on disk is
-    renewed when one of those changes, not others. Needs numba: ask `kernels_enabled` before
-    importing a file of kernels.
+    It may call kernels of this package and of files `*_kernels.py` beside its own, and use what those files
+    import by `from module import ...`: the copy on disk is renewed when one of these changes, not others.
+    Needs numba: ask `kernels_enabled` before importing a file of kernels.
     """
     import numba
 
@@ -63,10 +67,20 @@ def kernel(function: Function) -> Function:
 
 
 @functools.cache
-def _cache_folder(sources: Path) -> Path:
-    """The cache folder for this content of this package and of the kernels in that folder: numba itself
+def _cache_folder(folder: Path) -> Path:
+    """The cache folder for this content of all that kernels of that folder are compiled from: numba itself
     notices changes of a kernel's own file only."""
     digest = hashlib.sha256()
-    for source in [*sorted(Path(__file__).parent.glob("*.py")), *sorted(sources.glob("*_kernels.py"))]:
+    for source in sources_of(folder):
         digest.update(source.read_bytes())
     return Path(platformdirs.user_cache_dir("onceflow")) / "kernels" / digest.hexdigest()[:16]
+
+
+def sources_of(folder: Path) -> list[Path]:
+    """The files that kernels of this folder are compiled from: this package, the kernels there, and the
+    modules from which those import, whose constants become part of the code."""
+    kernels = sorted(folder.glob("*_kernels.py"))
+    names = sorted({name for source in kernels for name in _IMPORTED.findall(source.read_text())})
+    specs = map(importlib.util.find_spec, names)
+    imported = [Path(spec.origin) for spec in specs if spec is not None and spec.origin is not None]
+    return [*sorted(Path(__file__).parent.glob("*.py")), *kernels, *imported]

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from onceflow.runtime.kernels.compiled import ENVIRONMENT_VARIABLE, kernel, kernels_enabled
+import onceflow
+from onceflow.runtime.kernels.compiled import ENVIRONMENT_VARIABLE, kernel, kernels_enabled, sources_of
 
 PROGRAM = """
 import sys
@@ -53,6 +56,24 @@ fetcher = open_fetcher(Consumer(settings), settings, SplitTable(), Wanted(), 10,
 print(type(fetcher).__name__, rows.num_rows, partition_of_key(pa.array(["a"]), 9))
 """
     assert _run(f"{HIDDEN}\n{program}", {}).startswith("MessageFetcher 300 [")
+
+
+def test_what_kernels_import_is_part_of_what_their_machine_code_is_kept_for() -> None:
+    """Constants are compiled in: old machine code would read fields in another order where they are not."""
+    root = Path(onceflow.__file__).parent
+    found = {path.resolve() for path in sources_of(root / "connectors" / "kafka" / "records")}
+    for name in ("records/section.py", "records/read_kernels.py", "fetched.py"):
+        assert (root / "connectors" / "kafka" / name).resolve() in found
+    assert (root / "runtime" / "kernels" / "varints.py").resolve() in found
+    assert (root / "connectors" / "kafka" / "records" / "batch_writer.py").resolve() not in found
+
+
+def test_kernels_call_only_kernels_beside_them_or_of_the_runtime() -> None:
+    root = Path(onceflow.__file__).parent
+    for path in [*root.glob("connectors/**/*_kernels.py"), *root.glob("runtime/**/*_kernels.py")]:
+        home = "onceflow." + ".".join(path.parent.relative_to(root).parts)
+        for name in re.findall(r"^from (onceflow[\w.]+_kernels) import", path.read_text(), re.MULTILINE):
+            assert name.rpartition(".")[0] == home, f"{path.name}: what kernels share is in runtime.kernels"
 
 
 @pytest.mark.skipif(not kernels_enabled(), reason="needs numba")
