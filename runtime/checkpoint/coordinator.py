@@ -415,7 +415,7 @@ class Coordinator:
             case JobPhase.OPENING:
                 self._finish(
                     Outcome.FAILED,
-                    f"the checkpoint folder or a source gave no answer for {options.open_timeout_ms} ms",
+                    f"no answer of checkpoint folder, sources and sinks for {options.open_timeout_ms} ms",
                 )
             case JobPhase.STARTING:
                 self._fail_attempt(
