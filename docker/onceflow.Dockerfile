@@ -16,7 +16,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 
 COPY . /src
-RUN python -m pip install --no-cache-dir "/src[avro,fast]" \
+RUN python -m pip install --no-cache-dir "/src[avro]" \
     && rm -rf /src \
     && ln -s "$(python -c 'import pyspark, pathlib; print(pathlib.Path(pyspark.__file__).parent)')" /opt/spark
 

@@ -26,7 +26,7 @@ kafka)
     mkdir "$work/jars"
     "${PYTHON:-.venv/bin/python}" - "$work/jars" <<'PYTHON'
 import shutil, sys
-from onceflow.connectors.kafka.embedded_jars import PINNED_VERSION, JarCache
+from onceflow.connectors.kafka.embedded.jars import PINNED_VERSION, JarCache
 from onceflow.runtime.java import find_java
 
 for jar in JarCache().jars(PINNED_VERSION, find_java()):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from onceflow.connectors.kafka.protocol import polling_connection as fetch_connection
+from onceflow.connectors.kafka.protocol import polling_connection
 from onceflow.connectors.kafka.protocol.broker_access import BrokerAccess
 from onceflow.connectors.kafka.protocol.polling_connection import BrokerConnection
 from onceflow.connectors.kafka.protocol.wire import ProtocolError
@@ -74,7 +74,7 @@ def test_an_answer_comes_whole(broker: StartBroker) -> None:
 def test_a_silent_broker_is_noticed(
     broker: StartBroker, monkeypatch: pytest.MonkeyPatch, answer: bytes
 ) -> None:
-    monkeypatch.setattr(fetch_connection, "_SILENT_S", 0.2)
+    monkeypatch.setattr(polling_connection, "_SILENT_S", 0.2)
     connection = BrokerConnection("127.0.0.1", broker(18, answer), BrokerAccess("me"))
     with pytest.raises(TimeoutError, match="has not answered"):
         received(connection)
