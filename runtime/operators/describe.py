@@ -6,6 +6,9 @@ The tables that are described, one row for each key or for each key and window:
   each aggregate; or the record so far);
 - `reduced`: key_group, key, value (struct: the record so far);
 - `keys`: key_group, key, state (struct, a field for each declared state), timers (list of ms).
+
+Where a snapshot fell between two pieces of firing, `panes` have a column fired_ms (see PaneOperator); `keys`
+have processing_timers (list of ms) if there are any.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import pyarrow as pa
 from onceflow.runtime.contracts import Json
 from onceflow.runtime.errors import Fatal
 from onceflow.runtime.operators.accumulator import SumOverflow
+from onceflow.runtime.operators.firing_window import FiringWindow
 from onceflow.runtime.operators.lateness import Lateness
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.operators.sliding import Sliding
@@ -42,40 +43,6 @@ class MergeableValues(WindowValues, Protocol):
         ...
 
 
-class _FiringWindow:
-    """One window that fires, in the order of its keys' numbers: its slots, and how far that has come."""
-
-    def __init__(self, end: int, slots: Indices, keys: Indices, slots_size: int) -> None:
-        """`keys`: of each slot. Slots from `slots_size` on came later and are not among these."""
-        self.end = end
-        self.slots_size = slots_size
-        self.first_key = 0
-        """The window has fired for the keys below."""
-        self.is_through = False
-        self._slots = slots
-        self._keys = keys
-        is_in_it = np.zeros(int(keys.max()) + 1, np.bool_)
-        is_in_it[keys] = True
-        self._distinct = np.flatnonzero(is_in_it)
-        self._next = 0
-
-    def take(self, count: int, key_count: int) -> tuple[Indices, Indices, int]:
-        """The slots of about the next so many keys; those keys, counted from the lowest number that they can
-        have; and how many numbers that are. There are `key_count` keys in all."""
-        first, self._next = self.first_key, self._next + count
-        self.is_through = self._next >= len(self._distinct)
-        self.first_key = key_count if self.is_through else int(self._distinct[self._next])
-        span = self.first_key - first
-        if self.is_through and first == 0:
-            return self._slots, self._keys, span
-        place = self._keys - first
-        is_next = place.view(np.uint64) < span
-        return self._slots[is_next], place[is_next], span
-
-    def add(self, slots: Indices, keys: Indices) -> None:
-        self._slots, self._keys = np.append(self._slots, slots), np.append(self._keys, keys)
-
-
 class PaneOperator:
     """One subtask of sliding event-time windows over values that can be merged.
 
@@ -101,7 +68,7 @@ class PaneOperator:
         self._late = late
         self._earliest_pane: int | None = None
         """The start of the earliest pane there is."""
-        self._firing: _FiringWindow | None = None
+        self._firing: FiringWindow | None = None
         """No slot or key is renumbered meanwhile."""
         self._fired_before: Int64s | None = None
         """After a restore from the middle of a window, by slot: as in the state's column `fired_ms`."""
@@ -163,7 +130,7 @@ class PaneOperator:
     def close(self) -> None:
         pass
 
-    def _find_due(self) -> _FiringWindow | None:
+    def _find_due(self) -> FiringWindow | None:
         """The earliest window that has not fired, that the watermark has reached, and that is not empty."""
         if self._earliest_pane is None:
             return None
@@ -180,9 +147,9 @@ class PaneOperator:
                 return None
             first, last = np.searchsorted(panes, [end - self._window.size_ms, end])
         slots = self._slots.slots_of(panes[first:last])
-        return _FiringWindow(end, slots, self._slots.key[slots], self._slots.size)
+        return FiringWindow(end, slots, self._slots.key[slots], self._slots.size)
 
-    def _fire_piece(self, firing: _FiringWindow, rows: int) -> int:
+    def _fire_piece(self, firing: FiringWindow, rows: int) -> int:
         """Emit the window for the next so many keys, by the order in which the keys came."""
         self._take_in_new(firing)
         first_key, end = firing.first_key, firing.end
@@ -211,7 +178,7 @@ class PaneOperator:
         )
         self._out.emit(Records(batch, ends - 1))
 
-    def _take_in_new(self, firing: _FiringWindow) -> None:
+    def _take_in_new(self, firing: FiringWindow) -> None:
         """A row behind the watermark may have come in one of the window's panes since it began to fire. It
         counts in the windows that have not fired for its key."""
         new = np.arange(firing.slots_size, self._slots.size)
