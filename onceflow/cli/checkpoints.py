@@ -76,7 +76,7 @@ def _show_state(checkpoint: StoredCheckpoint, as_json: bool) -> None:
 
 
 def _described(state: StateDescription | None) -> tuple[str, str, str]:
-    """Its kind, its key, its parts."""
+    """One line on a state: its kind, its key, its parts."""
     if state is None:
         return "not described", "-", "-"
     kind = state.kind

@@ -118,7 +118,7 @@ class SplitEnumerator(Protocol):
         ...
 
     def check_restored(self, splits: Sequence[SplitState]) -> None:
-        """Before a restore: raise DataLossError naming split and offsets where reading can't go on
+        """Called before a restore: raise DataLossError naming split and offsets where reading can't go on
         exactly (offset deleted by retention, topic deleted or made anew)."""
         ...
 

@@ -64,7 +64,7 @@ def windows_of(window: Tumbling | Sliding) -> Windows:
 
 
 def aggregate_parts(aggregates: Sequence[TypedAggregate]) -> tuple[StatePart, ...]:
-    """One for each aggregate, in the order of the output."""
+    """The parts of the state, one for each aggregate, in the order of the output."""
     return tuple(map(_aggregate_part, aggregates))
 
 

@@ -31,10 +31,10 @@ class Lateness:
         """Every window that ends here or before has fired. Set after firing, since a snapshot records it."""
         self._reached_floors: Int64s | None = None
         self._fired_floors: Int64s | None = None
-        """None once the watermark is past all of them."""
+        """The restored watermark of each key group; None once the watermark is past all of them."""
 
     def restore(self, metas: Iterable[Mapping[str, Any]]) -> None:
-        """From what `as_meta` gave, of all states. Older states say only what has fired."""
+        """Restore what `as_meta` gave, of all states. Older states say only what has fired."""
         metas = list(metas)
         self._fired_floors = self._floors_from([run for meta in metas for run in meta["watermarks"]])
         self._reached_floors = self._floors_from(

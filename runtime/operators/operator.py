@@ -54,7 +54,7 @@ class Operator(Protocol):
         ...
 
     def restore(self, states: Sequence[RestoredState]) -> None:
-        """After open, before the first element, if the job starts from a checkpoint. Each state comes
+        """Called after open, before the first element, if the job starts from a checkpoint. Each state comes
         from one earlier subtask, cut down to key groups of this subtask; each has its own meta."""
         ...
 

@@ -1,4 +1,4 @@
-"""From what Spark and Py4J say of an error to one sentence: its cause. Pure."""
+"""What Spark and Py4J say of an error, in one sentence: its cause. Pure."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Expression(msgspec.Struct, frozen=True, omit_defaults=True):
 
     text: str
     reads: tuple[str, ...]
-    """Its input columns, sorted."""
+    """The input columns of the expression, sorted."""
     digest: str
     polars: str
 
