@@ -172,6 +172,11 @@ def test_layers_hold() -> None:
         ),
         ("runtime/checkpoint/pending.py", "import random", "what decides is pure"),
         ("runtime/slot.py", "import pyspark", "only runtime.spark imports pyspark"),
+        (
+            "runtime/operators/reduce.py",
+            "import onceflow.runtime.state.heap.heap_table",
+            "an operator knows tables",
+        ),
         ("runtime/nowhere.py", "", "the runtime"),
     ],
 )

@@ -8,8 +8,8 @@ import pyarrow as pa
 from onceflow.runtime.exchange.key_groups import Partitioner
 from onceflow.runtime.records import Records
 from onceflow.runtime.state.hashing import hash_keys
-from onceflow.runtime.state.keyed_slots import KeyedSlots
 from onceflow.runtime.state.rows import take_rows
+from onceflow.runtime.state.tables import Layout, keyed_table
 
 
 def prepare() -> None:
@@ -19,8 +19,8 @@ def prepare() -> None:
         for _ in Partitioner(("key",), 512, parallelism).split(Records(batch)):
             pass
     hashes = hash_keys(batch, ["key"])
-    slots = KeyedSlots(["key"], batch.schema)
-    found = slots.find_or_add(batch, hashes, np.zeros(2, np.int64))
-    slots.remove(found)
-    slots.compact()
+    table = keyed_table(Layout(["key"], batch.schema, {}, "start"))
+    found = table.find_or_add(batch, hashes, np.zeros(2, np.int64))
+    table.remove(found)
+    table.compact()
     take_rows(batch, np.arange(2))

@@ -14,66 +14,74 @@ import pyarrow as pa
 from onceflow.runtime.records import Indices, Int64s
 from onceflow.runtime.state.cells import add_at
 from onceflow.runtime.state.columns import FreezableColumn
-from onceflow.runtime.state.values import Frozen, ObjectColumn, WordColumn, without_nulls
+from onceflow.runtime.state.table import Frozen
+from onceflow.runtime.state.values import ObjectColumn, WordColumn, without_nulls
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """What a batch brings to one aggregate: a slot, a value and an event time per row, none null."""
+class Arrivals:
+    """What a batch brings to one aggregate: of each record its row in the table, its value and its event
+    time, none of them null."""
 
-    slots: Indices
+    rows: Indices
     values: pa.Array | None
     """None for count(), which takes no column."""
     event_time: Int64s
     all_new: bool = False
-    """Whether all slots that came with the last `grow` are among these; if not, they may be."""
+    """Whether all rows that came with the last `grow` are among these; if not, they may be."""
 
 
-def valid_rows(slots: Indices, values: pa.Array | None, event_time: Int64s, all_new: bool = False) -> Rows:
-    """The rows without those whose value is null: all aggregates skip them. `all_new`: see Rows, of these."""
+def valid_arrivals(
+    rows: Indices, values: pa.Array | None, event_time: Int64s, all_new: bool = False
+) -> Arrivals:
+    """The records without those whose value is null: all aggregates skip them. `all_new`: as in Arrivals."""
     if values is None:
-        return Rows(slots, None, event_time, all_new)
+        return Arrivals(rows, None, event_time, all_new)
     valid, kept = without_nulls(values)
     if kept is None:
-        return Rows(slots, valid, event_time, all_new)
-    return Rows(slots[kept], valid, event_time[kept])
+        return Arrivals(rows, valid, event_time, all_new)
+    return Arrivals(rows[kept], valid, event_time[kept])
 
 
 class SumOverflow(Exception):
-    """A sum left the range of int64; `slot` is whose."""
+    """A sum left the range of int64; `row` is whose."""
 
-    def __init__(self, slot: int, total: int) -> None:
+    def __init__(self, row: int, total: int) -> None:
         super().__init__(f"the sum {total} does not fit 64 bits")
-        self.slot = slot
+        self.row = row
         self.column = ""
         """The output column: filled in by who knows it."""
 
 
 class Accumulator(Protocol):
-    """One aggregate of all slots. A slot that has seen no value has a null result (a count: 0)."""
+    """One aggregate of all rows. A row that has seen no value has a null result (a count: 0)."""
 
     def grow(self, size: int) -> None:
-        """Have this many slots."""
+        """Have this many rows."""
         ...
 
-    def update(self, rows: Rows) -> None:
-        """Take in a batch; `grow` was called for its slots before, once."""
+    def update(self, arrivals: Arrivals) -> None:
+        """Take in a batch; `grow` was called for its rows before, once."""
         ...
 
-    def merge(self, slots: Indices, other: Self, other_slots: Indices) -> None:
-        """Take in, for each of these slots, what `other` has in the other one; in this order."""
+    def merge(self, rows: Indices, other: Self, other_rows: Indices) -> None:
+        """Take in, for each of these rows, what `other` has in the other one; in this order."""
         ...
 
-    def results(self, slots: Indices) -> pa.Array: ...
+    def results(self, rows: Indices) -> pa.Array: ...
 
-    def keep(self, slots: Indices) -> None:
-        """Renumber: keep these slots only, in this order."""
+    def clear(self, rows: Indices) -> None:
+        """Make these rows as new ones: they have seen no value."""
+        ...
+
+    def keep(self, rows: Indices) -> None:
+        """Renumber: keep these rows only, in this order."""
         ...
 
     def freeze(self) -> Frozen: ...
 
-    def load(self, slots: Indices, state: pa.Array) -> None:
-        """Restore these empty slots from what `freeze` gave."""
+    def load(self, rows: Indices, state: pa.Array) -> None:
+        """Restore these empty rows from what `freeze` gave."""
         ...
 
 
@@ -87,23 +95,26 @@ class OneColumn:
     def grow(self, size: int) -> None:
         self._column.grow(size)
 
-    def update(self, rows: Rows) -> None:
+    def update(self, arrivals: Arrivals) -> None:
         raise NotImplementedError
 
-    def merge(self, slots: Indices, other: Self, other_slots: Indices) -> None:
-        self.update(valid_rows(slots, other._column.take(other_slots), slots))
+    def merge(self, rows: Indices, other: Self, other_rows: Indices) -> None:
+        self.update(valid_arrivals(rows, other._column.take(other_rows), rows))
 
-    def results(self, slots: Indices) -> pa.Array:
-        return self._column.take(slots)
+    def results(self, rows: Indices) -> pa.Array:
+        return self._column.take(rows)
 
-    def keep(self, slots: Indices) -> None:
-        self._column.keep(slots)
+    def clear(self, rows: Indices) -> None:
+        self._column.clear(rows)
+
+    def keep(self, rows: Indices) -> None:
+        self._column.keep(rows)
 
     def freeze(self) -> Frozen:
         return self._column.freeze()
 
-    def load(self, slots: Indices, state: pa.Array) -> None:
-        self._column.put(slots, state)
+    def load(self, rows: Indices, state: pa.Array) -> None:
+        self._column.put(rows, state)
 
 
 class Parts:
@@ -116,20 +127,24 @@ class Parts:
         for column in self._columns.values():
             column.grow(size)
 
-    def keep(self, slots: Indices) -> None:
+    def clear(self, rows: Indices) -> None:
         for column in self._columns.values():
-            column.keep(slots)
+            column.refill(rows)
 
-    def merge(self, slots: Indices, other: Self, other_slots: Indices) -> None:
+    def keep(self, rows: Indices) -> None:
+        for column in self._columns.values():
+            column.keep(rows)
+
+    def merge(self, rows: Indices, other: Self, other_rows: Indices) -> None:
         for name, column in self._columns.items():
-            add_at(column.values, slots, other._columns[name].values[other_slots])
+            add_at(column.values, rows, other._columns[name].values[other_rows])
 
     def freeze(self) -> Frozen:
         frozen = {name: column.frozen() for name, column in self._columns.items()}
-        return lambda slots: pa.StructArray.from_arrays(
-            [pa.array(c.take(slots)) for c in frozen.values()], [*frozen]
+        return lambda rows: pa.StructArray.from_arrays(
+            [pa.array(c.take(rows)) for c in frozen.values()], [*frozen]
         )
 
-    def load(self, slots: Indices, state: pa.Array) -> None:
+    def load(self, rows: Indices, state: pa.Array) -> None:
         for name, column in self._columns.items():
-            column.values[slots] = state.field(name).to_numpy()
+            column.values[rows] = state.field(name).to_numpy()

@@ -1,4 +1,4 @@
-"""The built-in aggregates as columns: one place per slot, a whole batch at a time."""
+"""The built-in aggregates as columns: one place per row, a whole batch at a time."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from onceflow.runtime.operators.accumulator import Accumulator, OneColumn, Rows, valid_rows
+from onceflow.runtime.operators.accumulator import Accumulator, Arrivals, OneColumn, valid_arrivals
 from onceflow.runtime.operators.aggregates import Kind
 from onceflow.runtime.operators.sums import FloatMean, FloatSum, IntegerMean, IntegerSum
 from onceflow.runtime.records import Indices
 from onceflow.runtime.state.cells import add_at, count_at
 from onceflow.runtime.state.columns import FreezableColumn, is_word
+from onceflow.runtime.state.table import Frozen
 from onceflow.runtime.state.values import (
-    Frozen,
     ObjectColumn,
     WordColumn,
     value_column,
@@ -43,7 +43,7 @@ def accumulator(kind: Kind, argument: pa.DataType | None) -> Accumulator:
 
 
 class Count:
-    """Rows, or values that are not null."""
+    """Records, or values that are not null."""
 
     def __init__(self) -> None:
         self._count = FreezableColumn(np.int64)
@@ -51,24 +51,27 @@ class Count:
     def grow(self, size: int) -> None:
         self._count.grow(size)
 
-    def update(self, rows: Rows) -> None:
-        count_at(self._count.values, rows.slots)
+    def update(self, arrivals: Arrivals) -> None:
+        count_at(self._count.values, arrivals.rows)
 
-    def merge(self, slots: Indices, other: Self, other_slots: Indices) -> None:
-        add_at(self._count.values, slots, other._count.values[other_slots])
+    def merge(self, rows: Indices, other: Self, other_rows: Indices) -> None:
+        add_at(self._count.values, rows, other._count.values[other_rows])
 
-    def results(self, slots: Indices) -> pa.Array:
-        return pa.array(self._count.values.take(slots))
+    def results(self, rows: Indices) -> pa.Array:
+        return pa.array(self._count.values.take(rows))
 
-    def keep(self, slots: Indices) -> None:
-        self._count.keep(slots)
+    def clear(self, rows: Indices) -> None:
+        self._count.refill(rows)
+
+    def keep(self, rows: Indices) -> None:
+        self._count.keep(rows)
 
     def freeze(self) -> Frozen:
         counts = self._count.frozen()
-        return lambda slots: pa.array(counts.take(slots))
+        return lambda rows: pa.array(counts.take(rows))
 
-    def load(self, slots: Indices, state: pa.Array) -> None:
-        self._count.values[slots] = state.to_numpy()
+    def load(self, rows: Indices, state: pa.Array) -> None:
+        self._count.values[rows] = state.to_numpy()
 
 
 class WordExtreme(OneColumn):
@@ -86,9 +89,9 @@ class WordExtreme(OneColumn):
         self._extremes = WordColumn(arrow, fill)
         super().__init__(self._extremes)
 
-    def update(self, rows: Rows) -> None:
-        self._pick.at(self._extremes.values, rows.slots, words_of(rows.values))
-        self._extremes.mark(rows.slots, rows.all_new)
+    def update(self, arrivals: Arrivals) -> None:
+        self._pick.at(self._extremes.values, arrivals.rows, words_of(arrivals.values))
+        self._extremes.mark(arrivals.rows, arrivals.all_new)
 
 
 class ObjectExtreme(OneColumn):
@@ -99,13 +102,13 @@ class ObjectExtreme(OneColumn):
         self._is_max = is_max
         super().__init__(self._extremes)
 
-    def update(self, rows: Rows) -> None:
-        assert rows.values is not None
+    def update(self, arrivals: Arrivals) -> None:
+        assert arrivals.values is not None
         mine, is_max = self._extremes.values, self._is_max
-        for slot, value in zip(rows.slots.tolist(), rows.values.to_pylist(), strict=True):
-            current = mine[slot]
+        for row, value in zip(arrivals.rows.tolist(), arrivals.values.to_pylist(), strict=True):
+            current = mine[row]
             if current is None or (current < value if is_max else value < current):
-                mine[slot] = value
+                mine[row] = value
 
 
 class Outermost:
@@ -120,36 +123,40 @@ class Outermost:
         self._time.grow(size)
         self._value.grow(size)
 
-    def update(self, rows: Rows) -> None:
-        assert rows.values is not None
-        slots, time = rows.slots, rows.event_time
+    def update(self, arrivals: Arrivals) -> None:
+        assert arrivals.values is not None
+        rows, time = arrivals.rows, arrivals.event_time
         if self._is_last:
-            np.maximum.at(self._time.values, slots, time)
-            wins = np.flatnonzero(time == self._time.values[slots])
+            np.maximum.at(self._time.values, rows, time)
+            wins = np.flatnonzero(time == self._time.values[rows])
         else:
-            before = self._time.values[slots]
-            np.minimum.at(self._time.values, slots, time)
-            is_earlier = (time == self._time.values[slots]) & (time < before)
+            before = self._time.values[rows]
+            np.minimum.at(self._time.values, rows, time)
+            is_earlier = (time == self._time.values[rows]) & (time < before)
             wins = np.flatnonzero(is_earlier)[::-1]  # the first that came is put last, and stays
-        self._value.put(slots[wins], rows.values.take(pa.array(wins)))
+        self._value.put(rows[wins], arrivals.values.take(pa.array(wins)))
 
-    def merge(self, slots: Indices, other: Self, other_slots: Indices) -> None:
-        time = other._time.values[other_slots]
-        self.update(valid_rows(slots, other._value.take(other_slots), time))
+    def merge(self, rows: Indices, other: Self, other_rows: Indices) -> None:
+        time = other._time.values[other_rows]
+        self.update(valid_arrivals(rows, other._value.take(other_rows), time))
 
-    def results(self, slots: Indices) -> pa.Array:
-        return self._value.take(slots)
+    def results(self, rows: Indices) -> pa.Array:
+        return self._value.take(rows)
 
-    def keep(self, slots: Indices) -> None:
-        self._time.keep(slots)
-        self._value.keep(slots)
+    def clear(self, rows: Indices) -> None:
+        self._time.refill(rows)
+        self._value.clear(rows)
+
+    def keep(self, rows: Indices) -> None:
+        self._time.keep(rows)
+        self._value.keep(rows)
 
     def freeze(self) -> Frozen:
         time, value = self._time.frozen(), self._value.freeze()
-        return lambda slots: pa.StructArray.from_arrays(
-            [pa.array(time.take(slots)), value(slots)], ["event_time", "value"]
+        return lambda rows: pa.StructArray.from_arrays(
+            [pa.array(time.take(rows)), value(rows)], ["event_time", "value"]
         )
 
-    def load(self, slots: Indices, state: pa.Array) -> None:
-        self._time.values[slots] = state.field("event_time").to_numpy()
-        self._value.put(slots, state.field("value"))
+    def load(self, rows: Indices, state: pa.Array) -> None:
+        self._time.values[rows] = state.field("event_time").to_numpy()
+        self._value.put(rows, state.field("value"))

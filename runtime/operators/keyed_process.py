@@ -13,7 +13,7 @@ from onceflow.runtime.clock import Clock
 from onceflow.runtime.errors import GraphError, UserFunctionError
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from onceflow.runtime.state.handles import State
-from onceflow.runtime.state.slot_values import Cursor
+from onceflow.runtime.state.row_values import Cursor
 from onceflow.runtime.state.timers import KeyTimers, Timer
 from onceflow.runtime.types import arrow_schema
 
@@ -75,22 +75,22 @@ class Timers:
                 f"operator {self._uid!r}: an event-time timer needs event time: "
                 "pass watermarks= to the source"
             )
-        self._timers.add(self._cursor.slot, _ms(time_ms))
+        self._timers.add(self._cursor.row, _ms(time_ms))
 
     def delete_event_time(self, time_ms: int) -> None:
         """Take a timer back; nothing happens if there is none."""
-        self._timers.delete(self._cursor.slot, _ms(time_ms))
+        self._timers.delete(self._cursor.row, _ms(time_ms))
 
     def processing_time(self, time_ms: int) -> None:
         """Call on_timer when the clock shows this time (see `ctx.processing_time`), or soon after; at once if
         it does already, also if it did while the job was down. At the end of a bounded input the timers that
         are left are called then, once (`ctx.is_end_of_input`), and new ones go nowhere: nobody waits for the
         clock any more."""
-        self._clock_timers.add(self._cursor.slot, _ms(time_ms))
+        self._clock_timers.add(self._cursor.row, _ms(time_ms))
 
     def delete_processing_time(self, time_ms: int) -> None:
         """Take a timer back; nothing happens if there is none."""
-        self._clock_timers.delete(self._cursor.slot, _ms(time_ms))
+        self._clock_timers.delete(self._cursor.row, _ms(time_ms))
 
 
 class Ctx:

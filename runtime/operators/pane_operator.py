@@ -1,4 +1,4 @@
-"""PaneOperator: sliding windows; rows into (key, pane) slots, a window's panes merged when it fires."""
+"""PaneOperator: sliding windows; a table of (key, pane); a window's panes are merged when it fires."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ from onceflow.runtime.operators.window_operator import (
     without_late,
 )
 from onceflow.runtime.records import WATERMARK_MIN_MS, Indices, Int64s, Mask, Records
-from onceflow.runtime.state.frozen_rows import KeyedRows
-from onceflow.runtime.state.hashing import hash_keys
-from onceflow.runtime.state.pane_slots import PaneSlots
+from onceflow.runtime.state.tables import Layout, pane_table
 
 TABLE = "panes"
 FIRED = "fired_ms"
@@ -35,11 +33,11 @@ millisecond in the rows of keys for which it has fired, the lowest number in the
 
 
 class MergeableValues(WindowValues, Protocol):
-    """WindowValues whose slots can be merged."""
+    """WindowValues whose rows can be merged."""
 
-    def merged(self, slots: Indices, groups: Indices, size: int) -> WindowResults:
-        """`size` merged slots, each of those of `slots` with its number in `groups`, in their order. The
-        slots stay as they are."""
+    def merged(self, rows: Indices, groups: Indices, size: int) -> WindowResults:
+        """`size` merged rows, each of those of `rows` with its number in `groups`, in their order. The
+        rows stay as they are."""
         ...
 
 
@@ -61,17 +59,17 @@ class PaneOperator:
         late: bool,
         kernels: bool | None = None,
     ) -> None:
-        self._key_columns = list(key_columns)
-        self._slots = PaneSlots(key_columns, schema, kernels)
+        layout = Layout(key_columns, schema, {"value": values}, "pane_start")
+        self._table = pane_table(layout, kernels)
         self._window = window
         self._values = values
         self._late = late
         self._earliest_pane: int | None = None
         """The start of the earliest pane there is."""
         self._firing: FiringWindow | None = None
-        """No slot or key is renumbered meanwhile."""
+        """No row or key is renumbered meanwhile."""
         self._fired_before: Int64s | None = None
-        """After a restore from the middle of a window, by slot: as in the state's column `fired_ms`."""
+        """After a restore from the middle of a window, by row: as in the state's column `fired_ms`."""
 
     def open(self, context: OperatorContext, out: Output) -> None:
         self._context = context
@@ -96,11 +94,13 @@ class PaneOperator:
         if not len(records):
             return
         assert records.key_hash is not None
-        slots = self._slots.find_or_add(records.batch, records.key_hash, panes)
+        rows = self._table.find_or_add(records.batch, records.key_hash, panes)
         try:
-            self._values.update(records, slots, self._slots.size)
+            self._values.update(records, rows)
         except SumOverflow as error:
-            key, pane = self._slots.key[[error.slot]], int(self._slots.pane_start[error.slot])
+            row = np.array([error.row])
+            [pane] = self._table.starts(row).tolist()
+            key = self._table.key_numbers(row)
             raise self._overflow(error, key, f"between {pane} and the next window") from error
         self._note_pane(int(panes.min()))
 
@@ -119,11 +119,9 @@ class PaneOperator:
         return max(fired, 1)
 
     def snapshot(self) -> FrozenState:
-        frozen = self._slots.freeze()
-        values, starts = self._values.freeze(frozen.live), {"pane_start": frozen.pane_start}
-        if (fired_ms := self._fired_by_slot()) is not None:
-            starts[FIRED] = fired_ms
-        rows = KeyedRows(frozen, values, self._context.max_parallelism, starts)
+        fired_ms = self._fired_by_row()
+        beside = {} if fired_ms is None else {FIRED: fired_ms}
+        rows = self._table.freeze(self._context.max_parallelism, beside)
         meta: dict[str, Json] = {**self._lateness.as_meta(), "window": window_as_json(self._window)}
         return FrozenState(self._context.key_groups, {TABLE: rows}, meta)
 
@@ -137,7 +135,7 @@ class PaneOperator:
         end = self._window.first_end(max(self._earliest_pane, self._lateness.fired_ms + 1))
         if end - 1 > self._lateness.reached_ms:
             return None
-        panes = self._slots.panes()
+        panes = self._table.panes()
         first, last = np.searchsorted(panes, [end - self._window.size_ms, end])
         if first == last:
             if first == len(panes):
@@ -146,69 +144,69 @@ class PaneOperator:
             if end - 1 > self._lateness.reached_ms:
                 return None
             first, last = np.searchsorted(panes, [end - self._window.size_ms, end])
-        slots = self._slots.slots_of(panes[first:last])
-        return FiringWindow(end, slots, self._slots.key[slots], self._slots.size)
+        rows = self._table.rows_of(panes[first:last])
+        return FiringWindow(end, rows, self._table.key_numbers(rows), self._table.size)
 
-    def _fire_piece(self, firing: FiringWindow, rows: int) -> int:
+    def _fire_piece(self, firing: FiringWindow, count: int) -> int:
         """Emit the window for the next so many keys, by the order in which the keys came."""
         self._take_in_new(firing)
         first_key, end = firing.first_key, firing.end
-        slots, keys, span = firing.take(rows, self._slots.key_count)
+        rows, keys, span = firing.take(count, self._table.key_count)
         place = np.zeros(span, np.int64)
         place[keys] = 1
-        for has_fired in self._has_fired(slots, keys + first_key, end - 1):
+        for has_fired in self._has_fired(rows, keys + first_key, end - 1):
             place[keys[has_fired]] = 0
         present = np.flatnonzero(place)
         if len(present):
             is_present = place[keys] == 1
             place[present] = np.arange(len(present))
-            self._emit(end, slots[is_present], place[keys[is_present]], present + first_key)
+            self._emit(end, rows[is_present], place[keys[is_present]], present + first_key)
         return len(present)
 
-    def _emit(self, end: int, slots: Indices, groups: Indices, keys: Indices) -> None:
-        """One row for each of these keys, merged of the slots whose group is its place among them."""
+    def _emit(self, end: int, rows: Indices, groups: Indices, keys: Indices) -> None:
+        """One row for each of these keys, merged of the rows whose group is its place among them."""
         start = end - self._window.size_ms
         try:
-            merged = self._values.merged(slots, groups, len(keys))
+            merged = self._values.merged(rows, groups, len(keys))
         except SumOverflow as error:
-            raise self._overflow(error, keys[[error.slot]], f"in the window [{start}, {end})") from error
+            raise self._overflow(error, keys[[error.row]], f"in the window [{start}, {end})") from error
         ends = np.full(len(keys), end, np.int64)
         batch = merged.results(
-            self._slots.keys(keys), ends - self._window.size_ms, ends, np.arange(len(keys))
+            self._table.keys_by_number(keys), ends - self._window.size_ms, ends, np.arange(len(keys))
         )
         self._out.emit(Records(batch, ends - 1))
 
     def _take_in_new(self, firing: FiringWindow) -> None:
         """A row behind the watermark may have come in one of the window's panes since it began to fire. It
         counts in the windows that have not fired for its key."""
-        new = np.arange(firing.slots_size, self._slots.size)
-        firing.slots_size = self._slots.size
-        starts = self._slots.pane_start[new]
+        new = np.arange(firing.size, self._table.size)
+        firing.size = self._table.size
+        starts = self._table.starts(new)
         new = new[(starts >= firing.end - self._window.size_ms) & (starts < firing.end)]
         if len(new):
-            firing.add(new, self._slots.key[new])
+            firing.add(new, self._table.key_numbers(new))
 
-    def _has_fired(self, slots: Indices, keys: Indices, last_ms: int) -> Iterator[Mask]:
-        """Which of these slots are of keys for which this window fired before a restore."""
-        by_group = self._lateness.has_fired(self._slots.key_hash(keys), last_ms) if len(keys) else None
+    def _has_fired(self, rows: Indices, keys: Indices, last_ms: int) -> Iterator[Mask]:
+        """Which of these rows are of keys for which this window fired before a restore."""
+        by_group = self._lateness.has_fired(self._table.key_hashes(keys), last_ms) if len(keys) else None
         if by_group is not None:
             yield by_group
         if self._fired_before is not None:
-            is_old = slots < len(self._fired_before)
-            is_old[is_old] = self._fired_before[slots[is_old]] >= last_ms
+            is_old = rows < len(self._fired_before)
+            is_old[is_old] = self._fired_before[rows[is_old]] >= last_ms
             yield is_old
 
-    def _fired_by_slot(self) -> Int64s | None:
-        """The last millisecond of the latest window that has fired for the key of each slot, as the column
+    def _fired_by_row(self) -> Int64s | None:
+        """The last millisecond of the latest window that has fired for the key of each row, as the column
         FIRED has it. None: the watermark says it for all of them."""
         firing = self._firing if self._firing is not None and self._firing.first_key else None
         if firing is None and self._fired_before is None:
             return None
-        fired_ms = np.full(self._slots.size, WATERMARK_MIN_MS, np.int64)
+        fired_ms = np.full(self._table.size, WATERMARK_MIN_MS, np.int64)
         if self._fired_before is not None:
             fired_ms[: len(self._fired_before)] = self._fired_before
         if firing is not None:
-            has_fired = self._slots.key < firing.first_key
+            has_fired = self._table.key_numbers(np.arange(self._table.size)) < firing.first_key
             fired_ms[has_fired] = np.maximum(fired_ms[has_fired], firing.end - 1)
         return fired_ms
 
@@ -220,35 +218,27 @@ class PaneOperator:
             self._fired_before = None
         if earliest is None or self._window.last_ends(np.array([earliest]))[0] - 1 > reached_ms:
             return
-        panes = self._slots.panes()
+        panes = self._table.panes()
         done = int(np.count_nonzero(self._window.last_ends(panes) - 1 <= reached_ms))  # they end in order
-        for pane in panes[:done].tolist():
-            self._slots.remove(pane)
+        self._table.remove(self._table.rows_of(panes[:done]))
         self._earliest_pane = int(panes[done]) if done < len(panes) else None
-        if self._slots.is_sparse:
-            kept = self._slots.compact()
-            self._values.keep(kept)
-            if self._fired_before is not None:
-                self._fired_before = self._fired_before[kept[kept < len(self._fired_before)]]
+        kept = self._table.compact()
+        if kept is not None and self._fired_before is not None:
+            self._fired_before = self._fired_before[kept[kept < len(self._fired_before)]]
 
     def _load(self, piece: pa.RecordBatch) -> None:
-        keys = pa.RecordBatch.from_struct_array(piece.column("key"))
-        panes = piece.column("pane_start").to_numpy()
-        before = self._slots.size
-        slots = self._slots.find_or_add(keys, hash_keys(keys, self._key_columns), panes)
-        assert self._slots.size == before + len(slots), "a key and pane is in one restored state only"
-        self._values.load(slots, self._slots.size, piece.column("value"))
-        self._note_pane(int(panes.min()))
+        rows = self._table.load(piece)
+        self._note_pane(int(piece.column("pane_start").to_numpy().min()))
         if FIRED in piece.schema.names or self._fired_before is not None:
-            self._load_fired(slots, piece)
+            self._load_fired(rows, piece)
 
-    def _load_fired(self, slots: Indices, piece: pa.RecordBatch) -> None:
-        """Slots are restored one after the other, so all of them are there up to these."""
-        fired_ms = np.full(self._slots.size, WATERMARK_MIN_MS, np.int64)
+    def _load_fired(self, rows: Indices, piece: pa.RecordBatch) -> None:
+        """Rows are restored one after the other, so all of them are there up to these."""
+        fired_ms = np.full(self._table.size, WATERMARK_MIN_MS, np.int64)
         if self._fired_before is not None:
             fired_ms[: len(self._fired_before)] = self._fired_before
         if FIRED in piece.schema.names:
-            fired_ms[slots] = piece.column(FIRED).to_numpy()
+            fired_ms[rows] = piece.column(FIRED).to_numpy()
         self._fired_before = fired_ms
 
     def _note_pane(self, start: int) -> None:
@@ -256,7 +246,7 @@ class PaneOperator:
 
     def _overflow(self, error: SumOverflow, key: Indices, when: str) -> Fatal:
         """A Fatal that says `for user='u1' in the window [0, 10000)`."""
-        [values] = self._slots.keys(key).to_pylist()
+        [values] = self._table.keys_by_number(key).to_pylist()
         named = ", ".join(f"{name}={value!r}" for name, value in values.items())
         where = f"operator {self._context.uid!r}, column {error.column!r}"
         return Fatal(f"{where}: {error} for {named} {when}")

@@ -1,4 +1,4 @@
-"""ProcessOperator: runs a KeyedProcess over batches, its state and timers by the slot of the key."""
+"""ProcessOperator: runs a KeyedProcess over batches, its state and timers by the row of the key."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from onceflow.runtime.operators.process_output import Made, ProcessOutput
 from onceflow.runtime.operators.timer_firing import TimerFiring
 from onceflow.runtime.operators.user_functions import describe_record, user_error_at
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Indices, Records
+from onceflow.runtime.state.columns import GrowableColumn
 from onceflow.runtime.state.description import StateDescription, StatePart, type_text
-from onceflow.runtime.state.frozen_rows import TableRows
 from onceflow.runtime.state.handles import ListState, MapState, State
-from onceflow.runtime.state.hashing import hash_keys
-from onceflow.runtime.state.keyed_slots import FrozenSlots, KeyedSlots
-from onceflow.runtime.state.slot_values import Cursor, FrozenValues, SlotValues
+from onceflow.runtime.state.row_values import Cursor, DeclaredStates, RowValues
+from onceflow.runtime.state.table import RowColumn
+from onceflow.runtime.state.tables import Layout, tracked_table
 from onceflow.runtime.state.timers import KeyTimers
 from onceflow.runtime.types import RecordReader
 
@@ -75,16 +75,21 @@ class ProcessOperator:
 
     def __init__(self, config: ProcessConfig) -> None:
         self._config = config
-        self._slots = KeyedSlots(config.key_columns, config.schema)
         self._cursor = Cursor()
         self._timers = KeyTimers()
-        self._clock_timers = KeyTimers()
+        self._clock_timers = KeyTimers(may_be_left_out=True)
         self._process = copy.copy(config.process)
-        self._states: dict[str, SlotValues] = {}
+        states: dict[str, RowValues] = {}
         for attribute, declared in declared_states(config.process, config.uid).items():
             bound = declared.bind(self._cursor)
             setattr(self._process, attribute, bound)
-            self._states[declared.name] = bound.slots
+            states[declared.name] = bound.of_rows
+        self._states = DeclaredStates(states)
+        columns: dict[str, RowColumn] = {"state": self._states} if states else {}
+        columns |= {"timers": self._timers, CLOCK_TIMERS: self._clock_timers}
+        self._table = tracked_table(Layout(config.key_columns, config.schema, columns))
+        self._is_empty = GrowableColumn(np.bool_)
+        """The rows that were found to remember nothing when they had last changed before a barrier."""
         self._sides: dict[str, SideOutput[Any]] = declared_sides(config.process, config.uid)
         self._fired_ms = WATERMARK_MIN_MS
         """All event-time timers up to here have fired."""
@@ -103,7 +108,7 @@ class ProcessOperator:
             self._process,
             self._ctx,
             self._cursor,
-            lambda slots: self._keys(self._slots.keys(slots)),
+            self._keys_to_fire,
             self._output,
             context.clock,
         )
@@ -111,7 +116,7 @@ class ProcessOperator:
     def restore(self, states: Sequence[RestoredState]) -> None:
         for state in states:
             for piece in state.batches(TABLE):
-                self._load(piece)
+                self._table.load(piece)
         if states:
             self._fired_ms = min(int(state.meta["watermark"]) for state in states)
             self._ctx.watermark = min(
@@ -122,27 +127,26 @@ class ProcessOperator:
 
     def on_records(self, records: Records) -> None:
         assert records.key_hash is not None, "a KeyedProcess comes after a key_by"
-        slots = self._slots.find_or_add(records.batch, records.key_hash, None)
-        self._grow()
+        rows = self._table.find_or_add(records.batch, records.key_hash)
         self._count_late(records)
         ctx, cursor, process = self._ctx, self._cursor, self._process.process
         if self._is_firing:
-            self._firing.fire_of(self._timers, slots)
+            self._firing.fire_of(self._timers, rows)
         times = repeat(None) if records.event_time is None else records.event_time.tolist()
-        rows = self._config.reader.read(records.batch)
+        typed = self._config.reader.read(records.batch)
         made = Made()
-        row = 0
+        n = 0
         try:
-            for row, (cursor.slot, ctx.key, ctx.event_time, record) in enumerate(
-                zip(slots.tolist(), self._keys(records.batch), times, rows, strict=False)
+            for n, (cursor.row, ctx.key, ctx.event_time, record) in enumerate(
+                zip(rows.tolist(), self._keys(records.batch), times, typed, strict=False)
             ):
                 results = process(record, ctx)
                 if results is not None:
-                    made.add(results, row, ctx.event_time)
+                    made.add(results, n, ctx.event_time)
         except Exception as error:
-            place = describe_record(records, row, rows[row])
-            raise user_error_at(self._config.uid, process, error, place, records, row) from error
-        self._output.send(made, ctx.sent, lambda row: describe_record(records, row, rows[row]))
+            place = describe_record(records, n, typed[n])
+            raise user_error_at(self._config.uid, process, error, place, records, n) from error
+        self._output.send(made, ctx.sent, lambda n: describe_record(records, n, typed[n]))
 
     def on_watermark(self, time_ms: int) -> None:
         self._ctx.watermark = max(time_ms, self._ctx.watermark)  # after a restore it begins again lower
@@ -168,13 +172,7 @@ class ProcessOperator:
 
     def snapshot(self) -> FrozenState:
         self._forget_empty_keys()
-        frozen = self._slots.freeze()
-        live = frozen.live.all()
-        states = {name: state.freeze(live) for name, state in self._states.items()}
-        timers = {"timers": self._timers.freeze(live)}
-        if len(self._clock_timers):
-            timers[CLOCK_TIMERS] = self._clock_timers.freeze(live)
-        rows = TableRows(lambda: _table(frozen, self._context.max_parallelism, states, timers))
+        rows = self._table.freeze(self._context.max_parallelism)
         meta: dict[str, Json] = {"watermark": self._fired_ms}
         if self._fired_ms != self._ctx.watermark:
             meta["reached"] = self._ctx.watermark
@@ -189,40 +187,27 @@ class ProcessOperator:
         columns = [batch.column(name).to_pylist() for name in self._config.key_columns]
         return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
-    def _grow(self) -> None:
-        for state in self._states.values():
-            state.grow(self._slots.size)
-        self._timers.grow(self._slots.size)
-        self._clock_timers.grow(self._slots.size)
+    def _keys_to_fire(self, rows: Indices) -> list[Any]:
+        """The keys of rows whose timers fire, as the user sees them."""
+        self._table.note_changed(rows)
+        return self._keys(self._table.keys(rows))
 
     def _forget_empty_keys(self) -> None:
-        """Let go of keys that remember nothing, when they are at least half."""
-        empty: Sequence[int] = range(self._slots.size)
-        for state in self._states.values():
-            values = state.values
-            empty = [slot for slot in empty if values[slot] is None]
-        empty = [s for s in empty if self._timers.is_empty(s) and self._clock_timers.is_empty(s)]
-        if len(empty) >= _RECHECK_MIN and 2 * len(empty) >= self._slots.size:
-            self._slots.remove(np.array(empty))
-            kept = self._slots.compact()
-            for state in self._states.values():
-                state.keep(kept)
-            self._timers.keep(kept)
-            self._clock_timers.keep(kept)
+        """Let go of keys that remember nothing, when they are at least half. Only those that have changed
+        since the barrier before are looked at."""
+        changed = self._table.take_changed()
+        self._is_empty.grow(self._table.size)
+        self._is_empty.values[changed] = [self._remembers_nothing(row) for row in changed.tolist()]
+        empty = np.flatnonzero(self._is_empty.used())
+        if len(empty) >= _RECHECK_MIN and 2 * len(empty) >= self._table.size:
+            self._table.remove(empty)
+            kept = self._table.compact()
+            assert kept is not None, "half of the rows were removed"
+            self._is_empty.keep(kept)
 
-    def _load(self, piece: pa.RecordBatch) -> None:
-        keys = pa.RecordBatch.from_struct_array(piece.column("key"))
-        slots: Indices = self._slots.find_or_add(keys, hash_keys(keys, self._config.key_columns), None)
-        self._grow()
-        if self._states:
-            columns = piece.column("state")
-            for name, state in self._states.items():
-                # A state that is new remembers nothing yet; one that is gone was allowed to be dropped.
-                if columns.type.get_field_index(name) >= 0:
-                    state.load(slots, columns.field(name))
-        self._timers.load(slots, piece.column("timers").to_pylist())
-        if CLOCK_TIMERS in piece.schema.names:
-            self._clock_timers.load(slots, piece.column(CLOCK_TIMERS).to_pylist())
+    def _remembers_nothing(self, row: int) -> bool:
+        timers = self._timers, self._clock_timers
+        return self._states.is_empty(row) and all(of_kind.is_empty(row) for of_kind in timers)
 
     def _time_by_clock(self, time_ms: int) -> int | None:
         """The event time of what a processing-time timer yields: the first that is not late downstream, where
@@ -238,27 +223,6 @@ class ProcessOperator:
                 self._context.count_late(late)
 
 
-def _table(
-    frozen: FrozenSlots,
-    max_parallelism: int,
-    states: dict[str, FrozenValues],
-    timers: dict[str, FrozenValues],
-) -> pa.Table:
-    """One row for each key: key_group, key (struct), state (struct, one field for each), timers (lists)."""
-    live = frozen.live.all()
-    columns = {
-        "key_group": pa.array(frozen.key_groups(live, max_parallelism)),
-        "key": frozen.keys(live).to_struct_array(),
-    }
-    if states:
-        arrays = {name: freeze() for name, freeze in states.items()}
-        columns["state"] = pa.StructArray.from_arrays(
-            list(arrays.values()), fields=[pa.field(name, a.type) for name, a in arrays.items()]
-        )
-    columns |= {name: freeze() for name, freeze in timers.items()}
-    return pa.table(columns)
-
-
 def _part(state: State) -> StatePart:
     kind = "list" if isinstance(state, ListState) else "map" if isinstance(state, MapState) else "value"
-    return StatePart(state.name, kind, type_text(state.slots.codec.field.type), is_nullable=True)
+    return StatePart(state.name, kind, type_text(state.of_rows.codec.field.type), is_nullable=True)

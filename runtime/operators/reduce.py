@@ -18,9 +18,7 @@ from onceflow.runtime.operators.window import check_keys
 from onceflow.runtime.operators.window_values import reduce_each
 from onceflow.runtime.records import Records
 from onceflow.runtime.state.description import StateDescription
-from onceflow.runtime.state.frozen_rows import KeyedRows
-from onceflow.runtime.state.hashing import hash_keys
-from onceflow.runtime.state.keyed_slots import KeyedSlots
+from onceflow.runtime.state.tables import Layout, keyed_table
 
 TABLE = "reduced"
 
@@ -75,11 +73,10 @@ class ReduceOperator:
         rows: RecordRows,
     ) -> None:
         self._uid = uid
-        self._key_columns = list(key_columns)
         self._fn = fn
         self._rows = rows
-        self._slots = KeyedSlots(key_columns, schema)
         self._reduced = UserColumn(rows.as_user_type())
+        self._table = keyed_table(Layout(key_columns, schema, {"value": self._reduced}))
 
     def open(self, context: OperatorContext, out: Output) -> None:
         self._context = context
@@ -88,19 +85,15 @@ class ReduceOperator:
     def restore(self, states: Sequence[RestoredState]) -> None:
         for state in states:
             for piece in state.batches(TABLE):
-                keys = pa.RecordBatch.from_struct_array(piece.column("key"))
-                slots = self._slots.find_or_add(keys, hash_keys(keys, self._key_columns), None)
-                self._reduced.grow(self._slots.size)
-                self._reduced.load(slots, piece.column("value"))
+                self._table.load(piece)
 
     def on_records(self, records: Records) -> None:
         assert records.key_hash is not None, "a reduce comes after a key_by"
         if not len(records):
             return
-        slots = self._slots.find_or_add(records.batch, records.key_hash, None)
-        self._reduced.grow(self._slots.size)
+        rows = self._table.find_or_add(records.batch, records.key_hash)
         typed = self._rows.read(records.batch)
-        reduced = reduce_each(self._uid, self._fn, self._reduced.values, slots, typed, records)
+        reduced = reduce_each(self._uid, self._fn, self._reduced.values, rows, typed, records)
         results = list(reduced) if self._rows.is_immutable else [copy.deepcopy(record) for record in reduced]
         self._out.emit(Records(self._rows.write(results), records.event_time, None, records.origin))
 
@@ -108,8 +101,7 @@ class ReduceOperator:
         pass
 
     def snapshot(self) -> FrozenState:
-        frozen = self._slots.freeze()
-        rows = KeyedRows(frozen, self._reduced.freeze(frozen.live), self._context.max_parallelism)
+        rows = self._table.freeze(self._context.max_parallelism)
         return FrozenState(self._context.key_groups, {TABLE: rows})
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from onceflow.runtime.operators.accumulator import OneColumn, Parts, Rows, SumOverflow
+from onceflow.runtime.operators.accumulator import Arrivals, OneColumn, Parts, SumOverflow
 from onceflow.runtime.records import Indices, Int64s
 from onceflow.runtime.state.cells import add_at, count_at
 from onceflow.runtime.state.columns import FreezableColumn
@@ -31,26 +31,26 @@ class IntegerSum(OneColumn):
         self._bound = 0
         super().__init__(self._sums)
 
-    def update(self, rows: Rows) -> None:
-        values = words_of(rows.values)
+    def update(self, arrivals: Arrivals) -> None:
+        values = words_of(arrivals.values)
         added = _magnitude(values) * len(values)
         if self._bound + added > _INT64_MAX:
             self._bound = _magnitude(self._sums.used())
         if self._bound + added > _INT64_MAX:
-            self._add_in_halves(rows.slots, values)
+            self._add_in_halves(arrivals.rows, values)
             self._bound = _magnitude(self._sums.used())
         else:
-            add_at(self._sums.values, rows.slots, values.astype(np.int64, copy=False))
+            add_at(self._sums.values, arrivals.rows, values.astype(np.int64, copy=False))
             self._bound += added
-        self._sums.mark(rows.slots, rows.all_new)
+        self._sums.mark(arrivals.rows, arrivals.all_new)
 
-    def load(self, slots: Indices, state: pa.Array) -> None:
-        super().load(slots, state)
+    def load(self, rows: Indices, state: pa.Array) -> None:
+        super().load(rows, state)
         self._bound = _magnitude(self._sums.used())
 
-    def _add_in_halves(self, slots: Indices, values: npt.NDArray[Any]) -> None:
+    def _add_in_halves(self, rows: Indices, values: npt.NDArray[Any]) -> None:
         """Add in two halves of 32 bits, which can't overflow, and put them together if they fit."""
-        touched, place = np.unique(slots, return_inverse=True)
+        touched, place = np.unique(rows, return_inverse=True)
         high, low = _halves(self._sums.values[touched])
         more_high, more_low = _halves(values)
         np.add.at(high, place, more_high)
@@ -71,9 +71,9 @@ class FloatSum(OneColumn):
         self._sums = WordColumn(pa.float64())
         super().__init__(self._sums)
 
-    def update(self, rows: Rows) -> None:
-        add_at(self._sums.values, rows.slots, words_of(rows.values).astype(np.float64, copy=False))
-        self._sums.mark(rows.slots, rows.all_new)
+    def update(self, arrivals: Arrivals) -> None:
+        add_at(self._sums.values, arrivals.rows, words_of(arrivals.values).astype(np.float64, copy=False))
+        self._sums.mark(arrivals.rows, arrivals.all_new)
 
 
 class FloatMean(Parts):
@@ -83,12 +83,12 @@ class FloatMean(Parts):
         self._sum, self._count = FreezableColumn(np.float64), FreezableColumn(np.int64)
         super().__init__(sum=self._sum, count=self._count)
 
-    def update(self, rows: Rows) -> None:
-        add_at(self._sum.values, rows.slots, words_of(rows.values).astype(np.float64, copy=False))
-        count_at(self._count.values, rows.slots)
+    def update(self, arrivals: Arrivals) -> None:
+        add_at(self._sum.values, arrivals.rows, words_of(arrivals.values).astype(np.float64, copy=False))
+        count_at(self._count.values, arrivals.rows)
 
-    def results(self, slots: Indices) -> pa.Array:
-        return _mean(self._sum.values.take(slots), self._count.values.take(slots))
+    def results(self, rows: Indices) -> pa.Array:
+        return _mean(self._sum.values.take(rows), self._count.values.take(rows))
 
 
 class IntegerMean(Parts):
@@ -98,15 +98,15 @@ class IntegerMean(Parts):
         self._high, self._low, self._count = (FreezableColumn(np.int64) for _ in range(3))
         super().__init__(sum_high=self._high, sum_low=self._low, count=self._count)
 
-    def update(self, rows: Rows) -> None:
-        high, low = _halves(words_of(rows.values))
-        add_at(self._high.values, rows.slots, high)
-        add_at(self._low.values, rows.slots, low)
-        count_at(self._count.values, rows.slots)
+    def update(self, arrivals: Arrivals) -> None:
+        high, low = _halves(words_of(arrivals.values))
+        add_at(self._high.values, arrivals.rows, high)
+        add_at(self._low.values, arrivals.rows, low)
+        count_at(self._count.values, arrivals.rows)
 
-    def results(self, slots: Indices) -> pa.Array:
-        total = self._high.values.take(slots) * float(1 << 32) + self._low.values.take(slots)
-        return _mean(total, self._count.values.take(slots))
+    def results(self, rows: Indices) -> pa.Array:
+        total = self._high.values.take(rows) * float(1 << 32) + self._low.values.take(rows)
+        return _mean(total, self._count.values.take(rows))
 
 
 def _halves(values: npt.NDArray[Any]) -> tuple[Int64s, Int64s]:

@@ -15,7 +15,7 @@ from onceflow.runtime.operators.keyed_process import Ctx, KeyedProcess
 from onceflow.runtime.operators.process_output import Made, ProcessOutput
 from onceflow.runtime.operators.user_functions import function_name, user_error_at
 from onceflow.runtime.records import WATERMARK_MIN_MS, Indices
-from onceflow.runtime.state.slot_values import Cursor
+from onceflow.runtime.state.row_values import Cursor
 from onceflow.runtime.state.timers import Due, KeyTimers, Timer
 
 PIECE_MS = 20.0
@@ -53,7 +53,7 @@ class TimerFiring:
         output: ProcessOutput,
         clock: Clock,
     ) -> None:
-        """`keys_of`: the keys of these slots, as the user sees them."""
+        """`keys_of`: the keys of these rows, as the user sees them."""
         self._uid = uid
         self._on_timer = process.on_timer
         self._ctx = ctx
@@ -81,9 +81,9 @@ class TimerFiring:
         piece = _Piece(timers, event_time_of, True, count, self._clock.monotonic_ms() + PIECE_MS)
         return self._fire(piece, until_ms)
 
-    def fire_of(self, timers: KeyTimers, slots: Indices) -> None:
-        """Fire all event-time timers of these slots that are due, and those that they register meanwhile."""
-        due = timers.due_of(set(slots.tolist()), self._ctx.watermark)
+    def fire_of(self, timers: KeyTimers, rows: Indices) -> None:
+        """Fire all event-time timers of these rows that are due, and those that they register meanwhile."""
+        due = timers.due_of(set(rows.tolist()), self._ctx.watermark)
         if due:
             piece = _Piece(timers, lambda time: time, False, float("inf"), float("inf"))
             timers.watch(self._ctx.watermark)
@@ -104,17 +104,17 @@ class TimerFiring:
         not looked at before the piece was over."""
         ctx, cursor, on_timer, timers = self._ctx, self._cursor, self._on_timer, piece.timers
         monotonic_ms, over_ms, event_time_of = self._clock.monotonic_ms, piece.over_ms, piece.event_time_of
-        slots = sorted({slot for _, slot in due})
-        keys = dict(zip(slots, self._keys_of(np.array(slots)), strict=True))
+        rows = sorted({row for _, row in due})
+        keys = dict(zip(rows, self._keys_of(np.array(rows)), strict=True))
         while due:
             if piece.looked and (piece.looked >= piece.count or monotonic_ms() >= over_ms):
                 return  # never before the first: 0 would say that none is due
-            time, slot = heappop(due)
+            time, row = heappop(due)
             piece.looked += 1
-            if not timers.is_alive(time, slot):
+            if not timers.is_alive(time, row):
                 continue
             timer = Timer(time, piece.is_clock)
-            cursor.slot, ctx.key, ctx.event_time = slot, keys[slot], event_time_of(time)
+            cursor.row, ctx.key, ctx.event_time = row, keys[row], event_time_of(time)
             piece.fired.append(timer)
             try:
                 results = on_timer(timer, ctx)

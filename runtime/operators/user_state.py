@@ -1,4 +1,4 @@
-"""UserColumn: one value of the user's per slot, such as an accumulator; typed, so that it can be stored."""
+"""UserColumn: one value of the user's per row, such as an accumulator; typed, so that it can be stored."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import pyarrow as pa
 from onceflow.runtime.errors import UserFunctionError
 from onceflow.runtime.record_types import ValueType
 from onceflow.runtime.records import Indices
-from onceflow.runtime.state.key_index import LiveSlots
-from onceflow.runtime.state.values import Frozen
+from onceflow.runtime.state.table import Frozen, LiveRows
 from onceflow.runtime.types import (
     RecordReader,
     WrongFieldError,
@@ -24,7 +23,7 @@ from onceflow.runtime.types import (
 )
 
 EMPTY: Any = object()
-"""What a slot holds before its first value; None can be a value."""
+"""What a row holds before its first value; None can be a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,7 @@ class RecordRows:
 
 
 class UserColumn:
-    """Values of a UserType in a list by slot; EMPTY where there is none yet."""
+    """Values of a UserType in a list by row; EMPTY where there is none yet."""
 
     def __init__(self, user_type: UserType) -> None:
         self._type = user_type
@@ -97,13 +96,18 @@ class UserColumn:
     def grow(self, size: int) -> None:
         self.values.extend([EMPTY] * (size - len(self.values)))
 
-    def keep(self, slots: Indices) -> None:
-        """Renumber: keep these slots only, in this order."""
-        mine = self.values
-        self.values = [mine[slot] for slot in slots.tolist()]
+    def clear(self, rows: Indices) -> None:
+        """Make these rows EMPTY."""
+        for row in rows.tolist():
+            self.values[row] = EMPTY
 
-    def freeze(self, live: LiveSlots) -> Frozen:
-        """The values of these slots, lowest first, as they are now; it is called with some of these slots.
+    def keep(self, rows: Indices) -> None:
+        """Renumber: keep these rows only, in this order."""
+        mine = self.values
+        self.values = [mine[row] for row in rows.tolist()]
+
+    def freeze(self, live: LiveRows) -> Frozen:
+        """The values of these rows, lowest first, as they are now; it is called with some of these rows.
 
         Values that the user's code could change in place become Arrow here, on the task's thread;
         others later, on the thread that asks.
@@ -111,13 +115,13 @@ class UserColumn:
         if not self._type.is_immutable:
             of = live.all()
             array = self._encode(self.values, of)
-            return lambda slots: array.take(pa.array(np.searchsorted(of, slots)))
+            return lambda rows: array.take(pa.array(np.searchsorted(of, rows)))
         values = self.values.copy()
-        return lambda slots: self._encode(values, slots)
+        return lambda rows: self._encode(values, rows)
 
-    def _encode(self, values: list[Any], slots: Indices) -> pa.Array:
-        return self._type.encode([values[slot] for slot in slots.tolist()])
+    def _encode(self, values: list[Any], rows: Indices) -> pa.Array:
+        return self._type.encode([values[row] for row in rows.tolist()])
 
-    def load(self, slots: Indices, state: pa.Array) -> None:
-        for slot, value in zip(slots.tolist(), self._type.decode(state), strict=True):
-            self.values[slot] = value
+    def load(self, rows: Indices, state: pa.Array) -> None:
+        for row, value in zip(rows.tolist(), self._type.decode(state), strict=True):
+            self.values[row] = value

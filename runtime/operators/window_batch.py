@@ -9,13 +9,13 @@ import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.errors import UserFunctionError
-from onceflow.runtime.operators.accumulator import Rows, valid_rows
+from onceflow.runtime.operators.accumulator import Arrivals, valid_arrivals
 from onceflow.runtime.operators.aggregates import BuiltinAggregate, TypedAggregate
 from onceflow.runtime.records import Indices, Records
 from onceflow.runtime.types import RecordReader
 
 Argument = str | int | None
-"""What an aggregate takes: a column by name, an expression by number, or (None) just rows."""
+"""What an aggregate takes: a column by name, an expression by number, or (None) just records."""
 
 
 class Arguments:
@@ -28,7 +28,7 @@ class Arguments:
         self._reads: list[str] = []
 
     def add(self, typed: TypedAggregate) -> Argument:
-        """Add an aggregate; returns the name or number by which `Batch.rows` knows its argument."""
+        """Add an aggregate; returns the name or number by which `Batch.arrivals` knows its argument."""
         assert isinstance(typed.aggregate, BuiltinAggregate)
         argument = typed.aggregate.argument
         if not isinstance(argument, pl.Expr):
@@ -59,26 +59,28 @@ class Arguments:
 class Batch:
     """A batch on its way into a window: arguments and typed records are made once, when first asked for.
 
-    Each slot that is new with it has a row in it.
+    Each row of the table that is new with it has a record in it.
     """
 
     def __init__(
-        self, records: Records, slots: Indices, computed: Sequence[pa.Array], reader: RecordReader
+        self, records: Records, rows: Indices, computed: Sequence[pa.Array], reader: RecordReader
     ) -> None:
         self.records = records
-        self.slots = slots
+        self.rows = rows
         self._computed = computed
         self._reader = reader
         self._typed: list[Any] | None = None
-        self._rows: dict[Argument, Rows] = {}
+        self._arrivals: dict[Argument, Arrivals] = {}
 
-    def rows(self, argument: Argument) -> Rows:
-        """The rows whose argument is not null."""
-        if argument not in self._rows:
+    def arrivals(self, argument: Argument) -> Arrivals:
+        """The records whose argument is not null."""
+        if argument not in self._arrivals:
             assert self.records.event_time is not None
             values = self._values(argument)
-            self._rows[argument] = valid_rows(self.slots, values, self.records.event_time, all_new=True)
-        return self._rows[argument]
+            self._arrivals[argument] = valid_arrivals(
+                self.rows, values, self.records.event_time, all_new=True
+            )
+        return self._arrivals[argument]
 
     def typed(self) -> list[Any]:
         """The rows as the user's records."""

@@ -1,11 +1,11 @@
-"""WindowOperator: rows into (key, window) slots, results out when the watermark passes a window's end.
+"""WindowOperator: a table of (key, window), results out when the watermark passes a window's end.
 
 What is computed per window is its WindowValues: built-in and user aggregates, or a reduce function.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -19,10 +19,8 @@ from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Ou
 from onceflow.runtime.operators.sliding import Sliding
 from onceflow.runtime.operators.tumbling import Tumbling
 from onceflow.runtime.records import Indices, Int64s, Records
-from onceflow.runtime.state.frozen_rows import KeyedRows
-from onceflow.runtime.state.hashing import hash_keys
-from onceflow.runtime.state.key_index import LiveSlots
-from onceflow.runtime.state.keyed_slots import KeyedSlots
+from onceflow.runtime.state.table import DueRows, RowColumn
+from onceflow.runtime.state.tables import Layout, keyed_table
 
 LATE = "late"
 """The tag of the side output for rows that came after their window had fired."""
@@ -30,58 +28,25 @@ LATE = "late"
 TABLE = "windows"
 EMIT_ROWS_MAX = 1 << 15
 
-FrozenValues = Callable[[Indices], pa.StructArray]
-
 
 class WindowResults(Protocol):
     """What can be made into output."""
 
-    def results(self, keys: pa.RecordBatch, start: Int64s, end: Int64s, slots: Indices) -> pa.RecordBatch:
-        """The output rows of these slots, of the output's schema."""
+    def results(self, keys: pa.RecordBatch, start: Int64s, end: Int64s, rows: Indices) -> pa.RecordBatch:
+        """The output of these rows, of the output's schema."""
         ...
 
 
-class WindowValues(WindowResults, Protocol):
-    """What a window operator keeps per slot, and what it makes of it when the window fires."""
+class WindowValues(WindowResults, RowColumn, Protocol):
+    """What a window operator keeps by row, and what it makes of it when the window fires."""
 
-    def update(self, records: Records, slots: Indices, size: int) -> None:
-        """Take in a batch; `size` slots are in use, new ones included."""
+    def update(self, records: Records, rows: Indices) -> None:
+        """Take in a batch: the row of the table for each of its records."""
         ...
-
-    def keep(self, slots: Indices) -> None:
-        """Renumber: keep these slots only, in this order."""
-        ...
-
-    def freeze(self, live: LiveSlots) -> FrozenValues:
-        """Short. What it gives is called on another thread, with the same slots."""
-        ...
-
-    def load(self, slots: Indices, size: int, state: pa.StructArray) -> None: ...
-
-
-class _Due:
-    """The slots of windows that fire, and how far that has come."""
-
-    def __init__(self, slots: Indices, starts: Int64s | int) -> None:
-        """`starts`: of each slot's window, or the only one."""
-        self._slots = slots
-        self._starts = starts
-        self._next = 0
-
-    @property
-    def is_through(self) -> bool:
-        return self._next == len(self._slots)
-
-    def take(self, rows: int) -> tuple[Indices, Int64s]:
-        """The next so many slots at most, and the starts of their windows."""
-        piece = slice(self._next, min(self._next + rows, len(self._slots)))
-        self._next = piece.stop
-        slots, starts = self._slots[piece], self._starts
-        return slots, np.full(len(slots), starts, np.int64) if isinstance(starts, int) else starts[piece]
 
 
 class WindowOperator:
-    """One subtask of event-time windows, with a slot for each key and window.
+    """One subtask of event-time windows, with a row of its table for each key and window.
 
     A window fires once: when the watermark reaches its last millisecond. Rows for whose windows it has are
     late: counted, and sent to the tag "late" if asked for. That holds across restores too: see Lateness.
@@ -98,15 +63,13 @@ class WindowOperator:
         late: bool,
         kernels: bool | None = None,
     ) -> None:
-        self._key_columns = list(key_columns)
-        self._slots = KeyedSlots(key_columns, schema, kernels)
+        layout = Layout(key_columns, schema, {"value": values}, "window_start", window.slide_ms)
+        self._table = keyed_table(layout, kernels)
         self._window = window
         self._values = values
         self._late = late
-        self._earliest_start: int | None = None
-        """The earliest start of the windows that are open, but for those in `_due`; None: there are none."""
-        self._due: _Due | None = None
-        """What is being fired. No slot is renumbered meanwhile."""
+        self._due: DueRows | None = None
+        """What is being fired. No row is renumbered meanwhile."""
 
     def open(self, context: OperatorContext, out: Output) -> None:
         self._context = context
@@ -117,7 +80,7 @@ class WindowOperator:
         for state in states:
             check_window(state, self._window, self._context.uid)
             for piece in state.batches(TABLE):
-                self._load(piece)
+                self._table.load(piece)
         self._lateness.restore(state.meta for state in states)
 
     def on_records(self, records: Records) -> None:
@@ -146,14 +109,11 @@ class WindowOperator:
         fired = self._fire_piece(due, min(rows_max, EMIT_ROWS_MAX))
         if due.is_through:
             self._due = None
-            if self._slots.is_sparse:
-                self._values.keep(self._slots.compact())
+            self._table.compact()
         return fired
 
     def snapshot(self) -> FrozenState:
-        frozen = self._slots.freeze()
-        values, starts = self._values.freeze(frozen.live), {"window_start": frozen.window_start}
-        rows = KeyedRows(frozen, values, self._context.max_parallelism, starts)
+        rows = self._table.freeze(self._context.max_parallelism)
         meta: dict[str, Json] = {**self._lateness.as_meta(), "window": window_as_json(self._window)}
         return FrozenState(self._context.key_groups, {TABLE: rows}, meta)
 
@@ -162,54 +122,27 @@ class WindowOperator:
 
     def _update(self, records: Records, starts: Int64s) -> None:
         assert records.key_hash is not None
-        slots = self._slots.find_or_add(records.batch, records.key_hash, starts)
+        rows = self._table.find_or_add(records.batch, records.key_hash, starts)
         try:
-            self._values.update(records, slots, self._slots.size)
+            self._values.update(records, rows)
         except SumOverflow as error:
             where = f"operator {self._context.uid!r}, column {error.column!r}"
-            raise Fatal(f"{where}: {error} {self._describe(error.slot)}") from error
-        earliest = int(starts.min())
-        self._earliest_start = (
-            earliest if self._earliest_start is None else min(self._earliest_start, earliest)
-        )
+            raise Fatal(f"{where}: {error} {self._describe(error.row)}") from error
 
-    def _find_due(self) -> _Due | None:
+    def _find_due(self) -> DueRows | None:
         """The windows that the watermark has reached; None: there are none. They come by window, within it
         in the order in which the keys came, where memory is read from front to back."""
-        last_start = self._lateness.reached_ms + 1 - self._window.size_ms
-        first_start = self._earliest_start
-        if first_start is None or first_start > last_start:
-            return None
-        slots, self._earliest_start = self._slots.due(last_start)
-        if first_start + self._window.slide_ms > last_start:
-            return _Due(slots, first_start)
-        starts = self._slots.window_start.take(slots)
-        number = (starts - first_start) // self._window.slide_ms
-        if int(number.max()) < 1 << 16:
-            number = number.astype(np.uint16)  # which NumPy sorts by radix
-        by_window = np.argsort(number, kind="stable")
-        return _Due(slots.take(by_window), starts.take(by_window))
+        return self._table.due(self._lateness.reached_ms + 1 - self._window.size_ms)
 
-    def _fire_piece(self, due: _Due, rows: int) -> int:
+    def _fire_piece(self, due: DueRows, count: int) -> int:
         """Emit some of what is due: sent, and then gone, so that between two pieces the state holds exactly
         what was not sent."""
-        slots, starts = due.take(rows)
+        rows, starts = due.take(count)
         ends = starts + self._window.size_ms
-        batch = self._values.results(self._slots.keys(slots), starts, ends, slots)
+        batch = self._values.results(self._table.keys(rows), starts, ends, rows)
         self._out.emit(Records(batch, ends - 1))
-        self._slots.remove(slots)
-        return len(slots)
-
-    def _load(self, piece: pa.RecordBatch) -> None:
-        keys = pa.RecordBatch.from_struct_array(piece.column("key"))
-        starts = piece.column("window_start").to_numpy()
-        before = self._slots.size
-        slots = self._slots.find_or_add(keys, hash_keys(keys, self._key_columns), starts)
-        assert self._slots.size == before + len(slots), "a key and window is in one restored state only"
-        self._values.load(slots, self._slots.size, piece.column("value"))
-        earliest = int(starts.min())
-        mine = self._earliest_start
-        self._earliest_start = earliest if mine is None else min(mine, earliest)
+        self._table.remove(rows)
+        return len(rows)
 
     def _in_the_window_before(self, records: Records, starts: Int64s) -> tuple[Records, Int64s]:
         """The rows that the window one slide earlier has too, unless it has fired; and its start for each."""
@@ -221,10 +154,10 @@ class WindowOperator:
         in_it = (last_ms >= records.event_time) & (last_ms > self._lateness.late_until(records.key_hash))
         return records.filter(in_it), starts[in_it]
 
-    def _describe(self, slot: int) -> str:
+    def _describe(self, row: int) -> str:
         """`for user='u1' in the window [0, 10000)`."""
-        key = self._slots.keys(np.array([slot])).to_pylist()[0]
-        start = int(self._slots.window_start[slot])
+        [key] = self._table.keys(np.array([row])).to_pylist()
+        [start] = self._table.starts(np.array([row])).tolist()
         named = ", ".join(f"{name}={value!r}" for name, value in key.items())
         return f"for {named} in the window [{start}, {start + self._window.size_ms})"
 

@@ -27,29 +27,30 @@ from onceflow.runtime.operators.user_state import (
 )
 from onceflow.runtime.operators.window_batch import Argument, Arguments, Batch
 from onceflow.runtime.records import Indices, Int64s, Records
-from onceflow.runtime.state.key_index import LiveSlots
-from onceflow.runtime.state.values import Frozen
+from onceflow.runtime.state.table import Frozen, LiveRows
 from onceflow.runtime.types import RecordReader
 
 
 class AggregateColumn(Protocol):
-    """One aggregate of all slots."""
+    """One aggregate of all rows."""
 
     def grow(self, size: int) -> None: ...
 
     def update(self, batch: Batch) -> None: ...
 
-    def merged(self, slots: Indices, groups: Indices, size: int) -> AggregateColumn:
-        """A column of `size` slots; each of `slots` is merged into the one that `groups` says, in order."""
+    def merged(self, rows: Indices, groups: Indices, size: int) -> AggregateColumn:
+        """A column of `size` rows; each of `rows` is merged into the one that `groups` says, in order."""
         ...
 
-    def results(self, slots: Indices) -> pa.Array: ...
+    def results(self, rows: Indices) -> pa.Array: ...
 
-    def keep(self, slots: Indices) -> None: ...
+    def clear(self, rows: Indices) -> None: ...
 
-    def freeze(self, live: LiveSlots) -> Frozen: ...
+    def keep(self, rows: Indices) -> None: ...
 
-    def load(self, slots: Indices, state: pa.Array) -> None: ...
+    def freeze(self, live: LiveRows) -> Frozen: ...
+
+    def load(self, rows: Indices, state: pa.Array) -> None: ...
 
 
 class BuiltinColumn:
@@ -63,24 +64,25 @@ class BuiltinColumn:
         self._accumulator = accumulator(typed.aggregate.kind, arrow)
         self.grow = self._accumulator.grow
         self.results = self._accumulator.results
+        self.clear = self._accumulator.clear
         self.keep = self._accumulator.keep
         self.load = self._accumulator.load
 
     def update(self, batch: Batch) -> None:
-        self._accumulator.update(batch.rows(self._argument))
+        self._accumulator.update(batch.arrivals(self._argument))
 
-    def merged(self, slots: Indices, groups: Indices, size: int) -> BuiltinColumn:
+    def merged(self, rows: Indices, groups: Indices, size: int) -> BuiltinColumn:
         fresh = BuiltinColumn(self._typed, self._argument)
         fresh.grow(size)
-        fresh._accumulator.merge(groups, self._accumulator, slots)
+        fresh._accumulator.merge(groups, self._accumulator, rows)
         return fresh
 
-    def freeze(self, live: LiveSlots) -> Frozen:
+    def freeze(self, live: LiveRows) -> Frozen:
         return self._accumulator.freeze()
 
 
 class UserAggregate:
-    """The user's AggregateFunction: called per record, its accumulators by slot."""
+    """The user's AggregateFunction: called per record, its accumulators by row."""
 
     def __init__(self, uid: str, typed: TypedAggregate) -> None:
         assert isinstance(typed.aggregate, AggregateFunction)
@@ -94,49 +96,50 @@ class UserAggregate:
         field = pa.field("accumulator", typed.state.arrow)
         self._column = UserColumn(declared_type(typed.state, field, f"{what}: its accumulator"))
         self.grow = self._column.grow
+        self.clear = self._column.clear
         self.keep = self._column.keep
         self.freeze = self._column.freeze
         self.load = self._column.load
 
     def update(self, batch: Batch) -> None:
         add, create = self._function.add, self._function.create_accumulator
-        mine, typed, row = self._column.values, batch.typed(), 0
+        mine, typed, n = self._column.values, batch.typed(), 0
         try:
-            for row, slot in enumerate(batch.slots.tolist()):
-                current = mine[slot]
-                mine[slot] = add(typed[row], create() if current is EMPTY else current)
+            for n, row in enumerate(batch.rows.tolist()):
+                current = mine[row]
+                mine[row] = add(typed[n], create() if current is EMPTY else current)
         except Exception as error:
-            raise user_function_error(self._uid, add, error, batch.records, row, typed[row]) from error
+            raise user_function_error(self._uid, add, error, batch.records, n, typed[n]) from error
 
-    def begin(self, slots: Indices) -> None:
-        """Give these slots empty accumulators."""
+    def begin(self, rows: Indices) -> None:
+        """Give these rows empty accumulators."""
         try:
-            for slot in slots.tolist():
-                self._column.values[slot] = self._function.create_accumulator()
+            for row in rows.tolist():
+                self._column.values[row] = self._function.create_accumulator()
         except Exception as error:
             create = self._function.create_accumulator
             raise user_function_error(self._uid, create, error, None, 0, None) from error
 
-    def merged(self, slots: Indices, groups: Indices, size: int) -> UserAggregate:
+    def merged(self, rows: Indices, groups: Indices, size: int) -> UserAggregate:
         fresh = UserAggregate(self._uid, self._typed)
         fresh.grow(size)
         merge, mine, into = self._function.merge, self._column.values, fresh._column.values
         is_immutable = self._column.is_immutable
         more: Any = None
         try:
-            for slot, group in zip(slots.tolist(), groups.tolist(), strict=True):
-                more = mine[slot] if is_immutable else copy.deepcopy(mine[slot])  # other windows need it too
+            for row, group in zip(rows.tolist(), groups.tolist(), strict=True):
+                more = mine[row] if is_immutable else copy.deepcopy(mine[row])  # other windows need it too
                 into[group] = more if into[group] is EMPTY else merge(into[group], more)
         except Exception as error:
             raise user_function_error(self._uid, merge, error, None, 0, more) from error
         return fresh
 
-    def results(self, slots: Indices) -> pa.Array:
+    def results(self, rows: Indices) -> pa.Array:
         get_result, mine, results = self._function.get_result, self._column.values, []
         current: Any = None
         try:
-            for slot in slots.tolist():
-                current = mine[slot]
+            for row in rows.tolist():
+                current = mine[row]
                 results.append(get_result(current))
         except Exception as error:
             raise user_function_error(self._uid, get_result, error, None, 0, current) from error
@@ -151,11 +154,11 @@ class ResultRows:
         self._output = output
         self._begun = begun
 
-    def results(self, keys: pa.RecordBatch, start: Int64s, end: Int64s, slots: Indices) -> pa.RecordBatch:
+    def results(self, keys: pa.RecordBatch, start: Int64s, end: Int64s, rows: Indices) -> pa.RecordBatch:
         if self._begun:
-            results = [self._begun.results(name, column, slots) for name, column in self._columns.items()]
+            results = [self._begun.results(name, column, rows) for name, column in self._columns.items()]
         else:
-            results = [column.results(slots) for column in self._columns.values()]
+            results = [column.results(rows) for column in self._columns.values()]
         columns = [*keys.columns, pa.array(start), pa.array(end), *results]
         return pa.RecordBatch.from_arrays(columns, schema=self._output)
 
@@ -181,54 +184,63 @@ class AggregateValues:
             for typed in aggregates
         }
         self._begun = Begun()
+        self._size = 0
         self.results = ResultRows(self._columns, output, self._begun).results
 
-    def merged(self, slots: Indices, groups: Indices, size: int) -> ResultRows:
-        """`size` slots; each of `slots` is merged into the one that `groups` says, in their order. Raises
-        SumOverflow with the merged slot."""
+    def merged(self, rows: Indices, groups: Indices, size: int) -> ResultRows:
+        """`size` rows; each of `rows` is merged into the one that `groups` says, in their order. Raises
+        SumOverflow with the merged row."""
         columns: dict[str, AggregateColumn] = {}
         for name, column in self._columns.items():
             try:
-                columns[name] = column.merged(slots, groups, size)
+                columns[name] = column.merged(rows, groups, size)
             except SumOverflow as error:
                 error.column = name
                 raise
-        return ResultRows(columns, self._output, self._begun.merged(slots, groups, size))
+        return ResultRows(columns, self._output, self._begun.merged(rows, groups, size))
 
-    def update(self, records: Records, slots: Indices, size: int) -> None:
-        batch = Batch(records, slots, self._arguments.compute(records.batch), self._reader)
-        self._begun.grow(size)
+    def update(self, records: Records, rows: Indices) -> None:
+        batch = Batch(records, rows, self._arguments.compute(records.batch), self._reader)
         for name, column in self._columns.items():
-            column.grow(size)
             try:
                 column.update(batch)
             except SumOverflow as error:
                 error.column = name
                 raise
 
-    def keep(self, slots: Indices) -> None:
+    def grow(self, size: int) -> None:
         for column in self._columns.values():
-            column.keep(slots)
-        self._begun.keep(slots)
+            column.grow(size)
+        self._begun.grow(size)
+        self._size = size
 
-    def freeze(self, live: LiveSlots) -> Callable[[Indices], pa.StructArray]:
+    def clear(self, rows: Indices) -> None:
+        for column in self._columns.values():
+            column.clear(rows)
+        self._begun.clear(rows)
+
+    def keep(self, rows: Indices) -> None:
+        for column in self._columns.values():
+            column.keep(rows)
+        self._begun.keep(rows)
+        self._size = len(rows)
+
+    def freeze(self, live: LiveRows) -> Frozen:
         frozen = {name: column.freeze(live) for name, column in self._columns.items()}
         if self._begun:
             frozen[BEGUN_BEFORE] = self._begun.freeze()
-        return lambda slots: pa.StructArray.from_arrays([f(slots) for f in frozen.values()], [*frozen])
+        return lambda rows: pa.StructArray.from_arrays([f(rows) for f in frozen.values()], [*frozen])
 
-    def load(self, slots: Indices, size: int, state: pa.StructArray) -> None:
-        """What is not in the state is new: of these slots it has no result. Raises UsageError if that can't
+    def load(self, rows: Indices, state: pa.Array) -> None:
+        """What is not in the state is new: of these rows it has no result. Raises UsageError if that can't
         be said in the output."""
         there = {field.name for field in state.type}
         for name, column in self._columns.items():
-            column.grow(size)
             if name in there:
-                column.load(slots, state.field(name))
+                column.load(rows, state.field(name))
             elif isinstance(column, UserAggregate):
-                column.begin(slots)
-        self._begun.grow(size)
-        self._begun.load(slots, size, self._columns.keys(), state)
+                column.begin(rows)
+        self._begun.load(rows, self._size, self._columns.keys(), state)
         for name in self._begun.aggregates:
             if not self._output.field(name).nullable:
                 raise UsageError(
@@ -239,47 +251,43 @@ class AggregateValues:
 
 
 class ReduceValues:
-    """WindowValues of `reduce(fn)`: the record so far of each slot."""
+    """WindowValues of `reduce(fn)`: the record so far of each row."""
 
     def __init__(self, uid: str, fn: Callable[[Any, Any], Any], rows: RecordRows) -> None:
         self._uid = uid
         self._fn = fn
         self._rows = rows
         self._column = UserColumn(rows.as_user_type())
+        self.grow = self._column.grow
+        self.clear = self._column.clear
         self.keep = self._column.keep
+        self.freeze = self._column.freeze
+        self.load = self._column.load
 
-    def update(self, records: Records, slots: Indices, size: int) -> None:
-        self._column.grow(size)
+    def update(self, records: Records, rows: Indices) -> None:
         typed = self._rows.read(records.batch)
-        for _ in reduce_each(self._uid, self._fn, self._column.values, slots, typed, records):
+        for _ in reduce_each(self._uid, self._fn, self._column.values, rows, typed, records):
             pass
 
-    def results(self, keys: pa.RecordBatch, start: Int64s, end: Int64s, slots: Indices) -> pa.RecordBatch:
+    def results(self, keys: pa.RecordBatch, start: Int64s, end: Int64s, rows: Indices) -> pa.RecordBatch:
         mine = self._column.values
-        return self._rows.write([mine[slot] for slot in slots.tolist()])
-
-    def freeze(self, live: LiveSlots) -> Callable[[Indices], pa.StructArray]:
-        return self._column.freeze(live)
-
-    def load(self, slots: Indices, size: int, state: pa.StructArray) -> None:
-        self._column.grow(size)
-        self._column.load(slots, state)
+        return self._rows.write([mine[row] for row in rows.tolist()])
 
 
 def reduce_each(
     uid: str,
     fn: Callable[[Any, Any], Any],
     values: list[Any],
-    slots: Indices,
+    rows: Indices,
     typed: list[Any],
     records: Records,
 ) -> Iterator[Any]:
-    """Set each row's slot to fn(value so far, record), or to the first record; yields each new value,
+    """Set each row's row to fn(value so far, record), or to the first record; yields each new value,
     which the next call of fn may change if its type allows it."""
-    for row, slot in enumerate(slots.tolist()):
-        current, record = values[slot], typed[row]
+    for n, row in enumerate(rows.tolist()):
+        current, record = values[row], typed[n]
         try:
-            values[slot] = value = record if current is EMPTY else fn(current, record)
+            values[row] = value = record if current is EMPTY else fn(current, record)
         except Exception as error:
-            raise user_function_error(uid, fn, error, records, row, record) from error
+            raise user_function_error(uid, fn, error, records, n, record) from error
         yield value

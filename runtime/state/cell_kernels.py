@@ -1,6 +1,6 @@
 """The loops of cells.py, compiled. Needs numba: see kernels/compiled.py.
 
-The cell of a row some rows ahead is asked for while this one is changed.
+The cell of an item some items ahead is asked for while this one is changed.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ _AHEAD = 24
 
 
 @kernel
-def add_at(cells: Any, slots: Any, values: Any) -> None:
-    """cells[slot] += value for each row, in their order."""
-    cells_at, rows = int(cells.ctypes.data), len(slots)
-    for row in range(rows):
-        prefetch(cells_at + cells.itemsize * slots[min(row + _AHEAD, rows - 1)])
-        cells[slots[row]] += values[row]
+def add_at(cells: Any, rows: Any, values: Any) -> None:
+    """cells[row] += value for each item, in their order."""
+    cells_at, items = int(cells.ctypes.data), len(rows)
+    for item in range(items):
+        prefetch(cells_at + cells.itemsize * rows[min(item + _AHEAD, items - 1)])
+        cells[rows[item]] += values[item]
 
 
 @kernel
-def count_at(cells: Any, slots: Any) -> None:
-    """cells[slot] += 1 for each row."""
-    cells_at, rows = int(cells.ctypes.data), len(slots)
-    for row in range(rows):
-        prefetch(cells_at + cells.itemsize * slots[min(row + _AHEAD, rows - 1)])
-        cells[slots[row]] += 1
+def count_at(cells: Any, rows: Any) -> None:
+    """cells[row] += 1 for each item."""
+    cells_at, items = int(cells.ctypes.data), len(rows)
+    for item in range(items):
+        prefetch(cells_at + cells.itemsize * rows[min(item + _AHEAD, items - 1)])
+        cells[rows[item]] += 1
 
 
 @kernel
-def mark_at(flags: Any, slots: Any) -> None:
-    """flags[slot] = True for each row."""
-    for row in range(len(slots)):
-        flags[slots[row]] = True
+def mark_at(flags: Any, rows: Any) -> None:
+    """flags[row] = True for each item."""
+    for item in range(len(rows)):
+        flags[rows[item]] = True

@@ -1,6 +1,6 @@
-"""Cells: numbers by slot, changed by all rows of a batch, several of which may have the same slot.
+"""Cells: numbers by row, changed by all rows of a batch, several of which may have the same row.
 
-With kernels if they are on. `cells` and `slots` are arrays of their own, not every other place of one.
+With kernels if they are on. `cells` and `rows` are arrays of their own, not every other place of one.
 """
 
 from __future__ import annotations
@@ -17,45 +17,45 @@ _KERNEL_TYPES = (np.dtype(np.int64), np.dtype(np.float64))
 
 
 def add_at(
-    cells: npt.NDArray[Any], slots: Indices, values: npt.NDArray[Any], kernels: bool | None = None
+    cells: npt.NDArray[Any], rows: Indices, values: npt.NDArray[Any], kernels: bool | None = None
 ) -> None:
-    """Add each row's value to the cell of its slot, in the order of the rows; int64 wraps around.
+    """Add each row's value to the cell of its row, in the order of the rows; int64 wraps around.
     `kernels`: whether to use them; None: if they are enabled."""
     if (kernels_enabled() if kernels is None else kernels) and values.dtype == cells.dtype in _KERNEL_TYPES:
         from onceflow.runtime.state import cell_kernels
 
-        cell_kernels.add_at(cells, slots, values)
+        cell_kernels.add_at(cells, rows, values)
     else:
-        np.add.at(cells, slots, values)
+        np.add.at(cells, rows, values)
 
 
-def count_at(cells: Int64s, slots: Indices, kernels: bool | None = None) -> None:
-    """Add 1 to the cell of each row's slot."""
+def count_at(cells: Int64s, rows: Indices, kernels: bool | None = None) -> None:
+    """Add 1 to the cell of each row's row."""
     if kernels_enabled() if kernels is None else kernels:
         from onceflow.runtime.state import cell_kernels
 
-        cell_kernels.count_at(cells, slots)
+        cell_kernels.count_at(cells, rows)
     else:
-        np.add.at(cells, slots, 1)
+        np.add.at(cells, rows, 1)
 
 
-def mark_at(flags: Mask, slots: Indices, kernels: bool | None = None) -> None:
-    """Set the flag of each row's slot."""
+def mark_at(flags: Mask, rows: Indices, kernels: bool | None = None) -> None:
+    """Set the flag of each row's row."""
     if kernels_enabled() if kernels is None else kernels:
         from onceflow.runtime.state import cell_kernels
 
-        cell_kernels.mark_at(flags, slots)
+        cell_kernels.mark_at(flags, rows)
     else:
-        flags[slots] = True
+        flags[rows] = True
 
 
 def compile_kernels() -> None:
     """Have the kernels of this file ready, so that no record waits for the compiler."""
-    slots = np.zeros(1, np.int64)
-    count_at(slots.copy(), slots)
-    mark_at(np.zeros(1, np.bool_), slots)
+    rows = np.zeros(1, np.int64)
+    count_at(rows.copy(), rows)
+    mark_at(np.zeros(1, np.bool_), rows)
     for dtype in _KERNEL_TYPES:
         values = np.zeros(1, dtype)
-        add_at(values.copy(), slots, values)
+        add_at(values.copy(), rows, values)
         values.flags.writeable = False  # as those that lie in a batch, which are another type to numba
-        add_at(values.copy(), slots, values)
+        add_at(values.copy(), rows, values)

@@ -81,9 +81,9 @@ class FrozenColumn:
     def __init__(self, values: npt.NDArray[Any]) -> None:
         self._values = values
 
-    def take(self, slots: Indices) -> npt.NDArray[Any]:
+    def take(self, rows: Indices) -> npt.NDArray[Any]:
         """A copy of these places: views would outlive this object, and change."""
-        return self._values.take(slots)
+        return self._values.take(rows)
 
 
 class _Copy:
@@ -152,12 +152,16 @@ class GrowableColumn:
         """A view of the places in use."""
         return self.values[: self._size]
 
-    def keep(self, slots: Indices) -> None:
+    def refill(self, places: Indices) -> None:
+        """Make these places, which are in use, what new ones are."""
+        self.values[places] = self._fill
+
+    def keep(self, rows: Indices) -> None:
         """Keep these places only, in this order. Views handed out before stay as they are."""
-        kept = self.values.take(slots, axis=0)
-        self.clear(len(slots))
-        self.values[: len(slots)] = kept
-        self._size = len(slots)
+        kept = self.values.take(rows, axis=0)
+        self.clear(len(rows))
+        self.values[: len(rows)] = kept
+        self._size = len(rows)
 
     def clear(self, kept: int) -> None:
         """Have no places in use; so many will be at once. Views handed out before stay as they are."""
@@ -206,9 +210,9 @@ class FreezableColumn(GrowableColumn):
             self._copies.append(self._new_copy())
         self._copies[0].touch(self._size)
 
-    def keep(self, slots: Indices) -> None:
+    def keep(self, rows: Indices) -> None:
         before = len(self.values)
-        super().keep(slots)
+        super().keep(rows)
         if len(self.values) != before:
             self._copies.clear()
 
@@ -263,21 +267,21 @@ class ArrowRows:
         twin._size = self._size
         return twin
 
-    def take(self, slots: Indices) -> pa.RecordBatch:
+    def take(self, rows: Indices) -> pa.RecordBatch:
         """These rows, in this order."""
-        if not len(slots):
+        if not len(rows):
             return one_batch(self._schema.empty_table())
         if len(self._pieces) > 1:  # taking from several pieces at once is slow
             self._replace(pa.Table.from_batches(self._pieces, self._schema).combine_chunks().to_batches())
         if len(self._pieces) > 1:  # more than 2 GiB of text
-            return one_batch(pa.Table.from_batches(self._pieces, self._schema).take(pa.array(slots)))
-        return take_rows(self._pieces[0], slots)
+            return one_batch(pa.Table.from_batches(self._pieces, self._schema).take(pa.array(rows)))
+        return take_rows(self._pieces[0], rows)
 
-    def keep(self, slots: Indices) -> None:
+    def keep(self, rows: Indices) -> None:
         """Keep these rows only, in this order."""
-        kept = self.take(slots)
+        kept = self.take(rows)
         self._replace([kept] if kept.num_rows else [])
-        self._size = len(slots)
+        self._size = len(rows)
 
     def _replace(self, pieces: list[pa.RecordBatch]) -> None:
         self._pieces = pieces

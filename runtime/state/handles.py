@@ -21,14 +21,14 @@ from typing import Any, Generic, Self, TypeVar, overload
 
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.record_types import type_name
-from onceflow.runtime.state.slot_values import (
+from onceflow.runtime.state.row_values import (
     IMMUTABLE,
     Codec,
     Cursor,
     ListCodec,
     MapCodec,
     Outside,
-    SlotValues,
+    RowValues,
     ValueCodec,
 )
 
@@ -52,13 +52,13 @@ class State:
                 "the state in on_timer"
             )
         self.name = name
-        self.slots: SlotValues = Outside(codec())
+        self.of_rows: RowValues = Outside(codec())
 
     def bind(self, cursor: Cursor) -> Self:
         """A fresh state of the same declaration, whose current key is the cursor's. Called by the
         operator."""
         fresh = copy.copy(self)
-        fresh.slots = SlotValues(self.slots.codec, cursor)
+        fresh.of_rows = RowValues(self.of_rows.codec, cursor)
         return fresh
 
 
@@ -71,19 +71,19 @@ class ValueState(State, Generic[V]):
 
     def get(self) -> V | None:
         """The value of the current key, or None if it has none."""
-        slots = self.slots
-        value: V | None = slots.values[slots.cursor.slot]
+        of_rows = self.of_rows
+        value: V | None = of_rows.values[of_rows.cursor.row]
         return value
 
     def set(self, value: V) -> None:
         """Remember this for the current key. None is refused: clear() forgets."""
-        slots = self.slots
-        slots.values[slots.cursor.slot] = self._accept(value)
+        of_rows = self.of_rows
+        of_rows.values[of_rows.cursor.row] = self._accept(value)
 
     def clear(self) -> None:
         """Forget the value of the current key."""
-        slots = self.slots
-        slots.values[slots.cursor.slot] = None
+        of_rows = self.of_rows
+        of_rows.values[of_rows.cursor.row] = None
 
 
 class MapState(State, Generic[K, V]):
@@ -107,11 +107,11 @@ class MapState(State, Generic[K, V]):
         return default if entries is None else entries.get(key, default)
 
     def put(self, key: K, value: V) -> None:
-        slots = self.slots
-        entries = slots.values[slots.cursor.slot]
-        if entries is None:
-            entries = slots.values[slots.cursor.slot] = {}
-        entries[self._accept_key(key)] = self._accept(value)
+        of_rows = self.of_rows
+        row = of_rows.cursor.row
+        if of_rows.values[row] is None:
+            of_rows.values[row] = {}
+        of_rows.own(row)[self._accept_key(key)] = self._accept(value)
 
     def put_all(self, entries: Mapping[K, V]) -> None:
         for key, value in entries.items():
@@ -120,14 +120,15 @@ class MapState(State, Generic[K, V]):
     def remove(self, key: K) -> None:
         """Nothing happens if there is no such entry."""
         entries = self._entries()
-        if entries is not None:
-            entries.pop(key, None)
-            if not entries:
+        if entries is not None and key in entries:
+            if len(entries) == 1:
                 self.clear()
+            else:
+                del self.of_rows.own(self.of_rows.cursor.row)[key]
 
     def clear(self) -> None:
         """Forget all entries of the current key."""
-        self.slots.values[self.slots.cursor.slot] = None
+        self.of_rows.values[self.of_rows.cursor.row] = None
 
     def contains(self, key: K) -> bool:
         return key in (self._entries() or ())
@@ -156,8 +157,8 @@ class MapState(State, Generic[K, V]):
         return True  # a handle, not a container: `if self.seen:` would be a trap
 
     def _entries(self) -> dict[K, V] | None:
-        slots = self.slots
-        entries: dict[K, V] | None = slots.values[slots.cursor.slot]
+        of_rows = self.of_rows
+        entries: dict[K, V] | None = of_rows.values[of_rows.cursor.row]
         return entries
 
     def _copy(self) -> dict[K, V]:
@@ -173,25 +174,26 @@ class ListState(State, Generic[V]):
 
     def get(self) -> list[V]:
         """A copy of the current key's list; empty if there is none."""
-        return list(self.slots.values[self.slots.cursor.slot] or ())
+        return list(self.of_rows.values[self.of_rows.cursor.row] or ())
 
     def add(self, value: V) -> None:
         """Append to the current key's list."""
-        slots = self.slots
-        values = slots.values[slots.cursor.slot]
+        of_rows = self.of_rows
+        row = of_rows.cursor.row
+        values = of_rows.values[row]
         accepted = self._accept(value)
         if values is None:
-            slots.values[slots.cursor.slot] = [accepted]
+            of_rows.values[row] = [accepted]
         else:
-            values.append(accepted)
+            of_rows.own(row).append(accepted)
 
     def update(self, values: Iterable[V]) -> None:
         """Put this list in the place of the current key's."""
-        self.slots.values[self.slots.cursor.slot] = [self._accept(v) for v in values] or None
+        self.of_rows.values[self.of_rows.cursor.row] = [self._accept(v) for v in values] or None
 
     def clear(self) -> None:
         """Forget the current key's list."""
-        self.slots.values[self.slots.cursor.slot] = None
+        self.of_rows.values[self.of_rows.cursor.row] = None
 
 
 # --- What may be remembered ---

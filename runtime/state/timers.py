@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Indices
+from onceflow.runtime.state.table import Frozen, LiveRows
 
 TIMERS_TYPE = pa.list_(pa.field("item", pa.int64(), nullable=False))
 
 Due = list[tuple[int, int]]
-"""Timers that are due, as a heap: (time, slot)."""
+"""Timers that are due, as a heap: (time, row)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +27,17 @@ class Timer:
 
 
 class KeyTimers:
-    """Timers of one kind by slot: at most one for each key and time. One thread.
+    """Timers of one kind by row: at most one for each key and time. One thread.
 
-    The heap may hold timers that were deleted, or one twice: what counts is the set of the slot.
+    The heap may hold timers that were deleted, or one twice: what counts is the set of the row.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, may_be_left_out: bool = False) -> None:
+        """`may_be_left_out`: of a snapshot, if there are none."""
+        self._may_be_left_out = may_be_left_out
         self._times: list[set[int] | None] = []
+        self._owned: set[int] = set()
+        """Rows whose set was copied since the last snapshot: those of the others are shared with it."""
         self._heap: Due = []
         self._early_ms = WATERMARK_MIN_MS
         self._early: Due = []
@@ -49,27 +54,25 @@ class KeyTimers:
         return self._heap[0][0] if self._heap else None
 
     def grow(self, size: int) -> None:
-        """Have this many slots; new ones have no timers."""
+        """Have this many rows; new ones have no timers."""
         self._times.extend([None] * (size - len(self._times)))
 
-    def add(self, slot: int, time_ms: int) -> None:
+    def add(self, row: int, time_ms: int) -> None:
         assert WATERMARK_MIN_MS <= time_ms <= WATERMARK_MAX_MS, time_ms
         if self.is_closed:
             return
-        times = self._times[slot]
-        if times is None:
-            times = self._times[slot] = set()
-        if time_ms not in times:
-            times.add(time_ms)
-            heapq.heappush(self._heap, (time_ms, slot))
+        times = self._times[row]
+        if times is None or time_ms not in times:
+            self._own(row).add(time_ms)
+            heapq.heappush(self._heap, (time_ms, row))
             if time_ms <= self._early_ms:
-                self._early.append((time_ms, slot))
+                self._early.append((time_ms, row))
 
-    def delete(self, slot: int, time_ms: int) -> None:
+    def delete(self, row: int, time_ms: int) -> None:
         """Nothing happens if there is none."""
-        times = self._times[slot]
-        if times is not None:
-            times.discard(time_ms)
+        times = self._times[row]
+        if times is not None and time_ms in times:
+            self._own(row).remove(time_ms)
 
     def pop_due(self, until_ms: int, count: int) -> Due:
         """The first timers up to and including this time, at most so many. They stay alive until `is_alive`
@@ -79,9 +82,9 @@ class KeyTimers:
             due.append(heapq.heappop(self._heap))
         return due  # sorted, and so a heap
 
-    def due_of(self, slots: Iterable[int], until_ms: int) -> Due:
-        """All timers of these slots up to and including this time, alive as for `pop_due`."""
-        return sorted((time, slot) for slot in slots for time in self._times[slot] or () if time <= until_ms)
+    def due_of(self, rows: Iterable[int], until_ms: int) -> Due:
+        """All timers of these rows up to and including this time, alive as for `pop_due`."""
+        return sorted((time, row) for row in rows for time in self._times[row] or () if time <= until_ms)
 
     def put_back(self, due: Due) -> None:
         """These were popped and did not fire."""
@@ -98,31 +101,47 @@ class KeyTimers:
         while self._early:
             heapq.heappush(due, self._early.pop())
 
-    def is_alive(self, time_ms: int, slot: int) -> bool:
+    def is_alive(self, time_ms: int, row: int) -> bool:
         """Whether a popped timer is to fire; it is gone then."""
-        times = self._times[slot]
+        times = self._times[row]
         if times is None or time_ms not in times:
             return False
-        times.discard(time_ms)
+        self._own(row).remove(time_ms)
         return True
 
-    def is_empty(self, slot: int) -> bool:
-        return not self._times[slot]
+    def is_empty(self, row: int) -> bool:
+        return not self._times[row]
 
-    def keep(self, slots: Indices) -> None:
-        """Renumber: keep these slots only, in this order."""
+    def clear(self, rows: Indices) -> None:
+        """Delete all timers of these rows."""
+        for row in rows.tolist():
+            self._times[row] = None
+
+    def keep(self, rows: Indices) -> None:
+        """Renumber: keep these rows only, in this order."""
         old = self._times
-        self._times = [old[slot] for slot in slots.tolist()]
-        self._heap = [(time, slot) for slot, times in enumerate(self._times) for time in times or ()]
+        self._times = [old[row] for row in rows.tolist()]
+        self._owned.clear()
+        self._heap = [(time, row) for row, times in enumerate(self._times) for time in times or ()]
         heapq.heapify(self._heap)
 
-    def freeze(self, slots: Indices) -> Callable[[], pa.Array]:
-        """The timers of these slots as they are now, in Arrow when it is asked for."""
-        all_times = self._times
-        frozen = [list(times) if (times := all_times[slot]) else () for slot in slots.tolist()]
-        return lambda: pa.array([sorted(times) for times in frozen], TIMERS_TYPE)
+    def freeze(self, live: LiveRows) -> Frozen | None:
+        """The timers as they are now. None: there are none, and what has none may be left out."""
+        if self._may_be_left_out and not self._heap:
+            return None
+        times = self._times.copy()
+        self._owned.clear()
+        return lambda rows: pa.array([sorted(times[row] or ()) for row in rows.tolist()], TIMERS_TYPE)
 
-    def load(self, slots: Indices, times: Sequence[Sequence[int]]) -> None:
-        for slot, of_slot in zip(slots.tolist(), times, strict=True):
-            for time in of_slot:
-                self.add(slot, time)
+    def load(self, rows: Indices, values: pa.Array) -> None:
+        for row, times in zip(rows.tolist(), values.to_pylist(), strict=True):
+            for time in times:
+                self.add(row, time)
+
+    def _own(self, row: int) -> set[int]:
+        """The row's set, to be changed: no snapshot has it."""
+        times = self._times[row]
+        if row not in self._owned or times is None:
+            self._owned.add(row)
+            times = self._times[row] = set(times or ())
+        return times

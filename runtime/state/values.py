@@ -1,11 +1,10 @@
-"""Columns of one value per slot, null until it is set: machine words in numpy, other values as objects.
+"""Columns of one value per row, null until it is set: machine words in numpy, other values as objects.
 
-`freeze` gives what a snapshot keeps: a function that makes Arrow of some slots as they were, on any thread.
+`freeze` gives what a snapshot keeps: a function that makes Arrow of some rows as they were, on any thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,25 +14,28 @@ import pyarrow as pa
 from onceflow.runtime.records import Indices, Mask
 from onceflow.runtime.state.cells import mark_at
 from onceflow.runtime.state.columns import FreezableColumn, bits_of, is_word, numpy_dtype
-
-Frozen = Callable[[Indices], pa.Array]
+from onceflow.runtime.state.table import Frozen
 
 
 class ValueColumn(Protocol):
-    """A value of one Arrow type per slot; null where none was set."""
+    """A value of one Arrow type per row; null where none was set."""
 
     def grow(self, size: int) -> None:
-        """Have this many slots; new ones are null."""
+        """Have this many rows; new ones are null."""
         ...
 
-    def put(self, slots: Indices, values: pa.Array) -> None:
-        """Set these slots; of several values for a slot the last stays. A null leaves it as it is."""
+    def put(self, rows: Indices, values: pa.Array) -> None:
+        """Set these rows; of several values for a row the last stays. A null leaves it as it is."""
         ...
 
-    def take(self, slots: Indices) -> pa.Array: ...
+    def take(self, rows: Indices) -> pa.Array: ...
 
-    def keep(self, slots: Indices) -> None:
-        """Renumber: keep these slots only, in this order."""
+    def clear(self, rows: Indices) -> None:
+        """Make these rows null."""
+        ...
+
+    def keep(self, rows: Indices) -> None:
+        """Renumber: keep these rows only, in this order."""
         ...
 
     def freeze(self) -> Frozen: ...
@@ -46,23 +48,23 @@ def value_column(arrow: pa.DataType) -> ValueColumn:
 class WordColumn:
     """Numbers, booleans (as uint8), dates and times (as integers) in a numpy array.
 
-    Most columns have no null, so which slots have a value is not written down as long as all have one.
+    Most columns have no null, so which rows have a value is not written down as long as all have one.
     """
 
     def __init__(self, arrow: pa.DataType, fill: Any = 0) -> None:
         self._arrow = arrow
         self._column = FreezableColumn(word_dtype(arrow), fill)
         self._set_to = 0
-        """While there are no flags: the slots below have a value, those that were grown since have none."""
+        """While there are no flags: the rows below have a value, those that were grown since have none."""
         self._flags: FreezableColumn | None = None
 
     @property
     def values(self) -> npt.NDArray[Any]:
-        """All values, to be updated in place; `mark` says which slots were."""
+        """All values, to be updated in place; `mark` says which rows were."""
         return self._column.values
 
     def used(self) -> npt.NDArray[Any]:
-        """The values of the slots there are."""
+        """The values of the rows there are."""
         return self._column.used()
 
     def grow(self, size: int) -> None:
@@ -71,46 +73,57 @@ class WordColumn:
         if flags is not None:
             flags.grow(size)
 
-    def mark(self, slots: Indices, all_new: bool = False) -> None:
-        """These slots have a value now. `all_new`: among them are all that came with the last `grow`."""
+    def mark(self, rows: Indices, all_new: bool = False) -> None:
+        """These rows have a value now. `all_new`: among them are all that came with the last `grow`."""
         if self._flags is None and all_new:
             self._set_to = len(self._column)
         elif (flags := self._is_set()) is not None:
-            mark_at(flags.values, slots)
+            mark_at(flags.values, rows)
 
-    def put(self, slots: Indices, values: pa.Array) -> None:
+    def put(self, rows: Indices, values: pa.Array) -> None:
         valid, kept = without_nulls(values)
-        rows = slots if kept is None else slots[kept]
+        rows = rows if kept is None else rows[kept]
         self._column.values[rows] = words_of(valid)
         self.mark(rows)
 
-    def take(self, slots: Indices) -> pa.Array:
-        flags, words = self._is_set(), self._column.values.take(slots)
-        return array_of_words(words, self._arrow, None if flags is None else ~flags.values.take(slots))
+    def take(self, rows: Indices) -> pa.Array:
+        flags, words = self._is_set(), self._column.values.take(rows)
+        return array_of_words(words, self._arrow, None if flags is None else ~flags.values.take(rows))
 
-    def keep(self, slots: Indices) -> None:
+    def clear(self, rows: Indices) -> None:
+        if self._flags is None:
+            self._flag(self._set_to)
+        assert self._flags is not None
+        self._flags.refill(rows)
+        self._column.refill(rows)
+
+    def keep(self, rows: Indices) -> None:
         flags = self._is_set()
-        self._column.keep(slots)
-        self._set_to = len(slots)
+        self._column.keep(rows)
+        self._set_to = len(rows)
         if flags is not None:
-            flags.keep(slots)
+            flags.keep(rows)
             if flags.used().all():
                 self._flags = None
 
     def freeze(self) -> Frozen:
         flags, values, arrow = self._is_set(), self._column.frozen(), self._arrow
         if flags is None:
-            return lambda slots: array_of_words(values.take(slots), arrow, None)
+            return lambda rows: array_of_words(values.take(rows), arrow, None)
         is_set = flags.frozen()
-        return lambda slots: array_of_words(values.take(slots), arrow, ~is_set.take(slots))
+        return lambda rows: array_of_words(values.take(rows), arrow, ~is_set.take(rows))
 
     def _is_set(self) -> FreezableColumn | None:
-        """Which slots have a value; None: all."""
+        """Which rows have a value; None: all."""
         if self._flags is None and self._set_to < len(self._column):
-            self._flags = FreezableColumn(np.bool_)
-            self._flags.grow(len(self._column))
-            self._flags.values[: self._set_to] = True
+            self._flag(self._set_to)
         return self._flags
+
+    def _flag(self, set_to: int) -> None:
+        """Write down from now on which rows have a value: until now those below this one."""
+        self._flags = FreezableColumn(np.bool_)
+        self._flags.grow(len(self._column))
+        self._flags.values[:set_to] = True
 
 
 class ObjectColumn:
@@ -123,22 +136,26 @@ class ObjectColumn:
     def grow(self, size: int) -> None:
         self.values.extend([None] * (size - len(self.values)))
 
-    def put(self, slots: Indices, values: pa.Array) -> None:
+    def put(self, rows: Indices, values: pa.Array) -> None:
         mine = self.values
-        for slot, value in zip(slots.tolist(), values.to_pylist(), strict=True):
+        for row, value in zip(rows.tolist(), values.to_pylist(), strict=True):
             if value is not None:
-                mine[slot] = value
+                mine[row] = value
 
-    def take(self, slots: Indices) -> pa.Array:
-        return _array_of_objects(self.values, slots, self._arrow)
+    def take(self, rows: Indices) -> pa.Array:
+        return _array_of_objects(self.values, rows, self._arrow)
 
-    def keep(self, slots: Indices) -> None:
+    def clear(self, rows: Indices) -> None:
+        for row in rows.tolist():
+            self.values[row] = None
+
+    def keep(self, rows: Indices) -> None:
         mine = self.values
-        self.values = [mine[slot] for slot in slots.tolist()]
+        self.values = [mine[row] for row in rows.tolist()]
 
     def freeze(self) -> Frozen:
         values, arrow = self.values.copy(), self._arrow
-        return lambda slots: _array_of_objects(values, slots, arrow)
+        return lambda rows: _array_of_objects(values, rows, arrow)
 
 
 def without_nulls(values: pa.Array) -> tuple[pa.Array, Indices | None]:
@@ -169,5 +186,5 @@ def array_of_words(words: npt.NDArray[Any], arrow: pa.DataType, nulls: Mask | No
     return array.cast(arrow) if pa.types.is_boolean(arrow) else array.view(arrow)
 
 
-def _array_of_objects(values: list[Any], slots: Indices, arrow: pa.DataType) -> pa.Array:
-    return pa.array([values[slot] for slot in slots.tolist()], type=arrow)
+def _array_of_objects(values: list[Any], rows: Indices, arrow: pa.DataType) -> pa.Array:
+    return pa.array([values[row] for row in rows.tolist()], type=arrow)

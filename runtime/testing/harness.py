@@ -25,6 +25,7 @@ from onceflow.runtime.operators.operator import (
     RestoredState,
 )
 from onceflow.runtime.records import WATERMARK_MAX_MS, Origin, Records
+from onceflow.runtime.state.columns import one_batch
 from onceflow.runtime.state.key_groups import key_group_range
 from onceflow.runtime.state.operator_state import Batches, FrozenRows, of_key_groups
 
@@ -117,6 +118,19 @@ class OperatorHarness:
 
     def _count_late(self, rows: int) -> None:
         self.late_rows += rows
+
+
+class TableRows:
+    """FrozenRows of a table that is there."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._batch = one_batch(table)
+
+    def __len__(self) -> int:
+        return int(self._batch.num_rows)
+
+    def piece(self, first: int, end: int) -> pa.RecordBatch:
+        return self._batch.slice(first, end - first)
 
 
 def stored(state: FrozenState) -> RestoredState:

@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from onceflow.runtime.operators.operator import MAIN, FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.records import WATERMARK_MIN_MS, Records
-from onceflow.runtime.state.frozen_rows import TableRows
 from onceflow.runtime.state.key_groups import key_groups_of
 from onceflow.runtime.state.operator_state import FrozenRows
+from onceflow.runtime.testing.harness import TableRows
 from onceflow.runtime.testing.sim_rows import RESULT_SCHEMA, RUNNING, WINDOW, Row, window_end
 from onceflow.runtime.testing.violations import Breach, Violation
 
@@ -107,4 +107,4 @@ def _table(columns: str, rows: Sequence[Row]) -> FrozenRows:
     schema = _SCHEMAS[columns]
     values = list(zip(*sorted(rows), strict=True)) if rows else [()] * len(schema)
     arrays = [pa.array(v, f.type) for v, f in zip(values, schema, strict=True)]
-    return TableRows(lambda: pa.Table.from_arrays(arrays, schema=schema))
+    return TableRows(pa.Table.from_arrays(arrays, schema=schema))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceflow.runtime.operators.accumulator import valid_rows
+from onceflow.runtime.operators.accumulator import valid_arrivals
 from onceflow.runtime.operators.accumulators import WordExtreme
 from onceflow.runtime.operators.sums import IntegerSum
 from onceflow.runtime.state.columns import FreezableColumn, GrowableColumn
@@ -69,6 +69,7 @@ OPERATIONS = st.lists(
         st.tuples(st.just("merge"), BATCH),
         st.tuples(st.just("load"), BATCH),
         st.tuples(st.just("keep"), st.randoms(use_true_random=False)),
+        st.tuples(st.just("clear"), st.randoms(use_true_random=False)),
         st.tuples(st.just("freeze"), st.booleans()),
     ),
     max_size=10,
@@ -104,7 +105,7 @@ def test_a_slot_is_null_until_it_has_seen_a_value(is_max: bool, steps: list[tupl
             expected += [None] * (size - len(expected))
             column.grow(size)
             if step == "update":
-                column.update(valid_rows(numbers, values, numbers, all_new=True))
+                column.update(valid_arrivals(numbers, values, numbers, all_new=True))
             elif step == "merge":
                 column.merge(numbers, *other_with(is_max, values))
             else:
@@ -115,6 +116,10 @@ def test_a_slot_is_null_until_it_has_seen_a_value(is_max: bool, steps: list[tupl
             kept = sorted(argument.sample(range(len(expected)), argument.randint(0, len(expected))))
             column.keep(np.array(kept, np.int64))
             expected = [expected[i] for i in kept]
+        elif step == "clear":
+            cleared = argument.sample(range(len(expected)), argument.randint(0, len(expected)))
+            column.clear(np.array(cleared, np.int64))
+            expected = [None if i in cleared else value for i, value in enumerate(expected)]
         else:
             frozen = [*frozen[-1:], (column.freeze(), list(expected))] if argument else []
         assert column.results(np.arange(len(expected))).to_pylist() == expected
@@ -148,5 +153,5 @@ def other_with(is_max: bool, values: pa.Array) -> tuple[Any, np.ndarray[Any, Any
     other: Any = WordExtreme(pa.int64(), is_max=True) if is_max else IntegerSum()
     other.grow(len(values))
     slots = np.arange(len(values))
-    other.update(valid_rows(slots, values, slots))
+    other.update(valid_arrivals(slots, values, slots))
     return other, slots

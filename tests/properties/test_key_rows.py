@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from onceflow.runtime.kernels.compiled import kernels_enabled
 from onceflow.runtime.state.columns import ArrowRows
-from onceflow.runtime.state.key_rows import key_rows
-from onceflow.runtime.state.text_rows import TextRows
+from onceflow.runtime.state.heap.key_rows import key_rows
+from onceflow.runtime.state.heap.text_rows import TextRows
 
 pytestmark = pytest.mark.skipif(not kernels_enabled(), reason="needs numba")
 

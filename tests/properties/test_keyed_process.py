@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,8 +16,10 @@ from onceflow.runtime.operators.keyed_process import Ctx, KeyedProcess, SideOutp
 from onceflow.runtime.operators.process import ProcessConfig, ProcessOperator
 from onceflow.runtime.records import WATERMARK_MIN_MS
 from onceflow.runtime.state.handles import ListState, MapState, ValueState
-from onceflow.runtime.state.timers import Timer
+from onceflow.runtime.state.row_values import RowValues
+from onceflow.runtime.state.timers import KeyTimers, Timer
 from onceflow.runtime.testing.harness import OperatorHarness
+from onceflow.runtime.testing.mutation import Mutant, mutated
 from onceflow.runtime.types import RecordReader, arrow_schema, batch_from_records
 
 
@@ -231,6 +234,42 @@ def test_a_snapshot_is_not_changed_by_what_comes_after() -> None:
     assert row["key"] == {"user": "a", "shard": 0}
     assert row["state"] == {"value": 1, "entries": [{"key": "k1", "value": 1}], "items": ["i1"]}
     assert row["timers"] == [60]
+
+
+def _shared_value(self: RowValues, row: int) -> Any:
+    return self.values[row]
+
+
+def _shared_times(self: KeyTimers, row: int) -> set[int]:
+    times = self._times[row] = self._times[row] or set()
+    return times
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        Mutant("lists and maps are changed in the snapshot, too", [(RowValues, "own", _shared_value)]),
+        Mutant("timers are changed in the snapshot, too", [(KeyTimers, "_own", _shared_times)]),
+    ],
+    ids=lambda mutant: mutant.title,
+)
+def test_a_snapshot_that_shares_what_changes_is_found(mutant: Mutant) -> None:
+    with mutated(mutant), pytest.raises(AssertionError):
+        test_a_snapshot_is_not_changed_by_what_comes_after()
+
+
+def test_a_barrier_looks_only_at_keys_that_have_changed() -> None:
+    harness = OperatorHarness(create, ["user", "shard"])
+    many = [Op(f"u{n}", 0, "add", 1, 10) for n in range(3_000)]
+    harness.push(batch_from_records(many, arrow_schema(Op)), [10] * len(many))
+    harness.push(batch_from_records([Op("u7", 0, "timer", 5, 10)], arrow_schema(Op)), [10])
+    harness.snapshot()
+    [operator] = harness.subtasks
+    assert isinstance(operator, ProcessOperator)
+    assert operator._table.take_changed().tolist() == []
+    harness.push(batch_from_records(many[20:22], arrow_schema(Op)), [10] * 2)
+    harness.advance(15)
+    assert operator._table.take_changed().tolist() == [7, 20, 21], "two records and a timer"
 
 
 def test_keys_that_remember_nothing_are_let_go() -> None:

@@ -1,4 +1,4 @@
-"""The suites that every CheckpointStore, Source, Sink and keyed operator must pass.
+"""The suites that every CheckpointStore, Source, Sink, keyed operator and KeyedTable must pass.
 
 Each check is a function of the thing under test and fails by an assertion, so any test runner will do:
 
@@ -17,6 +17,7 @@ from onceflow.runtime.testing.conformance.pruning import PRUNING_CHECKS
 from onceflow.runtime.testing.conformance.sinks import SINK_CHECKS, SinkUnderTest
 from onceflow.runtime.testing.conformance.sources import SOURCE_CHECKS
 from onceflow.runtime.testing.conformance.stores import STORE_CHECKS
+from onceflow.runtime.testing.conformance.tables import TABLE_CHECKS, TableUnderTest
 from onceflow.runtime.testing.conformance.waking import WAKING_CHECKS, WakingSourceUnderTest
 
 __all__ = [
@@ -28,10 +29,12 @@ __all__ = [
     "SINK_CHECKS",
     "SOURCE_CHECKS",
     "STORE_CHECKS",
+    "TABLE_CHECKS",
     "WAKING_CHECKS",
     "CommittingSinkUnderTest",
     "OperatorUnderTest",
     "QueueUnderTest",
     "SinkUnderTest",
+    "TableUnderTest",
     "WakingSourceUnderTest",
 ]

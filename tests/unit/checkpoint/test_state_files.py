@@ -19,8 +19,8 @@ from onceflow.runtime.checkpoint.manifest import StateHandle, TableFile
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.state_files import PIECE_ROWS, AttemptStagedFiles, StateFiles, check_writable
 from onceflow.runtime.errors import CorruptCheckpointError, Unavailable
-from onceflow.runtime.state.frozen_rows import TableRows
 from onceflow.runtime.state.operator_state import FrozenState, RestoredState
+from onceflow.runtime.testing.harness import TableRows
 
 STATE_OF_VERSION_1 = (
     "ffffffffa80000001000000000000a000c000600050008000a000000000104000c0000000800080000000400080000000400"
@@ -43,7 +43,7 @@ def state(groups: list[int], key_groups: range = range(4, 12)) -> FrozenState:
     timers = pa.table(
         {"key_group": pa.array(sorted(groups)[:1], pa.uint16()), "at": [7] * min(1, len(groups))}
     )
-    tables = {"keys": TableRows(lambda: table), "timers": TableRows(lambda: timers)}
+    tables = {"keys": TableRows(table), "timers": TableRows(timers)}
     return FrozenState(key_groups, tables, {"watermark": 5})
 
 
@@ -82,7 +82,7 @@ def test_large_state_is_compressed_and_comes_back() -> None:
     groups = np.sort(np.random.default_rng(1).integers(0, 128, 50_000)).astype(np.uint16)
     table = pa.table({"key_group": groups, "n": np.arange(50_000)})
     files = StateFiles(MemoryStore(), 1)
-    handle = files.write(1, "op", 0, FrozenState(range(128), {"t": TableRows(lambda: table)}))
+    handle = files.write(1, "op", 0, FrozenState(range(128), {"t": TableRows(table)}))
     assert handle.size < table.nbytes * 0.8
     assert table_of(files.read(handle, range(128)), "t") == table
 
@@ -95,7 +95,7 @@ def test_state_of_several_pieces_is_one_stream(rows: int) -> None:
     table = pa.table({"key_group": groups, "n": rng.integers(0, 1 << 40, rows), "text": texts})
     store = MemoryStore()
     files = StateFiles(store, 1)
-    handle = files.write(1, "op", 0, FrozenState(range(16, 64), {"t": TableRows(lambda: table)}))
+    handle = files.write(1, "op", 0, FrozenState(range(16, 64), {"t": TableRows(table)}))
     content = store.read(handle.tables[0].path)
     assert handle.tables[0].size == len(content)
     assert pa.ipc.open_stream(content).read_all() == table
@@ -146,7 +146,7 @@ def test_a_large_state_is_restored_in_little_memory(key_groups: range, tmp_path:
     table = pa.table({"key_group": groups, "n": rng.integers(0, 1 << 40, len(groups))})
     store = ReadsCounted(str(tmp_path))
     expected = table.filter(pc.field("key_group") < key_groups.stop).column("n").to_numpy().sum()
-    state = FrozenState(range(128), {"t": TableRows(lambda: table)})
+    state = FrozenState(range(128), {"t": TableRows(table)})
     handle = StateFiles(store, 1).write(1, "op", 0, state)
     before, bound = pa.total_allocated_bytes(), handle.size // 10
     tracemalloc.start()

@@ -15,7 +15,7 @@ from onceflow.connectors.formats import Avro, Json
 from onceflow.runtime.kernels.compiled import kernels_enabled
 from onceflow.runtime.kernels.preparation import prepare_kernels
 from onceflow.runtime.state.hashing import hash_keys
-from onceflow.runtime.state.keyed_slots import KeyedSlots
+from onceflow.runtime.state.tables import Layout, keyed_table
 
 ROOT = Path(__file__).resolve().parents[3]
 NAMES = pa.schema([pa.field("s", pa.string(), False), pa.field("n", pa.int32()), pa.field("f", pa.float64())])
@@ -74,7 +74,7 @@ def test_prepared_kernels_are_those_that_records_meet() -> None:
     avro = Avro(NAMES, framing="none")
     avro.decoder(frozenset({"s"})).decode(avro.encoder(NAMES).encode(rows))
     keys = pa.record_batch({"k": pa.array([f"user-{i % 700}" for i in range(5_000)])})
-    slots = KeyedSlots(["k"], keys.schema)
-    slots.find_or_add(keys, hash_keys(keys, ["k"]), np.zeros(5_000, np.int64))
+    table = keyed_table(Layout(["k"], keys.schema, {}, "start"))
+    table.find_or_add(keys, hash_keys(keys, ["k"]), np.zeros(5_000, np.int64))
     after = {name: list(k.signatures) for module in kernel_files() for name, k in entries(module).items()}
     assert after == before

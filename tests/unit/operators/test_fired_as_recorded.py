@@ -209,7 +209,7 @@ MUTANTS = [
         ONE_WINDOW,
         Mutant("the watermark on its way is not recorded", [(Lateness, "as_meta", _only_what_fired)]),
     ),
-    (SLIDING, Mutant("fired keys are not recorded", [(PaneOperator, "_fired_by_slot", _keys_not_told)])),
+    (SLIDING, Mutant("fired keys are not recorded", [(PaneOperator, "_fired_by_row", _keys_not_told)])),
 ]
 
 

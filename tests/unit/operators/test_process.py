@@ -166,6 +166,22 @@ def test_a_new_state_begins_empty() -> None:
     assert after.rows() == [{"sensor": "s", "celsius": 1.5}]
 
 
+def test_the_first_state_of_a_process_that_had_none_begins_empty() -> None:
+    class Plain(KeyedProcess[str, Reading, Reading]):
+        def process(self, record: Reading, ctx: Ctx, /) -> Iterator[Reading]:
+            ctx.timers.event_time(60)
+            yield record
+
+    before = harness(Plain())
+    push(before, 1.5)
+    after = harness(
+        Acts(lambda self, r, ctx: self.last.set((self.last.get() or 0) + r.celsius)), before.snapshot()
+    )
+    push(after, 7)
+    [row] = after.subtasks[0].snapshot().tables["keys"].piece(0, 1).to_pylist()
+    assert (row["state"]["last"], row["timers"]) == (7, [60])
+
+
 def test_our_own_errors_are_not_wrapped() -> None:
     def stop(self: Any, record: Reading, ctx: Ctx) -> None:
         raise OnceflowError("stop")

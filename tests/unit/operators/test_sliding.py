@@ -108,8 +108,8 @@ def test_keys_that_are_gone_leave_no_memory():
         push(h, *((step * 100 + i % 10, f"u{step}-{i}", 1) for i in range(500)))
         h.advance(step * 100 + 50)
     [operator] = h.subtasks
-    assert operator._slots.size <= 1_000
-    assert operator._slots.key_count <= 1_000
+    assert operator._table.size <= 1_000
+    assert operator._table.key_count <= 1_000
     assert len(h.rows()) > 0
 
 

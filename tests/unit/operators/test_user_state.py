@@ -10,7 +10,7 @@ import pytest
 
 from onceflow.runtime.operators.user_state import UserColumn, declared_type
 from onceflow.runtime.record_types import describe_type
-from onceflow.runtime.state.key_index import LiveSlots
+from onceflow.runtime.state.table import LiveRows
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_pieces_of_what_was_frozen_are_the_values_of_their_slots(
     column.values[1:5] = values
     before = {slot: pa.scalar(value, arrow).as_py() for slot, value in enumerate(values, start=1)}
     live = np.array([1, 3, 4])
-    frozen = column.freeze(LiveSlots(5, live))
+    frozen = column.freeze(LiveRows(5, live))
     if python_type is not int:
         column.values[3].append(99)
     for piece in ([1], [3, 4], [1, 3, 4], []):

@@ -12,7 +12,8 @@ import pytest
 
 from onceflow.runtime.errors import UsageError, UserFunctionError
 from onceflow.runtime.state.handles import ListState, MapState, State, ValueState
-from onceflow.runtime.state.slot_values import Cursor
+from onceflow.runtime.state.row_values import Cursor
+from onceflow.runtime.state.table import LiveRows
 from onceflow.runtime.state.timers import KeyTimers
 
 
@@ -22,21 +23,21 @@ class Point:
     label: str
 
 
-def bound(state: Any, slots: int = 3, at: int = 1) -> Any:
+def bound(state: Any, rows: int = 3, at: int = 1) -> Any:
     """The state at the second of three keys."""
     cursor = Cursor()
     made = state.bind(cursor)
-    made.slots.grow(slots)
-    cursor.slot = at
+    made.of_rows.grow(rows)
+    cursor.row = at
     return made
 
 
 def through_arrow(state: State) -> Any:
     """The state as it comes back from a checkpoint."""
-    slots = np.arange(3)
-    column = state.slots.freeze(slots)()
+    rows = np.arange(3)
+    column = state.of_rows.freeze(LiveRows(3))(rows)
     back = bound(state)
-    back.slots.load(slots, column)
+    back.of_rows.load(rows, column)
     return back
 
 
@@ -63,7 +64,7 @@ def test_a_value_survives(python_type: Any, value: Any, kept: Any) -> None:
     state.set(value)
     assert state.get() == kept
     assert through_arrow(state).get() == kept
-    state.slots.cursor.slot = 0
+    state.of_rows.cursor.row = 0
     assert state.get() is None
 
 
@@ -99,7 +100,7 @@ def test_a_wrong_value_inside_is_named_at_the_checkpoint(state: Any, value: Any)
     with pytest.raises(
         UserFunctionError, match=r"state 's' is declared .*found when the checkpoint was taken"
     ):
-        handle.slots.freeze(np.arange(3))()
+        handle.of_rows.freeze(LiveRows(3))(np.arange(3))
 
 
 @pytest.mark.parametrize(
@@ -134,7 +135,7 @@ def test_a_map() -> None:
     back = through_arrow(seen)
     assert dict(back.items()) == {"a": Point(1, "x")}
     seen.remove("a")
-    assert seen.slots.values[1] is None, "an empty map costs nothing"
+    assert seen.of_rows.values[1] is None, "an empty map costs nothing"
     assert through_arrow(seen).is_empty()
 
 
@@ -149,7 +150,7 @@ def test_a_list() -> None:
     recent.update([9])
     assert recent.get() == [9]
     recent.update([])
-    assert recent.slots.values[1] is None
+    assert recent.of_rows.values[1] is None
     recent.add(1)
     recent.clear()
     assert recent.get() == []
@@ -158,18 +159,18 @@ def test_a_list() -> None:
 def test_timers_are_kept_once_for_each_key_and_time() -> None:
     timers = KeyTimers()
     timers.grow(2)
-    for slot, time in [(0, 30), (1, 10), (0, 10), (0, 10), (1, 40), (0, 20)]:
-        timers.add(slot, time)
+    for row, time in [(0, 30), (1, 10), (0, 10), (0, 10), (1, 40), (0, 20)]:
+        timers.add(row, time)
     timers.delete(0, 20)
     timers.delete(1, 77)
-    due = [(time, slot) for time, slot in timers.pop_due(30, 10) if timers.is_alive(time, slot)]
+    due = [(time, row) for time, row in timers.pop_due(30, 10) if timers.is_alive(time, row)]
     assert due == [(10, 0), (10, 1), (30, 0)]
     assert timers.is_empty(0)
     assert not timers.is_empty(1)
-    assert timers.freeze(np.array([0, 1]))().to_pylist() == [[], [40]]
+    assert timers.freeze(LiveRows(2))(np.arange(2)).to_pylist() == [[], [40]]
 
 
-def test_timers_follow_their_keys_when_slots_are_renumbered() -> None:
+def test_timers_follow_their_keys_when_rows_are_renumbered() -> None:
     timers = KeyTimers()
     timers.grow(3)
     timers.add(0, 5)

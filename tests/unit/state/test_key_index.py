@@ -1,4 +1,4 @@
-"""KeyIndex and KeyedSlots: exact for any keys, also if hashes collide."""
+"""KeyIndex and HeapTable: exact for any keys, also if hashes collide."""
 
 import numpy as np
 import pyarrow as pa
@@ -7,8 +7,9 @@ import pytest
 from onceflow.runtime.kernels.compiled import kernels_enabled
 from onceflow.runtime.state.columns import ArrowRows
 from onceflow.runtime.state.hashing import hash_keys, splitmix64
-from onceflow.runtime.state.key_index import KeyIndex
-from onceflow.runtime.state.keyed_slots import KeyedSlots
+from onceflow.runtime.state.heap.heap_table import HeapTable
+from onceflow.runtime.state.heap.key_index import KeyIndex
+from onceflow.runtime.state.table import Layout
 
 NEEDS_NUMBA = pytest.mark.skipif(not kernels_enabled(), reason="needs numba")
 
@@ -25,62 +26,60 @@ def words(*values: int) -> np.ndarray:
 
 def test_duplicates_in_a_batch_share_a_new_slot(index):
     found = index.find_or_add(words(5, 7, 5, 7, 9), words(1, 1, 1, 1, 1))
-    assert found.slots[0] == found.slots[2]
-    assert found.slots[1] == found.slots[3]
-    assert len({*found.slots.tolist()}) == 3
-    assert [found.slots[row] for row in found.new_rows] == [0, 1, 2]
+    assert found.rows[0] == found.rows[2]
+    assert found.rows[1] == found.rows[3]
+    assert len({*found.rows.tolist()}) == 3
+    assert [found.rows[row] for row in found.new] == [0, 1, 2]
 
 
 def test_keys_that_share_the_first_hash_are_told_apart_by_the_second(index):
     rng = np.random.default_rng(0)
     checks = rng.integers(0, 500, 5_000).astype(np.uint64)
-    slots = index.find_or_add(np.zeros(5_000, np.uint64), checks).slots
+    rows = index.find_or_add(np.zeros(5_000, np.uint64), checks).rows
     assert len(index) == 500
     for check in range(500):
-        assert len(set(slots[checks == check].tolist())) == 1
+        assert len(set(rows[checks == check].tolist())) == 1
 
 
 def test_hashes_that_share_their_place_in_the_table_do_not_meet(index):
     """All hashes agree in their low 40 bits, so that all keys have the same home."""
     hashes = words(*(i << 40 for i in range(2_000)))
-    slots = index.find_or_add(hashes, hashes).slots
-    assert sorted(slots.tolist()) == list(range(2_000))
-    assert (index.find_or_add(hashes[::-1].copy(), hashes[::-1].copy()).slots == slots[::-1]).all()
+    rows = index.find_or_add(hashes, hashes).rows
+    assert sorted(rows.tolist()) == list(range(2_000))
+    assert (index.find_or_add(hashes[::-1].copy(), hashes[::-1].copy()).rows == rows[::-1]).all()
 
 
 def test_weak_key_hash_never_merges_keys():
     """Goal: real key columns, but the first hash is the same for all."""
     schema = pa.schema([("k", pa.string())])
-    slots = KeyedSlots(["k"], schema)
+    rows = HeapTable(Layout(["k"], schema, {}))
     keys = ["", "a", "ä", "a", None, "", "\x00", "a\x00"]
     batch = pa.record_batch({"k": pa.array(keys)}, schema=schema)
-    got = slots.find_or_add(batch, np.zeros(len(keys), np.uint64), None)
-    assert slots.keys(got).column("k").to_pylist() == keys
-    assert len(slots) == 6
+    got = rows.find_or_add(batch, np.zeros(len(keys), np.uint64), None)
+    assert rows.keys(got).column("k").to_pylist() == keys
+    assert len(rows) == 6
 
 
 def test_growth_keeps_every_slot(index):
     keys = splitmix64(np.arange(300_000, dtype=np.uint64))
-    got = [
-        index.find_or_add(keys[i : i + 7_000], keys[i : i + 7_000]).slots for i in range(0, 300_000, 7_000)
-    ]
+    got = [index.find_or_add(keys[i : i + 7_000], keys[i : i + 7_000]).rows for i in range(0, 300_000, 7_000)]
     again = index.find_or_add(keys, keys)
-    assert len(again.new_rows) == 0
-    assert (again.slots == np.concatenate(got)).all()
+    assert len(again.new) == 0
+    assert (again.rows == np.concatenate(got)).all()
     assert len(index) == 300_000
 
 
 def test_compaction_renumbers_in_order_and_shrinks_the_table(index):
     keys = splitmix64(np.arange(100_000, dtype=np.uint64))
-    slots = index.find_or_add(keys, keys).slots
-    index.remove(slots[100:])
+    rows = index.find_or_add(keys, keys).rows
+    index.remove(rows[100:])
     assert len(index) == 100
     assert index.is_sparse
     kept = index.compact()
-    assert (index.hashes == keys[:100][np.argsort(slots[:100])]).all()
-    assert kept.tolist() == sorted(slots[:100].tolist())
+    assert (index.hashes == keys[:100][np.argsort(rows[:100])]).all()
+    assert kept.tolist() == sorted(rows[:100].tolist())
     again = index.find_or_add(keys[:100], keys[:100])
-    assert len(again.new_rows) == 0
+    assert len(again.new) == 0
     assert index.size == 100
 
 
@@ -88,10 +87,13 @@ def test_keys_that_come_and_go_leave_no_place_behind(index):
     """Goal: a table that stays as large as it is, over many windows."""
     for first in range(0, 100_000, 500):
         keys = splitmix64(np.arange(first, first + 500, dtype=np.uint64))
-        index.remove(index.find_or_add(keys, keys).slots)
+        index.remove(index.find_or_add(keys, keys).rows)
         index.compact()
-        assert not index._table.any()
-    assert len(index._table) < 4_096
+        assert len(index) == 0
+    places = index._places
+    assert (
+        (len(places._table) < 4_096 and not places._table.any()) if index._with_kernels else not places._rows
+    )
 
 
 @pytest.mark.parametrize(
@@ -105,30 +107,32 @@ def test_keys_that_come_and_go_leave_no_place_behind(index):
 )
 def test_key_columns_come_back_as_they_were(columns):
     batch = pa.record_batch(columns)
-    slots = KeyedSlots(list(columns), batch.schema)
-    got = slots.find_or_add(batch, hash_keys(batch, list(columns)), None)
-    assert len(slots) == 4
-    assert slots.keys(got).to_pylist() == batch.to_pylist()
+    rows = HeapTable(Layout(list(columns), batch.schema, {}))
+    got = rows.find_or_add(batch, hash_keys(batch, list(columns)), None)
+    assert len(rows) == 4
+    assert rows.keys(got).to_pylist() == batch.to_pylist()
 
 
 def test_a_frozen_view_stays_as_it_was():
     schema = pa.schema([("k", pa.int64())])
-    slots = KeyedSlots(["k"], schema)
+    rows = HeapTable(Layout(["k"], schema, {}, "start"))
 
     def add(first: int, end: int) -> np.ndarray:
         batch = pa.record_batch({"k": list(range(first, end))}, schema=schema)
         starts = np.full(end - first, first, np.int64)
-        return slots.find_or_add(batch, hash_keys(batch, ["k"]), starts)
+        return rows.find_or_add(batch, hash_keys(batch, ["k"]), starts)
 
     old = add(0, 1000)
-    frozen = slots.freeze()
+    frozen = rows.freeze(128)
     add(1000, 5000)
-    slots.remove(old)
-    slots.compact()
+    rows.remove(old)
+    rows.compact()
     add(5000, 20_000)
-    assert sorted(frozen.keys(frozen.live.all()).column("k").to_pylist()) == list(range(1000))
-    assert frozen.window_start[frozen.live.all()].tolist() == [0] * 1000
-    assert (frozen.key_groups(frozen.live.all(), 128) == key_groups(frozen.keys(frozen.live.all()))).all()
+    batch = frozen.piece(0, len(frozen))
+    keys = pa.RecordBatch.from_struct_array(batch.column("key"))
+    assert sorted(keys.column("k").to_pylist()) == list(range(1000))
+    assert batch.column("start").to_pylist() == [0] * 1000
+    assert (batch.column("key_group").to_numpy() == key_groups(keys)).all()
 
 
 def key_groups(keys: pa.RecordBatch) -> np.ndarray:
@@ -158,8 +162,8 @@ def test_kernels_and_arrays_number_slots_alike():
         hashes = splitmix64(rng.integers(0, 30_000, rows).astype(np.uint64)) & np.uint64(0xFFFF)
         checks = rng.integers(0, 2, rows).astype(np.uint64)
         one, other = by_arrays.find_or_add(hashes, checks), by_kernels.find_or_add(hashes, checks)
-        assert (one.slots == other.slots).all()
-        assert (one.new_rows == other.new_rows).all()
-        assert one.first_new_slot == other.first_new_slot
+        assert (one.rows == other.rows).all()
+        assert (one.new == other.new).all()
+        assert one.first_new == other.first_new
     assert (by_arrays.hashes == by_kernels.hashes).all()
     assert (by_arrays.checks == by_kernels.checks).all()

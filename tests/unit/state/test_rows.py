@@ -23,7 +23,8 @@ from onceflow.runtime.operators.window import WindowAggregate
 from onceflow.runtime.testing.harness import OperatorHarness
 from onceflow.runtime.exchange import partition_kernels
 from onceflow.runtime.kernels import counting_sort, taking
-from onceflow.runtime.state import cell_kernels, hash_kernels, index_kernels
+from onceflow.runtime.state import cell_kernels, hash_kernels
+from onceflow.runtime.state.heap import index_kernels
 
 def variants():
     modules = (partition_kernels, counting_sort, taking, cell_kernels, hash_kernels, index_kernels)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from onceflow.runtime.arrow_offsets import offsets_of
 from onceflow.runtime.records import Indices, Int64s, Mask
 from onceflow.runtime.state.columns import GrowableColumn, null_mask
-from onceflow.runtime.state.slot_runs import run_of
+from onceflow.runtime.state.heap.row_runs import run_of
 
 _PIECE_ROWS = 1 << 18
 _VIEW_ROWS_MIN = 4_096
@@ -42,22 +42,22 @@ class _Texts:
     """uint8; 32 more bytes than texts."""
     is_null: Mask | None
 
-    def take(self, slots: Indices) -> pa.Array:
+    def take(self, rows: Indices) -> pa.Array:
         """These texts, in this order; of many neighbours a view."""
-        run = run_of(slots) if len(slots) >= _VIEW_ROWS_MIN else None
-        return self.copy(slots) if run is None else self._view(run)
+        run = run_of(rows) if len(rows) >= _VIEW_ROWS_MIN else None
+        return self.copy(rows) if run is None else self._view(run)
 
-    def copy(self, slots: Indices) -> pa.Array:
+    def copy(self, rows: Indices) -> pa.Array:
         """Take these texts as `take` does, in memory of their own."""
         from onceflow.runtime.kernels import taking
 
-        offsets = np.zeros(len(slots) + 1, self._offset_type)
-        total = taking.measure_texts(self.bounds, slots, offsets)
+        offsets = np.zeros(len(rows) + 1, self._offset_type)
+        total = taking.measure_texts(self.bounds, rows, offsets)
         self._check(total)
         texts = np.empty(total + taking.SLACK, np.uint8)
         data, data_end = self.memory.ctypes.data, self.memory.ctypes.data + len(self.memory)
-        taking.copy_texts(self.bounds, data, data_end, slots, offsets, texts.ctypes.data)
-        return self._array(offsets, texts, None if self.is_null is None else self.is_null.take(slots))
+        taking.copy_texts(self.bounds, data, data_end, rows, offsets, texts.ctypes.data)
+        return self._array(offsets, texts, None if self.is_null is None else self.is_null.take(rows))
 
     def _view(self, run: slice) -> pa.Array:
         from onceflow.runtime.kernels import taking
@@ -121,11 +121,11 @@ class _TextColumn:
         is_null = None if self._is_null is None else self._is_null.used()
         return _Texts(self._arrow, self._bounds.used(), self._memory.values[:], is_null)
 
-    def keep(self, slots: Indices) -> None:
+    def keep(self, rows: Indices) -> None:
         texts = self.texts()
-        kept = [texts.copy(slots[i : i + _PIECE_ROWS]) for i in range(0, len(slots), _PIECE_ROWS)]
+        kept = [texts.copy(rows[i : i + _PIECE_ROWS]) for i in range(0, len(rows), _PIECE_ROWS)]
         del texts
-        self._bounds.clear(len(slots) + 1)
+        self._bounds.clear(len(rows) + 1)
         self._bounds.grow(1)
         self._bounds.values[0] = 0
         self._memory.clear(sum(array.nbytes for array in kept))
@@ -151,9 +151,9 @@ class FrozenTextRows:
         self._schema = schema
         self._columns = columns
 
-    def take(self, slots: Indices) -> pa.RecordBatch:
+    def take(self, rows: Indices) -> pa.RecordBatch:
         """These rows, in this order."""
-        return pa.RecordBatch.from_arrays([c.take(slots) for c in self._columns], schema=self._schema)
+        return pa.RecordBatch.from_arrays([c.take(rows) for c in self._columns], schema=self._schema)
 
 
 class TextRows:
@@ -181,14 +181,14 @@ class TextRows:
         """These rows as they are now, for another thread; nothing is copied."""
         return FrozenTextRows(self._schema, [column.texts() for column in self._columns])
 
-    def take(self, slots: Indices) -> pa.RecordBatch:
+    def take(self, rows: Indices) -> pa.RecordBatch:
         """These rows, in this order."""
-        return self.frozen().take(slots)
+        return self.frozen().take(rows)
 
-    def keep(self, slots: Indices) -> None:
+    def keep(self, rows: Indices) -> None:
         """Keep these rows only, in this order."""
         for column in self._columns:
-            column.keep(slots)
+            column.keep(rows)
 
 
 def _is_text(arrow: pa.DataType) -> bool:

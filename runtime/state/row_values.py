@@ -1,22 +1,23 @@
-"""SlotValues: Python values by the slot of their key, with their way into a snapshot and back."""
+"""RowValues: Python values by the row of their key, with their way into a snapshot and back."""
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from onceflow.runtime.errors import UsageError, UserFunctionError
 from onceflow.runtime.record_types import describe_type
 from onceflow.runtime.records import Indices
+from onceflow.runtime.state.table import Frozen, LiveRows
 from onceflow.runtime.types import WrongFieldError, array_from_values, values_from_array
 
 IMMUTABLE = frozenset({str, int, float, bool, bytes, dt.datetime, dt.date})
 """Types whose values no code can change in place."""
-
-FrozenValues = Callable[[], pa.Array]
 
 
 class Codec(Protocol):
@@ -27,11 +28,7 @@ class Codec(Protocol):
 
     @property
     def is_immutable(self) -> bool:
-        """Whether a copy stays as it is whatever the user's code does."""
-        ...
-
-    def copy(self, values: list[Any]) -> list[Any]:
-        """The values as they are now; fast, since it is done at the barrier."""
+        """Whether a value, or what is in a list or map, stays as it is whatever the user's code does."""
         ...
 
     def to_arrow(self, values: list[Any]) -> pa.Array:
@@ -42,56 +39,107 @@ class Codec(Protocol):
 
 
 class Cursor:
-    """The slot of the current key. Shared by all states of one operator subtask."""
+    """The row of the current key. Shared by all states of one operator subtask."""
 
-    __slots__ = ("slot",)
+    __slots__ = ("row",)
 
     def __init__(self) -> None:
-        self.slot = -1
+        self.row = -1
 
 
-class SlotValues:
-    """One state of one operator subtask: a value by slot, None where nothing is remembered."""
+class RowValues:
+    """One state of one operator subtask: a value by row, None where nothing is remembered."""
 
     def __init__(self, codec: Codec, cursor: Cursor) -> None:
         self.codec = codec
         self.cursor = cursor
         self.values: list[Any] = []
+        self._owned: set[int] = set()
+        """Rows whose value was copied since the last snapshot, or made."""
 
     def grow(self, size: int) -> None:
-        """Have this many slots."""
+        """Have this many rows."""
         self.values.extend([None] * (size - len(self.values)))
 
-    def keep(self, slots: Indices) -> None:
-        """Renumber: keep these slots only, in this order."""
+    def keep(self, rows: Indices) -> None:
+        """Renumber: keep these rows only, in this order."""
         values = self.values
-        self.values = [values[slot] for slot in slots.tolist()]
+        self.values = [values[row] for row in rows.tolist()]
+        self._owned.clear()
 
-    def freeze(self, slots: Indices) -> FrozenValues:
-        """The values of these slots, lowest first, as they are now.
+    def clear(self, rows: Indices) -> None:
+        for row in rows.tolist():
+            self.values[row] = None
 
-        The Arrow column is made when it is called, on any thread; already here if the user's code could
-        change the values in place.
-        """
-        codec = self.codec
-        values = self.values
-        is_all = len(slots) == len(values)
-        copies = codec.copy(values if is_all else [values[slot] for slot in slots.tolist()])
+    def own(self, row: int) -> Any:
+        """The row's value, to be changed in place: until the next snapshot no other has it."""
+        value = self.values[row]
+        if row not in self._owned:
+            self._owned.add(row)
+            value = self.values[row] = copy.copy(value)
+        return value
+
+    def freeze(self, live: LiveRows) -> Frozen:
+        """What is in the rows now: values that only `own` changes are shared with the snapshot, and become
+        Arrow when it is written; values that the user's code could change become Arrow at once."""
+        codec, values = self.codec, self.values
         if codec.is_immutable:
-            return lambda: codec.to_arrow(copies)
-        column = codec.to_arrow(copies)
-        return lambda: column
+            frozen = values.copy()
+            self._owned.clear()
+            return lambda rows: codec.to_arrow([frozen[row] for row in rows.tolist()])
+        of = live.all()
+        column = codec.to_arrow([values[row] for row in of.tolist()])
+        return lambda rows: column.take(pa.array(np.searchsorted(of, rows)))
 
-    def load(self, slots: Indices, column: pa.Array) -> None:
-        for slot, value in zip(slots.tolist(), self.codec.from_arrow(column), strict=True):
-            self.values[slot] = value
+    def load(self, rows: Indices, column: pa.Array) -> None:
+        for row, value in zip(rows.tolist(), self.codec.from_arrow(column), strict=True):
+            self.values[row] = value
+
+
+class DeclaredStates:
+    """The states of one operator as a column of its table: a struct with a field for each."""
+
+    def __init__(self, states: Mapping[str, RowValues]) -> None:
+        self._states = states
+
+    def grow(self, size: int) -> None:
+        for state in self._states.values():
+            state.grow(size)
+
+    def clear(self, rows: Indices) -> None:
+        for state in self._states.values():
+            state.clear(rows)
+
+    def keep(self, rows: Indices) -> None:
+        for state in self._states.values():
+            state.keep(rows)
+
+    def freeze(self, live: LiveRows) -> Frozen:
+        frozen = {name: state.freeze(live) for name, state in self._states.items()}
+
+        def struct(rows: Indices) -> pa.Array:
+            arrays = {name: values(rows) for name, values in frozen.items()}
+            fields = [pa.field(name, array.type) for name, array in arrays.items()]
+            return pa.StructArray.from_arrays(list(arrays.values()), fields=fields)
+
+        return struct
+
+    def load(self, rows: Indices, values: pa.Array) -> None:
+        """A state that is new remembers nothing yet; one that is gone was allowed to be dropped."""
+        for name, state in self._states.items():
+            if values.type.get_field_index(name) >= 0:
+                state.load(rows, values.field(name))
+
+    def is_empty(self, row: int) -> bool:
+        """Whether nothing is remembered for it."""
+        return all(state.values[row] is None for state in self._states.values())
 
 
 class OutsideError(UsageError):
     """A state was used where there is no current key."""
 
 
-class Outside(SlotValues):
+class Outside(RowValues):
     """Stands in until an operator runs: any use is refused by name."""
 
     def __init__(self, codec: Codec) -> None:
@@ -120,9 +168,6 @@ class ValueCodec:
         self.field = pa.field(name, self._type.arrow, nullable)
         self.is_immutable = python_type in IMMUTABLE
 
-    def copy(self, values: list[Any]) -> list[Any]:
-        return values.copy()
-
     def to_arrow(self, values: list[Any]) -> pa.Array:
         try:
             return array_from_values(values, self.field)
@@ -141,9 +186,6 @@ class ListCodec:
         self._item = ValueCodec(name, python_type, nullable=False)
         self.field = pa.field(name, pa.list_(self._item.field.with_name("item")))
         self.is_immutable = self._item.is_immutable
-
-    def copy(self, values: list[Any]) -> list[Any]:
-        return [None if items is None else list(items) for items in values]
 
     def to_arrow(self, values: list[Any]) -> pa.Array:
         flat = self._item.to_arrow([item for items in values if items for item in items])
@@ -164,9 +206,6 @@ class MapCodec:
         self._entry = [self._key.field.with_name("key"), self._value.field.with_name("value")]
         self.field = pa.field(name, pa.list_(pa.field("item", pa.struct(self._entry), nullable=False)))
         self.is_immutable = self._value.is_immutable
-
-    def copy(self, values: list[Any]) -> list[Any]:
-        return [None if entries is None else dict(entries) for entries in values]
 
     def to_arrow(self, values: list[Any]) -> pa.Array:
         maps = [entries for entries in values if entries]

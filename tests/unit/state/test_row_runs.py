@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceflow.runtime.state.slot_runs import run_of
+from onceflow.runtime.state.heap.row_runs import run_of
 
 
 @given(st.integers(0, 50), st.integers(1, 50))

@@ -9,13 +9,13 @@ import pyarrow as pa
 from onceflow.runtime.kernels.compiled import kernels_enabled
 from onceflow.runtime.records import Indices
 from onceflow.runtime.state.columns import ArrowRows
-from onceflow.runtime.state.text_rows import TextRows, are_texts
+from onceflow.runtime.state.heap.text_rows import TextRows, are_texts
 
 
 class FrozenKeyRows(Protocol):
     """Key columns as they were. Any thread, one at a time."""
 
-    def take(self, slots: Indices) -> pa.RecordBatch:
+    def take(self, rows: Indices) -> pa.RecordBatch:
         """These rows, in this order."""
         ...
 
@@ -31,7 +31,7 @@ class KeyRows(FrozenKeyRows, Protocol):
         """These rows as they are now; nothing is copied."""
         ...
 
-    def keep(self, slots: Indices) -> None:
+    def keep(self, rows: Indices) -> None:
         """Keep these rows only, in this order."""
         ...
 

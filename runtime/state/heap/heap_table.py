@@ -1,0 +1,212 @@
+"""HeapTable: a KeyedTable in memory, a dense row for each key, or for each key and start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from onceflow.runtime.records import Indices, Int64s, UInt64s
+from onceflow.runtime.state import cells
+from onceflow.runtime.state import rows as row_taking
+from onceflow.runtime.state.columns import GrowableColumn
+from onceflow.runtime.state.hashing import CHECK_SEED, hash_keys
+from onceflow.runtime.state.heap.frozen import FrozenTable, frozen_columns
+from onceflow.runtime.state.heap.key_index import KeyIndex
+from onceflow.runtime.state.heap.key_rows import FrozenKeyRows, key_rows
+from onceflow.runtime.state.heap.row_runs import run_of
+from onceflow.runtime.state.key_groups import key_groups_of
+from onceflow.runtime.state.operator_state import FrozenRows
+from onceflow.runtime.state.table import Layout, LiveRows, RowColumn
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+"""Odd, so that one key's starts all have different hashes; a key group's hashes stay uniform."""
+
+
+class HeapTable:
+    """KeyedTable, and TrackedTable if it is to track changes."""
+
+    def __init__(self, layout: Layout, kernels: bool | None = None, tracks_changes: bool = False) -> None:
+        """`kernels`: whether to use them; None: if they are enabled."""
+        self._layout = layout
+        self._key_columns = list(layout.key_columns)
+        self._columns = layout.columns
+        self._index = KeyIndex(kernels)
+        self._keys = key_rows(layout.key_schema, kernels)
+        self._start = GrowableColumn(np.int64)
+        self._earliest: int | None = None
+        """No row that was not given as due starts earlier; None: there is none."""
+        self._changed = GrowableColumn(np.bool_) if tracks_changes else None
+        compile_kernels(self._key_columns, layout.schema)
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    @property
+    def size(self) -> int:
+        return self._index.size
+
+    def find(self, batch: pa.RecordBatch, key_hash: UInt64s, starts: Int64s | None = None) -> Indices:
+        return self._index.find(*self._hashes(batch, key_hash, starts))
+
+    def find_or_add(self, batch: pa.RecordBatch, key_hash: UInt64s, starts: Int64s | None = None) -> Indices:
+        found = self._index.find_or_add(*self._hashes(batch, key_hash, starts))
+        if len(found.new):
+            self._keys.append(batch, found.new)
+            self._start.grow(self.size)
+            if starts is not None:
+                new = starts.take(found.new)
+                self._start.values[found.first_new : self.size] = new
+                earliest = int(new.min())
+                self._earliest = earliest if self._earliest is None else min(self._earliest, earliest)
+            for column in self._columns.values():
+                column.grow(self.size)
+            if self._changed is not None:
+                self._changed.grow(self.size)
+        self.note_changed(found.rows)
+        return found.rows
+
+    def keys(self, rows: Indices) -> pa.RecordBatch:
+        return self._keys.take(rows)
+
+    def starts(self, rows: Indices) -> Int64s:
+        return self._start.used().take(rows)
+
+    def reset(self, rows: Indices) -> None:
+        for column in self._columns.values():
+            column.clear(rows)
+        self.note_changed(rows)
+
+    def remove(self, rows: Indices) -> None:
+        self._index.remove(rows)
+
+    def due(self, limit: int) -> Due | None:
+        first = self._earliest
+        if first is None or first > limit:
+            return None
+        rows, self._earliest = self._index.split(self._start.used(), limit)
+        if not len(rows):
+            return None
+        step = self._layout.step_ms
+        if first + step > limit:
+            return Due(rows, first)
+        starts = self._start.used().take(rows)
+        number = (starts - first) // step
+        if int(number.max()) < 1 << 16:
+            number = number.astype(np.uint16)  # which NumPy sorts by radix
+        by_start = np.argsort(number, kind="stable")
+        return Due(rows.take(by_start), starts.take(by_start))
+
+    def compact(self) -> Indices | None:
+        if not self._index.is_sparse:
+            return None
+        kept = self._index.compact()
+        self._keys.keep(kept)
+        self._start.keep(kept)
+        for column in self._columns.values():
+            column.keep(kept)
+        if self._changed is not None:
+            self._changed.keep(kept)
+        return kept
+
+    def freeze(self, max_parallelism: int, beside: Mapping[str, Int64s] | None = None) -> FrozenRows:
+        # Hashes, starts and keys only grow or are replaced, so views of them stay true.
+        live, starts = self._index.live_rows(), self._start.used()
+        frozen = FrozenKeysAndStarts(live, starts, self._index.hashes, self._keys.frozen())
+        name = self._layout.start_column
+        numbers = {**({} if name is None else {name: starts}), **(beside or {})}
+        return FrozenTable(frozen, max_parallelism, numbers, frozen_columns(self._columns, live))
+
+    def load(self, batch: pa.RecordBatch) -> Indices:
+        keys, before = pa.RecordBatch.from_struct_array(batch.column("key")), self.size
+        name = self._layout.start_column
+        starts = None if name is None else batch.column(name).to_numpy()
+        rows = self.find_or_add(keys, hash_keys(keys, self._key_columns), starts)
+        assert self.size == before + len(rows), "a key (and start) is in one restored state only"
+        load_columns(self._columns, rows, batch)
+        return rows
+
+    def note_changed(self, rows: Indices) -> None:
+        if self._changed is not None:
+            cells.mark_at(self._changed.values, rows)
+
+    def take_changed(self) -> Indices:
+        assert self._changed is not None, "this table was not asked to know"
+        changed = self._changed.used()
+        found = np.flatnonzero(changed & self._index.is_live)
+        changed[:] = False
+        return found
+
+    def _hashes(
+        self, batch: pa.RecordBatch, key_hash: UInt64s, starts: Int64s | None
+    ) -> tuple[UInt64s, UInt64s]:
+        hashes = key_hash if starts is None else with_start(key_hash, starts)
+        return hashes, hash_keys(batch, self._key_columns, CHECK_SEED)
+
+
+class Due:
+    """Rows that are due, and how many of them were taken."""
+
+    def __init__(self, rows: Indices, starts: Int64s | int) -> None:
+        """`starts`: of each row, or of all of them."""
+        self._rows = rows
+        self._starts = starts
+        self._next = 0
+
+    @property
+    def is_through(self) -> bool:
+        return self._next == len(self._rows)
+
+    def take(self, count: int) -> tuple[Indices, Int64s]:
+        piece = slice(self._next, min(self._next + count, len(self._rows)))
+        self._next = piece.stop
+        rows, starts = self._rows[piece], self._starts
+        return rows, np.full(len(rows), starts, np.int64) if isinstance(starts, int) else starts[piece]
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenKeysAndStarts:
+    """FrozenKeys by key and start."""
+
+    live: LiveRows
+    _starts: Int64s
+    _hashes: UInt64s
+    _keys: FrozenKeyRows
+
+    def keys(self, rows: Indices) -> pa.RecordBatch:
+        return self._keys.take(rows)
+
+    def key_groups(self, rows: Indices, max_parallelism: int) -> npt.NDArray[np.uint16]:
+        run = run_of(rows)
+        hashes = self._hashes[rows if run is None else run]
+        starts = self._starts[rows if run is None else run]
+        return key_groups_of(_key_hash(hashes, starts), max_parallelism)
+
+
+def load_columns(columns: Mapping[str, RowColumn], rows: Indices, batch: pa.RecordBatch) -> None:
+    """Restore these rows of the columns that the snapshot has; in the others they stay empty."""
+    for name, column in columns.items():
+        if name in batch.schema.names:
+            column.load(rows, batch.column(name))
+
+
+def compile_kernels(key_columns: Sequence[str], schema: pa.Schema) -> None:
+    """Have the kernels for such keys and for their cells ready, so that no record waits for the compiler."""
+    row_taking.compile_kernels()
+    cells.compile_kernels()
+    keys = pa.schema([schema.field(name).with_nullable(True) for name in key_columns])
+    nothing = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in keys], schema=keys)
+    hash_keys(nothing, list(key_columns), CHECK_SEED)
+
+
+def with_start(key_hash: UInt64s, starts: Int64s) -> UInt64s:
+    """The hash of (key, start)."""
+    return key_hash + starts.view(np.uint64) * _ODD
+
+
+def _key_hash(hashes: UInt64s, starts: Int64s) -> UInt64s:
+    """A key's own hash from that of (key, start): the inverse of how they are put together."""
+    return hashes - starts.view(np.uint64) * _ODD
