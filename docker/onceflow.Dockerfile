@@ -15,6 +15,11 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends openjdk-17-jre-headless procps tini \
     && rm -rf /var/lib/apt/lists/*
 
+# What onceflow needs changes seldom, and is a layer of its own.
+COPY pyproject.toml /src/
+RUN python -c "import tomllib; p = tomllib.load(open('/src/pyproject.toml', 'rb'))['project']; \
+        print('\n'.join(p['dependencies'] + p['optional-dependencies']['avro']))" > /src/needed.txt \
+    && python -m pip install --no-cache-dir -r /src/needed.txt
 COPY . /src
 RUN python -m pip install --no-cache-dir "/src[avro]" \
     && rm -rf /src \

@@ -188,8 +188,18 @@ def start_job(tmp_path: Path) -> Iterator[StartJob]:
             interval: str = "200 ms",
             options: Sequence[str] = (),
             env: Mapping[str, str] | None = None,
+            on: Sequence[str] = (),
         ) -> JobProcess:
-            command = [*ONCEFLOW, "run", str(program), "--master", master, "--parallelism", str(parallelism)]
+            command = [
+                *on,
+                *ONCEFLOW,
+                "run",
+                str(program),
+                "--master",
+                master,
+                "--parallelism",
+                str(parallelism),
+            ]
             command += ["--checkpoint-dir", str(checkpoint_dir), "--checkpoint-interval", interval, "--json"]
             command += [*options, "--", *arguments]
             job = JobProcess(command, {**os.environ, **(env or {})}, tmp_path / "job-errors.log")

@@ -1,0 +1,165 @@
+"""A standalone cluster whose Master, Workers and driver are on machines of their own, so that slots reach
+each other over a network: what is killed and what is cut off there leaves the output exact."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from onceflow.runtime.java import find_java
+from onceflow.runtime.spark.class_archive import spark_home
+from tests.integration.namespaces import Machines, why_not
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(900)]
+
+MASTER_PORT = 7077
+CUT_S = 20.0
+
+
+class FarCluster:
+    """A Master, and two Workers with two cores each."""
+
+    def __init__(self, machines: Machines, folder: Path) -> None:
+        find_java()
+        self._machines = machines
+        self._folder = folder
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.master = f"spark://{machines.addresses['master']}:{MASTER_PORT}"
+        self._start("master", "deploy.master.Master", "--port", str(MASTER_PORT))
+        for name in ("one", "two"):
+            self.start_worker(name)
+
+    def start_worker(self, name: str) -> None:
+        options = ["--cores", "2", "--memory", "1g", "--work-dir", str(self._folder / name)]
+        self._start(name, "deploy.worker.Worker", *options, self.master)
+
+    def _start(self, name: str, program: str, *arguments: str) -> None:
+        address = self._machines.addresses[name]
+        command = [*self._machines.on(name), f"{spark_home()}/bin/spark-class", f"org.apache.spark.{program}"]
+        command += ["--host", address, "--webui-port", "0", *arguments]
+        with (self._folder / f"{name}.log").open("ab") as log:
+            env = {**os.environ, "SPARK_LOCAL_IP": address}
+            self._processes[name] = subprocess.Popen(command, env=env, stdout=log, stderr=log)
+
+    def kill_executor(self, name: str) -> None:
+        executors = [child for child in self._children(name) if "CoarseGrainedExecutor" in _line(child)]
+        executors[0].send_signal(signal.SIGKILL)
+
+    def kill_worker(self, name: str) -> None:
+        """And the executors on it, as a machine that loses its power."""
+        process = self._processes.pop(name)
+        for child in [*psutil.Process(process.pid).children(recursive=True), process]:
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+        process.wait(30)
+
+    def close(self) -> None:
+        for name in list(self._processes):
+            self.kill_worker(name)
+
+    def _children(self, name: str) -> list[psutil.Process]:
+        return psutil.Process(self._processes[name].pid).children(recursive=True)
+
+
+def _line(process: psutil.Process) -> str:
+    with suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""
+
+
+@pytest.fixture
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    if reason := why_not():
+        pytest.skip(reason)
+    with Machines(tmp_path_factory.mktemp("m"), "driver", "master", "one", "two") as four:
+        yield four
+
+
+@pytest.fixture
+def cluster(machines: Machines, tmp_path: Path) -> Iterator[FarCluster]:
+    folder = tmp_path / "spark"
+    folder.mkdir()
+    far = FarCluster(machines, folder)
+    yield far
+    far.close()
+
+
+@pytest.fixture
+def start(
+    cluster: FarCluster, machines: Machines, broker: Any, start_job: Any, tmp_path: Path
+) -> Callable[[str, str], Any]:
+    """`start(source, output)`: the job, on the driver's machine, with four slots on two others."""
+    machines.lend_port(int(broker.bootstrap_servers.split(":")[1]))
+    address = machines.addresses["driver"]
+    options = ["--conf", "spark.executor.memory=512m", "--conf", f"spark.driver.host={address}"]
+    options += ["--conf", f"spark.driver.bindAddress={address}"]
+    servers = broker.bootstrap_servers
+
+    def start_it(source: str, output: str) -> Any:
+        arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output)
+        return start_job(
+            tmp_path / "ck",
+            *arguments,
+            master=cluster.master,
+            parallelism=4,
+            options=options,
+            env={"SPARK_LOCAL_IP": address},
+            on=machines.on("driver"),
+        )
+
+    return start_it
+
+
+def test_kills_and_a_cut_cable_on_a_cluster_of_several_machines(
+    cluster: FarCluster,
+    machines: Machines,
+    start: Callable[[str, str], Any],
+    broker: Any,
+    new_topic: Any,
+    feed: Any,
+    judge: Any,
+    follow: Any,
+) -> None:
+    """A slot, an executor, a whole worker, the driver are killed, and a worker is cut off for 20 s; output
+    goes on after each, and is exact at the end."""
+    servers, source, output = broker.bootstrap_servers, new_topic("in", 4), new_topic("out", 4)
+    data, rows = feed(servers, source, 4), follow(servers, output)
+    job = start(source, output)
+    job.wait_event("checkpoint_completed", timeout=180)
+    data.run(2_000)
+    rows.wait_rows(1_000, job, timeout=120)
+
+    def goes_on() -> None:
+        rows.wait_rows(len(rows.arrivals) + 1_000, job, timeout=180)
+
+    os.kill(job.slots()[0], signal.SIGKILL)
+    goes_on()
+    cluster.kill_executor("one")
+    goes_on()
+    cluster.kill_worker("two")
+    cluster.start_worker("two")
+    goes_on()
+    machines.cut("one")
+    rows.wait_some(CUT_S)
+    machines.mend("one")
+    goes_on()
+    job.kill_group()
+    job.wait()
+    job = start(source, output)
+    goes_on()
+    data.close()
+    expected = judge(servers).expected(source)
+    rows.wait_rows(len(expected), job, timeout=180)
+    job.send(signal.SIGTERM)
+    assert job.wait(60) == 0, job.story()
+    verdict = judge(servers).verdict(expected, output)
+    print(f"4 kills, a cut of {CUT_S:g} s, {len(expected)} windows: {verdict}")
+    assert verdict.is_exact, verdict
