@@ -6,6 +6,7 @@ four are control elements and travel in order with the records, which is what gi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
@@ -124,6 +125,37 @@ class Records:
             None if self.origin is None else self.origin.take(rows),
             None if self.kind is None else self.kind[rows],
         )
+
+
+def concatenated(parts: Sequence[Records]) -> Records:
+    """The rows of all these as one batch, in this order, copied. They are of one stream: of one schema, and
+    all with event time, hashes and origins, or all without."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    batch = pa.Table.from_batches([part.batch for part in parts]).combine_chunks().to_batches()[0]
+    return Records(
+        batch,
+        None if first.event_time is None else np.concatenate([part.event_time for part in parts]),
+        None if first.key_hash is None else np.concatenate([part.key_hash for part in parts]),
+        None if first.origin is None else _origins([part.origin for part in parts]),
+        None
+        if all(part.kind is None for part in parts)
+        else np.concatenate([_kinds(part) for part in parts]),
+    )
+
+
+def _origins(parts: Sequence[Origin | None]) -> Origin:
+    """Each part numbers splits in its own way."""
+    found = [part for part in parts if part is not None]
+    splits = tuple(dict.fromkeys(split for part in found for split in part.splits))
+    number = {split: n for n, split in enumerate(splits)}
+    renumbered = [np.array([number[s] for s in part.splits], np.uint16)[part.split] for part in found]
+    return Origin(splits, np.concatenate(renumbered), np.concatenate([part.offset for part in found]))
+
+
+def _kinds(part: Records) -> Kinds:
+    return np.zeros(len(part), np.int8) if part.kind is None else part.kind
 
 
 @dataclass(frozen=True, slots=True)

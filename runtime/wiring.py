@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from onceflow.runtime.exchange.channel import InputChannel, LocalChannel, OutputChannel
+from onceflow.runtime.exchange.channel import (
+    CAPACITY_BYTES,
+    InputChannel,
+    LocalChannel,
+    OutputChannel,
+    capacity_of,
+)
 from onceflow.runtime.exchange.frames import FrameCodec
 from onceflow.runtime.exchange.record_writer import ForwardWriter, KeyedWriter, RebalanceWriter, RecordWriter
 from onceflow.runtime.exchange.transport import ChannelKey, Network
@@ -52,8 +58,11 @@ class LocalWiring:
         """The channels as one of the slots sees them."""
         return _SlotOfLocalWiring(self, slot, parallelism)
 
-    def channel(self, edge_id: int, upstream: int, downstream: int) -> LocalChannel:
-        return self._channels.setdefault((edge_id, upstream, downstream), LocalChannel())
+    def channel(
+        self, edge_id: int, upstream: int, downstream: int, capacity_bytes: int = CAPACITY_BYTES
+    ) -> LocalChannel:
+        """`capacity_bytes`: if it is not there yet."""
+        return self._channels.setdefault((edge_id, upstream, downstream), LocalChannel(capacity_bytes))
 
 
 class _SlotOfLocalWiring:
@@ -63,10 +72,14 @@ class _SlotOfLocalWiring:
         self._parallelism = parallelism
 
     def outputs(self, edge: Edge) -> Sequence[OutputChannel]:
-        return [self._wiring.channel(edge.edge_id, self._slot, other) for other in self._others(edge)]
+        others = self._others(edge)
+        capacity_bytes = capacity_of(len(others))
+        return [self._wiring.channel(edge.edge_id, self._slot, other, capacity_bytes) for other in others]
 
     def inputs(self, edge: Edge) -> Sequence[InputChannel]:
-        return [self._wiring.channel(edge.edge_id, other, self._slot) for other in self._others(edge)]
+        others = self._others(edge)
+        capacity_bytes = capacity_of(len(others))
+        return [self._wiring.channel(edge.edge_id, other, self._slot, capacity_bytes) for other in others]
 
     def _others(self, edge: Edge) -> Sequence[int]:
         return (self._slot,) if isinstance(edge.partitioning, Forward) else range(self._parallelism)
@@ -79,18 +92,24 @@ class NetworkWiring:
         self, network: Network, graph: JobGraph, slot: int, peers: Sequence[tuple[str, int]]
     ) -> None:
         """Connects to every peer and waits until every peer has connected. Raises Retryable."""
-        self._local: dict[int, LocalChannel] = {e.edge_id: LocalChannel() for e in graph.edges}
+        capacity_bytes = capacity_of(len(peers))
+        self._local = {
+            e.edge_id: LocalChannel(CAPACITY_BYTES if isinstance(e.partitioning, Forward) else capacity_bytes)
+            for e in graph.edges
+        }
         self._slot = slot
         self._parallelism = len(peers)
         crossing = [e for e in graph.edges if not isinstance(e.partitioning, Forward)]
         others = [other for other in range(len(peers)) if other != slot]
         self._remote_outputs: Mapping[ChannelKey, OutputChannel] = {
-            (edge.edge_id, other): network.connect(peers[other], edge.edge_id, codec_of(edge), other)
+            (edge.edge_id, other): network.connect(
+                peers[other], edge.edge_id, codec_of(edge), other, capacity_bytes
+            )
             for edge in crossing
             for other in others
         }
         expected = {(edge.edge_id, other): codec_of(edge) for edge in crossing for other in others}
-        self._remote_inputs = network.inputs(expected, CONNECT_TIMEOUT_S)
+        self._remote_inputs = network.inputs(expected, CONNECT_TIMEOUT_S, capacity_bytes)
 
     def outputs(self, edge: Edge) -> Sequence[OutputChannel]:
         if isinstance(edge.partitioning, Forward):

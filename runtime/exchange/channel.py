@@ -18,6 +18,16 @@ from onceflow.runtime.records import Element, Records
 CAPACITY_BYTES = 1 << 20
 """Default bound of one channel. A batch of 10k rows of the main job is about 0.4 MB. What waits in a
 channel is what a barrier waits behind, and a slot works downstream first: more buys nothing."""
+_GATE_BYTES = 32 << 20
+_CAPACITY_BYTES_MIN = 64 << 10
+
+
+def capacity_of(channels: int) -> int:
+    """The bound of each of the channels of one gate: in wide jobs they share what a gate may hold, or a
+    hundred of them would be a hundred MiB for each edge."""
+    return max(_CAPACITY_BYTES_MIN, min(CAPACITY_BYTES, _GATE_BYTES // channels))
+
+
 CONTROL_ELEMENT_BYTES = 64
 """What a watermark or barrier counts for."""
 

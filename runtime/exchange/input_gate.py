@@ -1,6 +1,7 @@
 """InputGate: merges channels, blocks aligned ones, forwards the lowest watermark.
 
-Round robin over the channels, an element at a time. Records pass at once. Watermarks are merged: the
+Round robin over the channels, an element at a time. Records pass at once; with many channels each batch has
+few rows, so those that are there already are passed on as one. Watermarks are merged: the
 gate's is the minimum over the channels that are neither idle nor ended, and never goes back. Barriers
 are merged by `checkpoint/alignment.py`, which says which channels to leave unread until the rest have
 delivered theirs. (Carbone et al., "Lightweight Asynchronous Snapshots", 2015.)
@@ -21,7 +22,13 @@ from onceflow.runtime.records import (
     Idle,
     Records,
     Watermark,
+    concatenated,
 )
+
+_FEW_ROWS = 2_048
+"""A batch with fewer is worth gathering: what an operator does for each call costs more than copying them."""
+_ROWS_GATHERED = 8_192
+_BYTES_GATHERED = 1 << 20
 
 
 class InputGate:
@@ -33,6 +40,8 @@ class InputGate:
         self._alignment = alignment
         self._watermarks = ChannelWatermarks(len(channels))
         self._next_channel = 0
+        self._held: Element | None = None
+        """What came, merged, behind records that were gathered: it is next."""
 
     def receive(self) -> Element | None:
         """The next element for the chain, or None if no unblocked channel has one now.
@@ -40,6 +49,28 @@ class InputGate:
         A Watermark or Idle only if the gate's own changed; a Barrier when the task shall snapshot;
         EndOfInput when every channel has ended.
         """
+        if self._held is not None:
+            held, self._held = self._held, None
+            return held
+        element = self._next()
+        if isinstance(element, Records) and len(element) < _FEW_ROWS:
+            return self._gathered(element)
+        return element
+
+    def _gathered(self, first: Records) -> Records:
+        """With all records that are there now, up to the next element that is something else."""
+        parts, rows, size = [first], len(first), first.nbytes
+        while rows < _ROWS_GATHERED and size < _BYTES_GATHERED:
+            element = self._next()
+            if not isinstance(element, Records):
+                self._held = element
+                break
+            parts.append(element)
+            rows += len(element)
+            size += element.nbytes
+        return concatenated(parts)
+
+    def _next(self) -> Element | None:
         if (idle := self._watermarks.settle()) is not None:
             return idle
         for _ in range(len(self._channels)):

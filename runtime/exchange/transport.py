@@ -197,7 +197,12 @@ class Network:
         return str(host), int(port)
 
     def connect(
-        self, address: tuple[str, int], edge_id: int, codec: FrameCodec, to_slot: int
+        self,
+        address: tuple[str, int],
+        edge_id: int,
+        codec: FrameCodec,
+        to_slot: int,
+        capacity_bytes: int = CAPACITY_BYTES,
     ) -> RemoteOutput:
         """Open the channel of an edge to a peer's subtask. Raises Retryable if the peer is not there."""
         try:
@@ -206,11 +211,14 @@ class Network:
             call(connection, self._secret, greeting)
         except (OSError, HandshakeError) as error:
             raise PeerLostError(f"slot {to_slot} can't be reached: {error}") from error
-        self._adopt(connection)
-        return RemoteOutput(connection, codec, self._selector, f"slot {to_slot}")
+        self._adopt(connection, capacity_bytes)
+        return RemoteOutput(connection, codec, self._selector, f"slot {to_slot}", capacity_bytes)
 
     def inputs(
-        self, codecs: Mapping[ChannelKey, FrameCodec], timeout_s: float
+        self,
+        codecs: Mapping[ChannelKey, FrameCodec],
+        timeout_s: float,
+        capacity_bytes: int = CAPACITY_BYTES,
     ) -> dict[ChannelKey, RemoteInput]:
         """The channels from the peers, once every one of them has connected. Raises Retryable."""
         with self._accept_changed:
@@ -220,8 +228,9 @@ class Network:
             connections = {key: self._accepted.pop(key) for key in codecs}
         inputs = {}
         for key, connection in connections.items():
-            self._adopt(connection)
-            inputs[key] = RemoteInput(connection, codecs[key], self._selector, f"slot {key[1]}")
+            self._adopt(connection, capacity_bytes)
+            peer = f"slot {key[1]}"
+            inputs[key] = RemoteInput(connection, codecs[key], self._selector, peer, capacity_bytes)
         return inputs
 
     def pump(self, timeout_ms: float) -> bool:
@@ -255,11 +264,12 @@ class Network:
             connection.close()
         self._selector.close()
 
-    def _adopt(self, connection: socket.socket) -> None:
+    def _adopt(self, connection: socket.socket, capacity_bytes: int) -> None:
+        buffer_bytes = min(SOCKET_BUFFER_BYTES, capacity_bytes // 2)
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER_BYTES)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
         self._connections.append(connection)
 
     def _accept_forever(self) -> None:

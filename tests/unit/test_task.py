@@ -350,7 +350,7 @@ def test_a_task_behind_a_gate_snapshots_when_all_barriers_have_come() -> None:
     right.send(Barrier(4))
     run(task)
     assert bench.snapshots[0].states["counting"].meta == {"seen": 2}
-    assert bench.taken() == [[1], [3], Barrier(4), [2]]
+    assert bench.taken() == [[1, 3], Barrier(4), [2]]
     for channel in (left, right):
         channel.send(Watermark(WATERMARK_MAX_MS))
         channel.send(EndOfInput())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +21,10 @@ from onceflow.runtime.records import (
     Element,
     EndOfInput,
     Idle,
+    Origin,
     Records,
     Watermark,
+    concatenated,
 )
 
 
@@ -51,6 +54,12 @@ class Gate:
 def values(elements: Sequence[Element]) -> list[object]:
     """Records as their first column, control elements as they are."""
     return [e.batch.column(0).to_pylist() if isinstance(e, Records) else e for e in elements]
+
+
+def numbers(elements: Sequence[Element]) -> list[int]:
+    """What all records hold, sorted; there is nothing else among them."""
+    assert all(isinstance(element, Records) for element in elements), elements
+    return sorted(n for batch in values(elements) for n in cast("list[int]", batch))
 
 
 def test_the_watermark_is_the_lowest_of_all_channels() -> None:
@@ -140,18 +149,18 @@ def test_a_channel_that_delivered_the_barrier_is_not_read_until_all_have() -> No
     gate = Gate(2)
     gate.send(0, rows(1), Barrier(7), rows(2))
     gate.send(1, rows(10), rows(11))
-    assert sorted(map(str, values(gate.take()))) == ["[10]", "[11]", "[1]"]
+    assert numbers(gate.take()) == [1, 10, 11]
     gate.send(1, rows(12), Barrier(7), rows(13))
-    taken = values(gate.take())
+    taken: list[Any] = values(gate.take())
     assert taken[:2] == [[12], Barrier(7)]
-    assert sorted(map(str, taken[2:])) == ["[13]", "[2]"]
+    assert sorted(taken[2]) == [2, 13]
 
 
 def test_without_alignment_nothing_waits() -> None:
     gate = Gate(2, is_aligned=False)
     gate.send(0, Barrier(7), rows(2))
     gate.send(1, rows(10))
-    assert sorted(map(str, values(gate.take()))) == ["[10]", "[2]"]
+    assert numbers(gate.take()) == [2, 10]
     gate.send(1, Barrier(7))
     assert gate.take() == [Barrier(7)]
 
@@ -226,3 +235,94 @@ def test_whatever_channels_do_the_watermark_is_their_minimum_and_never_goes_back
         assert is_idle == (not counted)
         if counted:
             assert current >= min(counted), "as far as the promises allow"
+
+
+CHANNELS = 3
+SCRIPTS = st.lists(
+    st.lists(st.one_of(st.integers(1, 3_000), st.sampled_from(["watermark", "idle"])), max_size=8),
+    min_size=CHANNELS,
+    max_size=CHANNELS,
+)
+"""What each channel delivers before its barrier and behind it: so many rows, or what is no record."""
+
+
+@given(SCRIPTS, SCRIPTS, st.booleans())
+def test_small_batches_come_as_one_and_nothing_passes_anything_else(
+    before: list[list[int | str]], behind: list[list[int | str]], is_aligned: bool
+) -> None:
+    """A row is `channel * 1e6 + its number`. All rows before a barrier come before it, and with alignment no
+    others; each channel's rows come in its order; the watermark never passes a row of a channel that has not
+    delivered it; batches that have many rows are passed on as they are."""
+    gate = Gate(CHANNELS, is_aligned)
+    sent = [0] * CHANNELS
+    for channel in range(CHANNELS):
+        for script in (before[channel], [Barrier(1)], behind[channel]):
+            for step in script:
+                if isinstance(step, int):
+                    first = channel * 1_000_000 + sent[channel]
+                    gate.send(channel, rows(*range(first, first + step)))
+                    sent[channel] += step
+                elif isinstance(step, Barrier):
+                    gate.send(channel, step)
+                else:
+                    gate.send(channel, Watermark(sent[channel]) if step == "watermark" else Idle())
+    taken = gate.take()
+    got: list[list[int]] = [[] for _ in range(CHANNELS)]
+    for element in taken:
+        match element:
+            case Records():
+                for row in element.batch.column(0).to_pylist():
+                    got[row // 1_000_000].append(row % 1_000_000)
+                assert len(element) < 2 * 8_192
+            case Watermark(time_ms):
+                for channel, steps in enumerate(zip(before, behind, strict=True)):
+                    if all("idle" not in script for script in steps):
+                        assert len(got[channel]) >= time_ms
+            case Barrier():
+                held = [sum(n for n in script if isinstance(n, int)) for script in before]
+                assert all(len(g) >= h for g, h in zip(got, held, strict=True))
+                if is_aligned:
+                    assert [len(g) for g in got] == held
+    assert got == [list(range(count)) for count in sent]
+    assert [e for e in taken if isinstance(e, Barrier)] == [Barrier(1)]
+
+
+def test_a_hundred_channels_with_few_rows_are_a_batch_and_a_large_one_is_not_copied() -> None:
+    gate = Gate(128)
+    for channel in range(128):
+        gate.send(channel, rows(*range(30)))
+    assert [len(batch) for batch in gate.take() if isinstance(batch, Records)] == [128 * 30]
+    large = rows(*range(5_000))
+    gate.send(3, large)
+    assert gate.take() == [large]
+
+
+def test_side_arrays_are_joined_as_the_rows_are() -> None:
+    """Each part numbers the splits of its rows in its own way; only some parts say what kind rows are."""
+    one = Records(
+        pa.record_batch({"x": [1, 2]}),
+        np.array([10, 20]),
+        np.array([5, 6], np.uint64),
+        Origin(("a", "b"), np.array([1, 0], np.uint16), np.array([7, 8])),
+    )
+    other = Records(
+        pa.record_batch({"x": [3]}),
+        np.array([30]),
+        np.array([7], np.uint64),
+        Origin(("c", "b"), np.array([1], np.uint16), np.array([9])),
+        np.array([3], np.int8),
+    )
+    joined = concatenated([one, other])
+    assert joined.batch.to_pydict() == {"x": [1, 2, 3]}
+    assert joined.event_time is not None
+    assert joined.key_hash is not None
+    assert joined.kind is not None
+    assert joined.origin is not None
+    assert (joined.event_time.tolist(), joined.key_hash.tolist()) == ([10, 20, 30], [5, 6, 7])
+    assert joined.kind.tolist() == [0, 0, 3]
+    assert [joined.origin.describe(row) for row in range(3)] == [
+        "b at offset 7",
+        "a at offset 8",
+        "b at offset 9",
+    ]
+    assert concatenated([one]) is one
