@@ -58,7 +58,7 @@ class InputGate:
         return element
 
     def _gathered(self, first: Records) -> Records:
-        """With all records that are there now, up to the next element that is something else."""
+        """The rows of this batch and of all others that are there now, up to an element of another kind."""
         parts, rows, size = [first], len(first), first.nbytes
         while rows < _ROWS_GATHERED and size < _BYTES_GATHERED:
             element = self._next()

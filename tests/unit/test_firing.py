@@ -177,11 +177,16 @@ def test_a_barrier_between_two_pieces_is_taken_and_the_snapshot_has_what_has_not
     assert bench.states() == [[[3, 4, 5, 20]]]
 
 
+def many(value: int) -> Records:
+    """A batch that a gate hands on alone, because it has many rows."""
+    return rows(*[value] * 2_048)
+
+
 def test_records_and_pieces_take_turns() -> None:
     bench = Bench(piece_rows_max=1)
     bench.send(rows(1, 2, 3, 4), channel=0)
     bench.send(Watermark(9))
-    bench.send(*(rows(20) for _ in range(6)), channel=0)
+    bench.send(*(many(20) for _ in range(6)), channel=0)
     bench.sent()
     assert bench.windows[0].log == ["records", "piece", *["piece", "records"] * 3, *["records"] * 3]
 
@@ -193,7 +198,7 @@ def test_while_a_barrier_is_on_its_way_no_piece_comes_before_what_there_is_to_re
     while bench.windows[0].log.count("piece") < 2:
         assert bench.task.step()
     bench.task.trigger(Barrier(1))
-    bench.send(*(rows(20) for _ in range(5)), Barrier(1), channel=0)
+    bench.send(*(many(20) for _ in range(5)), Barrier(1), channel=0)
     bench.send(Barrier(1), channel=1)
     assert bench.sent() == [[100], [200], Barrier(1), [300], [400], Watermark(9)]
     assert bench.windows[0].log.count("records") == 6
@@ -222,7 +227,7 @@ def test_after_a_barrier_or_its_abort_pieces_have_their_turn_again(ends: str) ->
         bench.sent()
     bench.send(rows(1, 2), channel=0)
     bench.send(Watermark(9))
-    bench.send(rows(20), rows(20), channel=0)
+    bench.send(many(20), many(20), channel=0)
     bench.sent()
     assert bench.windows[0].log == ["records", "piece", "piece", "records", "records"]
 
