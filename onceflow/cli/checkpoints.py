@@ -76,7 +76,7 @@ def _show_state(checkpoint: StoredCheckpoint, as_json: bool) -> None:
 
 
 def _described(state: StateDescription | None) -> tuple[str, str, str]:
-    """One line on a state: its kind, its key, its parts."""
+    """The cells for a state: its kind, its key, its parts."""
     if state is None:
         return "not described", "-", "-"
     kind = state.kind
