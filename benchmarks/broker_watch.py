@@ -6,6 +6,7 @@ The same for every engine, and it asks nothing of them.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import psutil
@@ -48,14 +49,21 @@ def bytes_written(process: psutil.Process) -> int:
 class OutputWatch:
     """How far readers of committed records can see: offsets, transaction markers included."""
 
-    def __init__(self, bootstrap_servers: str, topic: str, partitions: int) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        topic: str,
+        partitions: int,
+        open_consumer: Callable[[dict[str, Any]], Any] = Consumer,
+    ) -> None:
+        self._open_consumer = open_consumer
         self._settings: dict[str, Any] = {
             "bootstrap.servers": bootstrap_servers,
             "group.id": "onceflow-bench",  # never joined
             "isolation.level": "read_committed",
             "log_level": 2,
         }
-        self._consumer = Consumer(self._settings)
+        self._consumer = self._open_consumer(self._settings)
         self._partitions = [TopicPartition(topic, number) for number in range(partitions)]
         self.visible = 0
         self.last_change_s: float | None = None
@@ -68,7 +76,7 @@ class OutputWatch:
             # A new topic may have no leader yet, nor has any topic of a broker that was silent for too long.
             # A consumer that saw it so never finds the leader that comes (librdkafka, issue 5430).
             self._consumer.close()
-            self._consumer = Consumer(self._settings)
+            self._consumer = self._open_consumer(self._settings)
             return
         visible = sum(high for _, high in ends)
         if visible > self.visible:

@@ -30,6 +30,7 @@ from rich.table import Table
 
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.fetch.choose import open_fetcher
+from onceflow.connectors.kafka.fetch.direct_reading import AS_USERS_DO
 from onceflow.connectors.kafka.fetch.per_message import MessageFetcher
 from onceflow.connectors.kafka.fetched import Fetcher, Wanted
 from onceflow.connectors.kafka.reader_splits import SplitTable
@@ -90,7 +91,8 @@ def read(answer: Connection, servers: str, kind: str, options: Mapping[str, Any]
     wanted, most = Wanted(), options["poll_records_max"]
     fetcher: Fetcher = MessageFetcher(consumer, splits, wanted)
     if kind != "messages":
-        fetcher = open_fetcher(consumer, settings, splits, wanted, most, is_direct=kind == "direct")
+        direct = AS_USERS_DO if kind == "direct" else None
+        fetcher = open_fetcher(consumer, settings, splits, wanted, most, direct=direct)
         if isinstance(fetcher, MessageFetcher):
             raise SystemExit("there is no bulk fetcher here: librdkafka can't be called directly")
     gc.collect()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from onceflow.connectors.kafka.fetch.direct_reading import AS_USERS_DO
 from onceflow.connectors.kafka.metadata import ClusterMetadata
 from onceflow.connectors.kafka.options import KafkaOptions, Setting
 from onceflow.connectors.kafka.protocol.eligibility import DIRECT_FETCH_VARIABLE, may_be_direct
@@ -220,7 +221,7 @@ def _open_reader(plan: ReadPlan, is_small: bool) -> KafkaReader:
             options.isolation,
             None,
             options.broker_timeout_ms,
-            may_fetch_directly=may_be_direct(given.librdkafka, DIRECT_FETCH_VARIABLE),
+            direct=AS_USERS_DO if may_be_direct(given.librdkafka, DIRECT_FETCH_VARIABLE) else None,
         ),
         row_builder(plan.columns),
         context,

@@ -14,8 +14,8 @@ import pytest
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, LedgerKey
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.options import KafkaOptions
-from onceflow.connectors.kafka.produce import choose
 from onceflow.connectors.kafka.produce.direct import DirectRoute
+from onceflow.connectors.kafka.protocol.eligibility import PAUSE_S
 from onceflow.connectors.kafka.testing.fault_proxy import Api, Course, FaultProxy, Request
 from onceflow.connectors.kafka.transactions.librdkafka_client import LibrdkafkaClient
 from onceflow.connectors.kafka.transactions.owner import Claimant, OwnerTransactions
@@ -32,6 +32,20 @@ PARTITIONS = 3
 Sees = Callable[..., None]
 
 
+class RememberingClient(LibrdkafkaClient):
+    """Adds the producers that it opens to a list."""
+
+    def __init__(
+        self, opened: list[LibrdkafkaProducer], options: KafkaOptions, settings: ProducerSettings
+    ) -> None:
+        super().__init__(options, settings)
+        self._opened_here = opened
+
+    def open_producer(self, ledger: LedgerKey) -> LibrdkafkaProducer:
+        self._opened_here.append(super().open_producer(ledger))
+        return self._opened_here[-1]
+
+
 class Sink:
     """One owner's transactions, and the producers that it opened."""
 
@@ -41,24 +55,20 @@ class Sink:
         ledger: LedgerKey | None = None,
         attempt: int = 1,
         librdkafka: Mapping[str, str] | None = None,
+        pause_s: float = PAUSE_S,
     ) -> None:
         self.ledger = ledger or LedgerKey(f"direct-{uuid.uuid4().hex}", LEDGER_TOPIC)
-        self.client = LibrdkafkaClient(
-            KafkaOptions(servers, librdkafka or {}), ProducerSettings(socket_timeout_ms=1_000)
+        self.opened: list[LibrdkafkaProducer] = []
+        self.client = RememberingClient(
+            self.opened,
+            KafkaOptions(servers, librdkafka or {}),
+            ProducerSettings(socket_timeout_ms=1_000, direct_pause_s=pause_s),
         )
         self.client.ensure_ledger_topic(LEDGER_TOPIC)
         self.patience = NoPatience(DEADLINE_S)
         self.transactions = OwnerTransactions(
             self.client, self.ledger, Claimant("lineage", attempt), self.patience, None
         )
-        self.opened: list[LibrdkafkaProducer] = []
-        open_producer = self.client.open_producer
-
-        def remembered(key: LedgerKey) -> LibrdkafkaProducer:
-            self.opened.append(open_producer(key))
-            return self.opened[-1]
-
-        self.client.open_producer = remembered  # type: ignore[method-assign]
         self.transactions.claim(0)
 
     @property
@@ -155,12 +165,10 @@ def test_after_a_while_it_writes_directly_again(
     new_topic: Callable[..., str],
     make_sink: Callable[..., Sink],
     sees: Sees,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(choose, "PAUSE_S", 0.0)
     topic = new_topic(partitions=PARTITIONS)
     with FaultProxy(broker.bootstrap_servers) as proxy:
-        sink = make_sink(proxy.address)
+        sink = make_sink(proxy.address, pause_s=0.0)
         proxy.on_request = nth(Api.PRODUCE, 1, Course.HOLD_AND_CUT)
         sink.transactions.commit(1, [Output(1, numbered(topic, 0, 100))])
         assert len(sink.patience.waits) == 1

@@ -62,7 +62,7 @@ MUTANTS = (
         Mutant(
             "a state file's checksum is not looked at",
             [(state_files, "_check", _only_there)],
-            {Breach.STUCK},
+            {Breach.STATE, Breach.STUCK},
         ),
     ),
     (

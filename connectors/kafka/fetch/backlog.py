@@ -26,17 +26,12 @@ from onceflow.connectors.kafka.fetch.lane import Lane
 from onceflow.connectors.kafka.fetch.lane_opener import FetchSettings, LaneOpener, Start
 from onceflow.connectors.kafka.fetch.librdkafka_queue import BulkFetcher
 from onceflow.connectors.kafka.fetched import Fetched, Notice, OnThrottle, Wanted
-from onceflow.connectors.kafka.protocol.eligibility import PAUSE_S
 from onceflow.connectors.kafka.protocol.wire import ProtocolError
 from onceflow.connectors.kafka.reader_splits import SplitTable
 from onceflow.connectors.kafka.records.read_columns import RecordColumns
 from onceflow.runtime.records import Int64s
 
 _LOG = logging.getLogger(__name__)
-RECORDS_BEHIND = 50_000
-"""A partition that has so many records more is worth a request of its own."""
-FULL_FETCHES = 3
-"""After this many full fetches in a row librdkafka is taken to have more records than we take."""
 _END = KafkaError(KafkaError._PARTITION_EOF)
 
 
@@ -55,6 +50,7 @@ class DirectFetcher:
     ) -> None:
         """`room`: how many records a fetch has memory for."""
         self._others = others
+        self._reading = settings.reading
         self._consumer = consumer
         self._splits = splits
         self._opener = LaneOpener(
@@ -129,7 +125,7 @@ class DirectFetcher:
             for number, epoch in fetched.epochs.items():
                 self._epoch[number] = epoch
             self._full_fetches = self._full_fetches + 1 if self._others.is_behind else 0
-            if self._full_fetches >= FULL_FETCHES:
+            if self._full_fetches >= self._reading.full_fetches:
                 self._full_fetches = 0
                 self._take_over([n for n in self._others_have if self._is_far_behind(n)], is_new=False)
         return fetched
@@ -178,14 +174,14 @@ class DirectFetcher:
     def _has_far_to_go(self, number: int) -> bool:
         """Whether a split is a backlog, as far as its stop offset tells before anything was read of it."""
         stop = self._splits.splits[number].stop_offset
-        return stop is not None and stop - int(self._next[number]) >= RECORDS_BEHIND
+        return stop is not None and stop - int(self._next[number]) >= self._reading.records_behind
 
     def _is_far_behind(self, number: int) -> bool:
         split = self._splits.splits[number]
         where = TopicPartition(split.topic, split.partition)
         _, high = self._consumer.get_watermark_offsets(where, cached=True) or (0, 0)
         end = high if split.stop_offset is None else min(high, split.stop_offset)
-        return int(end) - int(self._next[number]) >= RECORDS_BEHIND
+        return int(end) - int(self._next[number]) >= self._reading.records_behind
 
     def _take_over(self, numbers: Sequence[int], is_new: bool) -> set[int]:
         """Read these splits directly where that is possible; returns those that are. `is_new`: librdkafka has
@@ -236,6 +232,6 @@ class DirectFetcher:
         return TopicPartition(split.topic, split.partition, offset, leader_epoch=epoch)
 
     def _pause(self, number: int, reason: str) -> None:
-        self._not_before_s[number] = time.monotonic() + PAUSE_S
+        self._not_before_s[number] = time.monotonic() + self._reading.pause_s
         place, offset = self._splits.ids[number], int(self._next[number])
         _LOG.info("librdkafka goes on reading %s from offset %d: %s", place, offset, reason)

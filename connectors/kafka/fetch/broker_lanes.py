@@ -47,7 +47,6 @@ from onceflow.connectors.kafka.records.section import (
 )
 
 _WAIT_MS_MAX = 50
-_PARTITION_BYTES_MIN = 256 << 10
 _BYTES_AT_ONCE = 16 << 20
 """The uncompressed bytes that are handed on at once; a batch more is possible."""
 
@@ -58,6 +57,7 @@ class FetchLimits:
 
     answer: int
     partition: int
+    partition_min: int
 
 
 class _Opened(NamedTuple):
@@ -200,7 +200,7 @@ class LeaderFetch:
             [FetchPartition(*lane.key, lane.ask_offset, lane.ask_epoch) for lane in wanted],
             wait_ms_max=_WAIT_MS_MAX,
             bytes_max=self._limits.answer,
-            partition_bytes_max=min(self._limits.partition, max(_PARTITION_BYTES_MIN, share)),
+            partition_bytes_max=min(self._limits.partition, max(self._limits.partition_min, share)),
         )
         self._connection.send(request)
 
@@ -221,13 +221,17 @@ class LeaderFetch:
             lane, batch = self._batches.popleft()
             if lane.is_open and not lane.trouble:
                 try:
-                    section = _section(lane, batch)
+                    section = self._open(lane, batch)
                 except ProtocolError as error:
                     lane.trouble = str(error)
                     continue
                 self._opened.append(_Opened(lane, batch, section))
                 records += batch.count
                 size += int(section.fields[END] - section.fields[AT])
+
+    def _open(self, lane: Lane, batch: RecordBatch) -> Section:
+        """Raises ProtocolError for a batch that is not what was written."""
+        return _section(lane, batch)
 
     def _read(self, records_max: int) -> tuple[Fetched, int] | None:
         """The next records and how many sections have nothing left; None: the first section is malformed."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from confluent_kafka import Consumer
 
+from onceflow.connectors.kafka.fetch.direct_reading import DirectReading
 from onceflow.connectors.kafka.fetch.per_message import MessageFetcher
 from onceflow.connectors.kafka.fetched import Fetcher, OnThrottle, Wanted
 from onceflow.connectors.kafka.librdkafka.library import Library, UnsupportedLibraryError, load_library
@@ -26,7 +27,7 @@ def open_fetcher(
     wanted: Wanted,
     room: int,
     *,
-    is_direct: bool = False,
+    direct: DirectReading | None = None,
     on_throttle: OnThrottle = lambda ms: None,
 ) -> Fetcher:
     """The bulk one, or the direct one around it if that may be; without kernels the one that takes messages
@@ -48,10 +49,10 @@ def open_fetcher(
     from onceflow.connectors.kafka.fetch.librdkafka_queue import BulkFetcher  # imports numba, as the next
 
     bulk = BulkFetcher(library, handle, consumer, splits, wanted, room)
-    direct = fetch_settings(settings) if is_direct else None
-    if direct is None:
+    found = None if direct is None else fetch_settings(settings, direct)
+    if found is None:
         return bulk
-    return DirectFetcher(bulk, consumer, splits, wanted, room, direct, on_throttle)
+    return DirectFetcher(bulk, consumer, splits, wanted, room, found, on_throttle)
 
 
 @functools.cache

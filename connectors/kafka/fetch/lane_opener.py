@@ -12,6 +12,7 @@ import numpy as np
 from confluent_kafka import Consumer, KafkaException
 
 from onceflow.connectors.kafka.fetch.broker_lanes import FetchLimits, LeaderFetch
+from onceflow.connectors.kafka.fetch.direct_reading import AS_USERS_DO, DirectReading
 from onceflow.connectors.kafka.fetch.lane import Lane
 from onceflow.connectors.kafka.fetched import OnThrottle
 from onceflow.connectors.kafka.metadata import Isolation
@@ -22,7 +23,6 @@ from onceflow.connectors.kafka.reader_splits import SplitTable
 from onceflow.connectors.kafka.records.read_columns import RecordColumns
 
 _QUESTION_S = 1.0
-_ANSWER_BYTES_MAX = 8 << 20
 _FETCH_BYTES_MAX = 50 << 20  # librdkafka's default
 _NO_STOP = int(np.iinfo(np.int64).max)
 _PARTITION_BYTES = ("max.partition.fetch.bytes", "fetch.message.max.bytes")
@@ -36,9 +36,10 @@ class FetchSettings:
     access: BrokerAccess
     isolation: Isolation
     limits: FetchLimits
+    reading: DirectReading
 
 
-def fetch_settings(settings: Mapping[str, Any]) -> FetchSettings | None:
+def fetch_settings(settings: Mapping[str, Any], reading: DirectReading = AS_USERS_DO) -> FetchSettings | None:
     """`settings`: those the consumer was made with. None: only librdkafka can reach the brokers so, or reads
     otherwise: with a rack, from the nearest replica."""
     access = None if settings.get("client.rack") else access_of(settings)
@@ -46,7 +47,7 @@ def fetch_settings(settings: Mapping[str, Any]) -> FetchSettings | None:
         return None
     is_uncommitted = settings.get("isolation.level") == "read_uncommitted"
     isolation: Isolation = "read_uncommitted" if is_uncommitted else "read_committed"
-    return FetchSettings(access, isolation, fetch_limits(settings))
+    return FetchSettings(access, isolation, fetch_limits(settings, reading), reading)
 
 
 class Start(NamedTuple):
@@ -82,6 +83,8 @@ class LaneOpener:
         self._consumer = consumer
         self._splits = splits
         self._settings = settings
+        self._connect = settings.reading.connection or BrokerConnection
+        self._open_leader = settings.reading.leader or LeaderFetch
         self._open_reader = open_reader
         self._on_throttle = on_throttle
 
@@ -147,11 +150,11 @@ class LaneOpener:
             return None
         if broker.id not in self.leaders:
             try:
-                connection = BrokerConnection(broker.host, broker.port, self._settings.access)
+                connection = self._connect(broker.host, broker.port, self._settings.access)
             except (OSError, ProtocolError) as error:
                 away[broker.id] = str(error)
                 return None
-            self.leaders[broker.id] = LeaderFetch(
+            self.leaders[broker.id] = self._open_leader(
                 connection,
                 self._open_reader(),
                 self._settings.access.client_id,
@@ -172,9 +175,10 @@ def _topic_id(text: str) -> bytes | None:
     return raw if len(raw) == 16 else None
 
 
-def fetch_limits(settings: Mapping[str, Any]) -> FetchLimits:
+def fetch_limits(settings: Mapping[str, Any], reading: DirectReading = AS_USERS_DO) -> FetchLimits:
     """The limits of what is asked for: not more than librdkafka may keep and ask for by these settings."""
     kept = int(settings.get("queued.max.messages.kbytes", 65_536)) << 10
     asked = int(settings.get("fetch.max.bytes", _FETCH_BYTES_MAX))
     shares = [int(value) for name, value in settings.items() if name in _PARTITION_BYTES]
-    return FetchLimits(min(_ANSWER_BYTES_MAX, kept, asked), shares[-1] if shares else 1 << 20)
+    answer = min(reading.answer_bytes_max, kept, asked)
+    return FetchLimits(answer, shares[-1] if shares else 1 << 20, reading.partition_bytes_min)

@@ -15,7 +15,6 @@ from onceflow.connectors.kafka.produce.leaders import Leaders
 from onceflow.connectors.kafka.produce.route import Route
 from onceflow.connectors.kafka.protocol.broker_access import HONOURED as OF_ACCESS
 from onceflow.connectors.kafka.protocol.broker_access import access_of, may_access
-from onceflow.connectors.kafka.protocol.eligibility import PAUSE_S
 from onceflow.connectors.kafka.protocol.wire import ProtocolError
 from onceflow.connectors.kafka.records.compression import codec_of
 from onceflow.runtime.errors import OnceflowError
@@ -47,8 +46,9 @@ class DirectChoice:
     """Whether one client writes directly. After a failure librdkafka has its turn for a while: it knows how
     to wait, and to say what is wrong."""
 
-    def __init__(self, options: KafkaOptions, limit: BatchLimit, mute_s_max: float) -> None:
-        """`limit`: of its batches. `mute_s_max`: see ProduceConnection."""
+    def __init__(self, options: KafkaOptions, limit: BatchLimit, mute_s_max: float, pause_s: float) -> None:
+        """`limit`: of its batches. `mute_s_max`: see ProduceConnection. `pause_s`: how long librdkafka
+        has its turn after a failure."""
         settings = options.of_producers()
         level = int(str(settings.get("compression.level", -1)))
         names = {str(settings[name]) for name in _COMPRESSION if name in settings} or {"none"}
@@ -64,6 +64,7 @@ class DirectChoice:
         self._message_bytes_max = int(str(settings.get("message.max.bytes", _NO_LIMIT)))
         self._limit = limit
         self._mute_s_max = mute_s_max
+        self._pause_s = pause_s
         self._not_before_s = 0.0
 
     def open(
@@ -94,5 +95,5 @@ class DirectChoice:
         return route_of(producer, leaders, ledger.transactional_id, identity, settings)
 
     def _failed(self, reason: str) -> None:
-        self._not_before_s = time.monotonic() + PAUSE_S
+        self._not_before_s = time.monotonic() + self._pause_s
         _LOG.info("librdkafka goes on writing: %s", reason)

@@ -21,8 +21,9 @@ Frame = npt.NDArray[np.uint8]
 class BrokerConnection:
     """Used by one thread. Every call may raise OSError or ProtocolError; then it is good for `close` only."""
 
-    def __init__(self, host: str, port: int, access: BrokerAccess) -> None:
-        """See open_broker."""
+    def __init__(self, host: str, port: int, access: BrokerAccess, silent_s_max: float = _SILENT_S) -> None:
+        """See open_broker. `silent_s_max`: how long a broker may let us wait for more of an answer."""
+        self._silent_s_max = silent_s_max
         self._prefix = bytearray(PREFIX_BYTES)
         self._prefix_got = 0
         self._frame: Frame | None = None
@@ -51,7 +52,7 @@ class BrokerConnection:
         self._send_on()
 
     def receive(self) -> Frame | None:
-        """The answer, if all of it is there. Raises TimeoutError if nothing came for five seconds."""
+        """The answer, if all of it is there. Raises TimeoutError if nothing came for `silent_s_max`."""
         if not self.is_waiting:
             return None
         self._send_on()
@@ -93,8 +94,8 @@ class BrokerConnection:
             got = self._socket.recv_into(target)
         except BlockingIOError:
             assert self._asked_at_s is not None, "only while an answer is waited for"
-            if time.monotonic() - self._asked_at_s > _SILENT_S:
-                raise TimeoutError(f"the broker has not answered for {_SILENT_S:g} s") from None
+            if time.monotonic() - self._asked_at_s > self._silent_s_max:
+                raise TimeoutError(f"the broker has not answered for {self._silent_s_max:g} s") from None
             return 0
         if not got:
             raise ConnectionResetError("the broker closed the connection")

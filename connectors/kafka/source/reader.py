@@ -56,7 +56,7 @@ class KafkaReader:
             self._table,
             self._wanted,
             options.poll_records_max,
-            is_direct=options.may_fetch_directly,
+            direct=options.direct,
             on_throttle=self._connection.on_mute,
         )
         self._positions = ReaderPositions(self._table)

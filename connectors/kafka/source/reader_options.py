@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from onceflow.connectors.kafka.fetch.direct_reading import DirectReading
 from onceflow.connectors.kafka.metadata import Isolation
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.source.broker_health import STATISTICS_INTERVAL_MS, ReaderConnection
@@ -43,8 +44,8 @@ class ReaderOptions:
     broker_timeout_ms: int
     poll_records_max: int = RECORDS_MAX
     """What its memory is laid out for. A poll may ask for fewer."""
-    may_fetch_directly: bool = False
-    """Whether a backlog may be read from the brokers past librdkafka: see may_be_direct."""
+    direct: DirectReading | None = None
+    """How a backlog is read from the brokers past librdkafka; None: it is not."""
 
     def consumer(self, context: ReaderContext, connection: ReaderConnection) -> dict[str, Any]:
         """The settings of a reader's consumer."""

@@ -11,6 +11,7 @@ from typing import Literal, get_args
 import pyarrow as pa
 
 from onceflow.connectors.formats import Format
+from onceflow.connectors.kafka.fetch.direct_reading import AS_USERS_DO, DirectReading
 from onceflow.connectors.kafka.metadata import ClusterMetadata, Isolation
 from onceflow.connectors.kafka.options import KafkaOptions, Setting
 from onceflow.connectors.kafka.protocol.eligibility import DIRECT_FETCH_VARIABLE, may_be_direct
@@ -136,7 +137,7 @@ class KafkaSource:
             self.isolation,
             self.group_id,
             timeout_ms,
-            may_fetch_directly=may_be_direct(self.librdkafka, DIRECT_FETCH_VARIABLE),
+            direct=self._direct(),
         )
         key = None
         if self.key is not None:
@@ -170,6 +171,10 @@ class KafkaSource:
         return DeadLetterSink(self.bootstrap_servers, self.dead_letter_topic, self.librdkafka)
 
     # --- Parts ---
+
+    def _direct(self) -> DirectReading | None:
+        """How a backlog may be read past librdkafka: see may_be_direct."""
+        return AS_USERS_DO if may_be_direct(self.librdkafka, DIRECT_FETCH_VARIABLE) else None
 
     @property
     def _options(self) -> KafkaOptions:

@@ -36,7 +36,9 @@ class LibrdkafkaClient:
         self._options = options
         self._settings = settings
         self._limit = BatchLimit(settings.batch_bytes(options))
-        self._direct = DirectChoice(options, self._limit, settings.transaction_timeout_ms / 1000)
+        self._direct = DirectChoice(
+            options, self._limit, settings.transaction_timeout_ms / 1000, settings.direct_pause_s
+        )
         self._readers: dict[LedgerKey, Consumer] = {}
         self._admin_client: AdminClient | None = None
         self._reason = ""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from onceflow.connectors.kafka.options import KafkaOptions, Setting
-from onceflow.connectors.kafka.protocol.eligibility import is_switched_on
+from onceflow.connectors.kafka.protocol.eligibility import PAUSE_S, is_switched_on
 
 RouteName: TypeAlias = Literal["direct", "bulk", "one by one"]
 DIRECT_VARIABLE = "ONCEFLOW_DIRECT_PRODUCE"
@@ -32,6 +32,8 @@ class ProducerSettings:
     """The topic's max.message.bytes: a batch of records may not be larger either."""
     route: RouteName = "direct"
     """The best that may be used: see produce.py."""
+    direct_pause_s: float = PAUSE_S
+    """After a fault of the direct route."""
 
     def request_ms(self, options: KafkaOptions) -> int:
         """How long one request may take."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
-from onceflow.connectors.kafka.fetch import backlog
+from onceflow.connectors.kafka.fetch.direct_reading import DirectReading
 from onceflow.connectors.kafka.source.source import KafkaSource
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import Fetch, ReaderContext, SplitState
@@ -20,6 +21,28 @@ from tests.kernels_off import kernels_off
 
 DEADLINE_S = 60.0
 RECORDS_ASKED = 10_000
+
+
+EAGERLY = DirectReading(records_behind=1, full_fetches=0, pause_s=0.5)
+"""Whatever may be fetched directly is, as soon as librdkafka has brought a first record of it."""
+
+
+class Way:
+    """How this test's sources read: as users' do, unless `direct` says how directly."""
+
+    direct: DirectReading | None = None
+
+    def of(self, source: KafkaSource) -> KafkaSource:
+        """The same source, read this way."""
+        direct = self.direct
+        if direct is None:
+            return source
+
+        class Tuned(KafkaSource):
+            def _direct(self) -> DirectReading:
+                return direct
+
+        return Tuned(**{field.name: getattr(source, field.name) for field in fields(source)})
 
 
 class Reading:
@@ -124,11 +147,14 @@ OpenReading = Callable[..., Reading]
 
 
 @pytest.fixture
-def directly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever may be fetched directly is, as soon as librdkafka has brought a first record of it."""
-    monkeypatch.setattr(backlog, "RECORDS_BEHIND", 1)
-    monkeypatch.setattr(backlog, "FULL_FETCHES", 0)
-    monkeypatch.setattr(backlog, "PAUSE_S", 0.5)
+def way() -> Way:
+    return Way()
+
+
+@pytest.fixture
+def directly(way: Way) -> None:
+    """Whatever may be fetched directly is."""
+    way.direct = EAGERLY
 
 
 @pytest.fixture(params=["by librdkafka", "directly"])
@@ -153,12 +179,12 @@ def cluster(broker: EmbeddedKafka) -> Cluster:
 
 
 @pytest.fixture
-def reading() -> Iterator[OpenReading]:
+def reading(way: Way) -> Iterator[OpenReading]:
     """`reading(source)` starts at the source's start, `reading(source, splits)` at these positions."""
     opened: list[Reading] = []
 
     def open_reading(source: KafkaSource, splits: Sequence[SplitState] | None = None) -> Reading:
-        opened.append(Reading(source, initial_splits(source) if splits is None else splits))
+        opened.append(Reading(way.of(source), initial_splits(source) if splits is None else splits))
         return opened[-1]
 
     yield open_reading

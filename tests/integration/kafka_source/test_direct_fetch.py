@@ -7,6 +7,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,10 @@ from confluent_kafka.admin import AdminClient
 
 from onceflow.connectors.formats import Raw
 from onceflow.connectors.kafka import KafkaSource
+from onceflow.connectors.kafka.fetch.broker_lanes import LeaderFetch
+from onceflow.connectors.kafka.protocol.fetch_messages import fetch_answer
+from onceflow.connectors.kafka.protocol.polling_connection import BrokerConnection
+from onceflow.connectors.kafka.protocol.wire import ProtocolError
 from onceflow.runtime.errors import DataLossError, Retryable
 
 pytestmark = [
@@ -34,30 +39,25 @@ def mortal(module_broker: Callable[..., Any]) -> Any:
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def counted(directly: None, way: Any) -> Iterator[list[int]]:
     """How many records each direct fetch brought."""
-    from onceflow.connectors.kafka.fetch.broker_lanes import LeaderFetch
-
     counts: list[int] = []
-    fetch = LeaderFetch.fetch
 
-    def count(self: Any, records_max: int) -> Any:
-        fetched = fetch(self, records_max)
-        counts.append(0 if fetched is None else len(fetched))
-        return fetched
+    class Counting(LeaderFetch):
+        def fetch(self, records_max: int) -> Any:
+            fetched = super().fetch(records_max)
+            counts.append(0 if fetched is None else len(fetched))
+            return fetched
 
-    monkeypatch.setattr(LeaderFetch, "fetch", count)
+    way.direct = replace(way.direct, leader=Counting)
     yield counts
     assert sum(counts) > 0, "nothing was read directly, so the test has shown nothing"
 
 
 @pytest.fixture
-def small_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_answers(directly: None, way: Any) -> None:
     """Answers are small, so that a backlog takes many."""
-    from onceflow.connectors.kafka.fetch import broker_lanes, lane_opener
-
-    monkeypatch.setattr(lane_opener, "_ANSWER_BYTES_MAX", 20_000)
-    monkeypatch.setattr(broker_lanes, "_PARTITION_BYTES_MIN", 5_000)
+    way.direct = replace(way.direct, answer_bytes_max=20_000, partition_bytes_min=5_000)
 
 
 def backlog(broker: Any) -> str:
@@ -167,21 +167,18 @@ def test_a_topic_deleted_while_it_is_read_stops_it(
     assert found == {split: all_[: len(found[split])] for split, all_ in expected(topic).items()}
 
 
-def test_a_fault_in_the_middle_of_an_answer_loses_nothing_of_it(
-    mortal: Any, reading: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from onceflow.connectors.kafka.fetch import broker_lanes
+def test_a_fault_in_the_middle_of_an_answer_loses_nothing_of_it(mortal: Any, reading: Any, way: Any) -> None:
+    sections = 0
 
-    section, sections = broker_lanes._section, 0
+    class Failing(LeaderFetch):
+        def _open(self, lane: Any, batch: Any) -> Any:
+            nonlocal sections
+            sections += 1
+            if sections == 5:
+                raise ProtocolError("the checksum is wrong")
+            return super()._open(lane, batch)
 
-    def failing(lane: Any, batch: Any) -> Any:
-        nonlocal sections
-        sections += 1
-        if sections == 5:
-            raise broker_lanes.ProtocolError("the checksum is wrong")
-        return section(lane, batch)
-
-    monkeypatch.setattr(broker_lanes, "_section", failing)
+    way.direct = replace(way.direct, leader=Failing)
     topic = backlog(mortal)
     read = reading(source(mortal, topic)).to_the_end()
     assert sections >= 5
@@ -193,42 +190,42 @@ def test_an_answer_that_is_no_good_is_asked_for_again_by_librdkafka(
     mortal: Any,
     reading: Any,
     counted: list[int],
-    monkeypatch: pytest.MonkeyPatch,
+    way: Any,
     caplog: pytest.LogCaptureFixture,
     wrong: str,
 ) -> None:
-    from onceflow.connectors.kafka.fetch import broker_lanes
-    from onceflow.connectors.kafka.protocol.polling_connection import BrokerConnection
-
     caplog.set_level(logging.INFO, "onceflow")
-    receive, answers = BrokerConnection.receive, 0
+    answers = 0
 
-    def received(self: Any) -> Any:
-        nonlocal answers
-        frame = receive(self)
-        answers += frame is not None
-        if frame is not None and answers == 2:
-            if wrong == "closed":
-                raise ConnectionResetError("the broker closed the connection")
-            if wrong == "correlation":
-                frame[3] ^= 1
-            partitions = broker_lanes.fetch_answer(frame.data).partitions
-            first = next(partition for partition in partitions if _has_whole_batch(frame, partition))
-            if wrong == "leader":  # the error code follows on the partition's number
-                frame[first.start - _before_records(first) + 5] = 6
-            if wrong == "byte":
-                frame[first.start + _HEADER_BYTES + 2] ^= 1
-            if wrong == "records":
-                struct.pack_into(">b", frame, first.start + 16, 1)  # an old version of batches
-        return frame
+    class Spoiling(BrokerConnection):
+        def receive(self) -> Any:
+            nonlocal answers
+            frame = super().receive()
+            answers += frame is not None
+            if frame is not None and answers == 2:
+                if wrong == "closed":
+                    raise ConnectionResetError("the broker closed the connection")
+                spoil(frame, wrong)
+            return frame
 
-    monkeypatch.setattr(BrokerConnection, "receive", received)
-    monkeypatch.setattr("onceflow.connectors.kafka.fetch.lane_opener._ANSWER_BYTES_MAX", 40_000)
+    way.direct = replace(way.direct, connection=Spoiling, answer_bytes_max=40_000)
     topic = backlog(mortal)
     read = reading(source(mortal, topic)).to_the_end()
     assert answers >= 2
     assert "librdkafka goes on reading" in caplog.text
     assert values(read, topic) == expected(topic)
+
+
+def spoil(frame: Any, wrong: str) -> None:
+    if wrong == "correlation":
+        frame[3] ^= 1
+    first = next(p for p in fetch_answer(frame.data).partitions if _has_whole_batch(frame, p))
+    if wrong == "leader":  # the error code follows on the partition's number
+        frame[first.start - _before_records(first) + 5] = 6
+    if wrong == "byte":
+        frame[first.start + _HEADER_BYTES + 2] ^= 1
+    if wrong == "records":
+        struct.pack_into(">b", frame, first.start + 16, 1)  # an old version of batches
 
 
 def _has_whole_batch(frame: Any, partition: Any) -> bool:

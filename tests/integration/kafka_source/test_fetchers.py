@@ -24,6 +24,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient
 
 from onceflow.connectors.kafka.fetch.backlog import DirectFetcher
+from onceflow.connectors.kafka.fetch.direct_reading import DirectReading
 from onceflow.connectors.kafka.fetch.lane_opener import fetch_settings
 from onceflow.connectors.kafka.fetch.librdkafka_queue import BulkFetcher
 from onceflow.connectors.kafka.fetch.per_message import MessageFetcher
@@ -41,6 +42,7 @@ pytestmark = pytest.mark.kafka
 KINDS = ["bulk", "direct"]
 
 DEADLINE_S = 60.0
+EAGERLY = DirectReading(records_behind=1, full_fetches=0, pause_s=0.5)
 ALL = Wanted(key=True, timestamp=True, headers=True, details=True)
 Row = tuple[Any, ...]
 
@@ -165,7 +167,7 @@ def drive(broker: Any) -> Iterator[Drive]:
             handle = library.handle(consumer, "rdkafka")
             fetcher = BulkFetcher(library, handle, consumer, splits, wanted, room, **options)
             if kind == "direct":
-                direct = fetch_settings(settings or {})
+                direct = fetch_settings(settings or {}, EAGERLY)
                 assert direct is not None
                 fetcher = DirectFetcher(fetcher, consumer, splits, wanted, room, direct)
         driven.append(Driven(consumer, fetcher, splits, records_max))
@@ -219,7 +221,6 @@ def hostile(servers: str, topics: list[str], seed: int) -> None:
                 producer.abort_transaction(30)
 
 
-@pytest.mark.usefixtures("directly")
 def test_all_fetchers_bring_the_same_of_hostile_topics(broker: Any, new_topic: Any, drive: Drive) -> None:
     large = {"max.message.bytes": "4000000"}
     topics = [
@@ -249,7 +250,6 @@ def test_all_fetchers_bring_the_same_of_hostile_topics(broker: Any, new_topic: A
     assert pa.large_binary() in found["bulk", 1_000, "binary_bytes_max"].types
 
 
-@pytest.mark.usefixtures("directly")
 @pytest.mark.parametrize("bulk", KINDS)
 @pytest.mark.parametrize(
     "wanted",
@@ -273,7 +273,6 @@ def test_what_is_not_wanted_is_not_there(
     )
 
 
-@pytest.mark.usefixtures("directly")
 @pytest.mark.parametrize("kind", ["messages", *KINDS])
 def test_an_offset_that_is_not_there_is_an_error_of_its_split(
     new_topic: Any, drive: Drive, kind: str
@@ -301,7 +300,6 @@ def produce(servers: str, topic: str, count: int, partitions: int) -> None:
     assert producer.flush(60) == 0
 
 
-@pytest.mark.usefixtures("directly")
 @pytest.mark.parametrize("bulk", KINDS)
 def test_a_partition_assigned_anew_right_after_it_was_let_go_is_read_on(
     broker: Any, new_topic: Any, drive: Drive, bulk: str
@@ -373,7 +371,6 @@ def test_records_that_come_another_way_are_said_to_be_lost_and_read_again(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("directly")
 @pytest.mark.parametrize("bulk", KINDS)
 def test_callbacks_run_in_our_thread_and_nowhere_else_while_brokers_die(
     module_broker: Callable[..., Any], drive: Drive, caplog: pytest.LogCaptureFixture, bulk: str

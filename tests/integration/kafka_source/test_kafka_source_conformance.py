@@ -16,15 +16,14 @@ pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("all_ways")]
 
 
 @pytest.mark.parametrize("check", SOURCE_CHECKS, ids=lambda check: check.__name__)
-def test_kafka_source(check: Callable[[Source], None], cluster: Any, new_topic: Any) -> None:
+def test_kafka_source(check: Callable[[Source], None], cluster: Any, new_topic: Any, way: Any) -> None:
     """Several polls' worth, an empty partition, and transactions with gaps between offsets."""
     topic = new_topic("conformance", partitions=4)
     cluster.produce(topic, *(b"a-%d" % i for i in range(12_000)))
     cluster.produce(topic, *(b"b-%d" % i for i in range(50)), partition=1)
     cluster.transaction(topic, b"gone", partition=2).abort_transaction(30)
     cluster.transaction(topic, b"c-1", b"c-2", partition=2).commit_transaction(30)
-    check(
-        KafkaSource(
-            bootstrap_servers=cluster.servers, topics=topic, value=Text(), until="latest", offset_column="at"
-        )
+    source = KafkaSource(
+        bootstrap_servers=cluster.servers, topics=topic, value=Text(), until="latest", offset_column="at"
     )
+    check(way.of(source))

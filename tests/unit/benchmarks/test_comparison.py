@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import json
 from collections.abc import Callable, Iterator
@@ -12,7 +13,6 @@ import pytest
 from confluent_kafka import KafkaException
 from rich.console import Console
 
-from benchmarks import broker_watch
 from benchmarks.broker_watch import InputWatch, OutputWatch
 from benchmarks.compare import PEERS, UnknownPeer, at_most, chosen, in_turns, said_of, turn
 from benchmarks.engine_run import QUIET_S, Ending, EngineRun, own_first_record_s
@@ -112,32 +112,36 @@ def test_a_first_fetch_between_two_late_looks_is_seen() -> None:
     assert watch.first_read_s == 9.0
 
 
+@dataclasses.dataclass
+class Partitions:
+    """`end` records in each, if there are leaders."""
+
+    has_leaders: bool
+    end: int = 0
+
+
 class ForgetfulConsumer:
-    """Sees `end` records; one that was asked while the broker had no leaders fails ever after."""
+    """One that was asked while the broker had no leaders fails ever after."""
 
-    has_leaders = True
-    end = 0
-
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, partitions: Partitions) -> None:
+        self._partitions = partitions
         self._is_stuck = False
 
     def get_watermark_offsets(self, partition: Any, timeout: float) -> tuple[int, int]:
-        self._is_stuck |= not self.has_leaders
+        self._is_stuck |= not self._partitions.has_leaders
         if self._is_stuck:
             raise KafkaException("no such partition")
-        return 0, self.end
+        return 0, self._partitions.end
 
     def close(self) -> None:
         pass
 
 
-def test_rows_are_seen_again_after_the_broker_had_no_leaders(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_watch, "Consumer", ForgetfulConsumer)
-    watch = OutputWatch("broker:9092", "totals", partitions=2)
-    monkeypatch.setattr(ForgetfulConsumer, "has_leaders", False)
+def test_rows_are_seen_again_after_the_broker_had_no_leaders() -> None:
+    partitions = Partitions(has_leaders=False)
+    watch = OutputWatch("broker:9092", "totals", 2, lambda settings: ForgetfulConsumer(partitions))
     watch.look(1.0)
-    monkeypatch.setattr(ForgetfulConsumer, "has_leaders", True)
-    monkeypatch.setattr(ForgetfulConsumer, "end", 50)
+    partitions.has_leaders, partitions.end = True, 50
     watch.look(2.0)
     watch.look(3.0)
     assert (watch.visible, watch.last_change_s) == (100, 2.0)

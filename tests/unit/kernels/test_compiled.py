@@ -41,6 +41,7 @@ def test_without_numba_all_that_users_import_works() -> None:
 import pyarrow as pa
 from confluent_kafka import Consumer
 from onceflow.connectors.formats import Json
+from onceflow.connectors.kafka.fetch.direct_reading import DirectReading
 from onceflow.connectors.kafka import KafkaSource
 from onceflow.connectors.kafka.fetched import Wanted
 from onceflow.connectors.kafka.fetch.choose import open_fetcher
@@ -52,7 +53,7 @@ schema = pa.schema([pa.field("n", pa.int64(), False)])
 rows = Json(schema).decoder().decode([b'{"n":1}'] * 300).batch
 assert Json().encoder(schema).encode(rows)[0].as_py() == b'{"n":1}'
 settings = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
-fetcher = open_fetcher(Consumer(settings), settings, SplitTable(), Wanted(), 10, is_direct=True)
+fetcher = open_fetcher(Consumer(settings), settings, SplitTable(), Wanted(), 10, direct=DirectReading())
 print(type(fetcher).__name__, rows.num_rows, partition_of_key(pa.array(["a"]), 9))
 """
     assert _run(f"{HIDDEN}\n{program}", {}).startswith("MessageFetcher 300 [")

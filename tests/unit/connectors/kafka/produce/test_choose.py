@@ -21,7 +21,7 @@ def is_direct(**settings: Any) -> bool:
     options = KafkaOptions(
         "127.0.0.1:1", {name if callable(v) else name.replace("_", "."): v for name, v in settings.items()}
     )
-    return DirectChoice(options, BatchLimit(1_000), 1.0).is_possible
+    return DirectChoice(options, BatchLimit(1_000), 1.0, 10.0).is_possible
 
 
 @needs_kernels
@@ -81,7 +81,7 @@ def test_the_environment_is_read_where_a_sink_is_opened(monkeypatch: pytest.Monk
 
 
 def test_a_choice_says_no_at_once_where_it_is_not_possible() -> None:
-    choice = DirectChoice(KafkaOptions("127.0.0.1:1", {"throttle_cb": print}), BatchLimit(1_000), 1.0)
+    choice = DirectChoice(KafkaOptions("127.0.0.1:1", {"throttle_cb": print}), BatchLimit(1_000), 1.0, 10.0)
     nothing: Any = None
     assert choice.open(nothing, nothing, LedgerKey("id", "ledger"), nothing, None, 1.0) is None
 

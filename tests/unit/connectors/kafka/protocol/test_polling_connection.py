@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from onceflow.connectors.kafka.protocol import polling_connection
 from onceflow.connectors.kafka.protocol.broker_access import BrokerAccess
 from onceflow.connectors.kafka.protocol.polling_connection import BrokerConnection
 from onceflow.connectors.kafka.protocol.wire import ProtocolError
@@ -71,11 +70,8 @@ def test_an_answer_comes_whole(broker: StartBroker) -> None:
 
 
 @pytest.mark.parametrize("answer", [b"", b"\0\0", framed(b"answer")[:-1]])
-def test_a_silent_broker_is_noticed(
-    broker: StartBroker, monkeypatch: pytest.MonkeyPatch, answer: bytes
-) -> None:
-    monkeypatch.setattr(polling_connection, "_SILENT_S", 0.2)
-    connection = BrokerConnection("127.0.0.1", broker(18, answer), BrokerAccess("me"))
+def test_a_silent_broker_is_noticed(broker: StartBroker, answer: bytes) -> None:
+    connection = BrokerConnection("127.0.0.1", broker(18, answer), BrokerAccess("me"), silent_s_max=0.2)
     with pytest.raises(TimeoutError, match="has not answered"):
         received(connection)
     connection.close()
