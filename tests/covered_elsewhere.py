@@ -1,0 +1,188 @@
+"""Modules without a test file of their own name: which tests cover them, and why those are the right place.
+
+A module is named by its last name, or by the last two where several share one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Covered(NamedTuple):
+    """Some modules, the tests in whose reach they are, and why they have none of their own."""
+
+    why: str
+    tests: str
+    modules: str
+
+
+COVERED = (
+    # --- Formats ---
+    Covered(
+        "ways inside one decoder and one encoder, all driven against a plain reference",
+        "properties/test_avro_format unit/connectors/formats/test_avro",
+        """avro_arrays avro_cells avro_columns avro_compiled avro_compiled_encoder avro_decimals avro_decoder
+        avro_derived avro_encoder avro_kernels avro_lanes avro_plan avro_rows avro_schema avro_target
+        byte_pieces wire_format""",
+    ),
+    Covered(
+        "ways inside one decoder and one encoder, all driven against Python's json",
+        """properties/test_json_format properties/test_json_flat_encoder unit/connectors/formats/test_json
+        unit/connectors/formats/test_json_bulk""",
+        """formats.format json_columns json_compiled_encoder json_decoder json_encoder json_kernels
+        json_skip_kernels json_value_kernels json_write_kernels""",
+    ),
+    Covered(
+        "lists of what to compile before a job begins: that nothing is missing is one test for all",
+        "unit/kernels/test_preparation unit/state/test_rows",
+        """formats.kernel_preparation kafka.kernel_preparation exchange.kernel_preparation
+        record_kernel_preparation""",
+    ),
+    # --- Kafka ---
+    Covered(
+        "what a fetch is made of: all ways to fetch must bring the same of a real broker's hostile topics",
+        """integration/kafka_source/test_fetchers integration/kafka_source/test_direct_fetch
+        unit/connectors/kafka/test_fetch_direct""",
+        "fetch fetch_bulk fetch_choice fetch_compiled fetch_lane fetch_lanes fetch_leader fetch_messages",
+    ),
+    Covered(
+        "readers of record batches, whose bytes are made by another implementation",
+        "unit/connectors/kafka/test_record_batches",
+        "fetch_records record_codecs record_header_kernels record_kernels record_sections",
+    ),
+    Covered(
+        "writers of record batches, which that reader reads",
+        "unit/connectors/kafka/test_batch_writing",
+        "record_write_kernels kafka.record_writer constant_columns",
+    ),
+    Covered(
+        "the source as the engine drives it, on a real broker",
+        """integration/kafka_source/test_kafka_source_replay
+        integration/kafka_source/test_kafka_source_changes
+        integration/kafka_source/test_truncation unit/connectors/kafka/test_source""",
+        "reader reader_options reader_splits lost_records metadata splits watch kafka.dead_letters",
+    ),
+    Covered(
+        "transactions of a real broker, each way to write them",
+        """integration/test_kafka_produce_routes integration/test_direct_produce
+        integration/test_kafka_batch_sizes unit/connectors/kafka/test_produce_direct
+        unit/connectors/kafka/test_throttle""",
+        """batch_limit kafka.client cuts enlisting leaders librdkafka librdkafka_calls librdkafka_producer
+        produce_bulk produce_connection produce_one producer_reasons producer_settings""",
+    ),
+    Covered(
+        "the staged protocol, with crashes at every call",
+        "simulation/test_transactions conformance/test_kafka_staged unit/connectors/kafka/test_staged_file",
+        "staged promise waiting fake",
+    ),
+    Covered(
+        "it looks for transactions that hang, which only a real broker has",
+        "integration/test_kafka_sink_hanging integration/test_dead_broker",
+        "hanging",
+    ),
+    Covered(
+        "the broker of the tests: one that does not do what it says fails them",
+        "integration/test_embedded_kafka integration/test_three_brokers",
+        "embedded embedded_cluster embedded_jars embedded_process embedded_settings ports fault_proxy",
+    ),
+    Covered("a socket to a broker", "unit/connectors/kafka/test_fetch_connection", "broker_socket"),
+    Covered("kernels of one function", "unit/connectors/kafka/test_partition", "kafka.partition_kernels"),
+    Covered(
+        "the sink's options and rows; what it writes is the protocol's", "unit/sinks/test_kafka_sink", "kafka"
+    ),
+    # --- The runtime ---
+    Covered(
+        "parts of the coordinator, moved by the same events",
+        """unit/checkpoint/test_coordinator unit/checkpoint/test_recovery unit/checkpoint/test_verdict
+        simulation/test_simulation""",
+        "effects checkpoint.events job_phase pending checkpoint.restart retention",
+    ),
+    Covered(
+        "what the driver does with files",
+        "unit/checkpoint/test_io unit/checkpoint/test_state_files simulation/test_damage",
+        "copies doors checkpoint.driver io_thread log_view manifest verification",
+    ),
+    Covered("stores: one suite for all", "conformance/test_store", "local_store memory_store store_url"),
+    Covered(
+        "what an older program wrote, from folders that it left",
+        """unit/checkpoint/test_state_fits unit/changed_programs/test_changed_programs
+        unit/changed_programs/test_golden_checkpoint""",
+        "old_states state_comparison begun",
+    ),
+    Covered("what `onceflow checkpoints` shows", "unit/cli/test_closing", "checkpoint.listing"),
+    Covered(
+        "contracts: types without logic",
+        "conformance/test_simulated_connectors",
+        "json_values committer contracts.dead_letters contracts.sink contracts.staging watermarks",
+    ),
+    Covered("both ends of one connection", "unit/control/test_server", "control.client heartbeat"),
+    Covered(
+        "what a row goes through between two tasks",
+        "unit/exchange/test_input_gate unit/test_task unit/test_wiring",
+        "channel exchange.partition_kernels exchange.record_writer source_task",
+    ),
+    Covered(
+        "how a job is described; what is made of it is compared with it",
+        "unit/test_stream unit/test_compile",
+        "arguments functions graph keyed_stream steps",
+    ),
+    Covered(
+        "processes: what they do when they are killed",
+        "integration/test_kills integration/test_operating integration/test_spark_start",
+        "runtime.driver job launch local slot slot_process slot_tasks executor runner version",
+    ),
+    Covered(
+        "JVMs: the archive of their classes, and which Java is found",
+        "integration/test_class_archive integration/test_embedded_kafka",
+        "class_workload java",
+    ),
+    Covered(
+        "types and constants that half of the tests use",
+        "unit/test_types unit/test_fingerprints",
+        "clock errors records",
+    ),
+    Covered("kernels of one function", "unit/kernels/test_copying unit/kernels/test_text", "blocks memory"),
+    Covered("a sort of one kernel", "unit/connectors/kafka/test_partition_order", "counting_sort"),
+    Covered(
+        "windows against a naive list",
+        "properties/test_windows unit/operators/test_window unit/operators/test_sliding",
+        """aggregates lateness pane_operator sums tumbling window_batch window_operator window_values
+        accumulator accumulators pane_slots""",
+    ),
+    Covered(
+        "what operators share",
+        "unit/operators/test_process unit/operators/test_stateless unit/test_call_watch",
+        "describe operators.operator user_functions",
+    ),
+    Covered(
+        "parts of the key index and of hashing, compared with plain ones",
+        "properties/test_key_index unit/state/test_hashing unit/state/test_cells",
+        "cell_kernels hash_arrays hash_constants hash_kernels index_kernels keyed_slots text_rows",
+    ),
+    Covered(
+        "state as it is kept and written",
+        "unit/state/test_handles properties/test_columns unit/checkpoint/test_state_files",
+        "state.description frozen_rows operator_state slot_values timers values",
+    ),
+    Covered(
+        "tests themselves: their mutants are the proof",
+        "simulation/test_simulation simulation/test_damage conformance/test_simulated_connectors",
+        """checkers choices checking conformance.sinks conformance.sources stores coordination faults harness
+        mutants mutation retention_mutants sim_broker sim_driver sim_job sim_slot sim_store sim_table simulate
+        violations world""",
+    ),
+    # --- Commands and Structured Streaming ---
+    Covered(
+        "commands, as processes",
+        "integration/test_operating integration/test_verify_command integration/test_broker_command",
+        """app audit_topics broker cancel checkpoints kernels list_jobs operate prepare run status stop
+        verify""",
+    ),
+    Covered(
+        "what Spark calls, in a Spark",
+        """integration/test_structured_streaming_sink integration/test_structured_streaming_source
+        integration/test_structured_streaming_source_tasks unit/structured_streaming/test_sink_staging""",
+        """data_source partitions query_record read_plan register structured_streaming.sink source_rows
+        source_stream source_tasks staged_files structured_streaming.staging whole_writes sitecustomize""",
+    ),
+)
