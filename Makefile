@@ -22,7 +22,7 @@ demo: setup  ## the main job on a real Kafka, killed three times, audited
 	@sh scripts/check-java.sh
 	@$(PY) scripts/demo.py $(ARGS)
 
-test: setup  ## the whole suite: unit, property, conformance, simulation, real Kafka, real Spark
+test: setup  ## the whole suite: unit, property, conformance, simulation, real Kafka, real Spark; says what took longest
 	@sh scripts/check-java.sh
 	@.venv/bin/onceflow prepare  # dozens of local Sparks start below
 	$(PYTEST) -m "not soak and not docker" $(ARGS)

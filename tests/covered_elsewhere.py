@@ -60,7 +60,7 @@ COVERED = (
         """integration/kafka_source/test_kafka_source_replay
         integration/kafka_source/test_kafka_source_changes
         integration/kafka_source/test_truncation unit/connectors/kafka/test_source""",
-        "reader reader_options reader_splits lost_records metadata splits watch kafka.dead_letters",
+        "reader reader_options reader_splits metadata splits watch kafka.dead_letters",
     ),
     Covered(
         "transactions of a real broker, each way to write them",
@@ -73,7 +73,7 @@ COVERED = (
     Covered(
         "the staged protocol, with crashes at every call",
         "simulation/test_transactions conformance/test_kafka_staged unit/connectors/kafka/test_staged_file",
-        "staged promise waiting fake",
+        "staged waiting fake",
     ),
     Covered(
         "it looks for transactions that hang, which only a real broker has",
@@ -146,7 +146,7 @@ COVERED = (
     Covered(
         "windows against a naive list",
         "properties/test_windows unit/operators/test_window unit/operators/test_sliding",
-        """aggregates lateness pane_operator sums tumbling window_batch window_operator window_values
+        """aggregates pane_operator sums tumbling window_batch window_operator window_values
         accumulator accumulators pane_slots""",
     ),
     Covered(
