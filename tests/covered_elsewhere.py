@@ -5,6 +5,8 @@ A module is named by its last name, or by the last two where several share one.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 
@@ -20,60 +22,63 @@ COVERED = (
     # --- Formats ---
     Covered(
         "ways inside one decoder and one encoder, all driven against a plain reference",
-        "properties/test_avro_format unit/connectors/formats/test_avro",
-        """avro_arrays avro_cells avro_columns avro_compiled avro_compiled_encoder avro_decimals avro_decoder
-        avro_derived avro_encoder avro_kernels avro_lanes avro_plan avro_rows avro_schema avro_target
-        byte_pieces wire_format""",
+        "properties/test_avro_format unit/connectors/formats/avro/test_format",
+        """avro.arrays avro.byte_pieces avro.cells avro.column_walk avro.compiled.datum_kernels
+        avro.compiled.decode avro.compiled.encode avro.decode avro.encode avro.lanes avro.plan avro.rows
+        avro.schema.derived avro.schema.nodes avro.schema.target avro.wire_format""",
     ),
     Covered(
         "ways inside one decoder and one encoder, all driven against Python's json",
-        """properties/test_json_format properties/test_json_flat_encoder unit/connectors/formats/test_json
-        unit/connectors/formats/test_json_bulk""",
-        """formats.format json_columns json_compiled_encoder json_decoder json_encoder json_kernels
-        json_skip_kernels json_value_kernels json_write_kernels""",
+        """properties/test_json_format properties/test_json_flat_encoder
+        unit/connectors/formats/json/test_format unit/connectors/formats/json/test_bulk""",
+        """formats.format json.compiled.columns json.compiled.encode json.compiled.row_kernels
+        json.compiled.skip_kernels json.compiled.value_kernels json.compiled.write_kernels json.encode
+        json.strict""",
     ),
     Covered(
         "lists of what to compile before a job begins: that nothing is missing is one test for all",
         "unit/kernels/test_preparation unit/state/test_rows",
-        """formats.kernel_preparation kafka.kernel_preparation exchange.kernel_preparation
-        record_kernel_preparation""",
+        """formats.kernel_preparation librdkafka.kernel_preparation produce.kernel_preparation
+        records.kernel_preparation exchange.kernel_preparation""",
     ),
     # --- Kafka ---
     Covered(
-        "what a fetch is made of: all ways to fetch must bring the same of a real broker's hostile topics",
+        "what a fetch is made of: all ways must bring the same of a real broker's hostile topics",
         """integration/kafka_source/test_fetchers integration/kafka_source/test_direct_fetch
-        unit/connectors/kafka/test_fetch_direct""",
-        "fetch fetch_bulk fetch_choice fetch_compiled fetch_lane fetch_lanes fetch_leader fetch_messages",
+        unit/connectors/kafka/fetch/test_backlog unit/connectors/kafka/librdkafka/test_message_kernels""",
+        """broker_lanes fetch.choose direct_reading fetched fetch.lane lane_opener librdkafka_queue
+        message_columns per_message""",
     ),
     Covered(
         "readers of record batches, whose bytes are made by another implementation",
-        "unit/connectors/kafka/test_record_batches",
-        "fetch_records record_codecs record_header_kernels record_kernels record_sections",
+        "unit/connectors/kafka/records/test_read_columns",
+        "compression read_header_kernels read_kernels section",
     ),
     Covered(
         "writers of record batches, which that reader reads",
-        "unit/connectors/kafka/test_batch_writing",
-        "record_write_kernels kafka.record_writer constant_columns",
+        "unit/connectors/kafka/records/test_batch_writer",
+        "records.record_writer records.write_kernels constant_columns",
     ),
     Covered(
         "the source as the engine drives it, on a real broker",
         """integration/kafka_source/test_kafka_source_replay
-        integration/kafka_source/test_kafka_source_changes
-        integration/kafka_source/test_truncation unit/connectors/kafka/test_source""",
-        "reader reader_options reader_splits metadata splits watch kafka.dead_letters",
+        integration/kafka_source/test_kafka_source_changes integration/kafka_source/test_truncation
+        unit/connectors/kafka/source/test_source""",
+        "reader reader_options reader_splits metadata row_builder split topic_watch source.dead_letters",
     ),
     Covered(
         "transactions of a real broker, each way to write them",
         """integration/test_kafka_produce_routes integration/test_direct_produce
-        integration/test_kafka_batch_sizes unit/connectors/kafka/test_produce_direct
-        unit/connectors/kafka/test_throttle""",
-        """batch_limit kafka.client cuts enlisting leaders librdkafka librdkafka_calls librdkafka_producer
-        produce_bulk produce_connection produce_one producer_reasons producer_settings""",
+        integration/test_kafka_batch_sizes unit/connectors/kafka/produce/test_direct
+        unit/connectors/kafka/transactions/test_throttle""",
+        """batch_limit calls kafka.client cuts enlisting leaders librdkafka_batches librdkafka_client
+        per_record pipelined_connection producer producer_settings reasons""",
     ),
     Covered(
         "the staged protocol, with crashes at every call",
-        "simulation/test_transactions conformance/test_kafka_staged unit/connectors/kafka/test_staged_file",
-        "staged waiting fake",
+        """simulation/test_transactions conformance/test_kafka_staged
+        unit/connectors/kafka/transactions/test_staged_file""",
+        "staged_writer waiting fake",
     ),
     Covered(
         "it looks for transactions that hang, which only a real broker has",
@@ -83,10 +88,17 @@ COVERED = (
     Covered(
         "the broker of the tests: one that does not do what it says fails them",
         "integration/test_embedded_kafka integration/test_three_brokers",
-        "embedded embedded_cluster embedded_jars embedded_process embedded_settings ports fault_proxy",
+        """embedded.broker embedded.cluster embedded.jars embedded.ports embedded.process embedded.settings
+        fault_proxy""",
     ),
-    Covered("a socket to a broker", "unit/connectors/kafka/test_fetch_connection", "broker_socket"),
-    Covered("kernels of one function", "unit/connectors/kafka/test_partition", "kafka.partition_kernels"),
+    Covered(
+        "a socket to a broker", "unit/connectors/kafka/protocol/test_polling_connection", "broker_socket"
+    ),
+    Covered(
+        "kernels of one function",
+        "unit/connectors/kafka/produce/test_partitioner",
+        "produce.partition_kernels",
+    ),
     Covered(
         "the sink's options and rows; what it writes is the protocol's", "unit/sinks/test_kafka_sink", "kafka"
     ),
@@ -95,7 +107,7 @@ COVERED = (
         "parts of the coordinator, moved by the same events",
         """unit/checkpoint/test_coordinator unit/checkpoint/test_recovery unit/checkpoint/test_verdict
         simulation/test_simulation""",
-        "effects checkpoint.events job_phase pending checkpoint.restart retention",
+        "effects checkpoint.events job_phase checkpoint.options pending checkpoint.restart retention",
     ),
     Covered(
         "what the driver does with files",
@@ -113,23 +125,29 @@ COVERED = (
     Covered(
         "contracts: types without logic",
         "conformance/test_simulated_connectors",
-        "json_values committer contracts.dead_letters contracts.sink contracts.staging watermarks",
+        """abilities json_values committer contracts.dead_letters contracts.sink contracts.source
+        contracts.staging watermarks""",
     ),
-    Covered("both ends of one connection", "unit/control/test_server", "control.client heartbeat"),
+    Covered(
+        "both ends of one connection",
+        "unit/control/test_server",
+        "control.client control.connection heartbeat",
+    ),
     Covered(
         "what a row goes through between two tasks",
         "unit/exchange/test_input_gate unit/test_task unit/test_wiring",
-        "channel exchange.partition_kernels exchange.record_writer source_task",
+        "channel exchange.partition_kernels exchange.record_writer",
     ),
     Covered(
         "how a job is described; what is made of it is compared with it",
         "unit/test_stream unit/test_compile",
-        "arguments functions graph keyed_stream steps",
+        "arguments runtime.columns functions graph keyed_stream steps",
     ),
     Covered(
         "processes: what they do when they are killed",
         "integration/test_kills integration/test_operating integration/test_spark_start",
-        "runtime.driver job launch local slot slot_process slot_tasks executor runner version",
+        """runtime.driver job launch local slot slot_process slot_tasks spark.daemon executor runner
+        version""",
     ),
     Covered(
         "JVMs: the archive of their classes, and which Java is found",
@@ -142,12 +160,12 @@ COVERED = (
         "clock errors records",
     ),
     Covered("kernels of one function", "unit/kernels/test_copying unit/kernels/test_text", "blocks memory"),
-    Covered("a sort of one kernel", "unit/connectors/kafka/test_partition_order", "counting_sort"),
+    Covered("a sort of one kernel", "unit/connectors/kafka/produce/test_partition_order", "counting_sort"),
     Covered(
         "windows against a naive list",
         "properties/test_windows unit/operators/test_window unit/operators/test_sliding",
-        """aggregates pane_operator sums tumbling window_batch window_operator window_values
-        accumulator accumulators pane_slots""",
+        """aggregates pane_operator sums tumbling window_batch window_operator window_values accumulator
+        accumulators pane_slots""",
     ),
     Covered(
         "what operators share",
@@ -156,8 +174,10 @@ COVERED = (
     ),
     Covered(
         "parts of the key index and of hashing, compared with plain ones",
-        "properties/test_key_index unit/state/test_hashing unit/state/test_cells",
-        "cell_kernels hash_arrays hash_constants hash_kernels index_kernels keyed_slots text_rows",
+        """properties/test_key_index properties/test_key_groups unit/state/test_hashing
+        unit/state/test_cells""",
+        """cell_kernels hash_arrays hash_constants hash_kernels index_kernels state.key_groups keyed_slots
+        text_rows""",
     ),
     Covered(
         "state as it is kept and written",
@@ -167,22 +187,57 @@ COVERED = (
     Covered(
         "tests themselves: their mutants are the proof",
         "simulation/test_simulation simulation/test_damage conformance/test_simulated_connectors",
-        """checkers choices checking conformance.sinks conformance.sources stores coordination faults harness
-        mutants mutation retention_mutants sim_broker sim_driver sim_job sim_slot sim_store sim_table simulate
-        violations world""",
+        """checkers choices checking conformance.committers conformance.sinks conformance.sources stores
+        coordination faults harness mutants mutation pausing retention_mutants sim_broker sim_driver
+        sim_job sim_slot sim_store sim_table simulate violations world""",
     ),
     # --- Commands and Structured Streaming ---
     Covered(
+        "what a command prints, compared as it is printed",
+        "unit/cli/test_plan unit/cli/test_report",
+        "runtime.plan runtime.report",
+    ),
+    Covered(
         "commands, as processes",
         "integration/test_operating integration/test_verify_command integration/test_broker_command",
-        """app audit_topics broker cancel checkpoints kernels list_jobs operate prepare run status stop
+        """app audit_topics cli.broker cancel checkpoints kernels list_jobs operate prepare run status stop
         verify""",
     ),
     Covered(
         "what Spark calls, in a Spark",
         """integration/test_structured_streaming_sink integration/test_structured_streaming_source
         integration/test_structured_streaming_source_tasks unit/structured_streaming/test_sink_staging""",
-        """data_source partitions query_record read_plan register structured_streaming.sink source_rows
-        source_stream source_tasks staged_files structured_streaming.staging whole_writes sitecustomize""",
+        """data_source partitions structured_streaming.options query_record read_plan register
+        structured_streaming.sink structured_streaming.source source_rows source_stream source_tasks
+        staged_files structured_streaming.staging whole_writes sitecustomize""",
     ),
 )
+
+
+def untested(modules: set[str], tests: set[str], covered: Sequence[Covered]) -> list[str]:
+    """What is wrong with these tests for these modules, both named by their paths with dots for slashes: a
+    module without a test of its name (in the folder of its name, where several modules share theirs) and
+    without a word on who covers it, or a word that is not true."""
+    shared = Counter(module.rpartition(".")[2] for module in modules)
+    named = {test.rpartition(".")[2] for test in tests}
+    placed = {".".join(test.split(".")[-2:]) for test in tests}
+    left = set()
+    for module in modules:
+        folder, _, name = module.rpartition(".")
+        room = "unit" if folder == "runtime" else folder.rpartition(".")[2]
+        place = f"{room}.test_{name}"
+        if place not in placed and (shared[name] > 1 or f"test_{name}" not in named):
+            left.add(module)
+    wrong = []
+    for entry in covered:
+        wrong += [
+            f"no such test: {test}" for test in entry.tests.split() if test.replace("/", ".") not in tests
+        ]
+        for name in entry.modules.split():
+            found = [module for module in modules if f".{module}".endswith(f".{name}")]
+            if len(found) != 1:
+                wrong.append(f"{len(found)} modules are called {name}")
+            elif found[0] not in left:
+                wrong.append(f"{name} has a test of its name, or two entries")
+            left.difference_update(found)
+    return [*wrong, *(f"nobody says who tests {module}" for module in sorted(left))]

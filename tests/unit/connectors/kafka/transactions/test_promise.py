@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from onceflow.connectors.kafka.client import LedgerKey
-from onceflow.connectors.kafka.held import StagedOutput
-from onceflow.connectors.kafka.promise import Promise
+from onceflow.connectors.kafka.transactions.held import StagedOutput
+from onceflow.connectors.kafka.transactions.promise import Promise
 from onceflow.runtime.contracts import Committable
 from onceflow.runtime.errors import CorruptCheckpointError
 
