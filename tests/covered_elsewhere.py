@@ -169,8 +169,8 @@ COVERED = (
     ),
     Covered(
         "what operators share",
-        "unit/operators/test_process unit/operators/test_stateless unit/test_call_watch",
-        "describe operators.operator user_functions",
+        "unit/operators/test_process unit/operators/test_timers unit/operators/test_stateless",
+        "describe operators.operator process_output timer_firing user_functions",
     ),
     Covered(
         "parts of the key index and of hashing, compared with plain ones",
@@ -182,14 +182,14 @@ COVERED = (
     Covered(
         "state as it is kept and written",
         "unit/state/test_handles properties/test_columns unit/checkpoint/test_state_files",
-        "state.description frozen_rows operator_state slot_values timers values",
+        "state.description frozen_rows operator_state slot_values values",
     ),
     Covered(
         "tests themselves: their mutants are the proof",
         "simulation/test_simulation simulation/test_damage conformance/test_simulated_connectors",
         """checkers choices checking conformance.committers conformance.sinks conformance.sources stores
-        coordination faults harness mutants mutation pausing retention_mutants sim_broker sim_driver
-        sim_job sim_slot sim_store sim_table simulate violations world""",
+        coordination faults firing_mutants harness mutants mutation pausing retention_mutants sim_broker
+        sim_driver sim_job sim_rows sim_slot sim_store sim_table sim_tally simulate violations world""",
     ),
     # --- Commands and Structured Streaming ---
     Covered(

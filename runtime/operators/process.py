@@ -23,7 +23,7 @@ from onceflow.runtime.operators.keyed_process import (
 )
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.operators.process_output import Made, ProcessOutput
-from onceflow.runtime.operators.timer_firing import TimerFiring
+from onceflow.runtime.operators.timer_firing import CHAINED_TIMERS_MAX, TimerFiring
 from onceflow.runtime.operators.user_functions import describe_record, user_error_at
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Indices, Records
 from onceflow.runtime.state.columns import GrowableColumn
@@ -52,6 +52,8 @@ class ProcessConfig:
     made: pa.Schema
     reader: RecordReader
     has_event_time: bool
+    chained_timers_max: int = CHAINED_TIMERS_MAX
+    """More timers that fire at one watermark and were registered meanwhile are taken for an endless chain."""
 
     @property
     def description(self) -> StateDescription:
@@ -111,6 +113,7 @@ class ProcessOperator:
             self._keys_to_fire,
             self._output,
             context.clock,
+            config.chained_timers_max,
         )
 
     def restore(self, states: Sequence[RestoredState]) -> None:

@@ -52,6 +52,7 @@ class TimerFiring:
         keys_of: Callable[[Indices], list[Any]],
         output: ProcessOutput,
         clock: Clock,
+        chained_max: int,
     ) -> None:
         """`keys_of`: the keys of these rows, as the user sees them."""
         self._uid = uid
@@ -61,12 +62,13 @@ class TimerFiring:
         self._keys_of = keys_of
         self._output = output
         self._clock = clock
+        self._chained_max = chained_max
         self._left = 0
 
     def begin(self, timers: KeyTimers) -> None:
-        """The watermark has moved: so many event-time timers can be due, and no more than CHAINED_TIMERS_MAX
+        """The watermark has moved: so many event-time timers can be due, and no more than `chained_max`
         that those register."""
-        self._left = len(timers) + CHAINED_TIMERS_MAX
+        self._left = len(timers) + self._chained_max
 
     def fire_events(self, timers: KeyTimers, count: int) -> int:
         """Fire about so many event-time timers, the earliest that are due. Returns how many were looked at;

@@ -45,10 +45,10 @@ class Acts(KeyedProcess[str, Reading, Reading]):
         return self.timer_act(self, fired, ctx)  # type: ignore[no-any-return]
 
 
-def harness(process: Any, states: Any = None, has_event_time: bool = True) -> OperatorHarness:
+def harness(process: Any, states: Any = None, has_event_time: bool = True, **options: Any) -> OperatorHarness:
     schema = arrow_schema(Reading)
     config = ProcessConfig(
-        "alert", process, ("sensor",), schema, schema, RecordReader(Reading), has_event_time
+        "alert", process, ("sensor",), schema, schema, RecordReader(Reading), has_event_time, **options
     )
     return OperatorHarness(config.create, ["sensor"], states=states)
 
@@ -125,10 +125,9 @@ def test_a_timer_needs_event_time() -> None:
         push(harness(Acts(set_timer), has_event_time=False), 1)
 
 
-def test_timers_that_never_end_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onceflow.runtime.operators.timer_firing.CHAINED_TIMERS_MAX", 1_000)
+def test_timers_that_never_end_are_found() -> None:
     ever = Acts(set_timer, on_timer=lambda self, fired, ctx: ctx.timers.event_time(fired.time + 1))
-    alert = harness(ever)
+    alert = harness(ever, chained_timers_max=1_000)
     push(alert, 1)
     with pytest.raises(
         UserFunctionError, match=r"registers timer after timer up to the watermark .* without end"
