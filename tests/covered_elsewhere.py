@@ -165,7 +165,7 @@ COVERED = (
         "windows against a naive list",
         "properties/test_windows unit/operators/test_window unit/operators/test_sliding",
         """aggregates pane_operator sums tumbling window_batch window_operator window_values accumulator
-        accumulators pane_slots""",
+        accumulators pane_slots firing_window""",
     ),
     Covered(
         "what operators share",
