@@ -165,7 +165,7 @@ COVERED = (
         "windows against a naive list",
         "properties/test_windows unit/operators/test_window unit/operators/test_sliding",
         """aggregates pane_operator sums tumbling window_batch window_operator window_values accumulator
-        accumulators pane_slots firing_window""",
+        accumulators firing_window""",
     ),
     Covered(
         "what operators share",
@@ -176,13 +176,17 @@ COVERED = (
         "parts of the key index and of hashing, compared with plain ones",
         """properties/test_key_index properties/test_key_groups unit/state/test_hashing
         unit/state/test_cells""",
-        """cell_kernels hash_arrays hash_constants hash_kernels index_kernels state.key_groups keyed_slots
-        text_rows""",
+        """cell_kernels hash_arrays hash_constants hash_kernels index_kernels state.key_groups text_rows""",
     ),
     Covered(
         "state as it is kept and written",
         "unit/state/test_handles properties/test_columns unit/checkpoint/test_state_files",
-        "state.description frozen_rows operator_state slot_values values",
+        "state.description operator_state values",
+    ),
+    Covered(
+        "the heap's tables: one suite for any, and a dictionary beside them",
+        "conformance/test_tables properties/test_keyed_table",
+        "heap.frozen heap_panes heap_table row_values state.tables",
     ),
     Covered(
         "tests themselves: their mutants are the proof",
