@@ -69,7 +69,7 @@ class RowColumn(Protocol):
         the column out."""
         ...
 
-    def load(self, rows: Indices, values: pa.Array) -> None:
+    def load(self, rows: Indices, values: pa.Array, /) -> None:
         """Restore these rows, which are new, from a snapshot; not called if it has no such column."""
         ...
 
