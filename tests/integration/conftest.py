@@ -346,6 +346,7 @@ def read_topic(servers: str, topic: str, isolation: str = "read_committed") -> l
         consumer = Consumer(
             {
                 "bootstrap.servers": servers,
+                "log_level": 0,
                 "group.id": "judge",
                 "isolation.level": isolation,
                 "enable.partition.eof": True,

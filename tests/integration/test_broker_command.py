@@ -32,7 +32,11 @@ def test_start_status_stop(tmp_path: Path, broker: EmbeddedKafka) -> None:
         assert started.returncode == 0, started.stderr
         report = json.loads(started.stdout)
         assert report["bootstrap_servers"] == f"127.0.0.1:{port}"
-        assert AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"}).list_topics(timeout=30).brokers
+        assert (
+            AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
+            .list_topics(timeout=30)
+            .brokers
+        )
 
         assert json.loads(onceflow("broker", "status", *where).stdout) == report
 

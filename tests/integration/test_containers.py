@@ -103,7 +103,7 @@ def test_a_job_runs_exactly_on_a_cluster_of_containers(cluster: int) -> None:
     """Records come from this machine, the job runs in the containers, and the audit is made here."""
     servers = f"localhost:{cluster}"
     topics = [NewTopic(name, PARTITIONS, 1) for name in ("events", "totals")]
-    admin = AdminClient({"bootstrap.servers": servers})
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     for created in admin.create_topics(topics).values():
         created.result(60)
     script = str(REPOSITORY / "scripts" / "purchases.py")

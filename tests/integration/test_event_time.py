@@ -15,7 +15,7 @@ HOUR_MS = 3_600_000
 
 @pytest.mark.parametrize(
     ("host", "parallelism"),
-    [("threads[2]", 2), ("threads[3]", 3), pytest.param("local[2]", 2, marks=pytest.mark.spark)],
+    [("threads[2]", 2), ("threads[3]", 3)],
 )
 def test_a_backlog_read_at_unequal_pace_makes_nothing_late(
     host: str,

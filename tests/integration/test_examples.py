@@ -57,7 +57,7 @@ def run_example(broker: Any, new_topic: Any, tmp_path: Path) -> Callable[..., li
 
 
 def produce(servers: str, topic: str, rows: Sequence[Row], partition_of: Callable[[Row], int]) -> None:
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 5})
+    producer = Producer({"bootstrap.servers": servers, "log_level": 0, "linger.ms": 5})
     for row in rows:
         producer.produce(topic, json.dumps(row).encode(), partition=partition_of(row) % 3)
         producer.poll(0)
@@ -69,6 +69,7 @@ def consume(servers: str, topic: str) -> list[Row]:
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
+            "log_level": 0,
             "group.id": "examples",
             "isolation.level": "read_committed",
             "enable.partition.eof": True,

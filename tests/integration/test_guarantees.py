@@ -138,7 +138,7 @@ def test_partitions_and_topics_that_appear_are_read(
     job = start_job(tmp_path / "ck", *arguments)
     reached_ms = feed(servers, name, 2).load(10_000, START_MS)
     job.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
-    admin = AdminClient({"bootstrap.servers": servers})
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     admin.create_partitions([NewPartitions(name, 3)])[name].result(20)
     other = broker.create_topic(f"{name}-other", 1)
     found = [

@@ -33,6 +33,7 @@ def visible_rows(broker: EmbeddedKafka, topic: str) -> list[int]:
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
+            "log_level": 0,
             "group.id": f"judge-{uuid.uuid4().hex}",
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
@@ -87,7 +88,7 @@ def test_kafka_sink(
 def test_kafka_source(check: Callable[[Source], None], broker: EmbeddedKafka, new_topic: Any) -> None:
     """Three partitions, one of them empty."""
     topic = new_topic("source", partitions=3)
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
     for n in range(30):
         producer.produce(topic, json.dumps({"n": n}).encode(), partition=n % 2)
     assert producer.flush(30) == 0

@@ -82,7 +82,12 @@ def committed(servers: str, topic: str, at_least: int = 0) -> list[Any]:
     """(partition, key, value, headers, timestamp) in the order of each partition. The broker says that a
     transaction is committed before all its markers are written: waits for so many records."""
     consumer = Consumer(
-        {"bootstrap.servers": servers, "group.id": uuid.uuid4().hex, "enable.partition.eof": True}
+        {
+            "bootstrap.servers": servers,
+            "log_level": 0,
+            "group.id": uuid.uuid4().hex,
+            "enable.partition.eof": True,
+        }
     )
     partitions = set(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
     consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
@@ -225,7 +230,7 @@ def test_topic_deleted_meanwhile_is_refused_or_fails_the_flush_and_could_not_be_
     topic, other = new_topic(), new_topic()
     producer = open_producer(topic_metadata_refresh_interval_ms=100, topic_metadata_propagation_max_ms=100)
     assert commit(producer, numbered(topic, 10)) == 10
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
     admin.delete_topics([topic])[topic].result()
     producer.begin()
 

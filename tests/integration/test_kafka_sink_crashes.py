@@ -108,6 +108,7 @@ def dump(servers: str, topic: str, deadline_s: float = 60) -> list[dict[str, Any
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
+            "log_level": 0,
             "group.id": f"judge-{uuid.uuid4().hex}",
             "isolation.level": "read_committed",
             "enable.partition.eof": True,

@@ -62,9 +62,14 @@ def forget(servers: str, topic: str, producer_id: int) -> None:
 
 def stable_end(servers: str, topic: str) -> tuple[int, int]:
     """The last stable offset, where readers of committed records stop, and the end of the log."""
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": uuid.uuid4().hex})
+    consumer = Consumer({"bootstrap.servers": servers, "log_level": 0, "group.id": uuid.uuid4().hex})
     raw = Consumer(
-        {"bootstrap.servers": servers, "group.id": uuid.uuid4().hex, "isolation.level": "read_uncommitted"}
+        {
+            "bootstrap.servers": servers,
+            "log_level": 0,
+            "group.id": uuid.uuid4().hex,
+            "isolation.level": "read_uncommitted",
+        }
     )
     ends = (
         consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[1],
@@ -102,7 +107,7 @@ def test_hanging_transaction_is_found_named_and_repaired_and_a_live_one_left_alo
     kafka = own_broker(properties={"transaction.partition.verification.enable": "false"})
     servers, topic = kafka.bootstrap_servers, kafka.create_topic("out")
     live_topic = kafka.create_topic("live")
-    live = Producer({"bootstrap.servers": servers, "transactional.id": "live"})
+    live = Producer({"bootstrap.servers": servers, "log_level": 0, "transactional.id": "live"})
     live.init_transactions(30)
     live.begin_transaction()
     live.produce(live_topic, b"live")
@@ -130,7 +135,7 @@ def test_abort_ends_the_open_transaction_of_a_writer_that_is_gone(
     broker: EmbeddedKafka, new_topic: Callable[..., str]
 ) -> None:
     topic, name = new_topic("out"), f"gone-{uuid.uuid4().hex[:8]}"
-    gone = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name})
+    gone = Producer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0, "transactional.id": name})
     gone.init_transactions(30)
     gone.begin_transaction()
     gone.produce(topic, b"never seen")
@@ -203,7 +208,12 @@ def _quietly(writer: KafkaSinkWriter, checkpoint_id: int) -> None:
 
 def _dump(servers: str, topic: str) -> list[int]:
     consumer = Consumer(
-        {"bootstrap.servers": servers, "group.id": uuid.uuid4().hex, "enable.partition.eof": True}
+        {
+            "bootstrap.servers": servers,
+            "log_level": 0,
+            "group.id": uuid.uuid4().hex,
+            "enable.partition.eof": True,
+        }
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
     rows, deadline = [], time.monotonic() + 60

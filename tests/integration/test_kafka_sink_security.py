@@ -124,7 +124,7 @@ def allowed(topic: str) -> dict[str, tuple[ResourceType, str, ResourcePatternTyp
 
 @pytest.fixture
 def grant(secure: EmbeddedKafka) -> Iterator[Callable[..., None]]:
-    admin = AdminClient({"bootstrap.servers": secure.bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": secure.bootstrap_servers, "log_level": 0})
     everything = AclBindingFilter(
         ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
     )

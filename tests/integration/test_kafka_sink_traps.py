@@ -112,7 +112,13 @@ def visible(servers: str, topic: str, settings: dict[str, Any] | None = None) ->
     """What a read_committed reader sees up to the end; raises if the end is not reached in 30 s."""
     ours = {"group.id": uuid.uuid4().hex, "enable.partition.eof": True, "enable.auto.commit": False}
     consumer = Consumer(
-        {"bootstrap.servers": servers, "auto.offset.reset": "earliest", **ours, **(settings or {})}
+        {
+            "bootstrap.servers": servers,
+            "log_level": 0,
+            "auto.offset.reset": "earliest",
+            **ours,
+            **(settings or {}),
+        }
     )
     partitions = set(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
     consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
@@ -137,8 +143,10 @@ def test_broker_drops_a_negative_ledger_without_a_word_so_we_refuse_to_send_one(
     job = make_job(broker.bootstrap_servers, new_topic())
     job.start().close()
     group = job.ledger.transactional_id
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group})
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": group})
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0, "group.id": group})
+    producer = Producer(
+        {"bootstrap.servers": broker.bootstrap_servers, "log_level": 0, "transactional.id": group}
+    )
     producer.init_transactions(30)
     for value in (-1, -1001, -7):
         producer.begin_transaction()
@@ -163,7 +171,7 @@ def test_lost_ledger_stops_the_job_and_says_what_to_do(
     writer.commit(1)
     committable = stage(writer, 2, 2)
     writer.close()
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
     group = job.ledger.transactional_id
     if how == "expired":  # the same to every reader: -1001, no error
         admin.delete_consumer_groups([group])[group].result()
@@ -374,7 +382,7 @@ def test_a_topic_with_small_records_takes_a_large_batch(
 def test_missing_topic_is_a_sentence(broker: EmbeddedKafka, make_job: Callable[..., Job]) -> None:
     with pytest.raises(UsageError, match="topic 'nowhere' does not exist: create it"):
         make_job(broker.bootstrap_servers, "nowhere").open()
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
     assert "nowhere" not in admin.list_topics(timeout=10).topics
 
 

@@ -63,7 +63,7 @@ def test_each_record_gives_the_balance_after_it(
 
 def produce(broker: EmbeddedKafka, topic: str, deposits: list[tuple[str, int]]) -> None:
     """An account's deposits in one partition: their order is what the test is about."""
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
     for account, cents in deposits:
         value = json.dumps({"account": account, "cents": cents})
         producer.produce(topic, value, partition=int(account[1:]) % 2)
@@ -74,6 +74,7 @@ def read_by_account(broker: EmbeddedKafka, topic: str, count: int) -> dict[str, 
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
+            "log_level": 0,
             "group.id": "judge",
             "isolation.level": "read_committed",
             "enable.partition.eof": True,

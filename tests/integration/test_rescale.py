@@ -16,7 +16,6 @@ START_MS = 1_700_000_000_000
     ("host", "parallelism"),
     [
         ("threads[4]", 1),
-        ("threads[4]", 3),
         ("threads[4]", 4),
         pytest.param("local[4]", 3, marks=[pytest.mark.spark, pytest.mark.slow]),
     ],

@@ -84,7 +84,7 @@ def settings(certificate: Path, protocol: str, mechanism: str | None) -> dict[st
 @pytest.fixture
 def filled(secured: EmbeddedKafka) -> str:
     topic = secured.create_topic(f"secured-{uuid.uuid4().hex}", 1)
-    producer = Producer({"bootstrap.servers": secured.bootstrap_servers, "linger.ms": 100})
+    producer = Producer({"bootstrap.servers": secured.bootstrap_servers, "log_level": 0, "linger.ms": 100})
     for number in range(RECORDS):
         while True:
             try:

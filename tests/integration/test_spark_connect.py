@@ -43,7 +43,7 @@ def test_streams_batches_and_refusals_pass_through_spark_connect(
     packages: Path, broker: EmbeddedKafka, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     source, target = new_topic("in", partitions=2), new_topic("out")
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
     for number in range(100):
         producer.produce(source, json.dumps({"user": f"u{number % 7}", "amount": number}).encode())
     producer.flush()

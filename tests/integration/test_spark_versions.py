@@ -72,7 +72,7 @@ class Program:
 
 
 def produce(servers: str, topic: str, first: int, stop: int, time_ms: int) -> None:
-    producer = Producer({"bootstrap.servers": servers})
+    producer = Producer({"bootstrap.servers": servers, "log_level": 0})
     for number in range(first, stop):
         value = json.dumps({"user": f"u{number % 7}", "amount": number}).encode()
         producer.produce(topic, value, key=b"k", timestamp=time_ms + number)

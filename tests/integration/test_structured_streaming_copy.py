@@ -30,7 +30,7 @@ def source(reader: Any, kafka: EmbeddedKafka, topic: str, **options: str) -> Any
 
 def visible(kafka: EmbeddedKafka, topic: str, count: int) -> list[Message]:
     """The first `count` records of a topic with one partition that a read_committed reader sees."""
-    settings = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": uuid.uuid4().hex}
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0, "group.id": uuid.uuid4().hex}
     consumer = Consumer({**settings, "isolation.level": "read_committed"})
     consumer.assign([TopicPartition(topic, 0, 0)])
     found: list[Message] = []
@@ -47,7 +47,7 @@ def test_all_columns_of_the_source_are_taken_by_the_sink(
     """The sink takes those, too, that it leaves out, as Spark's own does: offset, timestamp,
     timestampType."""
     events, copy = new_topic("events"), new_topic("copy")
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
     producer.produce(events, b"\xff\x00", key="k\u00fc", headers=[("h", b"x"), ("n", None)])
     producer.produce(events, None, key=b"gone")
     producer.produce(events, b"no key")

@@ -25,7 +25,12 @@ MakeTopic = Callable[..., str]
 
 def dump(servers: str, topic: str) -> list[Message]:
     """What a read_committed reader sees, up to the end of each partition."""
-    settings = {"bootstrap.servers": servers, "group.id": uuid.uuid4().hex, "enable.partition.eof": True}
+    settings = {
+        "bootstrap.servers": servers,
+        "log_level": 0,
+        "group.id": uuid.uuid4().hex,
+        "enable.partition.eof": True,
+    }
     consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.auto.commit": False})
     partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
     consumer.assign([TopicPartition(topic, number, 0) for number in partitions])

@@ -71,7 +71,7 @@ def reading(spark: Any, broker: EmbeddedKafka, tmp_path: Path) -> Callable[..., 
 
 
 def produce(kafka: EmbeddedKafka, topic: str, *values: str, partition: int = 0) -> None:
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
     for value in values:
         producer.produce(topic, value, partition=partition)
     assert producer.flush(30) == 0
@@ -170,7 +170,7 @@ def test_partitions_that_are_added_are_read_from_their_beginning(
     it = reading(subscribe=topic)
     query = it.start()
     query.processAllAvailable()
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
     admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
     produce(broker, topic, "b", "c", partition=1)
     while len(it.rows) < 3:  # the test's own timeout ends it

@@ -33,7 +33,7 @@ class Reader:
         given = {"bootstrap_servers": kafka.bootstrap_servers, "subscribe": topic, **options}
         checked = source_options(given, "readStream")
         self.plan = ReadPlan(uuid.uuid4().hex, checked, make_columns(schema, checked.given))
-        self.admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        self.admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
         self.kept = KeptReaders()
         self.topic = topic
 
@@ -63,14 +63,16 @@ def reader(broker: EmbeddedKafka, new_topic: MakeTopic) -> Iterator[Callable[...
 
 
 def produce(kafka: EmbeddedKafka, topic: str, *values: bytes | None, **more: Any) -> None:
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
     for value in values:
         producer.produce(topic, value, partition=0, **more)
     assert producer.flush(30) == 0
 
 
 def transact(kafka: EmbeddedKafka, topic: str, values: list[bytes], commit: bool) -> None:
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": uuid.uuid4().hex})
+    producer = Producer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0, "transactional.id": uuid.uuid4().hex}
+    )
     producer.init_transactions(30)
     producer.begin_transaction()
     for value in values:

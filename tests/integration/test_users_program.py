@@ -115,7 +115,7 @@ def app(tmp_path: Path) -> Path:
 
 
 def send(servers: str, topic: str, *values: str) -> None:
-    producer = Producer({"bootstrap.servers": servers})
+    producer = Producer({"bootstrap.servers": servers, "log_level": 0})
     for value in values:
         producer.produce(topic, value, partition=0)
     assert producer.flush(30) == 0

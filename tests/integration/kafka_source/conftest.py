@@ -113,17 +113,23 @@ class Cluster:
 
     def __init__(self, broker: EmbeddedKafka) -> None:
         self.servers = broker.bootstrap_servers
-        self.admin = AdminClient({"bootstrap.servers": self.servers})
+        self.admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
 
     def produce(self, topic: str, *values: bytes | None, partition: int = 0, **record: Any) -> None:
-        producer = Producer({"bootstrap.servers": self.servers, "message.max.bytes": 10_000_000})
+        producer = Producer(
+            {"bootstrap.servers": self.servers, "log_level": 0, "message.max.bytes": 10_000_000}
+        )
         for value in values:
             producer.produce(topic, value, partition=partition, **record)
         assert producer.flush(30) == 0
 
     def transaction(self, topic: str, *values: bytes, partition: int = 0) -> Producer:
         """An open transaction with these values in it."""
-        settings = {"bootstrap.servers": self.servers, "transactional.id": f"{topic}-{time.monotonic_ns()}"}
+        settings = {
+            "bootstrap.servers": self.servers,
+            "log_level": 0,
+            "transactional.id": f"{topic}-{time.monotonic_ns()}",
+        }
         producer = Producer(settings)
         producer.init_transactions(30)
         producer.begin_transaction()

@@ -63,7 +63,12 @@ def small_answers(directly: None, way: Any) -> None:
 def backlog(broker: Any) -> str:
     """Batches of a few hundred records, in transactions, every other of which is aborted."""
     topic: str = broker.create_topic(f"backlog-{time.monotonic_ns()}", PARTITIONS)
-    plain = {"bootstrap.servers": broker.bootstrap_servers, "batch.num.messages": 300, "linger.ms": 50}
+    plain = {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "log_level": 0,
+        "batch.num.messages": 300,
+        "linger.ms": 50,
+    }
     producer = Producer({**plain, "transactional.id": topic})
     producer.init_transactions(60)
     for first in range(0, RECORDS, RECORDS // 10):
@@ -102,7 +107,7 @@ def test_a_backlog_is_read_directly_and_what_comes_later_by_librdkafka(
     assert values(read, topic) == expected(topic)
     assert sum(counted) > 0.3 * RECORDS
     counted_before = sum(counted)
-    producer = Producer({"bootstrap.servers": mortal.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": mortal.bootstrap_servers, "log_level": 0})
     producer.produce(topic, b"-1", partition=1)
     assert producer.flush(30) == 0
     read.until(lambda: len(read.rows) == RECORDS + 1).to_the_end()
@@ -148,7 +153,7 @@ def test_a_topic_deleted_while_it_is_read_stops_it(
     topic = backlog(mortal)
     read = reading(source(mortal, topic))
     read.until(lambda: sum(counted) > RECORDS / 10)
-    admin = AdminClient({"bootstrap.servers": mortal.bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": mortal.bootstrap_servers, "log_level": 0})
     admin.delete_topics([topic])[topic].result(30)
     deadline = time.monotonic() + 30
     while topic in admin.list_topics(timeout=10).topics:

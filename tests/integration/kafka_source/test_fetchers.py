@@ -122,7 +122,7 @@ Drive = Callable[..., Driven]
 
 
 def topic_ids(servers: str, places: list[tuple[str, int]]) -> dict[str, str]:
-    admin = AdminClient({"bootstrap.servers": servers})
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     answer = admin.describe_topics(TopicCollection(sorted({topic for topic, _ in places})))
     return {topic: str(future.result(30).topic_id) for topic, future in answer.items()}
 
@@ -188,7 +188,12 @@ def hostile(servers: str, topics: list[str], seed: int) -> None:
     chosen = random.Random(seed)
     for compression in ("none", "gzip", "snappy", "lz4", "zstd"):
         for outcome in ("plain", "commit", "abort"):
-            settings = {"bootstrap.servers": servers, "compression.type": compression, "linger.ms": 5}
+            settings = {
+                "bootstrap.servers": servers,
+                "log_level": 0,
+                "compression.type": compression,
+                "linger.ms": 5,
+            }
             if outcome != "plain":
                 settings["transactional.id"] = f"{topics[0]}-{compression}-{outcome}"
             producer = Producer({**settings, "message.max.bytes": 4_000_000})
@@ -259,7 +264,7 @@ def test_what_is_not_wanted_is_not_there(
     broker: Any, new_topic: Any, drive: Drive, wanted: Wanted, bulk: str
 ) -> None:
     topic = new_topic("wanted")
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
     producer.produce(topic, b"v", b"k", headers=[("h", b"1")])
     producer.flush(30)
     both = []
@@ -294,7 +299,9 @@ def test_an_offset_that_is_not_there_is_an_error_of_its_split(
 
 
 def produce(servers: str, topic: str, count: int, partitions: int) -> None:
-    producer = Producer({"bootstrap.servers": servers, "queue.buffering.max.messages": 1_000_000})
+    producer = Producer(
+        {"bootstrap.servers": servers, "log_level": 0, "queue.buffering.max.messages": 1_000_000}
+    )
     for i in range(count):
         producer.produce(topic, b"%d" % i, partition=i % partitions)
     assert producer.flush(60) == 0

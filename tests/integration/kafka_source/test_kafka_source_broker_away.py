@@ -31,7 +31,7 @@ def new_topic(broker: Any, prefix: str) -> str:
 
 
 def produce(broker: Any, topic: str, *values: bytes) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
     for value in values:
         producer.produce(topic, value)
     assert producer.flush(30) == 0

@@ -70,7 +70,7 @@ def allow(broker: Any, topic: str, operation: AclOperation) -> None:
         operation,
         AclPermissionType.ALLOW,
     )
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
     admin.create_acls([acl])[acl].result(30)
 
 
@@ -91,7 +91,7 @@ def test_a_wrong_password_is_told_from_a_broker_that_is_away_and_never_shown(
 
 def test_each_missing_right_is_named_and_the_group_needs_none(guarded: Any, reading: Any) -> None:
     topic = guarded.create_topic("guarded-input", 1)
-    producer = Producer({"bootstrap.servers": guarded.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": guarded.bootstrap_servers, "log_level": 0})
     producer.produce(topic, b"1")
     assert producer.flush(30) == 0
     described = source(guarded, topic)

@@ -60,7 +60,7 @@ def filled(broker: Any) -> str:
 
 def write(broker: Any, topic: str, values: range) -> None:
     """Each in a batch of its own."""
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
     for value in values:
         producer.produce(topic, b"%06d" % value, partition=0)
         assert producer.flush(30) == 0
@@ -246,7 +246,9 @@ def test_a_last_record_that_retention_deleted_is_not_missed(
 ) -> None:
     """Reading begins behind the last record, before the marker: that is gone, and was no record."""
     topic: str = mortal.create_topic(f"retention-{time.monotonic_ns()}", 1)
-    producer = Producer({"bootstrap.servers": mortal.bootstrap_servers, "transactional.id": topic})
+    producer = Producer(
+        {"bootstrap.servers": mortal.bootstrap_servers, "log_level": 0, "transactional.id": topic}
+    )
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(topic, b"000000", partition=0)
@@ -255,7 +257,7 @@ def test_a_last_record_that_retention_deleted_is_not_missed(
     read.until(lambda: read.positions()[f"{topic}-0"] == 2)
     (state,) = read.reader.snapshot()
     assert state.position["epoch_offset"] == 1
-    admin = AdminClient({"bootstrap.servers": mortal.bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": mortal.bootstrap_servers, "log_level": 0})
     (deleted,) = admin.delete_records([TopicPartition(topic, 0, 2)]).values()
     deleted.result(30)
     states = [replace(state, position={**state.position, "stop_offset": stop_offset})]
@@ -274,7 +276,9 @@ def test_records_where_the_lost_marker_of_a_transaction_was_are_lost_records_too
     topic: str = mortal.create_topic(f"marker-{time.monotonic_ns()}", 1)
     write(mortal, topic, range(3))
     segment = mortal.data_dir / "logs" / f"{topic}-0" / f"{0:020}.log"
-    producer = Producer({"bootstrap.servers": mortal.bootstrap_servers, "transactional.id": topic})
+    producer = Producer(
+        {"bootstrap.servers": mortal.bootstrap_servers, "log_level": 0, "transactional.id": topic}
+    )
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(topic, b"000003", partition=0)

@@ -49,7 +49,9 @@ def produce(servers: str, registry: str, topic: str) -> Counter[tuple[str, str, 
     client, chance = client_of(registry), random.Random(3)
     context = SerializationContext(topic, MessageField.VALUE)
     first, second = (AvroSerializer(client, json.dumps(schema)) for schema in (FIRST, SECOND))
-    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 20})
+    producer = Producer(
+        {"bootstrap.servers": servers, "log_level": 0, "enable.idempotence": True, "linger.ms": 20}
+    )
     totals: Counter[tuple[str, str, int]] = Counter()
     for i in range(6_000):
         record = {
