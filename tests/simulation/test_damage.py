@@ -49,7 +49,7 @@ def _no_copy(*_: Any) -> None:
 
 MUTANTS = (
     (
-        292,
+        1_872,
         Mutant(
             "an entry's checksum is not looked at",
             [(log_view, "decode_entry", _without_checksum)],
@@ -58,7 +58,7 @@ MUTANTS = (
     ),
     (0, Mutant("copies of the log are not read", [(log_view, "_read_copy", _no_copy)], {Breach.STUCK})),
     (
-        98,
+        138,
         Mutant(
             "a state file's checksum is not looked at",
             [(state_files, "_check", _only_there)],
