@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+Number = TypeVar("Number", bound=np.generic)
 Kinds = npt.NDArray[np.int8]
 Int64s = npt.NDArray[np.int64]
 UInt64s = npt.NDArray[np.uint64]
@@ -136,13 +138,18 @@ def concatenated(parts: Sequence[Records]) -> Records:
     batch = pa.Table.from_batches([part.batch for part in parts]).combine_chunks().to_batches()[0]
     return Records(
         batch,
-        None if first.event_time is None else np.concatenate([part.event_time for part in parts]),
-        None if first.key_hash is None else np.concatenate([part.key_hash for part in parts]),
+        _joined([part.event_time for part in parts]),
+        _joined([part.key_hash for part in parts]),
         None if first.origin is None else _origins([part.origin for part in parts]),
         None
         if all(part.kind is None for part in parts)
         else np.concatenate([_kinds(part) for part in parts]),
     )
+
+
+def _joined(arrays: Sequence[npt.NDArray[Number] | None]) -> npt.NDArray[Number] | None:
+    found = [array for array in arrays if array is not None]
+    return np.concatenate(found) if found else None
 
 
 def _origins(parts: Sequence[Origin | None]) -> Origin:
