@@ -112,11 +112,11 @@ def _in_map_batches(at: _Locals) -> UserCall:
 
 
 def _in_reduce(at: _Locals) -> UserCall:
-    return _on_row(at["uid"], at["fn"], at["records"], at["row"], at["typed"])
+    return _on_row(at["uid"], at["fn"], at["records"], at["n"], at["typed"])
 
 
 def _in_add(at: _Locals) -> UserCall:
-    return _on_row(at["self"]._uid, at["add"], at["batch"].records, at["row"], at["typed"])
+    return _on_row(at["self"]._uid, at["add"], at["batch"].records, at["n"], at["typed"])
 
 
 def _in_merge(at: _Locals) -> UserCall:
@@ -129,7 +129,7 @@ def _in_get_result(at: _Locals) -> UserCall:
 
 
 def _in_process(at: _Locals) -> UserCall:
-    return _on_row(at["self"]._config.uid, at["process"], at["records"], at["row"], at["rows"])
+    return _on_row(at["self"]._config.uid, at["process"], at["records"], at["n"], at["typed"])
 
 
 def _in_on_timer(at: _Locals) -> UserCall:
