@@ -146,28 +146,6 @@ class KafkaOptions:
         merged = self._merged({**(ours or {}), **ADMIN}, ADMIN_DEFAULTS, _CONSUMER_ONLY)
         return {name: value for name, value in merged.items() if not _PRODUCER_ONLY.fullmatch(name)}
 
-    def kafka_python(self) -> dict[str, Any]:
-        """The same connection for kafka-python's clients: servers, TLS and SASL only."""
-        settings = self.librdkafka
-        renamed = {
-            "security.protocol": "security_protocol",
-            "sasl.mechanism": "sasl_mechanism",
-            "sasl.mechanisms": "sasl_mechanism",
-            "sasl.username": "sasl_plain_username",
-            "sasl.password": "sasl_plain_password",
-            "ssl.ca.location": "ssl_cafile",
-            "ssl.certificate.location": "ssl_certfile",
-            "ssl.key.location": "ssl_keyfile",
-            "ssl.key.password": "ssl_password",
-            "client.id": "client_id",
-        }
-        out: dict[str, Any] = {new: settings[old] for old, new in renamed.items() if old in settings}
-        if "security_protocol" in out:
-            out["security_protocol"] = str(out["security_protocol"]).upper()
-        if str(settings.get("ssl.endpoint.identification.algorithm", "https")).lower() == "none":
-            out["ssl_check_hostname"] = False
-        return {"bootstrap_servers": self.bootstrap_servers.split(","), **out}
-
     def _merged(
         self, ours: Mapping[str, Setting], defaults: Mapping[str, Setting] | None, leave_out: re.Pattern[str]
     ) -> dict[str, Any]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from enum import Enum
+from typing import Protocol
+
+from onceflow.runtime.errors import OnceflowError
 
 
 class Breach(Enum):
@@ -26,3 +30,19 @@ class Violation(AssertionError):
     def __init__(self, breach: Breach, message: str) -> None:
         super().__init__(message)
         self.breach = breach
+
+
+class _Runs(Protocol):
+    def run(self) -> object: ...
+
+
+def breaches(worlds: Iterable[_Runs]) -> Iterator[Breach | None]:
+    """What each of these runs breaks; None: nothing, or the code has raised an error that it may raise."""
+    for world in worlds:
+        try:
+            world.run()
+            yield None
+        except Violation as violation:
+            yield violation.breach
+        except OnceflowError:
+            yield None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 import json
 import re
 import uuid
@@ -22,11 +20,8 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
+from benchmarks.secured import write_certificate
 from onceflow.connectors.formats import Raw
 from onceflow.connectors.kafka import KafkaSource
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
@@ -49,29 +44,7 @@ MODULE = "org.apache.kafka.common.security"
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a self-signed ca.pem for 127.0.0.1 and the broker's keystore.pem."""
     folder = tmp_path_factory.mktemp("tls")
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "onceflow test")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
-        )
-        .sign(key, hashes.SHA256())
-    )
-    pem = certificate.public_bytes(serialization.Encoding.PEM)
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    (folder / "ca.pem").write_bytes(pem)
-    (folder / "keystore.pem").write_bytes(private + pem)
+    write_certificate(folder)
     return folder
 
 

@@ -18,7 +18,9 @@ from benchmarks.secured import broker_options, client_settings, write_certificat
 from onceflow.connectors.formats import Raw
 from onceflow.connectors.kafka import KafkaSource
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
+from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.produce.direct import DirectRoute
+from onceflow.connectors.kafka.transactions.hanging import TransactionDoctor
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import ReaderContext
 from tests.integration.test_direct_produce import PARTITIONS, Output, Sink, numbered
@@ -146,3 +148,12 @@ def test_a_transaction_is_written_to_the_brokers_directly(
         sink.close()
     found = sorted(int(value) for value in engine.read_topic(secured.bootstrap_servers, topic))
     assert found == list(range(5_000, 15_000))
+
+
+@pytest.mark.parametrize(("protocol", "mechanism"), LISTENERS)
+def test_transactions_are_looked_at_on_the_same_listener(
+    secured: EmbeddedKafka, certificate: Path, protocol: str, mechanism: str | None
+) -> None:
+    options = KafkaOptions(secured.address(protocol), settings(certificate, protocol, mechanism))
+    with TransactionDoctor(options) as doctor:
+        assert doctor.hanging([]) == []

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from onceflow.runtime.java import find_java
-from onceflow.runtime.spark.class_archive import spark_home
+from tests.integration.standalone import LOOPBACK, Standalone
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 START_MS = 1_700_000_000_000
@@ -41,47 +38,24 @@ launcher.close()
 """
 
 
-class Cluster:
-    """A Master and Workers on loopback, started through `spark-class` of the installed package."""
+class Cluster(Standalone):
+    """A Master and Workers on loopback."""
 
     def __init__(self, folder: Path) -> None:
-        find_java()
-        self._folder = folder
-        self._processes: list[subprocess.Popen[bytes]] = []
+        super().__init__(folder)
+        self._workers: list[str] = []
         with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
+            free.bind((LOOPBACK, 0))
             port = free.getsockname()[1]
-        self.master = f"spark://127.0.0.1:{port}"
-        self._start("deploy.master.Master", "--port", str(port))
+        self.master = f"spark://{LOOPBACK}:{port}"
+        self.start("master", "deploy.master.Master", "--port", str(port))
 
     def add_worker(self, cores: int) -> None:
-        work = self._folder / f"worker-{len(self._processes)}"
-        options = ["--cores", str(cores), "--memory", "1g", "--work-dir", str(work)]
-        self._start("deploy.worker.Worker", *options, self.master)
+        self._workers.append(f"worker-{len(self._workers)}")
+        self.start_worker(self._workers[-1], self.master, cores)
 
-    def _start(self, name: str, *arguments: str) -> None:
-        command = [f"{spark_home()}/bin/spark-class", f"org.apache.spark.{name}"]
-        command += ["--host", "127.0.0.1", "--webui-port", "0", *arguments]
-        with (self._folder / f"{name}.log").open("ab") as log:
-            env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
-            self._processes.append(subprocess.Popen(command, env=env, stdout=log, stderr=log))
-
-    def executors(self) -> list[psutil.Process]:
-        """The JVMs that the workers have started."""
-        found = []
-        for process in self._processes[1:]:
-            for child in psutil.Process(process.pid).children():
-                with suppress(psutil.Error):  # of a helper that has just ended
-                    if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline()):
-                        found.append(child)
-        return found
-
-    def close(self) -> None:
-        for process in reversed(self._processes):
-            for child in psutil.Process(process.pid).children(recursive=True):
-                child.kill()
-            process.kill()
-            process.wait(30)
+    def all_executors(self) -> list[psutil.Process]:
+        return self.executors(*self._workers)
 
 
 @pytest.fixture
@@ -127,7 +101,7 @@ def test_a_job_waits_for_slots_that_come_late_and_for_lost_ones_without_failures
     assert used["slots"] == 4
 
     since = job.mark
-    cluster.executors()[0].send_signal(signal.SIGKILL)
+    cluster.all_executors()[0].send_signal(signal.SIGKILL)
     job.wait_event("restarted", after=since, timeout=120)
     failed = job.named("attempt_failed")
     assert len(failed) == 1, failed

@@ -5,18 +5,14 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
-from onceflow.runtime.java import find_java
-from onceflow.runtime.spark.class_archive import spark_home
 from tests.integration.namespaces import Machines, why_not
+from tests.integration.standalone import Standalone
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(900)]
 
@@ -24,55 +20,22 @@ MASTER_PORT = 7077
 CUT_S = 20.0
 
 
-class FarCluster:
-    """A Master, and two Workers with two cores each."""
+class FarCluster(Standalone):
+    """A Master, and two Workers with two cores each, on machines of these names."""
 
     def __init__(self, machines: Machines, folder: Path) -> None:
-        find_java()
+        super().__init__(folder)
         self._machines = machines
-        self._folder = folder
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.master = f"spark://{machines.addresses['master']}:{MASTER_PORT}"
-        self._start("master", "deploy.master.Master", "--port", str(MASTER_PORT))
+        self.start("master", "deploy.master.Master", "--port", str(MASTER_PORT), **self._place("master"))
         for name in ("one", "two"):
-            self.start_worker(name)
+            self.add_worker(name)
 
-    def start_worker(self, name: str) -> None:
-        options = ["--cores", "2", "--memory", "1g", "--work-dir", str(self._folder / name)]
-        self._start(name, "deploy.worker.Worker", *options, self.master)
+    def add_worker(self, name: str) -> None:
+        self.start_worker(name, self.master, 2, **self._place(name))
 
-    def _start(self, name: str, program: str, *arguments: str) -> None:
-        address = self._machines.addresses[name]
-        command = [*self._machines.on(name), f"{spark_home()}/bin/spark-class", f"org.apache.spark.{program}"]
-        command += ["--host", address, "--webui-port", "0", *arguments]
-        with (self._folder / f"{name}.log").open("ab") as log:
-            env = {**os.environ, "SPARK_LOCAL_IP": address}
-            self._processes[name] = subprocess.Popen(command, env=env, stdout=log, stderr=log)
-
-    def kill_executor(self, name: str) -> None:
-        executors = [child for child in self._children(name) if "CoarseGrainedExecutor" in _line(child)]
-        executors[0].send_signal(signal.SIGKILL)
-
-    def kill_worker(self, name: str) -> None:
-        """And the executors on it, as a machine that loses its power."""
-        process = self._processes.pop(name)
-        for child in [*psutil.Process(process.pid).children(recursive=True), process]:
-            with suppress(psutil.NoSuchProcess):
-                child.kill()
-        process.wait(30)
-
-    def close(self) -> None:
-        for name in list(self._processes):
-            self.kill_worker(name)
-
-    def _children(self, name: str) -> list[psutil.Process]:
-        return psutil.Process(self._processes[name].pid).children(recursive=True)
-
-
-def _line(process: psutil.Process) -> str:
-    with suppress(psutil.Error):
-        return " ".join(process.cmdline())
-    return ""
+    def _place(self, name: str) -> Any:
+        return {"address": self._machines.addresses[name], "on": self._machines.on(name)}
 
 
 @pytest.fixture
@@ -142,10 +105,10 @@ def test_kills_and_a_cut_cable_on_a_cluster_of_several_machines(
 
     os.kill(job.slots()[0], signal.SIGKILL)
     goes_on()
-    cluster.kill_executor("one")
+    cluster.executors("one")[0].kill()
     goes_on()
-    cluster.kill_worker("two")
-    cluster.start_worker("two")
+    cluster.kill("two")
+    cluster.add_worker("two")
     goes_on()
     machines.cut("one")
     rows.wait_some(CUT_S)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -34,12 +34,11 @@ from onceflow.runtime.errors import (
     Fatal,
     Fenced,
     Indeterminate,
-    OnceflowError,
     Retryable,
     UsageError,
 )
 from onceflow.runtime.testing.choices import ExhaustiveChoices, SeededChoices
-from onceflow.runtime.testing.violations import Breach, Violation
+from onceflow.runtime.testing.violations import Breach, Violation, breaches
 from onceflow.structured_streaming.micro_batches import (
     SentMarks,
     check_ledger,
@@ -304,18 +303,6 @@ def explore(commit: Commit, deviations: int) -> int:
             World(choices, commit, **shape).run()
         runs += search.runs
     return runs
-
-
-def breaches(worlds: Iterable[World]) -> Iterator[Breach | None]:
-    """What each of these runs breaks; None: nothing, or the code has raised an error that it may raise."""
-    for world in worlds:
-        try:
-            world.run()
-            yield None
-        except Violation as violation:
-            yield violation.breach
-        except OnceflowError:
-            yield None
 
 
 def wider_and_wider(mutant: Wrong) -> Iterator[World]:

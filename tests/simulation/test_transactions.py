@@ -11,7 +11,7 @@ import contextlib
 import functools
 import io
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple
 
@@ -32,9 +32,9 @@ from onceflow.connectors.kafka.transactions.owner import OwnerTransactions
 from onceflow.connectors.kafka.transactions.staged_writer import StagedSettings, StagedWriter
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import Committable, PreCommit, SinkContext
-from onceflow.runtime.errors import Fenced, OnceflowError, Retryable
+from onceflow.runtime.errors import Fenced, Retryable
 from onceflow.runtime.testing.choices import Choices, ExhaustiveChoices, SeededChoices
-from onceflow.runtime.testing.violations import Breach, Violation
+from onceflow.runtime.testing.violations import Breach, Violation, breaches
 
 ATTEMPTS_MAX = 12
 
@@ -356,18 +356,6 @@ def explore(writer_type: type[StagedWriter], deviations: int) -> int:
             World(choices, writer_type, **shape).run()  # type: ignore[arg-type]
         runs += search.runs
     return runs
-
-
-def breaches(worlds: Iterable[World]) -> Iterator[Breach | None]:
-    """What each of these runs breaks; None: nothing, or the code has raised an error that it may raise."""
-    for world in worlds:
-        try:
-            world.run()
-            yield None
-        except Violation as violation:
-            yield violation.breach
-        except OnceflowError:
-            yield None
 
 
 def wider_and_wider(mutant: Wrong) -> Iterator[World]:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from onceflow.runtime.call_watch import CallWatch, UserCall, find_user_call, stack_of
+from onceflow.runtime.call_watch import _LOOPS, CallWatch, UserCall, find_user_call, stack_of
 from onceflow.runtime.operators.aggregates import AggregateFunction
 from onceflow.runtime.operators.keyed_process import Ctx, KeyedProcess
 from onceflow.runtime.operators.process import ProcessConfig
@@ -224,3 +224,13 @@ def test_a_thread_that_hangs_is_fatal_and_a_process_is_tried_once_more(can_end: 
     assert failed.fingerprints == (call.fingerprint,)
     assert "score has been in one call for 30 s, on the record in-3 at offset 8" in failed.reason
     assert "slot_timeout" in failed.reason
+
+
+def test_each_name_that_is_looked_up_in_a_loop_is_one_of_its_variables() -> None:
+    """A variable that gets another name would else be looked up in vain, and its calls be found no more."""
+    for loop, describe in _LOOPS.items():
+        looked_up = {
+            text for text in describe.__code__.co_consts if isinstance(text, str) and text.isidentifier()
+        }
+        assert looked_up
+        assert looked_up <= {*loop.co_varnames, *loop.co_cellvars, *loop.co_freevars}, loop.co_qualname

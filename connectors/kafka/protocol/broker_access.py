@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onceflow.connectors.kafka.protocol.sasl_login import SaslLogin, login_of
+from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.connectors.kafka.protocol.sasl_login import SaslLogin, login_of, mechanism_of
 from onceflow.connectors.kafka.protocol.tls_socket import TlsSocket
+from onceflow.runtime.errors import OptionError
 
 _PROTOCOLS = frozenset({"plaintext", "ssl", "sasl_plaintext", "sasl_ssl"})
 _CLIENT_ID = "rdkafka"  # librdkafka's default
@@ -77,6 +79,37 @@ def access_of(settings: Mapping[str, Any]) -> BrokerAccess | None:
     except (OSError, ValueError):  # librdkafka has something to say of these files, too
         return None
     return BrokerAccess(client_id, tls, login_of(settings) if protocol.startswith("sasl") else None)
+
+
+def kafka_python(options: KafkaOptions) -> dict[str, Any]:
+    """The same way to the brokers for kafka-python's clients. Raises OptionError for a certificate or key
+    that can't be read, and for a login that only librdkafka can do."""
+    settings = options.librdkafka
+    protocol = str(settings.get("security.protocol", "plaintext")).upper()
+    out: dict[str, Any] = {
+        "bootstrap_servers": options.bootstrap_servers.split(","),
+        "client_id": str(settings.get("client.id", _CLIENT_ID)),
+        "security_protocol": protocol,
+    }
+    if protocol.endswith("SSL"):
+        try:
+            out["ssl_context"] = _context(settings)
+        except (OSError, ValueError) as error:
+            why = options.redact(str(error))
+            raise OptionError(f"the files that the settings ssl.* name can't be used: {why}") from error
+    if protocol.startswith("SASL"):
+        out |= _kafka_python_login(settings)
+    return out
+
+
+def _kafka_python_login(settings: Mapping[str, Any]) -> dict[str, Any]:
+    login, mechanism = login_of(settings), mechanism_of(settings)
+    if login is None and mechanism != "GSSAPI":
+        raise OptionError(
+            f"a login by {mechanism} with these sasl.* settings is not possible here: kafka-python, which "
+            "looks at transactions, needs sasl.username (without ',' and '=') and sasl.password, or oauth_cb"
+        )
+    return {**(login.config if login else {}), "sasl_mechanism": mechanism}
 
 
 def may_access(settings: Mapping[str, Any]) -> bool:

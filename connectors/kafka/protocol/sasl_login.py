@@ -68,7 +68,7 @@ class SaslLogin:
 def login_of(settings: Mapping[str, Any]) -> SaslLogin | None:
     """The login that librdkafka's settings ask for; None: only librdkafka can (Kerberos, a token that it
     fetches itself, a name which SCRAM would have to escape)."""
-    mechanism = str(settings.get("sasl.mechanism", settings.get("sasl.mechanisms", "GSSAPI"))).upper()
+    mechanism = mechanism_of(settings)
     if mechanism == _BY_TOKEN and callable(settings.get("oauth_cb")):
         config = str(settings.get("sasl.oauthbearer.config", ""))
         return SaslLogin(mechanism, {"sasl_oauth_token_provider": _Token(settings["oauth_cb"], config)})
@@ -78,6 +78,11 @@ def login_of(settings: Mapping[str, Any]) -> SaslLogin | None:
         return None
     known = {"sasl_mechanism": mechanism, "sasl_plain_username": user, "sasl_plain_password": password}
     return SaslLogin(mechanism, known)
+
+
+def mechanism_of(settings: Mapping[str, Any]) -> str:
+    """The mechanism that librdkafka's settings name, by either of its names; Kerberos if they name none."""
+    return str(settings.get("sasl.mechanism", settings.get("sasl.mechanisms", "GSSAPI"))).upper()
 
 
 class _Token(AbstractTokenProvider):

@@ -25,6 +25,7 @@ from kafka.structs import TopicPartition
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential
 
 from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.connectors.kafka.protocol.broker_access import kafka_python
 from onceflow.runtime.errors import Retryable, UsageError
 
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -189,7 +190,7 @@ class TransactionDoctor:
 
     def _connected(self) -> Any:
         try:
-            return KafkaAdminClient(**self._options.kafka_python())
+            return KafkaAdminClient(**kafka_python(self._options))
         except KafkaError as e:
             servers = self._options.bootstrap_servers
             raise Retryable(f"no answer from {servers}: {self._options.redact(str(e))}") from e

@@ -51,16 +51,6 @@ def test_one_object_serves_consumer_producer_and_admin() -> None:
     }
 
 
-def test_kafka_python_gets_the_same_connection() -> None:
-    given = {"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN", "ssl.ca.location": "ca.pem"}
-    assert KafkaOptions("a:1,b:2", {**given, "linger.ms": 1}).kafka_python() == {
-        "bootstrap_servers": ["a:1", "b:2"],
-        "security_protocol": "SASL_SSL",
-        "sasl_mechanism": "PLAIN",
-        "ssl_cafile": "ca.pem",
-    }
-
-
 @pytest.mark.parametrize("servers", ["", "  ", None, 9092])
 def test_servers_must_be_text(servers: object) -> None:
     with pytest.raises(OptionError, match="bootstrap_servers"):

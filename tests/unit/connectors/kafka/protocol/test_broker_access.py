@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from benchmarks.secured import write_certificate
-from onceflow.connectors.kafka.protocol.broker_access import HONOURED, access_of, may_access
+from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.connectors.kafka.protocol.broker_access import HONOURED, access_of, kafka_python, may_access
 from onceflow.connectors.kafka.setting_names import LIBRDKAFKA_SETTINGS
+from onceflow.runtime.errors import OptionError
 
 PASSWORD = {"sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "me", "sasl.password": "secret-4711"}
 
@@ -98,3 +100,34 @@ def test_a_certificate_of_the_client_is_given(folder: Path) -> None:
 
 def test_no_text_of_it_shows_the_password() -> None:
     assert "secret-4711" not in repr(access_of({"security.protocol": "SASL_SSL", **PASSWORD}))
+
+
+def test_kafka_pythons_clients_go_the_same_way(folder: Path) -> None:
+    """A client of kafka-python does the same checks of certificates, and under either name of the mechanism."""
+    secret = {"security.protocol": "sasl_ssl", **PASSWORD, "linger.ms": 1}
+    given = kafka_python(KafkaOptions("a:1,b:2", {**secret, "ssl.ca.location": str(folder / "ca.pem")}))
+    tls = given.pop("ssl_context")
+    assert (tls.verify_mode, tls.check_hostname, len(tls.get_ca_certs())) == (ssl.CERT_REQUIRED, True, 1)
+    assert given == {
+        "bootstrap_servers": ["a:1", "b:2"],
+        "client_id": "rdkafka",
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "SCRAM-SHA-256",
+        "sasl_plain_username": "me",
+        "sasl_plain_password": "secret-4711",
+    }
+    assert kafka_python(KafkaOptions("a:1")) == {
+        "bootstrap_servers": ["a:1"],
+        "client_id": "rdkafka",
+        "security_protocol": "PLAINTEXT",
+    }
+    with pytest.raises(OptionError, match=r"login by SCRAM-SHA-256 .* is not possible here"):
+        kafka_python(KafkaOptions("a:1", {**secret, "security.protocol": "SASL_SSL", "sasl.username": "a=b"}))
+    kerberos = kafka_python(KafkaOptions("a:1", {"security.protocol": "SASL_PLAINTEXT"}))
+    assert kerberos["sasl_mechanism"] == "GSSAPI"
+
+
+def test_a_certificate_that_is_not_there_is_a_wrong_option(folder: Path) -> None:
+    wrong = {"security.protocol": "SSL", "ssl.ca.location": str(folder / "none.pem")}
+    with pytest.raises(OptionError, match=r"ssl\.\* name can't be used: .*No such file"):
+        kafka_python(KafkaOptions("a:1", wrong))
