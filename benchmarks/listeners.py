@@ -79,7 +79,9 @@ def main() -> None:
     medians = {route: statistics.median(run.k_per_cpu_s for run in each) for route, each in runs.items()}
     for route, median in medians.items():
         print(f"{options.listener}, {route}: median {median:,.0f} k records per CPU-second")
-    keep("listeners", {"listener": options.listener, "records": options.records, "k_per_cpu_s": medians})
+    rounds = {route: [round(run.k_per_cpu_s, 1) for run in each] for route, each in runs.items()}
+    kept = {"listener": options.listener, "records": options.records, "median_k_per_cpu_s": medians}
+    keep(f"listeners-{options.listener.lower()}", {**kept, "rounds": rounds})
 
 
 if __name__ == "__main__":
