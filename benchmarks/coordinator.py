@@ -29,6 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.kept_results import keep
+from onceflow.runtime.api.job import run_options
 from onceflow.runtime.checkpoint.local_store import LocalStore
 from onceflow.runtime.checkpoint.manifest import SlotSnapshot, StateHandle, TableFile, meta_as_json
 from onceflow.runtime.clock import SystemClock
@@ -47,13 +48,12 @@ from onceflow.runtime.control.messages import (
     ToSlot,
     Trigger,
 )
-from onceflow.runtime.driver import JobDriver
+from onceflow.runtime.driver.driver import JobDriver
 from onceflow.runtime.errors import OnceflowError
 from onceflow.runtime.exchange.handshake import call
-from onceflow.runtime.graph import Chain, JobGraph, SinkNode
-from onceflow.runtime.job import run_options
+from onceflow.runtime.graph.job_graph import Chain, JobGraph, SinkNode
 from onceflow.runtime.report import JobProgress
-from onceflow.runtime.slot_process import SlotLaunch
+from onceflow.runtime.slot.process import SlotLaunch
 from onceflow.runtime.version import VERSION
 
 REPOSITORY = Path(__file__).resolve().parent.parent

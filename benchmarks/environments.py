@@ -20,8 +20,8 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from onceflow.connectors.kafka.embedded.jars import MAVEN_CENTRAL, default_cache_dir
+from onceflow.runtime.environment.java import find_java
 from onceflow.runtime.errors import UsageError
-from onceflow.runtime.java import find_java
 
 _INSTALL_TIMEOUT_S = 1_500.0
 

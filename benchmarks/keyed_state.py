@@ -38,12 +38,12 @@ from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.state_files import StateFiles
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.exchange.key_groups import Partitioner
-from onceflow.runtime.firing import fire_all
 from onceflow.runtime.operators.aggregates import count, sum_
 from onceflow.runtime.operators.operator import FrozenState, Operator, OperatorContext
 from onceflow.runtime.operators.tumbling import tumbling
 from onceflow.runtime.operators.window import WindowAggregate
 from onceflow.runtime.records import WATERMARK_MAX_MS, Records
+from onceflow.runtime.slot.firing import fire_all
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.testing.harness import Collected, stored
 

@@ -29,11 +29,11 @@ from onceflow.connectors.kafka.client import ProducerIdentity
 from onceflow.connectors.kafka.produce.structs import runs
 from onceflow.connectors.kafka.records.batch_writer import BatchWriter, RowsToWrite
 from onceflow.connectors.kafka.transactions.staged_file import StagedFileWriter
+from onceflow.runtime.arrays.recycled_memory import RecycledMemory
 from onceflow.runtime.checkpoint.durable_file import DurableFile
 from onceflow.runtime.exchange.frames import HEADER, FrameCodec
 from onceflow.runtime.exchange.key_groups import Partitioner
 from onceflow.runtime.records import Records
-from onceflow.runtime.recycled_memory import RecycledMemory
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.sinks.kafka import KafkaSink, _RowEncoder
 

@@ -14,9 +14,9 @@ from onceflow.runtime.version import VERSION
 if TYPE_CHECKING:
     from polars import col, lit
 
+    from onceflow.runtime.api.job import Job
     from onceflow.runtime.contracts import WatermarkStrategy
     from onceflow.runtime.errors import Retryable
-    from onceflow.runtime.job import Job
     from onceflow.runtime.operators.aggregates import (
         AggregateFunction,
         count,
@@ -43,7 +43,7 @@ _MODULES = {
     "polars": ("col", "lit"),
     "onceflow.runtime.contracts": ("WatermarkStrategy",),
     "onceflow.runtime.errors": ("Retryable",),
-    "onceflow.runtime.job": ("Job",),
+    "onceflow.runtime.api.job": ("Job",),
     "onceflow.runtime.operators.aggregates": (
         "AggregateFunction",
         "count",

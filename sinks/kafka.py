@@ -21,11 +21,11 @@ from onceflow.connectors.kafka.transactions.librdkafka_client import LibrdkafkaC
 from onceflow.connectors.kafka.transactions.producer_settings import ProducerSettings, best_route
 from onceflow.connectors.kafka.transactions.staged_writer import LEDGER_TOPIC, StagedSettings, StagedWriter
 from onceflow.runtime.arguments import check_formats
+from onceflow.runtime.arrays.recycled_memory import RecycledMemory
 from onceflow.runtime.contracts import Committable, PreCommit, SinkContext
 from onceflow.runtime.errors import Fatal, GraphError, OptionError, UsageError
 from onceflow.runtime.records import Indices, Records
-from onceflow.runtime.recycled_memory import RecycledMemory
-from onceflow.runtime.types import duration_ms, nearest
+from onceflow.runtime.types.conversion import duration_ms, nearest
 
 HEADERS_TYPE = PRODUCE_SCHEMA.field("headers").type
 

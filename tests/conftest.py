@@ -17,8 +17,8 @@ import pytest
 import onceflow
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.embedded.jars import MAVEN_CENTRAL, PINNED_VERSION, JarCache
-from onceflow.runtime.java import JavaError, find_java
-from onceflow.runtime.spark.class_archive import as_setting, local_java_options
+from onceflow.runtime.environment.java import JavaError, find_java
+from onceflow.runtime.hosts.spark.class_archive import as_setting, local_java_options
 
 # What takes long on a machine that does other things too is no finding.
 hypothesis.settings.register_profile(

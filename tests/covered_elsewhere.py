@@ -135,18 +135,18 @@ COVERED = (
     ),
     Covered(
         "what a row goes through between two tasks",
-        "unit/exchange/test_input_gate unit/test_task unit/test_wiring",
+        "unit/exchange/test_input_gate unit/slot/test_task unit/exchange/test_wiring",
         "channel exchange.partition_kernels exchange.record_writer",
     ),
     Covered(
         "how a job is described; what is made of it is compared with it",
-        "unit/test_stream unit/test_compile",
-        "arguments runtime.columns functions graph keyed_stream steps",
+        "unit/api/test_stream unit/graph/test_compile",
+        "arguments graph.columns functions job_graph keyed_stream steps",
     ),
     Covered(
         "processes: what they do when they are killed",
         "integration/test_kills integration/test_operating integration/test_spark_start",
-        """runtime.driver job launch local slot slot_process slot_tasks spark.daemon executor runner
+        """driver.driver job launch local slot slot.process slot.tasks spark.daemon executor runner
         version""",
     ),
     Covered(
@@ -156,7 +156,7 @@ COVERED = (
     ),
     Covered(
         "types and constants that half of the tests use",
-        "unit/test_types unit/test_fingerprints",
+        "unit/types/test_conversion unit/checkpoint/test_fingerprints",
         "clock errors records",
     ),
     Covered("kernels of one function", "unit/kernels/test_copying unit/kernels/test_text", "blocks memory"),
@@ -199,7 +199,7 @@ COVERED = (
     Covered(
         "what a command prints, compared as it is printed",
         "unit/cli/test_plan unit/cli/test_report",
-        "runtime.plan runtime.report",
+        "runtime.graph.plan runtime.report",
     ),
     Covered(
         "commands, as processes",

@@ -20,7 +20,7 @@ import typer.main
 
 from onceflow.cli.app import COMMANDS
 from onceflow.cli.metrics import JobMetrics
-from onceflow.runtime.job import Job
+from onceflow.runtime.api.job import Job
 from onceflow.runtime.report import JobProgress
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -166,8 +166,8 @@ def test_every_option_of_run_is_explained() -> None:
 
 
 SAYING = (
-    "runtime/driver.py",
-    "runtime/job.py",
+    "runtime/driver/driver.py",
+    "runtime/api/job.py",
     "runtime/checkpoint/coordinator.py",
     "runtime/checkpoint/driver.py",
 )

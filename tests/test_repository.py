@@ -31,9 +31,9 @@ IMPORT_S = 0.3
 
 LONG_FILES = {
     "runtime/checkpoint/coordinator.py": 480,
-    "runtime/compile.py": 330,
-    "runtime/driver.py": 380,
-    "runtime/stream.py": 370,
+    "runtime/graph/compile.py": 330,
+    "runtime/driver/driver.py": 380,
+    "runtime/api/stream.py": 370,
     "runtime/testing/mutants.py": 330,
     "runtime/testing/world.py": 430,
 }
@@ -48,8 +48,8 @@ LONG_FUNCTIONS = {"onceflow/cli/run.py:run": 75}
 MANY_PARAMETERS = {
     "onceflow/cli/run.py:run",
     "onceflow/cli/verify.py:verify",
-    "runtime/job.py:run",
-    "runtime/job.py:run_options",
+    "runtime/api/job.py:run",
+    "runtime/api/job.py:run_options",
 }
 """One for each option of a command."""
 
@@ -147,9 +147,9 @@ def test_layers_hold() -> None:
 BROKEN_LAYERS = [
     (
         "runtime/checkpoint/alignment.py",
-        "import onceflow.runtime.task",
+        "import onceflow.runtime.slot.task",
         "the runtime",
-        "alignment -> onceflow.runtime.task",
+        "alignment -> onceflow.runtime.slot.task",
     ),
     (
         "runtime/records.py",
@@ -164,7 +164,7 @@ BROKEN_LAYERS = [
         "kafka -> onceflow.runtime.checkpoint.coordinator",
     ),
     ("runtime/checkpoint/pending.py", "import random", "what decides is pure", "pending -> random"),
-    ("runtime/slot.py", "import pyspark", "only runtime.spark imports pyspark", "slot -> pyspark"),
+    ("runtime/slot/slot.py", "import pyspark", "only runtime.hosts.spark imports pyspark", "slot -> pyspark"),
     (
         "runtime/operators/reduce.py",
         "import onceflow.runtime.state.heap.heap_table",
@@ -294,7 +294,7 @@ def test_docstrings_are_whole_sentences() -> None:
 
 
 def test_each_module_has_its_tests_or_a_word_on_who_covers_it() -> None:
-    modules = {"runtime.slot", "runtime.task", "cli.run", "fetch.choose", "produce.choose"}
+    modules = {"runtime.slot.slot", "runtime.slot.task", "cli.run", "fetch.choose", "produce.choose"}
     tests = {"unit.test_task", "unit.test_job", "unit.fetch.test_choose"}
     assert untested(modules, tests, [Covered("", "unit/test_job", "slot run produce.choose")]) == []
     assert untested(modules, tests, [Covered("", "unit/test_jobs", "slot task run choose")]) == [
@@ -305,7 +305,7 @@ def test_each_module_has_its_tests_or_a_word_on_who_covers_it() -> None:
     assert untested(modules, tests, []) == [
         "nobody says who tests cli.run",
         "nobody says who tests produce.choose",
-        "nobody says who tests runtime.slot",
+        "nobody says who tests runtime.slot.slot",
     ]
     there = {
         name_of(path).removesuffix(".py").replace("/", ".")
@@ -325,7 +325,7 @@ def test_nothing_is_pickled_but_by_spark() -> None:
     wrong = [
         name_of(path)
         for path in python_files(*PRODUCTION)
-        if "runtime/spark" not in name_of(path)
+        if "runtime/hosts/spark" not in name_of(path)
         and any(name.split(".")[0] in picklers for _, name in imports(tree(path)))
     ]
     assert not wrong

@@ -81,8 +81,8 @@ def test_tests_do_not_sleep() -> None:
 
 IMPORTS = """
 import os, sys
-from onceflow.runtime import slot
-from onceflow.runtime.slot import Slot
+from onceflow.runtime.slot import slot
+from onceflow.runtime.slot.slot import Slot
 """
 PATCHED = """
 import unittest.mock
@@ -93,7 +93,7 @@ unittest.mock.patch.object(a, 'b')
 patch.object(a, 'b')
 mocker.spy(slot, 'run')
 monkeypatch.setattr(slot, 'LIMIT', 3)
-monkeypatch.setattr('onceflow.runtime.slot.LIMIT', 3)
+monkeypatch.setattr('onceflow.runtime.slot.slot.LIMIT', 3)
 with pytest.MonkeyPatch.context() as other: other.setattr(slot, 'LIMIT', 3)
 monkeypatch.delattr(slot, 'LIMIT')
 monkeypatch.setitem(vars(slot), 'LIMIT', 3)

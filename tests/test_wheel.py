@@ -25,7 +25,7 @@ FOLDERS = {
 
 PACKAGE_DATA = {
     "onceflow/connectors/kafka/embedded/pins.json",
-    "onceflow/runtime/spark/log4j2.properties",
+    "onceflow/runtime/hosts/spark/log4j2.properties",
     "onceflow/py.typed",
 }
 
@@ -113,7 +113,7 @@ def test_the_installed_command_works(clean_python: Path) -> None:
 def test_package_data_is_found_in_the_installed_wheel(clean_python: Path) -> None:
     script = (
         "from importlib.resources import files;"
-        "assert files('onceflow.runtime.spark').joinpath('log4j2.properties').is_file();"
+        "assert files('onceflow.runtime.hosts.spark').joinpath('log4j2.properties').is_file();"
         "from onceflow.connectors.kafka.embedded.jars import PINNED_VERSION; print(PINNED_VERSION)"
     )
     assert run(clean_python, "-c", script, cwd=clean_python.parent).strip()

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from benchmarks.environments import Environment, class_path, compile_java, install
 from benchmarks.peers.peer import FOLDER, MAIN, Assignment, Launch, Peer, Say
-from onceflow.runtime.java import find_java
+from onceflow.runtime.environment.java import find_java
 
 ENVIRONMENT = Environment(
     "kafka-streams",

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from benchmarks.environments import install
 from benchmarks.peers.flink import ENVIRONMENT
 from benchmarks.peers.peer import FOLDER, MAIN, MAP, Assignment, Launch, Peer, Say
-from onceflow.runtime.java import find_java
+from onceflow.runtime.environment.java import find_java
 
 _PROCESS_MODE = {"_python_worker_execution_mode": "process"}
 

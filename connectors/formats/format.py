@@ -12,9 +12,9 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checka
 
 import pyarrow as pa
 
+from onceflow.runtime.arrays.recycled_memory import Memory
 from onceflow.runtime.errors import Fatal
 from onceflow.runtime.records import Indices, Int64s
-from onceflow.runtime.recycled_memory import Memory
 
 
 class EncodeError(Fatal):

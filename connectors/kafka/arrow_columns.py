@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from onceflow.connectors.kafka.fetched import HEADERS_TYPE
+from onceflow.runtime.arrays.recycled_memory import Memory
 from onceflow.runtime.records import Int64s
-from onceflow.runtime.recycled_memory import Memory
 
 BINARY_BYTES_MAX = int(np.iinfo(np.int32).max)
 """More bytes in one column make it large_binary."""

@@ -27,7 +27,7 @@ kafka)
     "${PYTHON:-.venv/bin/python}" - "$work/jars" <<'PYTHON'
 import shutil, sys
 from onceflow.connectors.kafka.embedded.jars import PINNED_VERSION, JarCache
-from onceflow.runtime.java import find_java
+from onceflow.runtime.environment.java import find_java
 
 for jar in JarCache().jars(PINNED_VERSION, find_java()):
     shutil.copy(jar, sys.argv[1])

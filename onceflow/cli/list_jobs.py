@@ -12,7 +12,7 @@ from rich.table import Table
 
 from onceflow.cli.operate import ask_running
 from onceflow.runtime.control.messages import AskStatus
-from onceflow.runtime.running_jobs import find_all, find_starting
+from onceflow.runtime.environment.running_jobs import find_all, find_starting
 
 STARTING = "starting"
 PIPE_WIDTH = 240  # nobody's terminal: nothing is to be cut

@@ -13,7 +13,7 @@ from typing import Any
 
 import onceflow
 from onceflow.runtime.errors import UsageError
-from onceflow.runtime.types import nearest
+from onceflow.runtime.types.conversion import nearest
 
 _OURS = tuple(
     Path(folder, part).resolve()

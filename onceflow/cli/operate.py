@@ -8,10 +8,10 @@ from typing import Any
 
 from onceflow.runtime.control.connection import Connection, ConnectionLostError
 from onceflow.runtime.control.messages import AskCancel, AskStatus, AskStop, Status
+from onceflow.runtime.driver.options import absolute_url
+from onceflow.runtime.environment.running_jobs import RunningJob, find, find_starting
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.exchange.handshake import HandshakeError, call
-from onceflow.runtime.options import absolute_url
-from onceflow.runtime.running_jobs import RunningJob, find, find_starting
 
 TIMEOUT_S = 5.0
 

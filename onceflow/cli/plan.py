@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.tree import Tree
 
 from onceflow.cli.load import load_job
-from onceflow.runtime.plan import describe
+from onceflow.runtime.graph.plan import describe
 
 app = typer.Typer(
     help="Print a job's graph: operators, uids, chains, exchanges, parallelism.",

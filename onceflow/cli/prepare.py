@@ -7,8 +7,8 @@ import time
 import typer
 
 from onceflow.cli.kernels import kernels
-from onceflow.runtime.java import JavaError, find_java
-from onceflow.runtime.spark.class_archive import ArchiveError, find_archive, make_archive
+from onceflow.runtime.environment.java import JavaError, find_java
+from onceflow.runtime.hosts.spark.class_archive import ArchiveError, find_archive, make_archive
 
 app = typer.Typer(help="Make ready what the first job would wait for.", add_completion=False)
 

@@ -9,11 +9,11 @@ import typer
 
 from onceflow.cli.load import load_job
 from onceflow.cli.report import reporter_for
+from onceflow.runtime.api.job import DEFAULT_INTERVAL, run_job, run_options
 from onceflow.runtime.checkpoint.events import Outcome
-from onceflow.runtime.driver import JobResult
+from onceflow.runtime.driver.driver import JobResult
+from onceflow.runtime.driver.options import DEFAULT_MASTER
 from onceflow.runtime.errors import OptionError, UsageError
-from onceflow.runtime.job import DEFAULT_INTERVAL, run_job, run_options
-from onceflow.runtime.options import DEFAULT_MASTER
 
 WITHOUT_LAST_CHECKPOINT = 3
 """Exit code: ended on request; the next run reads again what came after the last completed checkpoint."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import importlib
 
-from onceflow.runtime.spark.installed_package import use_packages
+from onceflow.runtime.hosts.spark.installed_package import use_packages
 from onceflow.structured_streaming.worker_garbage import spare_imports
 
 PRELOADED = (

@@ -1,4 +1,4 @@
-"""How the Python processes that Spark starts for us come to do what runtime/spark/installed_package.py does.
+"""How Python processes that Spark starts come to do what runtime/hosts/spark/installed_package.py does.
 
 `register` sends the folder worker_startup along with our data source; Python finds the sitecustomize.py in
 it before it imports anything of Spark's. That imports this file in each such process, so this one imports

@@ -13,7 +13,7 @@ from onceflow.connectors.kafka.client import LedgerKey
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.transactions.staged_writer import LEDGER_TOPIC
 from onceflow.runtime.errors import OptionError
-from onceflow.runtime.types import duration_ms, nearest
+from onceflow.runtime.types.conversion import duration_ms, nearest
 from onceflow.structured_streaming.options import WRITE, parse_options
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from typing import TypeGuard
 from onceflow.runtime.checkpoint import events as ev
 from onceflow.runtime.checkpoint.doors import SinkDoor, SplitDoor
 from onceflow.runtime.checkpoint.events import Effect, Event
+from onceflow.runtime.checkpoint.fingerprints import is_unavailable
 from onceflow.runtime.checkpoint.log import (
     AttemptStarted,
     CheckpointCompleted,
@@ -43,7 +44,6 @@ from onceflow.runtime.errors import (
     Retryable,
     UsageError,
 )
-from onceflow.runtime.fingerprints import is_unavailable
 
 IoEffect = ev.StoreEffect
 _TAKE_OVER_TRIES = 20

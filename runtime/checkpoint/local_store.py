@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from onceflow.runtime.checkpoint.durable_file import DurableFile, sync_folder
+from onceflow.runtime.checkpoint.fingerprints import is_lasting
 from onceflow.runtime.checkpoint.store import AlreadyExists, FileStatus
 from onceflow.runtime.errors import Indeterminate, OptionError, Retryable, Unavailable
-from onceflow.runtime.fingerprints import is_lasting
 
 TEMPORARY_PREFIX = ".new-"
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV}

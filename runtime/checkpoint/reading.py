@@ -25,7 +25,7 @@ from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.state.description import StateDescription
-from onceflow.runtime.types import nearest
+from onceflow.runtime.types.conversion import nearest
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ import pyarrow as pa
 from isal import isal_zlib  # zlib's numbers, at four times its speed
 
 from onceflow.runtime.checkpoint.copies import copy_path, create_copied_file
+from onceflow.runtime.checkpoint.fingerprints import is_lasting
 from onceflow.runtime.checkpoint.manifest import StateHandle, TableFile, meta_as_json
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.errors import CorruptCheckpointError, Retryable, Unavailable
-from onceflow.runtime.fingerprints import is_lasting
 from onceflow.runtime.records import Int64s
 from onceflow.runtime.state.operator_state import (
     KEY_GROUP_COLUMN,

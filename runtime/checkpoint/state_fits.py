@@ -14,7 +14,7 @@ from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.state_comparison import ALLOW, Comparison, StateNote
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.state.description import StateDescription
-from onceflow.runtime.types import nearest
+from onceflow.runtime.types.conversion import nearest
 
 
 @dataclass(frozen=True, slots=True)

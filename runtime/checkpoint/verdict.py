@@ -8,7 +8,7 @@ Three things end a job, besides an error that says so itself and a restart strat
   reads the same records again, so what depends on them only comes back for ever.
 
 "In a row" is the restart strategy's: an attempt that was stable ends the row. What a failure has in
-common with another is its fingerprints (runtime/fingerprints.py); what may pass by itself has none.
+common with another is its fingerprints (checkpoint/fingerprints.py); what may pass by itself has none.
 """
 
 from __future__ import annotations

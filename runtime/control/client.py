@@ -3,7 +3,7 @@
 A thread reads the driver's messages into a queue, which the slot's own thread empties between two
 steps. When the connection ends, the attempt is over for this process, whatever it is doing just then:
 `on_lost` is called on the reading thread (in an executor it ends the process, so that no zombie goes
-on writing; see runtime/spark/executor.py).
+on writing; see runtime/hosts/spark/executor.py).
 """
 
 from __future__ import annotations

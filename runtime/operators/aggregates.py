@@ -15,9 +15,9 @@ import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
-from onceflow.runtime.record_types import ValueType, describe_type
 from onceflow.runtime.state.columns import is_word
-from onceflow.runtime.types import nearest
+from onceflow.runtime.types.conversion import nearest
+from onceflow.runtime.types.record_types import ValueType, describe_type
 
 In = TypeVar("In")
 Acc = TypeVar("Acc")

@@ -15,7 +15,7 @@ from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from onceflow.runtime.state.handles import State
 from onceflow.runtime.state.row_values import Cursor
 from onceflow.runtime.state.timers import KeyTimers, Timer
-from onceflow.runtime.types import arrow_schema
+from onceflow.runtime.types.conversion import arrow_schema
 
 KeyT = TypeVar("KeyT")
 In = TypeVar("In")

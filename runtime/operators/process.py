@@ -33,7 +33,7 @@ from onceflow.runtime.state.row_values import Cursor, DeclaredStates, RowValues
 from onceflow.runtime.state.table import RowColumn
 from onceflow.runtime.state.tables import Layout, tracked_table
 from onceflow.runtime.state.timers import KeyTimers
-from onceflow.runtime.types import RecordReader
+from onceflow.runtime.types.conversion import RecordReader
 
 TABLE = "keys"
 CLOCK_TIMERS = "processing_timers"

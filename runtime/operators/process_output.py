@@ -13,7 +13,7 @@ from onceflow.runtime.errors import UserFunctionError
 from onceflow.runtime.operators.keyed_process import SideOutput
 from onceflow.runtime.operators.operator import MAIN, Output
 from onceflow.runtime.records import Records
-from onceflow.runtime.types import WrongFieldError, batch_from_records
+from onceflow.runtime.types.conversion import WrongFieldError, batch_from_records
 
 Sent = dict[str, tuple[list[Any], list[int | None]]]
 """Records to side outputs and their event times, by the output's name."""

@@ -22,7 +22,12 @@ from onceflow.runtime.operators.user_functions import (
     user_function_error,
 )
 from onceflow.runtime.records import Indices, Int64s, Mask, Records
-from onceflow.runtime.types import RecordReader, WrongFieldError, array_from_values, batch_from_records
+from onceflow.runtime.types.conversion import (
+    RecordReader,
+    WrongFieldError,
+    array_from_values,
+    batch_from_records,
+)
 
 
 class Stateless:

@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from onceflow.runtime.errors import UserFunctionError
-from onceflow.runtime.record_types import ValueType
 from onceflow.runtime.records import Indices
 from onceflow.runtime.state.table import Frozen, LiveRows
-from onceflow.runtime.types import (
+from onceflow.runtime.types.conversion import (
     RecordReader,
     WrongFieldError,
     array_from_values,
@@ -21,6 +20,7 @@ from onceflow.runtime.types import (
     record_class,
     values_from_array,
 )
+from onceflow.runtime.types.record_types import ValueType
 
 EMPTY: Any = object()
 """What a row holds before its first value; None can be a value."""

@@ -12,7 +12,7 @@ from onceflow.runtime.errors import UserFunctionError
 from onceflow.runtime.operators.accumulator import Arrivals, valid_arrivals
 from onceflow.runtime.operators.aggregates import BuiltinAggregate, TypedAggregate
 from onceflow.runtime.records import Indices, Records
-from onceflow.runtime.types import RecordReader
+from onceflow.runtime.types.conversion import RecordReader
 
 Argument = str | int | None
 """What an aggregate takes: a column by name, an expression by number, or (None) just records."""

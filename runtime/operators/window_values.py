@@ -28,7 +28,7 @@ from onceflow.runtime.operators.user_state import (
 from onceflow.runtime.operators.window_batch import Argument, Arguments, Batch
 from onceflow.runtime.records import Indices, Int64s, Records
 from onceflow.runtime.state.table import Frozen, LiveRows
-from onceflow.runtime.types import RecordReader
+from onceflow.runtime.types.conversion import RecordReader
 
 
 class AggregateColumn(Protocol):

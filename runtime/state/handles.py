@@ -20,7 +20,6 @@ from collections.abc import Callable, ItemsView, Iterable, KeysView, Mapping, Va
 from typing import Any, Generic, Self, TypeVar, overload
 
 from onceflow.runtime.errors import GraphError
-from onceflow.runtime.record_types import type_name
 from onceflow.runtime.state.row_values import (
     IMMUTABLE,
     Codec,
@@ -31,6 +30,7 @@ from onceflow.runtime.state.row_values import (
     RowValues,
     ValueCodec,
 )
+from onceflow.runtime.types.record_types import type_name
 
 V = TypeVar("V")
 K = TypeVar("K")

@@ -18,7 +18,7 @@ import polars as pl
 import polars_hash
 import pyarrow as pa
 
-from onceflow.runtime.arrow_offsets import offsets_of
+from onceflow.runtime.arrays.offsets import offsets_of
 from onceflow.runtime.kernels.compiled import kernels_enabled
 from onceflow.runtime.records import UInt64s
 from onceflow.runtime.state.columns import bits_of, is_word, null_mask

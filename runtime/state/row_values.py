@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from onceflow.runtime.errors import UsageError, UserFunctionError
-from onceflow.runtime.record_types import describe_type
 from onceflow.runtime.records import Indices
 from onceflow.runtime.state.table import Frozen, LiveRows
-from onceflow.runtime.types import WrongFieldError, array_from_values, values_from_array
+from onceflow.runtime.types.conversion import WrongFieldError, array_from_values, values_from_array
+from onceflow.runtime.types.record_types import describe_type
 
 IMMUTABLE = frozenset({str, int, float, bool, bytes, dt.datetime, dt.date})
 """Types whose values no code can change in place."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onceflow.runtime.firing import Firing
 from onceflow.runtime.operators.operator import FrozenState
 from onceflow.runtime.records import Watermark
+from onceflow.runtime.slot.firing import Firing
 from onceflow.runtime.testing.sim_tally import Tally
 
 _original_snapshot = Tally.snapshot

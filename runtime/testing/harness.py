@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.exchange.key_groups import Partitioner
-from onceflow.runtime.firing import PIECE_ROWS_MAX, fire_all
 from onceflow.runtime.operators.operator import (
     MAIN,
     ClockOperator,
@@ -25,6 +24,7 @@ from onceflow.runtime.operators.operator import (
     RestoredState,
 )
 from onceflow.runtime.records import WATERMARK_MAX_MS, Origin, Records
+from onceflow.runtime.slot.firing import PIECE_ROWS_MAX, fire_all
 from onceflow.runtime.state.columns import one_batch
 from onceflow.runtime.state.key_groups import key_group_range
 from onceflow.runtime.state.operator_state import Batches, FrozenRows, of_key_groups

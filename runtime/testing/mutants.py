@@ -15,7 +15,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from onceflow.runtime import slot_group, slot_tasks
 from onceflow.runtime.checkpoint import events as ev
 from onceflow.runtime.checkpoint import recovery
 from onceflow.runtime.checkpoint.alignment import Alignment, Decision
@@ -31,8 +30,9 @@ from onceflow.runtime.errors import Fenced, Indeterminate, Retryable
 from onceflow.runtime.exchange.input_gate import ChannelWatermarks
 from onceflow.runtime.operators.operator import FrozenState, Operator
 from onceflow.runtime.records import Barrier, Watermark
-from onceflow.runtime.slot_group import SlotGroup
-from onceflow.runtime.slot_tasks import SlotBuilder
+from onceflow.runtime.slot import group, tasks
+from onceflow.runtime.slot.group import SlotGroup
+from onceflow.runtime.slot.tasks import SlotBuilder
 from onceflow.runtime.state.key_groups import key_group_range
 from onceflow.runtime.testing import sim_slot
 from onceflow.runtime.testing.firing_mutants import snapshot_without_what_is_due
@@ -235,7 +235,7 @@ STALE = (
 )
 MUTANTS: Sequence[Mutant] = (
     Mutant("commit before persist", [(Coordinator, "_persist", _commit_before_persist)], {EARLY}, False),
-    Mutant("no re-commit after recovery", [(slot_group, "assign", _forget_committables)], {LOST}),
+    Mutant("no re-commit after recovery", [(group, "assign", _forget_committables)], {LOST}),
     Mutant("ledger read before init", [(SimSinkWriter, "_commit_once", _ledger_before_init)], {DOUBLED}),
     Mutant("no alignment", [(sim_slot, "Alignment", _never_aligned)], {LOST, DOUBLED, STATE}, False),
     Mutant(
@@ -269,7 +269,7 @@ MUTANTS: Sequence[Mutant] = (
     ),
     Mutant(
         "key-group range of a subtask too short",
-        [(slot_tasks, "key_group_range", _shifted_range)],
+        [(tasks, "key_group_range", _shifted_range)],
         {PLACE},
         False,
     ),
@@ -299,7 +299,7 @@ MUTANTS: Sequence[Mutant] = (
         [(recovery, "_latest", _one_before_the_latest)],
         {LOST, DOUBLED, OFFSETS},
     ),
-    Mutant("state not redistributed at a rescale", [(slot_group, "assign", _own_state_only)], {STATE}),
+    Mutant("state not redistributed at a rescale", [(group, "assign", _own_state_only)], {STATE}),
     Mutant(
         "output of an aborted checkpoint dropped",
         [(SimSinkWriter, "pre_commit", _rows_since_the_last_barrier)],

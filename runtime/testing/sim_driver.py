@@ -13,18 +13,18 @@ from onceflow.runtime.checkpoint.options import CheckpointOptions
 from onceflow.runtime.checkpoint.state_fits import Program
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.clock import ManualClock
-from onceflow.runtime.committers import Committers
 from onceflow.runtime.control.messages import Abort, Commit, Hello, Message, ToDriver, Trigger
-from onceflow.runtime.enumerators import Enumerators
-from onceflow.runtime.graph import JobGraph
-from onceflow.runtime.slot_group import SlotGroup, assignments
+from onceflow.runtime.driver.committers import Committers
+from onceflow.runtime.driver.enumerators import Enumerators
+from onceflow.runtime.graph.job_graph import JobGraph
+from onceflow.runtime.slot.group import SlotGroup, assignments
 
 Mail = ToDriver | None
 """A slot's message; None: its connection has ended."""
 
 
 class SimDriver:
-    """What `runtime/driver.py` does with threads and sockets, in queues: one for each sender."""
+    """What `runtime/driver/driver.py` does with threads and sockets, in queues: one for each sender."""
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ from onceflow.runtime.contracts import (
     SplitState,
     WatermarkStrategy,
 )
-from onceflow.runtime.graph import (
+from onceflow.runtime.graph.job_graph import (
     ByKey,
     Chain,
     Edge,

@@ -17,11 +17,11 @@ from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.control.messages import Assignment, Message, ToSlot
 from onceflow.runtime.exchange.channel import InputChannel, OutputChannel
-from onceflow.runtime.graph import Edge, Forward, JobGraph
+from onceflow.runtime.graph.job_graph import Edge, Forward, JobGraph
 from onceflow.runtime.operators.operator import FrozenState
 from onceflow.runtime.records import Element
-from onceflow.runtime.slot import Slot
-from onceflow.runtime.slot_tasks import SlotBuilder, SlotEnvironment, SlotTasks
+from onceflow.runtime.slot.slot import Slot
+from onceflow.runtime.slot.tasks import SlotBuilder, SlotEnvironment, SlotTasks
 from onceflow.runtime.state.key_groups import key_group_range
 from onceflow.runtime.testing.sim_job import SimReader
 

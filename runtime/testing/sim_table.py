@@ -21,7 +21,7 @@ from onceflow.runtime.contracts import (
     SinkWriter,
 )
 from onceflow.runtime.errors import Indeterminate, Retryable
-from onceflow.runtime.graph import JobGraph, SinkNode
+from onceflow.runtime.graph.job_graph import JobGraph, SinkNode
 from onceflow.runtime.records import Records
 from onceflow.runtime.testing.sim_broker import SimBroker, SimSink, _SimPreCommit, to_rows
 from onceflow.runtime.testing.sim_job import RECORD_SCHEMA, SimSource, sim_graph

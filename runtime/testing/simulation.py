@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from onceflow.runtime.firing import PIECE_ROWS_MAX
-from onceflow.runtime.graph import JobGraph
-from onceflow.runtime.slot import STEPS_PER_TASK
+from onceflow.runtime.graph.job_graph import JobGraph
+from onceflow.runtime.slot.firing import PIECE_ROWS_MAX
+from onceflow.runtime.slot.slot import STEPS_PER_TASK
 from onceflow.runtime.testing.choices import Choices, ExhaustiveChoices, SeededChoices
 from onceflow.runtime.testing.sim_broker import SimSink
 from onceflow.runtime.testing.sim_job import SimSource, sim_graph

@@ -21,10 +21,10 @@ from onceflow.runtime.checkpoint.restart import FixedDelay
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.control.messages import Message
 from onceflow.runtime.errors import OnceflowError
-from onceflow.runtime.firing import PIECE_ROWS_MAX
-from onceflow.runtime.graph import JobGraph
-from onceflow.runtime.slot import STEPS_PER_TASK
-from onceflow.runtime.slot_process import failure
+from onceflow.runtime.graph.job_graph import JobGraph
+from onceflow.runtime.slot.firing import PIECE_ROWS_MAX
+from onceflow.runtime.slot.process import failure
+from onceflow.runtime.slot.slot import STEPS_PER_TASK
 from onceflow.runtime.testing.checkers import Checker, Promised, rows_in_payloads
 from onceflow.runtime.testing.choices import Choices
 from onceflow.runtime.testing.faults import FaultyStore

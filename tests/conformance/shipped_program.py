@@ -34,7 +34,7 @@ from onceflow import (
 from onceflow.connectors.formats import Avro, Decoder, Json
 from onceflow.runtime.records import Records
 from onceflow.runtime.testing.harness import OperatorHarness
-from onceflow.runtime.types import RecordReader, arrow_schema, batch_from_records
+from onceflow.runtime.types.conversion import RecordReader, arrow_schema, batch_from_records
 
 CASES: dict[str, tuple[Callable[[], Any], Any]] = {}
 """What is called in a slot, and what it must give, by name."""

@@ -15,13 +15,13 @@ import pytest
 from pyspark import cloudpickle
 
 import onceflow
-from onceflow.runtime.spark.shipping import pack
+from onceflow.runtime.hosts.spark.shipping import pack
 
 PROGRAM = Path(__file__).parent / "shipped_program.py"
 
 SLOT = """
 import json, pathlib, sys
-from onceflow.runtime.spark.shipping import unpack
+from onceflow.runtime.hosts.spark.shipping import unpack
 cases = unpack(pathlib.Path(sys.argv[1]).read_bytes())
 ours = tuple(json.loads(sys.argv[2]))
 looked = []

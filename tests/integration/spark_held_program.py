@@ -18,14 +18,14 @@ from pyspark import SparkContext
 
 from onceflow.cli.load import load_job
 from onceflow.cli.report import JsonLines
+from onceflow.runtime.api.job import run_options
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.clock import SystemClock
-from onceflow.runtime.driver import JobDriver
+from onceflow.runtime.driver.driver import JobDriver
 from onceflow.runtime.errors import OnceflowError
-from onceflow.runtime.job import run_options
+from onceflow.runtime.hosts.spark.runner import SparkLauncher
 from onceflow.runtime.report import JobProgress
-from onceflow.runtime.slot_process import SlotLaunch
-from onceflow.runtime.spark.runner import SparkLauncher
+from onceflow.runtime.slot.process import SlotLaunch
 
 half_made, launched = threading.Event(), threading.Event()
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import psutil
 
-from onceflow.runtime.java import find_java
-from onceflow.runtime.spark.class_archive import spark_home
+from onceflow.runtime.environment.java import find_java
+from onceflow.runtime.hosts.spark.class_archive import spark_home
 
 LOOPBACK = "127.0.0.1"
 

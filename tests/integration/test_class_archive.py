@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from onceflow.runtime.java import find_java
-from onceflow.runtime.spark.class_archive import archive_options, find_archive, make_archive, spark_home
+from onceflow.runtime.environment.java import find_java
+from onceflow.runtime.hosts.spark.class_archive import archive_options, find_archive, make_archive, spark_home
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 START_SPARK = """
 import sys
-from onceflow.runtime.graph import JobGraph
-from onceflow.runtime.program import NO_PROGRAM
-from onceflow.runtime.spark.runner import SparkLauncher
+from onceflow.runtime.graph.job_graph import JobGraph
+from onceflow.runtime.environment.program import NO_PROGRAM
+from onceflow.runtime.hosts.spark.runner import SparkLauncher
 settings = {"spark.driver.defaultJavaOptions": sys.argv[1]}
 launcher = SparkLauncher("local[*]", JobGraph("job", (), ()), settings, NO_PROGRAM)
 while not launcher.wait_ready(1.0):

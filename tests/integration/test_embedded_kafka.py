@@ -25,8 +25,8 @@ from onceflow.connectors.kafka.embedded.process import (
     running_broker,
     stop_broker,
 )
+from onceflow.runtime.environment.java import JavaError, find_java
 from onceflow.runtime.errors import OptionError, UsageError
-from onceflow.runtime.java import JavaError, find_java
 
 pytestmark = pytest.mark.kafka
 

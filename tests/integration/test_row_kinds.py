@@ -8,8 +8,9 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from onceflow.runtime.api.job import Job, run_job, run_options
 from onceflow.runtime.checkpoint.events import Outcome
-from onceflow.runtime.graph import (
+from onceflow.runtime.graph.job_graph import (
     ByKey,
     Chain,
     Edge,
@@ -20,7 +21,6 @@ from onceflow.runtime.graph import (
     SourceNode,
     ToEdge,
 )
-from onceflow.runtime.job import Job, run_job, run_options
 from onceflow.runtime.operators.operator import MAIN
 from onceflow.runtime.operators.stateless import Stateless, pass_on
 from onceflow.runtime.records import RowKind

@@ -25,9 +25,9 @@ SMALL += ["--conf", "spark.driver.bindAddress=127.0.0.1"]
 
 TAKE_ALL = """
 import sys
-from onceflow.runtime.graph import JobGraph
-from onceflow.runtime.program import NO_PROGRAM
-from onceflow.runtime.spark.runner import SparkLauncher
+from onceflow.runtime.graph.job_graph import JobGraph
+from onceflow.runtime.environment.program import NO_PROGRAM
+from onceflow.runtime.hosts.spark.runner import SparkLauncher
 host = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 settings = {"spark.executor.memory": "512m", **host}
 launcher = SparkLauncher(sys.argv[1], JobGraph("job", (), ()), settings, NO_PROGRAM)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceflow.runtime.types import _TAKEN, _check
+from onceflow.runtime.types.conversion import _TAKEN, _check
 
 
 class Text(str):

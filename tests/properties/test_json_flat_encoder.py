@@ -16,7 +16,7 @@ pytest.importorskip("numba")
 from onceflow.connectors.formats.format import NotFlatError
 from onceflow.connectors.formats.json.compiled.encode import FlatEncoder
 from onceflow.connectors.formats.json.encode import JsonEncoder
-from onceflow.runtime.recycled_memory import NewMemory, RecycledMemory
+from onceflow.runtime.arrays.recycled_memory import NewMemory, RecycledMemory
 from tests.unit.guarded_memory import array_of, before_closed_page
 
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1

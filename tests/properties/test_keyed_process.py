@@ -20,7 +20,7 @@ from onceflow.runtime.state.row_values import RowValues
 from onceflow.runtime.state.timers import KeyTimers, Timer
 from onceflow.runtime.testing.harness import OperatorHarness
 from onceflow.runtime.testing.mutation import Mutant, mutated
-from onceflow.runtime.types import RecordReader, arrow_schema, batch_from_records
+from onceflow.runtime.types.conversion import RecordReader, arrow_schema, batch_from_records
 
 
 class Op(NamedTuple):

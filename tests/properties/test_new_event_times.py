@@ -16,16 +16,16 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from onceflow.runtime.api.stream import JobGraphBuilder
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import Fetch, SplitProgress, SplitState, WatermarkStrategy
 from onceflow.runtime.control.messages import Assignment
-from onceflow.runtime.graph import Chain, JobGraph, OperatorNode
+from onceflow.runtime.exchange.wiring import LocalWiring
+from onceflow.runtime.graph.job_graph import Chain, JobGraph, OperatorNode
 from onceflow.runtime.operators.aggregates import count
 from onceflow.runtime.operators.tumbling import tumbling
 from onceflow.runtime.records import Records
-from onceflow.runtime.slot_tasks import SlotBuilder, SlotEnvironment, SlotTasks
-from onceflow.runtime.stream import JobGraphBuilder
-from onceflow.runtime.wiring import LocalWiring
+from onceflow.runtime.slot.tasks import SlotBuilder, SlotEnvironment, SlotTasks
 
 SCHEMA = pa.schema([("user", pa.string()), ("ts", pa.int64()), ("happened", pa.int64())])
 BEHIND_MS = 100

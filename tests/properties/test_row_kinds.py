@@ -17,7 +17,7 @@ from onceflow.runtime.exchange.key_groups import Partitioner
 from onceflow.runtime.operators.expressions import Columns, Expressions, Keep
 from onceflow.runtime.operators.stateless import FilterRecords, FlatMapRecords, MapRecords
 from onceflow.runtime.records import Records, RowKind
-from onceflow.runtime.types import RecordReader
+from onceflow.runtime.types.conversion import RecordReader
 
 SCHEMA = pa.schema([("id", pa.int64()), ("key", pa.string())])
 KINDS = st.lists(st.sampled_from(list(RowKind)), min_size=1, max_size=40)

@@ -18,10 +18,10 @@ from onceflow.connectors.kafka.testing.fake import FakeClient, FakeKafka, FakeNe
 from onceflow.connectors.kafka.transactions.owner import OwnerTransactions
 from onceflow.connectors.kafka.transactions.staged_writer import StagedSettings, StagedWriter
 from onceflow.runtime.contracts import SinkContext
-from onceflow.runtime.firing import PIECE_ROWS_MAX
-from onceflow.runtime.graph import JobGraph
+from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.records import Records
-from onceflow.runtime.slot import STEPS_PER_TASK
+from onceflow.runtime.slot.firing import PIECE_ROWS_MAX
+from onceflow.runtime.slot.slot import STEPS_PER_TASK
 from onceflow.runtime.testing.choices import Choices, SeededChoices
 from onceflow.runtime.testing.sim_broker import SimBroker, SimSink, to_rows
 from onceflow.runtime.testing.sim_job import SimSource, sim_graph

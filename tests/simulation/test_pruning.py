@@ -10,10 +10,10 @@ import pytest
 
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.contracts import SplitState
-from onceflow.runtime.enumerators import Enumerators
-from onceflow.runtime.graph import JobGraph
+from onceflow.runtime.driver.enumerators import Enumerators
+from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.records import Barrier
-from onceflow.runtime.source_task import SourceTask
+from onceflow.runtime.slot.source_task import SourceTask
 from onceflow.runtime.testing.mutation import Mutant, hunt, wrong_on_fair_days
 from onceflow.runtime.testing.sim_broker import SimSink
 from onceflow.runtime.testing.sim_job import SimEnumerator, SimSource, sim_graph

@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import pytest
 
-from onceflow.runtime import committers
 from onceflow.runtime.checkpoint import events as ev
 from onceflow.runtime.checkpoint.coordinator import Coordinator
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.pending import PendingCheckpoint
-from onceflow.runtime.committers import Committers
 from onceflow.runtime.contracts import Committable, PreCommit, SinkCommitter
+from onceflow.runtime.driver import committers
+from onceflow.runtime.driver.committers import Committers
 from onceflow.runtime.errors import Indeterminate
 from onceflow.runtime.testing.mutation import Mutant, hunt, wrong_on_fair_days
 from onceflow.runtime.testing.sim_table import SimTableWriter, table_graph

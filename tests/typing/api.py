@@ -35,7 +35,7 @@ from onceflow import (
 )
 from onceflow.connectors.formats import Json
 from onceflow.connectors.kafka import KafkaSource
-from onceflow.runtime.stream import Stream
+from onceflow.runtime.api.stream import Stream
 from onceflow.sinks.kafka import KafkaSink
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onceflow.runtime.arrow_offsets import offsets_of
+from onceflow.runtime.arrays.offsets import offsets_of
 from onceflow.runtime.records import Int64s, Mask
 
 _U = np.uint64

@@ -25,7 +25,7 @@ from onceflow.connectors.formats.format import EncodeError, NotFlatError
 from onceflow.runtime.errors import GraphError, OptionError
 from onceflow.runtime.kernels.compiled import kernels_enabled
 from onceflow.runtime.records import Int64s
-from onceflow.runtime.types import nearest
+from onceflow.runtime.types.conversion import nearest
 
 if TYPE_CHECKING:
     from onceflow.connectors.formats.avro.compiled.encode import FlatEncoder

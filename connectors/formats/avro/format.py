@@ -36,8 +36,8 @@ from onceflow.connectors.formats.avro.schema.registry import LocalSchemas, Schem
 from onceflow.connectors.formats.avro.schema.target import Target, targets_of_arrow, targets_of_avro
 from onceflow.connectors.formats.format import Decoder, Encoder
 from onceflow.runtime.errors import OptionError
-from onceflow.runtime.record_types import describe_record, is_record_type
-from onceflow.runtime.types import duration_ms
+from onceflow.runtime.types.conversion import duration_ms
+from onceflow.runtime.types.record_types import describe_record, is_record_type
 
 Registry = str | Mapping[str, Any] | Mapping[int, Any]
 

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onceflow.connectors.formats.format import EncodeError, NotFlatError
+from onceflow.runtime.arrays.recycled_memory import Memory, NewMemory
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.kernels.compiled import kernels_enabled
 from onceflow.runtime.records import Indices
-from onceflow.runtime.recycled_memory import Memory, NewMemory
 
 if TYPE_CHECKING:
     from onceflow.connectors.formats.json.compiled.encode import FlatEncoder

@@ -31,7 +31,7 @@ from onceflow.connectors.formats.json.encode import JsonEncoder
 from onceflow.connectors.formats.json.strict import JsonDecoder, OnNull, has_plain_types
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.kernels.compiled import kernels_enabled
-from onceflow.runtime.record_types import RecordType, describe_record, is_record_type
+from onceflow.runtime.types.record_types import RecordType, describe_record, is_record_type
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from onceflow.connectors.formats.format import (
     rows_without_columns,
 )
 from onceflow.runtime.errors import OptionError
-from onceflow.runtime.record_types import RecordType, ValueType
+from onceflow.runtime.types.record_types import RecordType, ValueType
 
 OnNull = Literal["error", "skip", "nulls"]
 

@@ -42,7 +42,7 @@ from onceflow.connectors.kafka.embedded.process import (
     require_unused,
 )
 from onceflow.connectors.kafka.embedded.settings import HOST, LOG4J2, Ports, server_properties
-from onceflow.runtime.java import Java, find_java
+from onceflow.runtime.environment.java import Java, find_java
 
 _READY_TIMEOUT_S = 60.0
 _SPACE_NEEDED_BYTES = 256 * 1024 * 1024

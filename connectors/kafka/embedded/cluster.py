@@ -36,7 +36,7 @@ from onceflow.connectors.kafka.embedded.process import (
     quiet_admin,
 )
 from onceflow.connectors.kafka.embedded.settings import HOST, LOG4J2, Member, Ports, server_properties
-from onceflow.runtime.java import Java, find_java
+from onceflow.runtime.environment.java import Java, find_java
 
 _READY_TIMEOUT_S = 120.0
 

@@ -21,8 +21,8 @@ from xml.sax.saxutils import quoteattr
 
 import platformdirs
 
+from onceflow.runtime.environment.java import Java
 from onceflow.runtime.errors import OnceflowError, UsageError
-from onceflow.runtime.java import Java
 
 PINNED_VERSION = "4.2.1"
 """The Kafka to embed. 4.3.0 to 4.4.0 lose transaction markers when killed (KAFKA-20734)."""

@@ -17,8 +17,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from onceflow.connectors.kafka.embedded.jars import JarCache
 from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.runtime.environment.java import Java
 from onceflow.runtime.errors import OnceflowError
-from onceflow.runtime.java import Java
 
 _STOP_TIMEOUT_S = 30.0
 

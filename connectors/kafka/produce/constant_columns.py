@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
-from onceflow.runtime.arrow_offsets import offsets_of
+from onceflow.runtime.arrays.offsets import offsets_of
 
 
 class SameForAll:

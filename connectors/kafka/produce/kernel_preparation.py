@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from onceflow.connectors.kafka.produce import partition_kernels
 from onceflow.connectors.kafka.produce.partition_order import in_order, sort_partitions
-from onceflow.runtime.recycled_memory import RecycledMemory
+from onceflow.runtime.arrays.recycled_memory import RecycledMemory
 
 
 def prepare() -> None:

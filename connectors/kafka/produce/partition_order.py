@@ -7,10 +7,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from onceflow.connectors.kafka.produce.partitioner import Partitions
-from onceflow.runtime.arrow_offsets import offsets_of
+from onceflow.runtime.arrays.offsets import offsets_of
+from onceflow.runtime.arrays.recycled_memory import Memory
 from onceflow.runtime.kernels.compiled import kernels_enabled
 from onceflow.runtime.records import Indices
-from onceflow.runtime.recycled_memory import Memory
 
 _NARROW = 1 << 15
 

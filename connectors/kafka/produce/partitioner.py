@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onceflow.runtime.arrow_offsets import offsets_of
+from onceflow.runtime.arrays.offsets import offsets_of
 from onceflow.runtime.errors import Fatal
 from onceflow.runtime.kernels.compiled import kernels_enabled
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onceflow.runtime.arrow_offsets import offsets_of
+from onceflow.runtime.arrays.offsets import offsets_of
 from onceflow.runtime.errors import Fatal
 
 _RECORD_OVERHEAD_BYTES = 100  # batch header and varints, at most

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from onceflow.connectors.kafka.librdkafka.library import CMessage
 from onceflow.connectors.kafka.produce.constant_columns import only_topic
 from onceflow.connectors.kafka.produce.partition_order import sort_partitions
-from onceflow.runtime.arrow_offsets import offsets_of
+from onceflow.runtime.arrays.offsets import offsets_of
 
 MESSAGE: np.dtype[Any] = np.dtype(CMessage)
 Messages = npt.NDArray[Any]

@@ -15,8 +15,8 @@ from onceflow.connectors.kafka.protocol.wire import ProtocolError
 from onceflow.connectors.kafka.records import read_header_kernels as header_kernels
 from onceflow.connectors.kafka.records import read_kernels as kernels
 from onceflow.connectors.kafka.records.section import LEFT, Section, table_of
+from onceflow.runtime.arrays.recycled_memory import RecycledMemory
 from onceflow.runtime.records import Int64s
-from onceflow.runtime.recycled_memory import RecycledMemory
 
 
 class RecordColumns:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from onceflow.connectors.kafka.records import write_kernels as kernels
-from onceflow.runtime.arrow_offsets import offsets_of
+from onceflow.runtime.arrays.offsets import offsets_of
 from onceflow.runtime.records import Int64s
 
 

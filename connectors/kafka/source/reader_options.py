@@ -11,8 +11,8 @@ from onceflow.connectors.kafka.fetch.direct_reading import DirectReading
 from onceflow.connectors.kafka.metadata import Isolation
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.source.broker_health import STATISTICS_INTERVAL_MS, ReaderConnection
-from onceflow.runtime.batch_size import RECORDS_MAX
 from onceflow.runtime.contracts import ReaderContext
+from onceflow.runtime.contracts.batch_size import RECORDS_MAX
 
 _LOG = logging.getLogger(__name__)
 

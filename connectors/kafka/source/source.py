@@ -34,7 +34,7 @@ from onceflow.runtime.arguments import check_formats
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import ReaderContext, Sink, SourceReader, SplitEnumerator
 from onceflow.runtime.errors import OptionError
-from onceflow.runtime.types import duration_ms, nearest
+from onceflow.runtime.types.conversion import duration_ms, nearest
 
 _CONNECT_NAMES = {"errors.tolerance", "errors.deadletterqueue.topic.name"}
 

@@ -8,7 +8,7 @@ import importlib
 import os
 import sys
 
-from onceflow.runtime.spark.installed_package import use_packages
+from onceflow.runtime.hosts.spark.installed_package import use_packages
 from onceflow.structured_streaming.python_path import forget_startup
 
 forget_startup(sys.path, os.environ)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from onceflow.runtime.arrow_offsets import offsets_of
+from onceflow.runtime.arrays.offsets import offsets_of
 from onceflow.runtime.records import Indices, Int64s, Mask
 from onceflow.runtime.state.columns import GrowableColumn, null_mask
 from onceflow.runtime.state.heap.row_runs import run_of

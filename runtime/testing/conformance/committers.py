@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from onceflow.runtime.committers import commit_once
 from onceflow.runtime.contracts import Committable, SinkCommitter, SinkWriter
+from onceflow.runtime.driver.committers import commit_once
 from onceflow.runtime.errors import Fenced, Indeterminate, Retryable
 from onceflow.runtime.records import Records
 from onceflow.runtime.testing.conformance.checking import raises, through_json_committable

@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from onceflow.runtime.api.job import Job
 from onceflow.runtime.contracts import CommitterContext, SinkContext, SinkWriter
-from onceflow.runtime.job import Job
 from onceflow.runtime.testing.connectors.folder_queue import FolderQueue
 from onceflow.runtime.testing.connectors.folder_source import FolderSource
 from onceflow.runtime.testing.connectors.folder_table import FolderTable

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from onceflow.connectors.kafka.embedded.jars import MAVEN_CENTRAL, default_cache_dir
-from onceflow.runtime.java import JavaError, find_java
+from onceflow.runtime.environment.java import JavaError, find_java
 
 VERSION = "3.3.3"
 SHA256 = "8bc6751c76d963734224b01d5e7f84ccb3cb61c87d3bd77c36c35f10a5cbed63"

@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from onceflow.runtime.api.job import Job, run_options
+from onceflow.runtime.api.stream import JobGraphBuilder, Stream
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import Committable, Fetch, SplitState, WatermarkStrategy
-from onceflow.runtime.driver import JobDriver, JobResult
-from onceflow.runtime.job import Job, run_options
-from onceflow.runtime.local import LocalLauncher
+from onceflow.runtime.driver.driver import JobDriver, JobResult
+from onceflow.runtime.hosts.local import LocalLauncher
 from onceflow.runtime.records import Records
-from onceflow.runtime.stream import JobGraphBuilder, Stream
 
 SCHEMA = pa.schema(
     [

@@ -31,7 +31,7 @@ listed = {
 }
 rows = {table.uid: [row for batch in checkpoint.batches(table.uid) for row in batch.to_pylist()]
         for table in checkpoint.tables}
-ours = ("golden", "tests", "onceflow.runtime.operators", "onceflow.runtime.stream")
+ours = ("golden", "tests", "onceflow.runtime.operators", "onceflow.runtime.api.stream")
 assert not [name for name in sys.modules if name.startswith(ours)]
 print(json.dumps([checkpoint.job, listed, rows]))
 """

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from onceflow.runtime.api.stream import JobGraphBuilder, Stream
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest, StateHandle, TableFile
 from onceflow.runtime.checkpoint.state_fits import Fit, Program, fit
 from onceflow.runtime.contracts import Committable, SplitProgress, SplitState, WatermarkStrategy
@@ -35,7 +36,6 @@ from onceflow.runtime.state.description import (
     type_text,
 )
 from onceflow.runtime.state.handles import ListState, MapState, ValueState
-from onceflow.runtime.stream import JobGraphBuilder, Stream
 
 col = pl.col
 

@@ -13,15 +13,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from onceflow.runtime import fingerprints
 from onceflow.runtime.checkpoint import events as ev
+from onceflow.runtime.checkpoint import fingerprints
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.checkpoint.restart import FixedDelay
 from onceflow.runtime.checkpoint.verdict import Failure, FailureRow, GiveUp, Restart
 from onceflow.runtime.errors import Retryable, Unavailable
 from onceflow.runtime.operators.stateless import call_each
 from onceflow.runtime.records import Origin, Records
-from onceflow.runtime.slot_process import failure
+from onceflow.runtime.slot.process import failure
 from onceflow.runtime.testing.coordination import Coordination
 from onceflow.runtime.testing.mutation import Mutant, mutated
 

@@ -115,7 +115,7 @@ import pyarrow as pa
 from onceflow import (
     AggregateFunction, Ctx, Job, KeyedProcess, ListState, SideOutput, ValueState, WatermarkStrategy, tumbling
 )
-from onceflow.runtime.types import arrow_schema
+from onceflow.runtime.types.conversion import arrow_schema
 
 
 class Inner(NamedTuple):
@@ -186,7 +186,7 @@ shouted.key_by("word").process(Count(), uid="count").sink_to(Sink(), uid="out")
 SLOT = """
 import pathlib, sys
 import numpy as np, pyarrow as pa
-from onceflow.runtime.spark.shipping import unpack_graph
+from onceflow.runtime.hosts.spark.shipping import unpack_graph
 graph = unpack_graph(pathlib.Path(sys.argv[1]).read_bytes())
 assert not [n for n, m in sys.modules.items() if "travels" in n and hasattr(m, "__file__")], "not the file"
 from onceflow.runtime.records import Records
@@ -221,7 +221,7 @@ print("fine")
 
 def test_the_users_code_runs_where_its_module_is_not(folder: Path) -> None:
     """It is so in a Spark worker: the file's functions and classes travel by value, annotations are text."""
-    from onceflow.runtime.spark.shipping import pack_graph
+    from onceflow.runtime.hosts.spark.shipping import pack_graph
 
     loaded = load_job(write(folder, "travels.py", PROGRAM))
     (folder / "graph.bin").write_bytes(pack_graph(loaded.job.build(), loaded.program.module))

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onceflow.runtime.columns import ColumnCheck
 from onceflow.runtime.errors import GraphError
+from onceflow.runtime.graph.columns import ColumnCheck
 from onceflow.runtime.operators.expressions import Columns, Expressions, Keep, Step, needed_columns, prune
 from onceflow.runtime.records import Origin, Records
 

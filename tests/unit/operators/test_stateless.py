@@ -20,7 +20,7 @@ from onceflow.runtime.operators.stateless import (
     MapRecords,
 )
 from onceflow.runtime.records import Origin, Records
-from onceflow.runtime.types import RecordReader, arrow_schema
+from onceflow.runtime.types.conversion import RecordReader, arrow_schema
 
 
 @dataclass(frozen=True, slots=True)

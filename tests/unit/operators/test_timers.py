@@ -23,7 +23,7 @@ from onceflow.runtime.state.handles import ValueState
 from onceflow.runtime.state.timers import Timer
 from onceflow.runtime.testing.harness import OperatorHarness
 from onceflow.runtime.testing.mutation import Mutant, mutated
-from onceflow.runtime.types import RecordReader, arrow_schema
+from onceflow.runtime.types.conversion import RecordReader, arrow_schema
 
 
 @dataclass(frozen=True)

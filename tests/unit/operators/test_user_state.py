@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from onceflow.runtime.operators.user_state import UserColumn, declared_type
-from onceflow.runtime.record_types import describe_type
 from onceflow.runtime.state.table import LiveRows
+from onceflow.runtime.types.record_types import describe_type
 
 
 @pytest.mark.parametrize(

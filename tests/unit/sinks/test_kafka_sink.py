@@ -13,9 +13,9 @@ import pytest
 from onceflow.connectors.formats import Json, Raw
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
 from onceflow.connectors.kafka.produce.partitioner import partition_of_key
+from onceflow.runtime.arrays.recycled_memory import RecycledMemory
 from onceflow.runtime.errors import Fatal, GraphError, OptionError
 from onceflow.runtime.records import Records
-from onceflow.runtime.recycled_memory import RecycledMemory
 from onceflow.sinks.kafka import HEADERS_TYPE, KafkaSink, _RowEncoder
 
 SCHEMA = pa.schema([("user", pa.string()), ("n", pa.int64()), ("h", HEADERS_TYPE), ("p", pa.int32())])

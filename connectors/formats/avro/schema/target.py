@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from onceflow.connectors.formats.avro.schema.nodes import Field, Node, arrow_field, logical_type, without_null
 from onceflow.runtime.errors import OptionError
-from onceflow.runtime.record_types import RecordType, ValueType
-from onceflow.runtime.types import WrongFieldError, array_from_values
+from onceflow.runtime.types.conversion import WrongFieldError, array_from_values
+from onceflow.runtime.types.record_types import RecordType, ValueType
 
 _READABLE = (
     "bool, int8 to int64, uint8 to uint32, float, double, string, binary, fixed_size_binary, date32, "

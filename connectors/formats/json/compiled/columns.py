@@ -11,7 +11,7 @@ import pyarrow as pa
 from onceflow.connectors.formats.json.compiled import value_kernels as kernels
 from onceflow.connectors.formats.json.strict import JsonDecoder, has_factory
 from onceflow.runtime.kernels.blocks import BLOCK
-from onceflow.runtime.record_types import RecordType
+from onceflow.runtime.types.record_types import RecordType
 
 _SCRATCH_KEPT_BYTES = 64 << 20
 _TEXT = (pa.string(), pa.large_string())

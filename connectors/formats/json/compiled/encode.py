@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from onceflow.connectors.formats.format import NotFlatError
 from onceflow.connectors.formats.json.compiled import write_kernels as kernels
-from onceflow.runtime.arrow_offsets import offsets_of
+from onceflow.runtime.arrays.offsets import offsets_of
+from onceflow.runtime.arrays.recycled_memory import Memory, NewMemory
 from onceflow.runtime.kernels.text import has_escapes
 from onceflow.runtime.records import Indices
-from onceflow.runtime.recycled_memory import Memory, NewMemory
 
 _PLAIN_NAME = re.compile(r"[ !#-\[\]-~]+")
 """Printable ASCII without what JSON escapes."""

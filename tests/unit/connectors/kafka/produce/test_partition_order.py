@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceflow.connectors.kafka.produce.partition_order import in_order, sort_partitions
+from onceflow.runtime.arrays.recycled_memory import Bytes, RecycledMemory
 from onceflow.runtime.kernels.compiled import kernels_enabled
-from onceflow.runtime.recycled_memory import Bytes, RecycledMemory
 from tests.kernels_off import kernels_off
 
 with_and_without_kernels = pytest.mark.parametrize("kernels", [True, False] if kernels_enabled() else [False])

@@ -103,7 +103,7 @@ def test_no_text_of_it_shows_the_password() -> None:
 
 
 def test_kafka_pythons_clients_go_the_same_way(folder: Path) -> None:
-    """A client of kafka-python checks certificates as the others do, and takes either name of the mechanism."""
+    """A client of kafka-python checks certificates as the others do, and takes either name of a mechanism."""
     secret = {"security.protocol": "sasl_ssl", **PASSWORD, "linger.ms": 1}
     given = kafka_python(KafkaOptions("a:1,b:2", {**secret, "ssl.ca.location": str(folder / "ca.pem")}))
     tls = given.pop("ssl_context")

@@ -1,0 +1,1 @@
+"""What a user writes a program with: the job, its streams, its keyed streams."""

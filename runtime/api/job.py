@@ -1,0 +1,213 @@
+"""Job: the program a user writes, and how it is run: `job.run()` or `onceflow run`."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from onceflow.runtime.api.stream import JobGraphBuilder
+from onceflow.runtime.checkpoint.events import Outcome
+from onceflow.runtime.checkpoint.job_phase import JobPhase
+from onceflow.runtime.checkpoint.options import CheckpointOptions
+from onceflow.runtime.clock import SystemClock
+from onceflow.runtime.driver.driver import JobDriver, JobResult
+from onceflow.runtime.driver.options import (
+    DEFAULT_MASTER,
+    Guarantee,
+    RunOptions,
+    absolute_url,
+    restart_strategy,
+)
+from onceflow.runtime.driver.progress import SAY_WAITING_AFTER_S
+from onceflow.runtime.environment.program import NO_PROGRAM, Program, running_program
+from onceflow.runtime.environment.running_jobs import StartingJob
+from onceflow.runtime.errors import OptionError
+from onceflow.runtime.graph.job_graph import DEFAULT_MAX_PARALLELISM, JobGraph
+from onceflow.runtime.hosts.launch import SlotLauncher
+from onceflow.runtime.hosts.local import LocalLauncher
+from onceflow.runtime.hosts.spark.slot_limit import check_fits, slot_limit
+from onceflow.runtime.report import JobProgress, Reporter, Silent
+from onceflow.runtime.types.conversion import duration_ms
+
+DEFAULT_INTERVAL = "1 s"
+HOST_WAIT_S = 1.0
+_THREADS = re.compile(r"threads(?:\[(\d+)\])?")
+
+
+class Job(JobGraphBuilder):
+    """A job: sources, what is done with their records, sinks. Nothing runs until `run`.
+
+    The graph that exists before it runs can be printed (`onceflow plan`), is checked against schemas
+    before anything starts, and is what the slots get.
+    """
+
+    def __init__(self, name: str, max_parallelism: int = DEFAULT_MAX_PARALLELISM) -> None:
+        super().__init__(name, max_parallelism)
+
+    def run(  # noqa: PLR0913 - the options of `onceflow run` that a program decides
+        self,
+        checkpoint_dir: str,
+        *,
+        master: str = DEFAULT_MASTER,
+        parallelism: int | None = None,
+        checkpoint_interval: str | int = DEFAULT_INTERVAL,
+        guarantee: str = "exactly-once",
+        restart: str = "exponential",
+        start_from: int | None = None,
+        allow_dropped_state: bool = False,
+        reporter: Reporter | None = None,
+    ) -> JobResult:
+        """Run to the end in this process; the same as `onceflow run` with these options.
+
+        Goes on from the latest completed checkpoint in `checkpoint_dir`, or from the kept one that
+        `start_from` says. `allow_dropped_state`: what the checkpoint has of operators, aggregates or states
+        that are not in the program is dropped, not refused. `master`: as Spark names it, or
+        `threads[N]` for slots in this process without Spark. Ctrl-C and SIGTERM stop it cleanly after a
+        last checkpoint. Raises UsageError for what is wrong before it starts.
+        """
+        options = run_options(
+            checkpoint_dir,
+            master=master,
+            parallelism=parallelism,
+            checkpoint_interval=checkpoint_interval,
+            guarantee=guarantee,
+            restart=restart,
+            start_from=start_from,
+            allow_dropped_state=allow_dropped_state,
+        )
+        return run_job(self.build(), options, reporter or Silent(), running_program())
+
+
+def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
+    checkpoint_dir: str,
+    *,
+    master: str = DEFAULT_MASTER,
+    parallelism: int | None = None,
+    checkpoint_interval: str | int = DEFAULT_INTERVAL,
+    checkpoint_timeout: str | int = "10 min",
+    retained: int = 3,
+    slot_timeout: str | int = "30 s",
+    guarantee: str = "exactly-once",
+    restart: str = "exponential",
+    spark_conf: Mapping[str, str] | None = None,
+    start_from: int | None = None,
+    allow_dropped_state: bool = False,
+) -> RunOptions:
+    """Options as people write them, checked. Raises OptionError naming the option."""
+    if parallelism is not None and parallelism < 1:
+        raise OptionError(f"parallelism={parallelism}: at least 1 slot is needed")
+    return RunOptions(
+        checkpoint_dir=absolute_url(checkpoint_dir),
+        master=master,
+        parallelism=parallelism,
+        guarantee=Guarantee.parse(guarantee),
+        checkpoints=CheckpointOptions(
+            interval_ms=duration_ms(checkpoint_interval, "checkpoint_interval"),
+            timeout_ms=duration_ms(checkpoint_timeout, "checkpoint_timeout"),
+            retained=retained,
+            restart=restart_strategy(restart),
+        ),
+        slot_timeout_ms=duration_ms(slot_timeout, "slot_timeout"),
+        spark_conf=spark_conf or {},
+        start_from=start_from,
+        allow_dropped_state=allow_dropped_state,
+    )
+
+
+def run_job(
+    graph: JobGraph, options: RunOptions, reporter: Reporter, program: Program = NO_PROGRAM
+) -> JobResult:
+    """Run a graph to its end. `program`: the user's, of which the slots need what the graph refers to."""
+    if options.parallelism is not None and options.parallelism > graph.max_parallelism:
+        raise OptionError(
+            f"parallelism={options.parallelism} is more than the job's max_parallelism, which is "
+            f"{graph.max_parallelism}"
+        )
+    with StartingJob.announced(graph.job, options.checkpoint_dir), _signals() as signals:
+        launcher = _launcher(graph, options, program)
+        try:
+            reporter.event("job_started", {"job": graph.job, "master": options.master})
+            if not _wait_for_host(launcher, graph.job, signals, reporter):
+                return _stopped_early(reporter)
+            driver = JobDriver(graph, options, launcher, SystemClock(), reporter)
+            signals.deliver_to(driver)
+            return driver.run(launcher.driver_host)
+        finally:
+            launcher.close()
+            reporter.close()
+
+
+def _wait_for_host(launcher: SlotLauncher, job: str, signals: _Signals, reporter: Reporter) -> bool:
+    """False: a signal came first."""
+    clock = SystemClock()
+    began_ms = clock.monotonic_ms()
+    while not signals.was_sent:
+        if launcher.wait_ready(HOST_WAIT_S):
+            return True
+        seconds = (clock.monotonic_ms() - began_ms) / 1000
+        if seconds >= SAY_WAITING_AFTER_S:
+            wait = f"the host comes up, since {seconds:.0f} s"
+            reporter.progress(JobProgress(job, JobPhase.STARTING.value, waiting=(wait,)))
+    return False
+
+
+def _stopped_early(reporter: Reporter) -> JobResult:
+    """Nothing was opened, and nothing is to be kept."""
+    result = JobResult(Outcome.STOPPED, "on request, before the host was up", None)
+    fields = {"outcome": result.outcome.value, "reason": result.reason, "checkpoint_id": None}
+    reporter.event("job_finished", {**fields, "late_records": 0, "restarts": 0})
+    return result
+
+
+def _launcher(graph: JobGraph, options: RunOptions, program: Program) -> SlotLauncher:
+    threads = _THREADS.fullmatch(options.master)
+    if threads:
+        return LocalLauncher(int(threads[1] or 1))
+    check_fits(options.parallelism or 1, slot_limit(options.master, options.spark_conf), options.master)
+    # Here and not above: the JVM's client is slow to import and a job on threads needs none of it.
+    from onceflow.runtime.hosts.spark.runner import SparkLauncher
+
+    return SparkLauncher(options.master, graph, options.spark_conf, program, options.parallelism)
+
+
+class _Signals:
+    """SIGINT and SIGTERM: a last checkpoint, then the end; a second one: the end at once."""
+
+    def __init__(self) -> None:
+        self.was_sent = False
+        self._was_told = False
+        self._driver: JobDriver | None = None
+
+    def deliver_to(self, driver: JobDriver) -> None:
+        """Give signals to this driver from now on; one that came before counts."""
+        self._driver = driver
+        if self.was_sent and not self._was_told:
+            self._was_told = True
+            driver.request_stop()
+
+    def on_signal(self, signum: int, frame: Any) -> None:
+        self.was_sent = True
+        if self._driver is not None and self._was_told:
+            self._driver.request_cancel(f"stopped at once by a second {signal.Signals(signum).name}")
+        elif self._driver is not None:
+            self._was_told = True
+            self._driver.request_stop()
+
+
+@contextmanager
+def _signals() -> Iterator[_Signals]:
+    signals = _Signals()
+    if threading.current_thread() is not threading.main_thread():
+        yield signals
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    previous = {number: signal.signal(number, signals.on_signal) for number in numbers}
+    try:
+        yield signals
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,255 @@
+"""Streams by key: windows with aggregates, reduce, and process."""
+
+from __future__ import annotations
+
+import datetime as dt
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import polars as pl
+import pyarrow as pa
+
+from onceflow.runtime.errors import GraphError
+from onceflow.runtime.graph.functions import check_record, hints, taken_record, yielded_record
+from onceflow.runtime.graph.steps import Build, Built, Input, Keyed, Rows, Step
+from onceflow.runtime.operators.aggregates import Aggregate, AggregateFunction
+from onceflow.runtime.operators.keyed_process import (
+    KeyedProcess,
+    declared_sides,
+    declared_states,
+    process_types,
+)
+from onceflow.runtime.operators.operator import MAIN
+from onceflow.runtime.operators.process import ProcessConfig
+from onceflow.runtime.operators.reduce import RollingReduce
+from onceflow.runtime.operators.sliding import Sliding
+from onceflow.runtime.operators.tumbling import Tumbling
+from onceflow.runtime.operators.user_functions import function_name
+from onceflow.runtime.operators.window import WindowAggregate, WindowReduce
+from onceflow.runtime.operators.window_operator import LATE
+from onceflow.runtime.types.conversion import RecordReader, arrow_schema, arrow_type
+from onceflow.runtime.types.record_types import is_record_type, type_name
+
+if TYPE_CHECKING:
+    from onceflow.runtime.api.stream import JobGraphBuilder, Stream
+
+K = TypeVar("K")
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class KeyedStream(Generic[K, T]):
+    """Rows by key. What comes next works on each key alone."""
+
+    def __init__(
+        self,
+        job: JobGraphBuilder,
+        source: Input,
+        keys: tuple[str, ...],
+        expressions: Mapping[str, pl.Expr],
+    ) -> None:
+        """`expressions`: of the keys that are computed."""
+        self._job = job
+        self._input = source
+        self._keys = keys
+        self._expressions = expressions
+
+    def window(self, window: Tumbling | Sliding) -> WindowedStream[T]:
+        """The rows of each key by event-time window: tumbling("10 s") or sliding("10 s", "1 s")."""
+        uid = self._input.step.uid
+        if not isinstance(window, Tumbling | Sliding):
+            raise GraphError(f"operator {uid!r}: window({window!r}): use tumbling(...) or sliding(...)")
+        if not self._input.rows.has_event_time:
+            raise GraphError(
+                f"operator {uid!r}: a window needs event time: pass watermarks= to the source, as in "
+                'WatermarkStrategy.bounded_out_of_orderness("2 s", event_time="ts")'
+            )
+        return WindowedStream(self._job, self._input, self._keys, self._expressions, window)
+
+    def reduce(self, fn: Callable[[T, T], T], uid: str | None = None) -> Stream[T]:
+        """One record for each that comes: fn(result so far of the key, record). A key's first record is
+        its first result. Without a window the state of a key stays for good."""
+        rows = self._input.rows
+        uid = self._job.new_uid(uid, "reduce", self._input.step.anchor)
+        config = RollingReduce(uid, self._keys, fn, rows.schema, _reduced_record(fn, uid, rows))
+        outputs = {MAIN: Rows(config.output_schema, rows.record_type, rows.has_event_time)}
+        build = partial(_with_schema, config)
+        reads = frozenset(rows.schema.names)
+        work = Keyed(self._keys, build, reads, frozenset(), True, self._expressions)
+        step = Step(uid, f"reduce by {', '.join(self._keys)}", work, (self._input,), outputs, uid)
+        return self._job.add(step)
+
+    def process(
+        self, process: KeyedProcess[Any, T, R], returns: type[R] | None = None, uid: str | None = None
+    ) -> Stream[R]:
+        """The user's code with state and timers for each key: `.process(Alert())`.
+
+        The record types are those of `class Alert(KeyedProcess[K, I, O])`, or of process()'s annotations.
+        """
+        rows = self._input.rows
+        if not isinstance(process, KeyedProcess):
+            raise GraphError(
+                f"process({process!r}): wanted is an object of a class derived from KeyedProcess"
+            )
+        uid = self._job.new_uid(uid, f"process-{type(process).__name__}", self._input.step.anchor)
+        types = process_types(process)
+        self._check_key_type(types.key, uid)
+        reader = RecordReader(self._taken(process, types.taken, uid))
+        made = self._made(process, returns or types.made, uid)
+        sides = declared_sides(process, uid)
+        declared_states(process, uid)
+        config = ProcessConfig(
+            uid, process, self._keys, rows.schema, made.schema, reader, rows.has_event_time
+        )
+        outputs = {MAIN: made} | {
+            name: Rows(side.schema, side.record_type, rows.has_event_time) for name, side in sides.items()
+        }
+        reads, build = frozenset(reader.columns), partial(_process_with_schema, config)
+        work = Keyed(self._keys, build, reads, frozenset(), True, self._expressions)
+        name = f"process {type(process).__name__} by {', '.join(self._keys)}"
+        step = Step(uid, name, work, (self._input,), outputs, uid)
+        return self._job.add(step, {name: name for name in sides})
+
+    def _check_key_type(self, declared: Any, uid: str) -> None:
+        """Raises GraphError if KeyedProcess[K, ...] names a plain type that the key column has not."""
+        if declared not in (str, int, float, bool, bytes, dt.datetime, dt.date) or len(self._keys) != 1:
+            return
+        column = self._input.rows.schema.field(self._keys[0]).type
+        if column != arrow_type(declared, f"operator {uid!r}"):
+            raise GraphError(
+                f"operator {uid!r}: its key is declared {type_name(declared)}, "
+                f"but key column {self._keys[0]!r} is {column}"
+            )
+
+    def _taken(self, process: KeyedProcess[Any, Any, Any], declared: Any, uid: str) -> type:
+        rows = self._input.rows
+        if not is_record_type(declared):
+            return taken_record(process.process, uid, rows.schema, rows.record_type)
+        check_record(declared, rows.schema, f"operator {uid!r}: {type(process).__name__}")
+        return typing.cast(type, declared)
+
+    def _made(self, process: KeyedProcess[Any, Any, Any], declared: Any, uid: str) -> Rows:
+        """What comes out; without columns if the class says None: side outputs only."""
+        if declared in (None, Any):
+            declared = yielded_record(process.process, uid, None)
+        has_event_time = self._input.rows.has_event_time
+        if declared is type(None):
+            return Rows(pa.schema([]), None, has_event_time)
+        if not is_record_type(declared):
+            raise GraphError(
+                f"operator {uid!r}: {type(process).__name__} makes {type_name(declared)}, which is no record "
+                "type: use a dataclass or a NamedTuple"
+            )
+        return Rows(arrow_schema(declared), declared, has_event_time)
+
+
+class WindowedStream(Generic[T]):
+    """Rows by key and window, before it is said what to compute."""
+
+    def __init__(
+        self,
+        job: JobGraphBuilder,
+        source: Input,
+        keys: tuple[str, ...],
+        expressions: Mapping[str, pl.Expr],
+        window: Tumbling | Sliding,
+        late_tag: str | None = None,
+    ) -> None:
+        self._job = job
+        self._input = source
+        self._keys = keys
+        self._expressions = expressions
+        self._window = window
+        self._late_tag = late_tag
+
+    def late_to(self, tag: str) -> WindowedStream[T]:
+        """Rows that come after all their windows have fired go to side_output(tag) of the result, as they
+        came. Without it they are counted only."""
+        return WindowedStream(self._job, self._input, self._keys, self._expressions, self._window, tag)
+
+    def aggregate(self, *, uid: str | None = None, **aggregates: Aggregate) -> Stream[Any]:
+        """One row per key and window: the key columns, window_start, window_end (ms), and an output
+        column for each aggregate, as in total=sum_("amount"). Sent once, when the watermark passes."""
+        rows = self._input.rows
+        uid = self._uid(uid)
+        is_per_record = any(isinstance(a, AggregateFunction) for a in aggregates.values())
+        config = WindowAggregate(
+            uid,
+            self._keys,
+            self._window,
+            aggregates,
+            rows.schema,
+            late=False,
+            record_type=rows.record_type if is_per_record else None,
+        )
+        read = config.columns_read
+        config = replace(config, late=self._late_tag is not None)
+        return self._add(
+            config, partial(_with_schema, config), read, Rows(config.output_schema, None, True), is_per_record
+        )
+
+    def reduce(self, fn: Callable[[T, T], T], uid: str | None = None) -> Stream[T]:
+        """One record per key and window: fn(fn(first, second), third), and so on, in the order in which
+        they came."""
+        rows = self._input.rows
+        uid = self._uid(uid)
+        record_type = _reduced_record(fn, uid, rows)
+        config = WindowReduce(
+            uid, self._keys, self._window, fn, rows.schema, self._late_tag is not None, record_type
+        )
+        read = frozenset(rows.schema.names)
+        return self._add(
+            config,
+            partial(_with_schema, config),
+            read,
+            Rows(config.output_schema, rows.record_type, True),
+            True,
+        )
+
+    def _uid(self, given: str | None) -> str:
+        return self._job.new_uid(given, "window", self._input.step.anchor)
+
+    def _add(
+        self,
+        config: WindowAggregate | WindowReduce,
+        build: Build,
+        read: frozenset[str],
+        rows: Rows,
+        is_per_record: bool,
+    ) -> Stream[Any]:
+        outputs = {MAIN: rows}
+        tags: Mapping[str, str] = {}
+        if self._late_tag is not None:
+            outputs[LATE] = self._input.rows
+            tags = {self._late_tag: LATE}
+        work = Keyed(self._keys, build, read, frozenset(outputs) - {MAIN}, is_per_record, self._expressions)
+        every = f" every {self._window.slide_ms} ms" if isinstance(self._window, Sliding) else ""
+        name = f"window {self._window.size_ms} ms{every} by {', '.join(self._keys)}"
+        step = Step(config.uid, name, work, (self._input,), outputs, config.uid)
+        return self._job.add(step, tags)
+
+
+def _process_with_schema(config: ProcessConfig, schema: pa.Schema) -> Built:
+    narrow = replace(config, schema=schema)
+    return Built(narrow.create, config.made, narrow.description)
+
+
+def _reduced_record(fn: Callable[[Any, Any], Any], uid: str, rows: Rows) -> type:
+    """What fn takes twice and returns. Raises GraphError if it returns something else."""
+    record_type = taken_record(fn, uid, rows.schema, rows.record_type)
+    returned = hints(fn, uid).get("return", record_type)
+    if returned not in (record_type, Any):
+        raise GraphError(
+            f"operator {uid!r}: {function_name(fn)} takes {type_name(record_type)} but returns "
+            f"{type_name(returned)}; reduce returns what it takes (aggregate for another type)"
+        )
+    return record_type
+
+
+def _with_schema(config: WindowAggregate | WindowReduce | RollingReduce, schema: pa.Schema) -> Built:
+    """The operator for the columns that are really there, after the unused ones were left out."""
+    narrow = replace(config, input_schema=schema)
+    return Built(narrow.create, narrow.output_schema, narrow.description)

@@ -1,0 +1,367 @@
+"""What the user writes: JobGraphBuilder.source, Stream.filter, map, key_by, sink_to. Runs nothing.
+
+Every call checks its arguments against the columns that are there, so that a wrong name or type is
+refused where it is written, not after a night of running.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import polars as pl
+import pyarrow as pa
+
+from onceflow.runtime.api.keyed_stream import KeyedStream
+from onceflow.runtime.arguments import check_given
+from onceflow.runtime.contracts import Sink, Source, WatermarkStrategy
+from onceflow.runtime.errors import GraphError
+from onceflow.runtime.graph.columns import ColumnCheck, check_event_time, refuse_event_time_without_watermarks
+from onceflow.runtime.graph.compile import compile_graph
+from onceflow.runtime.graph.functions import (
+    returned_record,
+    returned_type,
+    taken_record,
+    takes_polars,
+    yielded_record,
+)
+from onceflow.runtime.graph.job_graph import DEFAULT_MAX_PARALLELISM, JobGraph
+from onceflow.runtime.graph.steps import (
+    Build,
+    Built,
+    Call,
+    Express,
+    Input,
+    Merge,
+    Read,
+    Rows,
+    Scatter,
+    Step,
+    Work,
+    Write,
+)
+from onceflow.runtime.operators import stateless
+from onceflow.runtime.operators.expressions import Columns, Keep
+from onceflow.runtime.operators.operator import MAIN, Operator
+from onceflow.runtime.operators.user_functions import function_name
+from onceflow.runtime.state.hashing import is_hashable
+from onceflow.runtime.types.conversion import RecordReader, arrow_schema, arrow_type, duration_ms, nearest
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_MAX_PARALLELISM = 1 << 15
+
+
+class JobGraphBuilder:
+    """A program under construction: its name, its steps, and their uids.
+
+    `max_parallelism` is the number of key groups: fixed for the life of the job's state, an upper bound
+    for its parallelism.
+    """
+
+    def __init__(self, name: str, max_parallelism: int = DEFAULT_MAX_PARALLELISM) -> None:
+        if not (isinstance(name, str) and _NAME.fullmatch(name)):
+            raise GraphError(f"job name {name!r}: use letters, digits, '.', '_' and '-'")
+        if not (isinstance(max_parallelism, int) and 1 <= max_parallelism <= _MAX_PARALLELISM):
+            raise GraphError(f"max_parallelism={max_parallelism!r}: it must be from 1 to {_MAX_PARALLELISM}")
+        self.name = name
+        self.max_parallelism = max_parallelism
+        self._steps: list[Step] = []
+
+    def source(
+        self, source: Source, watermarks: WatermarkStrategy | None = None, uid: str | None = None
+    ) -> Stream[Any]:
+        """A stream of what the source reads. With `watermarks` it has event time, which windows need."""
+        check_given(source, "schema", "job.source(...)", "a source, as in KafkaSource(...)", GraphError)
+        uid = self.new_uid(uid, type(source).__name__.lower())
+        if watermarks is not None:
+            wanted = 'a strategy, as in WatermarkStrategy.bounded_out_of_orderness("2 s")'
+            check_given(watermarks, "idle_after_ms", f"source {uid!r}: watermarks", wanted, GraphError)
+        if watermarks is not None and watermarks.event_time is not None:
+            check_event_time(watermarks.event_time, source.schema, uid)
+        for field in source.schema:
+            if pa.types.is_dictionary(field.type):
+                raise GraphError(
+                    f"source {uid!r}: column {field.name!r} is dictionary-encoded: decode it first"
+                )
+        rows = Rows(source.schema, source.record_type, watermarks is not None)
+        step = Step(uid, type(source).__name__, Read(source, watermarks), (), {MAIN: rows}, uid)
+        return self.add(step)
+
+    def build(self) -> JobGraph:
+        """The graph that runs. Raises GraphError for a stream that ends nowhere."""
+        return compile_graph(self.name, self._steps, self.max_parallelism)
+
+    def add(self, step: Step, tags: Mapping[str, str] | None = None) -> Stream[Any]:
+        """Add one more step; returns the stream of its rows. Called by the streams."""
+        self._steps.append(step)
+        return Stream(self, Input(step), tags)
+
+    def new_uid(self, given: str | None, kind: str, anchor: str = "") -> str:
+        """The given uid, or one derived from the anchor and the kind. Raises GraphError if it is taken."""
+        taken = {s.uid: s for s in self._steps}
+        if given is None:
+            base = re.sub(r"[^A-Za-z0-9._-]+", "", f"{anchor}.{kind}" if anchor else kind)
+            return next(u for n in range(1, 1 << 30) if (u := f"{base}-{n}" if n > 1 else base) not in taken)
+        if not _NAME.fullmatch(given):
+            raise GraphError(f"uid {given!r}: use letters, digits, '.', '_' and '-'")
+        if given in taken:
+            raise GraphError(f"uid {given!r} is used twice, before by {taken[given].name!r}: uids are unique")
+        return given
+
+
+class Stream(Generic[T]):
+    """Rows with columns, and perhaps a record type T of the user's. Each method gives a new stream."""
+
+    def __init__(self, job: JobGraphBuilder, source: Input, tags: Mapping[str, str] | None = None) -> None:
+        self._job = job
+        self._input = source
+        self._tags = dict(tags or {})
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns."""
+        return self._input.rows.schema
+
+    # --- Columns ---
+
+    def filter(self, predicate: pl.Expr | Callable[[T], bool], uid: str | None = None) -> Stream[T]:
+        """The rows for which a polars expression, or a function of the record, is true."""
+        rows = self._input.rows
+        if isinstance(predicate, pl.Expr):
+            uid = self._uid(uid, "filter")
+            ColumnCheck(uid, self.schema).predicate(predicate)
+            return self._add(uid, "filter", Express(Keep(predicate)), rows)
+        uid = self._uid(uid, "filter", predicate)
+        record_type = taken_record(predicate, uid, self.schema, rows.record_type)
+        reader = RecordReader(record_type)
+        work = Call(partial(_filter_records, uid, predicate, reader), frozenset(reader.columns), passes=True)
+        return self._add(uid, f"filter {function_name(predicate)}", work, rows)
+
+    def select(self, *columns: str | pl.Expr, **named: pl.Expr | Any) -> Stream[Any]:
+        """Exactly these columns: names, polars expressions, or name=expression."""
+        uid = self._uid(None, "select")
+        return self._columns(uid, "select", ColumnCheck(uid, self.schema).named(columns, named))
+
+    def with_columns(self, *columns: pl.Expr, **named: pl.Expr | Any) -> Stream[Any]:
+        """All columns, and these; one of the same name is replaced."""
+        uid = self._uid(None, "with_columns")
+        new = dict(ColumnCheck(uid, self.schema).named(columns, named))
+        old = {name: pl.col(name) for name in self.schema.names}
+        return self._columns(uid, "with_columns", list((old | new).items()))
+
+    # --- Functions ---
+
+    def map(self, fn: Callable[[T], R], returns: type[R] | None = None, uid: str | None = None) -> Stream[R]:
+        """One record for each record; its type is the function's return annotation, or `returns`."""
+        uid = self._uid(uid, "map", fn)
+        return self._call(uid, "map", fn, returned_record(fn, uid, returns), stateless.MapRecords)
+
+    def flat_map(
+        self, fn: Callable[[T], Iterable[R] | None], returns: type[R] | None = None, uid: str | None = None
+    ) -> Stream[R]:
+        """Any number of records for each record: the function yields them (`-> Iterator[R]`)."""
+        uid = self._uid(uid, "flat_map", fn)
+        return self._call(uid, "flat_map", fn, yielded_record(fn, uid, returns), stateless.FlatMapRecords)
+
+    def map_batches(
+        self,
+        fn: Callable[[Any], Any],
+        schema: pa.Schema | type,
+        event_time: str | None = None,
+        uid: str | None = None,
+        behind: str | int = 0,
+    ) -> Stream[Any]:
+        """The function over batches: pyarrow.RecordBatch, or polars.DataFrame if its parameter says so.
+
+        How rows are cut into batches is chance: row i of the result must come from row i alone. With
+        another number of rows, `event_time` names the output column that says when each happened: at most
+        `behind` ("1 h") before the row that it was made of, since the watermark is held back by so much.
+        """
+        uid = self._uid(uid, "map_batches", fn)
+        record_type = None if isinstance(schema, pa.Schema) else schema
+        made = schema if isinstance(schema, pa.Schema) else arrow_schema(schema)
+        has_event_time, behind_ms = self._input.rows.has_event_time, duration_ms(behind, "behind")
+        if event_time is not None:
+            check_event_time(event_time, made, uid)
+            refuse_event_time_without_watermarks(uid, event_time, has_event_time)
+        elif behind_ms:
+            raise GraphError(f"operator {uid!r}: behind={behind!r} says nothing without event_time=")
+        operator = partial(stateless.MapBatches, uid, fn, made, takes_polars(fn, uid), event_time, behind_ms)
+        reads = frozenset(self.schema.names)
+        work = Call(_always(operator, made), reads, is_per_record=False, delays_watermark_ms=behind_ms)
+        rows = Rows(made, record_type, has_event_time)
+        return self._add(uid, f"map_batches {function_name(fn)}", work, rows)
+
+    # --- Several streams ---
+
+    def union(self, *others: Stream[Any]) -> Stream[T]:
+        """The rows of all, in no order among them. The columns must be the same."""
+        uid = self._uid(None, "union")
+        all_rows = [self._input.rows, *(other._input.rows for other in others)]
+        for other, rows in zip(others, all_rows[1:], strict=True):
+            if other._job is not self._job:
+                raise GraphError(f"operator {uid!r}: {other._input.step.uid!r} belongs to another job")
+            _check_same_columns(uid, self._input, other._input)
+            if rows.has_event_time != all_rows[0].has_event_time:
+                raise GraphError(
+                    f"operator {uid!r}: one of {self._input.step.uid!r} and {other._input.step.uid!r} has "
+                    "event time, the other has not: give both sources watermarks, or neither"
+                )
+        schema = pa.schema(
+            [f.with_nullable(any(r.schema.field(f.name).nullable for r in all_rows)) for f in self.schema]
+        )
+        is_same = all(r.record_type is all_rows[0].record_type for r in all_rows)
+        rows = Rows(schema, all_rows[0].record_type if is_same else None, all_rows[0].has_event_time)
+        inputs = (self._input, *(other._input for other in others))
+        return self._job.add(Step(uid, "union", Merge(), inputs, {MAIN: rows}, self._input.step.anchor))
+
+    def rebalance(self) -> Stream[T]:
+        """The same rows, spread evenly over the subtasks: after a source with few or uneven splits."""
+        return self._add(self._uid(None, "rebalance"), "rebalance", Scatter(), self._input.rows)
+
+    def side_output(self, tag: Any) -> Stream[Any]:
+        """The rows that the operator of this stream sends to a side output: late_to(tag), SideOutput."""
+        name = str(getattr(tag, "name", tag))
+        if name not in self._tags:
+            known = f"there are {', '.join(self._tags)}" if self._tags else "there is none"
+            raise GraphError(
+                f"operator {self._input.step.uid!r} has no side output {name!r}{nearest(name, self._tags)}; "
+                f"{known}. Call side_output directly on what the operator returned"
+            )
+        return Stream(self._job, Input(self._input.step, self._tags[name]))
+
+    def key_by(self, *keys: str | pl.Expr | Callable[[T], Any]) -> KeyedStream[Any, T]:
+        """The rows by key: columns, polars expressions (each a new column, named by .alias), or one
+        function of the record whose return annotation is the type of the new column "key"."""
+        uid = self._uid(None, "key_by")
+        if not keys:
+            raise GraphError(f"operator {uid!r}: key_by needs a column, an expression or a function")
+        stream, names, computed = self._with_keys(uid, keys)
+        for name in names:
+            arrow = stream.schema.field(name).type
+            if not is_hashable(arrow):
+                raise GraphError(f"operator {uid!r}: key column {name!r} is {arrow}, which can't be a key")
+        return KeyedStream(self._job, stream._input, tuple(names), computed)
+
+    def sink_to(self, sink: Sink, uid: str | None = None) -> None:
+        """Write the rows. The stream may go on elsewhere as well."""
+        uid = self._uid(uid, "sink")
+        if not self.schema.names:
+            raise GraphError(f"sink {uid!r}: the stream has no columns")
+        check_given(sink, "check", f"sink {uid!r}", "a sink, as in KafkaSink(...)", GraphError)
+        sink.check(self.schema, uid)
+        self._job.add(Step(uid, type(sink).__name__, Write(sink), (self._input,)))
+
+    # --- How steps are made ---
+
+    def _with_keys(
+        self, uid: str, keys: tuple[Any, ...]
+    ) -> tuple[Stream[T], list[str], Mapping[str, pl.Expr]]:
+        """The stream with a column for each key, their names, and the expressions among them."""
+        check = ColumnCheck(uid, self.schema)
+        others = [key for key in keys if not isinstance(key, str | pl.Expr)]
+        if others:
+            if len(keys) > 1 or not callable(others[0]):
+                raise GraphError(f"operator {uid!r}: key_by takes columns and expressions, or one function")
+            return self._with_key_function(uid, others[0]), ["key"], {}
+        new: dict[str, pl.Expr] = {}
+        names: list[str] = []
+        for key in keys:
+            if isinstance(key, str):
+                names.append(check.need(key, "key column").name)
+                continue
+            ((name, expression),) = check.named((key,), {})
+            names.append(name)
+            if not expression.meta.is_column():
+                if name in self.schema.names:
+                    raise GraphError(
+                        f"operator {uid!r}: the key {expression} would replace column {name!r}: "
+                        'give it a name of its own, as in .alias("key")'
+                    )
+                new[name] = expression
+        if len(set(names)) < len(names):
+            raise GraphError(f"operator {uid!r}: the key has a column twice: {', '.join(names)}")
+        if not new:
+            return self, names, new
+        old = {name: pl.col(name) for name in self.schema.names}
+        keyed = self._columns(uid, "key", list((old | new).items()), self._input.rows.record_type)
+        return keyed, names, new
+
+    def _with_key_function(self, uid: str, fn: Callable[[T], Any]) -> Stream[T]:
+        rows = self._input.rows
+        if "key" in rows.schema.names:
+            raise GraphError(
+                f"operator {uid!r}: a key function adds a column 'key', but the stream has one: key_by an "
+                "expression with .alias(...), or a column"
+            )
+        uid = self._uid(None, "key", fn)
+        record_type = taken_record(fn, uid, rows.schema, rows.record_type)
+        returned = returned_type(fn, uid, "-> str")
+        field = pa.field("key", arrow_type(returned, f"operator {uid!r}: the key of {function_name(fn)}"))
+        reader = RecordReader(record_type)
+        work = Call(partial(_key_records, uid, fn, reader, field), frozenset(reader.columns), passes=True)
+        made = Rows(rows.schema.append(field), rows.record_type, rows.has_event_time)
+        return self._add(uid, f"key {function_name(fn)}", work, made)
+
+    def _columns(
+        self, uid: str, name: str, columns: list[tuple[str, pl.Expr]], record_type: type | None = None
+    ) -> Stream[Any]:
+        check = ColumnCheck(uid, self.schema)
+        schema = pa.schema([check.field(n, e) for n, e in columns])
+        rows = Rows(schema, record_type, self._input.rows.has_event_time)
+        return self._add(uid, name, Express(Columns(tuple(columns))), rows)
+
+    def _call(
+        self, uid: str, kind: str, fn: Callable[..., Any], returned: type, operator: Callable[..., Any]
+    ) -> Stream[Any]:
+        reader = RecordReader(taken_record(fn, uid, self.schema, self._input.rows.record_type))
+        schema = arrow_schema(returned)
+        work = Call(_always(partial(operator, uid, fn, reader, schema), schema), frozenset(reader.columns))
+        made = Rows(schema, returned, self._input.rows.has_event_time)
+        return self._add(uid, f"{kind} {function_name(fn)}", work, made)
+
+    def _add(self, uid: str, name: str, work: Work, rows: Rows) -> Stream[Any]:
+        return self._job.add(Step(uid, name, work, (self._input,), {MAIN: rows}, self._input.step.anchor))
+
+    def _uid(self, given: str | None, kind: str, fn: Callable[..., Any] | None = None) -> str:
+        name = kind if fn is None else f"{kind}-{function_name(fn)}"
+        return self._job.new_uid(given, name, self._input.step.anchor)
+
+
+def _check_same_columns(uid: str, first: Input, other: Input) -> None:
+    ours = [(f.name, f.type) for f in first.rows.schema]
+    theirs = [(f.name, f.type) for f in other.rows.schema]
+    if ours != theirs:
+        shown = [", ".join(f"{name} {arrow}" for name, arrow in columns) for columns in (ours, theirs)]
+        raise GraphError(
+            f"operator {uid!r}: the streams have other columns: {first.step.uid!r} has {shown[0]}; "
+            f"{other.step.uid!r} has {shown[1]}. Bring them together with select(...)"
+        )
+
+
+# Annotations are resolved here, into readers and schemas: in a slot the user's module may not be there.
+
+
+def _always(operator: Callable[[], Any], schema: pa.Schema) -> Build:
+    return lambda _: Built(lambda: stateless.Stateless(operator()), schema)
+
+
+def _filter_records(uid: str, fn: Callable[..., Any], reader: RecordReader, schema: pa.Schema) -> Built:
+    def create() -> Operator:
+        return stateless.Stateless(stateless.FilterRecords(uid, fn, reader))
+
+    return Built(create, schema)
+
+
+def _key_records(
+    uid: str, fn: Callable[..., Any], reader: RecordReader, field: pa.Field, schema: pa.Schema
+) -> Built:
+    def create() -> Operator:
+        return stateless.Stateless(stateless.KeyRecords(uid, fn, reader, field))
+
+    return Built(create, schema.append(field))

@@ -1,0 +1,378 @@
+"""JobDriver: one run of a job, from the first attempt to the end.
+
+One thread, one queue: what slots say, what the store answers, signals and timers become the
+coordinator's events, and the driver carries out the effects that come back. It decides nothing itself;
+what is decided is in checkpoint/coordinator.py, what is durable in the checkpoint folder. A crash of
+this process loses nothing but time: the same command goes on from the log.
+"""
+
+from __future__ import annotations
+
+import queue
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from onceflow.runtime.checkpoint import events as ev
+from onceflow.runtime.checkpoint.coordinator import Coordinator
+from onceflow.runtime.checkpoint.driver import CheckpointIO
+from onceflow.runtime.checkpoint.events import Outcome
+from onceflow.runtime.checkpoint.io_thread import CheckpointIOThread
+from onceflow.runtime.checkpoint.job_phase import JobPhase
+from onceflow.runtime.checkpoint.manifest import CheckpointManifest
+from onceflow.runtime.checkpoint.state_fits import Program
+from onceflow.runtime.checkpoint.store_url import open_store
+from onceflow.runtime.clock import Clock
+from onceflow.runtime.contracts import SplitProgress
+from onceflow.runtime.control.heartbeat import heartbeat_ms, silence_ms_max
+from onceflow.runtime.control.messages import (
+    Abort,
+    Acked,
+    AddSplits,
+    Alive,
+    AskCancel,
+    AskStatus,
+    AskStop,
+    Commit,
+    Committed,
+    Failed,
+    Healed,
+    Status,
+    ToDriver,
+    Trigger,
+)
+from onceflow.runtime.control.server import ControlServer
+from onceflow.runtime.driver.committers import Committers
+from onceflow.runtime.driver.enumerators import Enumerators
+from onceflow.runtime.driver.options import Guarantee, RunOptions
+from onceflow.runtime.driver.progress import PhaseWatch, ProgressMeter, shown_phase
+from onceflow.runtime.environment.running_jobs import RunningJob
+from onceflow.runtime.errors import Fatal, OnceflowError, UsageError
+from onceflow.runtime.graph.job_graph import JobGraph
+from onceflow.runtime.hosts.launch import SlotLauncher
+from onceflow.runtime.report import JobProgress, Reporter
+from onceflow.runtime.slot.group import SlotGroup, assignments
+from onceflow.runtime.slot.process import SlotLaunch
+
+_BY_THE_THOUSAND = (Acked, Committed)
+"""What every slot says of every checkpoint: it takes a short way."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """How a run ended. `late_records` and `dead_letters` are over all attempts of this run."""
+
+    outcome: Outcome
+    reason: str
+    last_checkpoint_id: int | None
+    late_records: int = 0
+    detail: str = ""
+    """The traceback of what failed a slot, for --debug."""
+    cause: str = ""
+    """The name of the class of the error that failed the job, where it was one."""
+    is_refused: bool = False
+    """The checkpoint folder does not fit the program, or the options: nothing was started."""
+
+
+class JobDriver:
+    """Make it, then `run` once. `request_stop` and `request_cancel` may be called from signal handlers."""
+
+    def __init__(
+        self, graph: JobGraph, options: RunOptions, launcher: SlotLauncher, clock: Clock, reporter: Reporter
+    ) -> None:
+        self._graph = graph
+        self._options = options
+        self._launcher = launcher
+        self._clock = clock
+        self._reporter = reporter
+        self._parallelism = options.parallelism or min(launcher.slots_max, graph.max_parallelism)
+        self._secret = secrets.token_bytes(32)
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._meter = ProgressMeter(graph)
+        self._latest_progress = JobProgress(graph.job, "opening")
+        self._phase_watch = PhaseWatch(clock.monotonic_ms())
+        self._slots: SlotGroup | None = None
+        self._end_discovery: Callable[[], None] = lambda: None
+        self._running: RunningJob | None = None
+        self._result: JobResult | None = None
+        self._detail = self._cause = ""
+        self._committers = Committers(graph, clock)
+        self._coordinator = Coordinator(
+            self._parallelism,
+            graph.max_parallelism,
+            options.checkpoints,
+            wall_offset_ms=round(clock.now_ms() - clock.monotonic_ms()),
+            has_committers=bool(self._committers),
+        )
+
+    def run(self, control_host: str = "127.0.0.1") -> JobResult:
+        """Run the job until it ends. `control_host`: an address of this machine that the slots can reach."""
+        self._enumerators = Enumerators(self._graph, self._clock)
+        self._server = ControlServer(self._secret, control_host, self._on_messages, self._on_lost)
+        io = self._checkpoint_io()
+        self._io = CheckpointIOThread(io, lambda event: self._inbox.put(lambda: self._handle(event)))
+        try:
+            self._carry_out(self._coordinator.start(self._now_ms()))
+            self._loop()
+        finally:
+            if self._running is not None:
+                self._running.withdraw()
+            self._end_attempt("the job has ended")
+            self._io.close()
+            self._server.close()
+            self._enumerators.close()
+            self._committers.close()
+        assert self._result is not None
+        return replace(self._result, is_refused=io.is_refused)
+
+    def request_stop(self) -> None:
+        """A last checkpoint, then the end."""
+        self._inbox.put(self._stop)
+
+    def request_cancel(self, reason: str = "cancelled") -> None:
+        """The end at once, without a checkpoint."""
+        self._inbox.put(lambda: self._cancel(reason))
+
+    def _stop(self) -> None:
+        if self._result is None:
+            self._announce("stop_requested", {})
+            self._handle(ev.StopRequested(has_slots=bool(self._slots and self._slots.slots)))
+
+    def _cancel(self, reason: str) -> None:
+        if self._result is None:
+            last = self._coordinator.last_completed_id
+            fields = {"outcome": Outcome.CANCELLED.value, "reason": reason, "checkpoint_id": last}
+            self._announce("job_finished", fields)
+            self._finish(JobResult(Outcome.CANCELLED, reason, last, self._meter.late_records))
+
+    def _checkpoint_io(self) -> CheckpointIO:
+        graph, options = self._graph, self._options
+        io = CheckpointIO(
+            open_store(options.checkpoint_dir),
+            self._clock,
+            self._enumerators,
+            self._committers,
+            Program(graph.job, graph.max_parallelism, graph.states(), options.allow_dropped_state),
+            self._parallelism,
+            options.checkpoints.retained,
+        )
+        io.from_checkpoint_id = self._options.start_from
+        return io
+
+    # --- The loop -----------------------------------------------------------------------------------
+
+    def _loop(self) -> None:
+        pause_ms = heartbeat_ms(self._parallelism)
+        report_at_ms = self._clock.monotonic_ms() + pause_ms
+        while self._result is None:
+            wake_at_ms = min(self._coordinator.wake_at_ms, report_at_ms)
+            wait_s = max(0.0, wake_at_ms - self._clock.monotonic_ms()) / 1000
+            try:
+                self._inbox.get(timeout=wait_s)()
+            except queue.Empty:
+                self._handle(ev.Tick())
+            if self._clock.monotonic_ms() >= report_at_ms:
+                report_at_ms = self._clock.monotonic_ms() + pause_ms
+                self._report()
+
+    def _handle(self, event: ev.Event) -> None:
+        if isinstance(event, ev.OpenFailed):
+            self._cause = event.kind
+        self._handle_at(event, self._clock.monotonic_ms())
+
+    def _handle_at(self, event: ev.Event, now_ms: float) -> None:
+        if self._result is None:
+            effects = self._coordinator.handle(event, round(now_ms))
+            if effects:
+                self._carry_out(effects)
+
+    def _carry_out(self, effects: Sequence[ev.Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case ev.StartSlots(attempt, manifest):
+                    self._start_slots(attempt, manifest)
+                case ev.CancelAttempt(_, reason):
+                    self._end_attempt(reason)
+                case ev.FinishJob(outcome, reason, last_id):
+                    late = self._meter.late_records
+                    self._finish(JobResult(outcome, reason, last_id, late, self._detail, self._cause))
+                case ev.Announce(name, fields):
+                    self._announce(name, fields)
+                case ev.Trigger(_, checkpoint_id, is_last):
+                    self._running_slots.broadcast(Trigger(checkpoint_id=checkpoint_id, is_last=is_last))
+                case ev.Commit(_, checkpoint_id):
+                    self._running_slots.broadcast(Commit(checkpoint_id=checkpoint_id))
+                case ev.AbortCheckpoint(_, checkpoint_id, _):
+                    self._running_slots.broadcast(Abort(checkpoint_id=checkpoint_id))
+                case _:
+                    self._io.submit(effect)
+
+    @property
+    def _running_slots(self) -> SlotGroup:
+        assert self._slots is not None, "the coordinator speaks to slots that it has started"
+        return self._slots
+
+    def _finish(self, result: JobResult) -> None:
+        self._result = self._result or result
+
+    # --- Attempts -----------------------------------------------------------------------------------
+
+    def _start_slots(self, attempt: int, manifest: CheckpointManifest) -> None:
+        self._cause = ""
+        if self._running is None:  # not before the log is ours: the folder may be another driver's
+            folder = self._options.checkpoint_dir
+            self._running = RunningJob.announce(folder, self._server.address, self._secret)
+            for warning in self._enumerators.warnings(manifest.splits):
+                self._announce("warning", {"reason": warning})
+        try:
+            splits = manifest.splits
+            if self._options.guarantee is Guarantee.AT_MOST_ONCE and manifest.checkpoint_id > 0:
+                splits = self._enumerators.skip_to_end(splits)
+            restored = assignments(attempt, replace(manifest, splits=splits), self._parallelism)
+        except OnceflowError as error:
+            is_fatal = isinstance(error, Fatal | UsageError)
+            self._handle(ev.AttemptFailed(attempt, str(error), is_fatal))
+            return
+        self._enumerators.restore(manifest)
+        silence_ms = silence_ms_max(self._parallelism, self._options.slot_timeout_ms)
+        server = self._server
+        group = SlotGroup(attempt, self._parallelism, restored, server.send, server.broadcast, silence_ms)
+        self._slots = group
+        launch = SlotLaunch(
+            attempt=attempt,
+            graph=self._graph,
+            control_address=self._server.address,
+            secret=self._secret,
+            checkpoint_url=self._options.checkpoint_dir,
+            is_aligned=self._options.guarantee is not Guarantee.AT_LEAST_ONCE,
+            checkpoint_interval_ms=self._options.checkpoints.interval_ms,
+            slot_timeout_ms=silence_ms,
+        )
+
+        def on_ended(error: OnceflowError | None) -> None:
+            self._inbox.put(lambda: self._handle_all(group.on_host_ended(error, self._clock.monotonic_ms())))
+
+        def on_waiting(reason: str) -> None:
+            now_ms = self._clock.monotonic_ms()
+            self._inbox.put(lambda: self._handle_all(group.on_host_waiting(reason, now_ms)))
+
+        self._launcher.launch(launch, self._parallelism, on_ended, on_waiting)
+        self._end_discovery = self._enumerators.start_discovery(
+            lambda uid, found: self._inbox.put(lambda: self._add_splits(group, uid, found))
+        )
+
+    def _add_splits(self, group: SlotGroup, uid: str, splits: Sequence[SplitProgress]) -> None:
+        """New splits were found: each to the slot that has the fewest, counted from slot 0."""
+        is_running = self._coordinator.phase is JobPhase.RUNNING
+        is_wanted = is_running and not group.is_over and bool(group.slots)
+        new = self._enumerators.take_new(uid, splits, is_wanted)
+        for number, progress in new:
+            group.send(number % self._parallelism, AddSplits(uid=uid, splits=[progress]))
+        if new:
+            self._announce("splits_discovered", {"uid": uid, "splits": [p.split.split_id for _, p in new]})
+
+    def _end_attempt(self, reason: str) -> None:
+        self._end_discovery()
+        if self._slots is not None and not self._slots.is_over:
+            self._slots.end(reason)
+            self._launcher.cancel()
+
+    # --- What comes in ------------------------------------------------------------------------------
+
+    def _on_messages(self, messages: Sequence[tuple[int, ToDriver]]) -> None:
+        """On the control server's thread. One turn for all: a turn for each would hand the interpreter's
+        lock over for each."""
+        self._inbox.put(lambda: self._take_messages(messages))
+
+    def _on_lost(self, peer: int) -> None:
+        self._inbox.put(lambda: self._handle_all(self._slots.on_lost(peer) if self._slots else []))
+
+    def _take_messages(self, messages: Sequence[tuple[int, ToDriver]]) -> None:
+        heard_ms = self._clock.monotonic_ms()  # one reading for all that take the short way in a row
+        for peer, message in messages:
+            group = self._slots
+            if isinstance(message, _BY_THE_THOUSAND) and group is not None:
+                for event in group.on_message(peer, message, heard_ms):
+                    self._handle_at(event, heard_ms)
+            else:
+                self._take_message(peer, message)
+                heard_ms = self._clock.monotonic_ms()  # the coordinator's time never goes back
+
+    def _take_message(self, peer: int, message: ToDriver) -> None:
+        match message:
+            case AskStatus():
+                self._server.send(peer, Status(status=self._status()))
+            case AskStop():
+                self._stop()
+                self._server.send(peer, Status(status=self._status()))
+            case AskCancel():
+                self._server.send(peer, Status(status=self._status()))
+                self.request_cancel("cancelled on request")
+            case _ if self._slots is not None:
+                if isinstance(message, Failed):
+                    self._detail, self._cause = message.detail, message.kind
+                self._take_slot_message(self._slots, peer, message)
+
+    def _take_slot_message(self, group: SlotGroup, peer: int, message: ToDriver) -> None:
+        had_slots, had_first = bool(group.slots), group.first_record_ms is not None
+        self._handle_all(group.on_message(peer, message, self._clock.monotonic_ms()))
+        if group.slots and not had_slots:
+            self._announce("slots_started", {"attempt": group.attempt, "slots": group.describe()})
+        if group.first_record_ms is not None and not had_first:
+            fields = {"attempt": group.attempt, "first_record_ms": group.first_record_ms}
+            self._announce("first_record", fields)
+        if isinstance(message, Healed):
+            self._announce("damage_healed", {"message": message.problem})
+
+    def _handle_all(self, events: Sequence[ev.Event]) -> None:
+        for event in events:
+            self._handle(event)
+
+    # --- What goes out ------------------------------------------------------------------------------
+
+    def _announce(self, name: str, fields: Mapping[str, object]) -> None:
+        if name == "job_finished":
+            self._report()
+            fields = {**fields, "late_records": self._meter.late_records, "restarts": self._meter.restarts}
+        self._meter.on_event(name, fields)
+        self._reporter.event(name, fields)
+
+    def _report(self) -> None:
+        group = self._slots
+        if group is not None:
+            group.broadcast(Alive())
+            self._handle_all(group.check_alive(self._clock.monotonic_ms()))
+        phase = self._shown_phase
+        slots = [slot.progress for slot in group.slots] if group is not None else []
+        late_before = self._latest_progress.late_records
+        measured = self._meter.measure(phase, slots, self._clock.monotonic_ms())
+        waiting = (*self._waiting_to_run(), *measured.waiting)
+        self._latest_progress = replace(measured, waiting=waiting, rss_bytes=group.rss_bytes if group else 0)
+        if self._latest_progress.late_records > late_before:
+            self._reporter.event("late_records", {"late_records": self._latest_progress.late_records})
+        self._reporter.progress(self._latest_progress)
+
+    def _waiting_to_run(self) -> Sequence[str]:
+        group, now_ms = self._slots, self._clock.monotonic_ms()
+        missing = None
+        if group is not None and not group.slots:
+            missing = group.host_wait(now_ms) or f"the host starts {self._parallelism} slots"
+        return self._phase_watch.waiting(self._coordinator.phase, missing, now_ms)
+
+    @property
+    def _shown_phase(self) -> str:
+        has_records = self._slots is not None and self._slots.first_record_ms is not None
+        return shown_phase(self._coordinator.phase, has_records)
+
+    def _status(self) -> Mapping[str, object]:
+        return {
+            **msgspec.to_builtins(self._latest_progress),
+            "phase": self._shown_phase,
+            "slots": self._slots.describe_usage() if self._slots else [],
+            "last_checkpoint_id": self._coordinator.last_completed_id,
+        }
+
+    def _now_ms(self) -> int:
+        return round(self._clock.monotonic_ms())

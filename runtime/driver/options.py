@@ -1,0 +1,82 @@
+"""RunOptions: how a job is run. What it computes is in the program; what is here is for who runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from onceflow.runtime.checkpoint.options import CheckpointOptions
+from onceflow.runtime.checkpoint.restart import ExponentialDelay, FixedDelay, NoRestart, RestartStrategy
+from onceflow.runtime.errors import OptionError
+from onceflow.runtime.types.conversion import duration_ms, nearest
+
+DEFAULT_MASTER = "local[2]"
+
+
+class Guarantee(Enum):
+    """How often a record counts after a failure."""
+
+    EXACTLY_ONCE = "exactly-once"
+    """Aligned barriers, replay from the checkpoint."""
+    AT_LEAST_ONCE = "at-least-once"
+    """Barriers are not aligned: lower latency under skew, records may count twice in state."""
+    AT_MOST_ONCE = "at-most-once"
+    """No replay: after a failure reading goes on at the end of the input."""
+
+    @staticmethod
+    def parse(value: str) -> Guarantee:
+        try:
+            return Guarantee(value)
+        except ValueError:
+            offered = [g.value for g in Guarantee]
+            raise OptionError(
+                f"the guarantee {value!r} is not offered: {', '.join(offered)}{nearest(value, offered)}"
+            ) from None
+
+
+def restart_strategy(value: str) -> RestartStrategy:
+    """`exponential` (default), `fixed:1 s` or `fixed:1 s:10` (delay, failures in a row), `none`."""
+    kind, _, rest = value.partition(":")
+    match kind:
+        case "exponential" if not rest:
+            return ExponentialDelay()
+        case "fixed":
+            delay, _, times = rest.partition(":")
+            wait_ms = duration_ms(delay, "restart") if delay else FixedDelay().wait_ms
+            if times and not times.isdecimal():
+                raise OptionError(f"restart={value!r}: {times!r} is no number of failures")
+            return FixedDelay(wait_ms, int(times) if times else FixedDelay().failures_max)
+        case "none" if not rest:
+            return NoRestart()
+        case _:
+            raise OptionError(
+                f"restart={value!r} is no restart strategy: exponential, fixed:1 s, fixed:1 s:10, or none"
+            )
+
+
+def absolute_url(checkpoint_dir: str) -> str:
+    """A local path as an absolute one: slots may run in another working directory."""
+    if ":" in checkpoint_dir.split("/")[0]:
+        return checkpoint_dir
+    return str(Path(checkpoint_dir).expanduser().absolute())
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """Options of `onceflow run` and `job.run()`."""
+
+    checkpoint_dir: str
+    master: str = DEFAULT_MASTER
+    parallelism: int | None = None
+    """How many slots; None: as many as the master offers."""
+    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
+    checkpoints: CheckpointOptions = field(default_factory=CheckpointOptions)
+    slot_timeout_ms: int = 30_000
+    """A slot that gave no sign of life for so long is lost."""
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
+    start_from: int | None = None
+    """A checkpoint id of the folder to start from instead of the latest."""
+    allow_dropped_state: bool = False
+    """Start although the checkpoint has state that the program has no place for: it is dropped."""

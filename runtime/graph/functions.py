@@ -1,0 +1,130 @@
+"""What a user's function takes and returns, read from its annotations when the graph is built."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from onceflow.runtime.errors import GraphError
+from onceflow.runtime.operators.user_functions import function_name
+from onceflow.runtime.types.conversion import arrow_schema, nearest, record_class
+from onceflow.runtime.types.record_types import is_record_type, type_name
+
+_ITERABLES = (Iterator, Iterable, Generator, Sequence, list, tuple)
+
+
+def hints(fn: Callable[..., Any], uid: str) -> dict[str, Any]:
+    """The annotations of a function, method or callable object, resolved. Raises GraphError for what can't be
+    called."""
+    if not callable(fn):
+        raise GraphError(f"operator {uid!r}: {fn!r} is a {type(fn).__name__}: wanted is a function")
+    plain = fn if isinstance(fn, types.FunctionType | types.MethodType) else type(fn).__call__
+    if isinstance(fn, type) or not hasattr(plain, "__annotations__"):
+        return {"return": fn} if isinstance(fn, type) else {}
+    try:
+        return typing.get_type_hints(plain)
+    except NameError as error:
+        raise GraphError(
+            f"operator {uid!r}: an annotation of {function_name(fn)} can't be resolved ({error}): define the "
+            "type at the top level of its module, or pass returns="
+        ) from error
+
+
+def returned_type(fn: Callable[..., Any], uid: str, wanted: str = "-> YourType") -> Any:
+    """The return annotation. Raises GraphError if there is none."""
+    found = hints(fn, uid).get("return")
+    if found is None:
+        raise GraphError(
+            f"operator {uid!r}: {function_name(fn)} has no return annotation, so the columns of its result "
+            f"are unknown: write `{wanted}` or pass returns=YourType"
+        )
+    return found
+
+
+def returned_record(fn: Callable[..., Any], uid: str, returns: type | None) -> type:
+    """The record type that a map function returns."""
+    found = returns or returned_type(fn, uid)
+    if not is_record_type(found):
+        raise GraphError(
+            f"operator {uid!r}: {function_name(fn)} returns {type_name(found)}, which is no record type: "
+            "return a dataclass or a NamedTuple (flat_map for none or several)"
+        )
+    return typing.cast(type, found)
+
+
+def yielded_record(fn: Callable[..., Any], uid: str, returns: type | None) -> type:
+    """The record type that a function yields: from `-> Iterator[T]`, `-> list[T]` or the like."""
+    found = returns or returned_type(fn, uid, "-> Iterator[YourType]")
+    if returns is None:
+        args = [a for a in typing.get_args(found) if a is not type(None)]
+        if typing.get_origin(found) in (typing.Union, types.UnionType) and len(args) == 1:
+            found = args[0]
+        if typing.get_origin(found) in _ITERABLES and typing.get_args(found):
+            found = typing.get_args(found)[0]
+        else:
+            raise GraphError(
+                f"operator {uid!r}: {function_name(fn)} returns {type_name(found)}; wanted is an iterable of "
+                "records: write `-> Iterator[YourType]`"
+            )
+    if not is_record_type(found):
+        raise GraphError(
+            f"operator {uid!r}: {function_name(fn)} yields {type_name(found)}, which is no record type: "
+            "use a dataclass or a NamedTuple"
+        )
+    return typing.cast(type, found)
+
+
+def taken_record(fn: Callable[..., Any], uid: str, schema: pa.Schema, record_type: type | None) -> type:
+    """The record type with which a per-record function is called.
+
+    That of its parameter, if annotated with a record type; else the stream's; else a named tuple of the
+    columns. Raises GraphError if the stream lacks one of its fields, or has another type there.
+    """
+    annotated = _first_parameter(fn, uid)
+    if annotated is not None and not is_record_type(annotated):
+        raise GraphError(
+            f"operator {uid!r}: {function_name(fn)} takes a {type_name(annotated)}; wanted is a record type: "
+            "annotate its parameter with a dataclass or a NamedTuple, or not at all"
+        )
+    taken = annotated or record_type
+    if taken is None:
+        return record_class(schema)
+    check_record(taken, schema, f"operator {uid!r}: {function_name(fn)}")
+    return typing.cast(type, taken)
+
+
+def check_record(record_type: type, schema: pa.Schema, where: str) -> None:
+    """Raises GraphError, beginning with `where`, if the columns can't make records of this type."""
+    for field in arrow_schema(record_type):
+        if field.name not in schema.names:
+            raise GraphError(
+                f"{where} takes {record_type.__name__}, but the stream has no column {field.name!r}"
+                f"{nearest(field.name, schema.names)}; there are {', '.join(schema.names)}"
+            )
+        column = schema.field(field.name)
+        if column.type != field.type:
+            raise GraphError(
+                f"{where} takes {record_type.__name__} with {field.name!r} as {field.type}, "
+                f"but the column is {column.type}"
+            )
+
+
+def takes_polars(fn: Callable[..., Any], uid: str) -> bool:
+    """Whether a map_batches function wants a polars DataFrame; without annotation it gets a RecordBatch."""
+    annotated = _first_parameter(fn, uid)
+    if annotated in (None, pa.RecordBatch, pl.DataFrame):
+        return annotated is pl.DataFrame
+    raise GraphError(
+        f"operator {uid!r}: {function_name(fn)} takes a {type_name(annotated)}; map_batches gives a "
+        "pyarrow.RecordBatch or a polars.DataFrame, by the annotation of the parameter"
+    )
+
+
+def _first_parameter(fn: Callable[..., Any], uid: str) -> Any:
+    found = [t for name, t in hints(fn, uid).items() if name not in ("return", "self")]
+    return found[0] if found and found[0] is not Any else None

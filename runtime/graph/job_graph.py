@@ -1,0 +1,164 @@
+"""The job graph: chains of operators, and the edges between them.
+
+`runtime/api/stream.py` builds it from the user's program; `runtime/slot/task.py` runs it. A chain runs in one
+call stack in one task; its head is a source or an input gate. With parallelism p there are p subtasks
+of every chain; slot i runs subtask i of each (Flink's slot sharing).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from onceflow.runtime.contracts import Sink, Source, WatermarkStrategy
+from onceflow.runtime.operators.operator import Operator
+from onceflow.runtime.state.description import StateDescription
+
+DEFAULT_MAX_PARALLELISM = 128
+
+
+@dataclass(frozen=True, slots=True)
+class InChain:
+    """Rows go on to the next node of the same chain, in the same call stack."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToEdge:
+    """Rows leave the chain on this edge."""
+
+    edge_id: int
+
+
+Target = InChain | ToEdge
+
+
+@dataclass(frozen=True, slots=True)
+class SourceNode:
+    """The head of a chain that reads."""
+
+    uid: str
+    source: Source
+    watermarks: WatermarkStrategy | None
+    outputs: Mapping[str, Sequence[Target]]
+    """Where rows go, by tag: MAIN for records, "dead-letters" for DEAD_LETTER_SCHEMA."""
+    with_origin: bool = False
+    name: str = "source"
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorNode:
+    """An operator in a chain. `create` makes a fresh one for each subtask and attempt."""
+
+    uid: str
+    name: str
+    create: Callable[[], Operator]
+    schema: pa.Schema
+    outputs: Mapping[str, Sequence[Target]]
+    side_schemas: Mapping[str, pa.Schema] = field(default_factory=dict)
+    delays_watermark_ms: int = 0
+    """The watermark behind it is this much lower: its rows may have happened so much earlier."""
+    state: StateDescription | None = None
+    """What it keeps; None: nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkNode:
+    """The end of a chain: a writer per subtask."""
+
+    uid: str
+    sink: Sink
+    schema: pa.Schema
+    """The schema of the rows that the writers get."""
+    name: str = "sink"
+
+
+Node = SourceNode | OperatorNode | SinkNode
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Nodes that run in one task. `head` is the uid of the first; `nodes` by uid, in topological order.
+
+    A chain whose head is no source has an input gate, fed by the edges whose `downstream` it is; their
+    rows all go to the head.
+    """
+
+    chain_id: int
+    head: str
+    nodes: Mapping[str, Node]
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """Subtask i to subtask i: a union, or a stream with several inputs. Never leaves the slot."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByKey:
+    """Partitions by the key group of the key: columns of the batch, all present and hashable. Sets
+    Records.key_hash."""
+
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalance:
+    """Round robin over all subtasks, batch by batch."""
+
+
+Partitioning = Forward | ByKey | Rebalance
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """An exchange between two chains: every upstream subtask has a channel to every downstream one
+    (Forward: to its own only)."""
+
+    edge_id: int
+    upstream: int
+    """chain_id"""
+    downstream: int
+    """chain_id"""
+    partitioning: Partitioning
+    schema: pa.Schema
+    has_event_time: bool
+    with_origin: bool
+    has_kinds: bool = False
+    """Whether rows may be updates and deletes (Records.kind)."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobGraph:
+    """What the slots run. Picklable by Spark's cloudpickle; immutable.
+
+    `chains` are in topological order: a chain comes after all that feed it.
+    """
+
+    job: str
+    chains: Sequence[Chain]
+    edges: Sequence[Edge]
+    max_parallelism: int = DEFAULT_MAX_PARALLELISM
+
+    def chain(self, chain_id: int) -> Chain:
+        return next(c for c in self.chains if c.chain_id == chain_id)
+
+    def edges_into(self, chain_id: int) -> list[Edge]:
+        return [e for e in self.edges if e.downstream == chain_id]
+
+    def edges_out_of(self, chain_id: int) -> list[Edge]:
+        return [e for e in self.edges if e.upstream == chain_id]
+
+    def states(self) -> dict[str, StateDescription | None]:
+        """What each node keeps, by its uid."""
+        nodes = (n for c in self.chains for n in c.nodes.values())
+        return {n.uid: n.state if isinstance(n, OperatorNode) else None for n in nodes}
+
+    def sources(self) -> list[SourceNode]:
+        return [n for c in self.chains for n in c.nodes.values() if isinstance(n, SourceNode)]
+
+    def sinks(self) -> list[SinkNode]:
+        return [n for c in self.chains for n in c.nodes.values() if isinstance(n, SinkNode)]

@@ -1,0 +1,89 @@
+"""A job graph told as plain data: what `onceflow plan` shows, and `--json` prints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from onceflow.runtime.graph.job_graph import (
+    ByKey,
+    Chain,
+    Edge,
+    Forward,
+    InChain,
+    JobGraph,
+    Node,
+    SinkNode,
+    SourceNode,
+)
+from onceflow.runtime.operators.operator import MAIN
+
+
+def describe(graph: JobGraph, parallelism: int | None = None) -> dict[str, Any]:
+    """Operators with uids and columns by chain, the exchanges between chains, and the parallelism.
+
+    JSON throughout. Every chain runs as `parallelism` subtasks, slot i runs subtask i of each chain; None
+    is what the master offers.
+    """
+    return {
+        "job": graph.job,
+        "parallelism": parallelism,
+        "max_parallelism": graph.max_parallelism,
+        "chains": [
+            {
+                "chain": chain.chain_id,
+                "parallelism": parallelism,
+                "operators": [_operator(chain, node) for node in chain.nodes.values()],
+            }
+            for chain in graph.chains
+        ],
+        "exchanges": [_exchange(graph, edge) for edge in graph.edges],
+    }
+
+
+def _operator(chain: Chain, node: Node) -> dict[str, Any]:
+    described: dict[str, Any] = {"uid": node.uid, "name": node.name, "kind": "operator"}
+    match node:
+        case SourceNode(source=source, watermarks=watermarks):
+            described |= {"kind": "source", "bounded": source.is_bounded, "columns": _columns(source.schema)}
+            if watermarks is not None:
+                described["event_time"] = watermarks.event_time or "record timestamp"
+                described["out_of_orderness_ms"] = watermarks.out_of_orderness_ms
+                described["idle_after_ms"] = watermarks.idle_after_ms
+        case SinkNode():
+            described["kind"] = "sink"
+        case _:
+            described["columns"] = _columns(node.schema)
+    if not isinstance(node, SinkNode):
+        described["to"] = [
+            target.uid if isinstance(target, InChain) else {"exchange": target.edge_id}
+            for target in node.outputs.get(MAIN, ())
+        ]
+        described["side_outputs"] = {
+            tag: [t.uid if isinstance(t, InChain) else {"exchange": t.edge_id} for t in targets]
+            for tag, targets in node.outputs.items()
+            if tag != MAIN
+        }
+    return described
+
+
+def _exchange(graph: JobGraph, edge: Edge) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "exchange": edge.edge_id,
+        "from_chain": edge.upstream,
+        "to_chain": edge.downstream,
+        "to": graph.chain(edge.downstream).head,
+        "columns": _columns(edge.schema),
+    }
+    match edge.partitioning:
+        case ByKey(columns):
+            return described | {"partitioning": "by key", "key": list(columns)}
+        case Forward():
+            return described | {"partitioning": "forward"}
+        case _:
+            return described | {"partitioning": "rebalance"}
+
+
+def _columns(schema: pa.Schema) -> dict[str, str]:
+    return {field.name: f"{field.type}" + ("" if field.nullable else " not null") for field in schema}

@@ -1,0 +1,67 @@
+"""What a program's steps have to keep to, beyond what each of them checks when it is written. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onceflow.runtime.contracts import ChangelogSink, ChangelogSource
+from onceflow.runtime.errors import GraphError
+from onceflow.runtime.graph.steps import Call, Express, Merge, Read, Scatter, Step, Write
+from onceflow.runtime.operators.operator import MAIN
+
+
+def refuse_loose_ends(job: str, steps: Sequence[Step]) -> None:
+    """Raises GraphError if there is nothing to run, or if a step's rows go nowhere."""
+    if not steps:
+        raise GraphError(f"job {job!r} has no source: begin with job.source(...)")
+    used = {i.step.uid for s in steps for i in s.inputs}
+    for step in steps:
+        if step.uid not in used and not isinstance(step.work, Write):
+            raise GraphError(
+                f"the rows of {step.uid!r} ({step.name}) go nowhere: end the stream with sink_to(...); "
+                "every step returns a new stream and leaves the old one as it was"
+            )
+
+
+def find_changelogs(steps: Sequence[Step]) -> frozenset[str]:
+    """The uids of the steps whose rows may be updates and deletes.
+
+    Raises GraphError if one of the others gets such rows: it would count a deletion as one more row.
+    """
+    changelogs: dict[str, str] = {}
+    for step in steps:
+        if isinstance(step.work, Read):
+            if isinstance(step.work.source, ChangelogSource) and step.work.source.has_kinds:
+                changelogs[step.uid] = step.uid
+            continue
+        came_from = [
+            changelogs[i.step.uid] for i in step.inputs if i.tag == MAIN and i.step.uid in changelogs
+        ]
+        if came_from:
+            _refuse_ignorant(step, came_from[0])
+            changelogs[step.uid] = came_from[0]
+    return frozenset(changelogs)
+
+
+def _refuse_ignorant(step: Step, source: str) -> None:
+    changes = f"the updates and deletes of {source!r}"
+    match step.work:
+        case Express() | Merge() | Call(is_per_record=True):
+            return
+        case Write(sink) if isinstance(sink, ChangelogSink) and sink.takes_kinds:
+            return
+        case Write():
+            raise GraphError(
+                f"sink {step.uid!r} would write {changes} as if they were new rows: write them to a sink "
+                "that takes changes, or read the source without them"
+            )
+        case Scatter():
+            raise GraphError(
+                f"{step.uid!r} ({step.name}) would bring {changes} out of their order, so that a delete may "
+                "come before its insert: leave it out"
+            )
+        case _:
+            raise GraphError(
+                f"{step.uid!r} ({step.name}) would take {changes} for new rows: only map, flat_map, filter, "
+                "select, with_columns and union pass them on, to a sink that takes changes"
+            )

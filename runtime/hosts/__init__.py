@@ -1,0 +1,1 @@
+"""Who gives slots a place to run: this process, or Spark."""

@@ -1,0 +1,54 @@
+"""How slots come to life: what the driver asks of its host (Spark, or this process)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from onceflow.runtime.errors import OnceflowError
+from onceflow.runtime.slot.process import SlotLaunch
+
+
+class SlotLauncher(Protocol):
+    """Starts the slots of one attempt after another. The driver's thread calls it, and none of its calls
+    waits for the host but `wait_ready` and `close`."""
+
+    def wait_ready(self, timeout_s: float) -> bool:
+        """Wait so long at most. True: `slots_max` and `driver_host` are known from now on.
+
+        Raises OnceflowError if the host can't come up.
+        """
+        ...
+
+    @property
+    def slots_max(self) -> int:
+        """How many slots the host can run at once now; the default parallelism."""
+        ...
+
+    @property
+    def driver_host(self) -> str:
+        """An address of this machine that the slots can reach: where the control server listens."""
+        ...
+
+    def launch(
+        self,
+        launch: SlotLaunch,
+        parallelism: int,
+        on_ended: Callable[[OnceflowError | None], None],
+        on_waiting: Callable[[str], None],
+    ) -> None:
+        """Start `parallelism` slots, each calling `run_slot`, and return; the host may still be coming up.
+
+        `on_ended` is called once, on any thread, when the host knows that all of them are over: with
+        None, or with why the host ended them or could not start them. `on_waiting` is called once a second,
+        on any thread, while the host has not room for all of them yet, with what it waits for.
+        """
+        ...
+
+    def cancel(self) -> None:
+        """End what is left of the last attempt, soon; it may overlap with the next one for seconds."""
+        ...
+
+    def close(self) -> None:
+        """End the host, also while it is still coming up."""
+        ...

@@ -1,0 +1,67 @@
+"""LocalLauncher: every slot in this process, on a thread of its own. No Spark, no JVM.
+
+For tests, small jobs and notebooks: the driver, the slots and what they say to each other are the same
+as on Spark; only placement and isolation differ. User code shares the interpreter (and its lock).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from onceflow.runtime.clock import SystemClock
+from onceflow.runtime.errors import OnceflowError
+from onceflow.runtime.slot.process import SlotLaunch, run_slot
+
+END_TIMEOUT_MS = 1_500.0
+
+
+class LocalLauncher:
+    """Slots as threads."""
+
+    def __init__(self, slots_max: int = 1) -> None:
+        self._slots_max = slots_max
+        self._threads: list[threading.Thread] = []
+
+    def wait_ready(self, timeout_s: float) -> bool:
+        return True
+
+    @property
+    def slots_max(self) -> int:
+        return self._slots_max
+
+    @property
+    def driver_host(self) -> str:
+        return "127.0.0.1"
+
+    def launch(
+        self,
+        launch: SlotLaunch,
+        parallelism: int,
+        on_ended: Callable[[OnceflowError | None], None],
+        on_waiting: Callable[[str], None],
+    ) -> None:
+        remaining = threading.Semaphore(parallelism - 1)
+
+        def run(number: int) -> None:
+            try:
+                run_slot(launch, number, "127.0.0.1", end_process=None)
+            finally:
+                if not remaining.acquire(blocking=False):
+                    on_ended(None)
+
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        for number in range(parallelism):
+            name = f"onceflow-slot-{number}"
+            self._threads.append(threading.Thread(target=run, args=(number,), name=name, daemon=True))
+            self._threads[-1].start()
+
+    def cancel(self) -> None:
+        """Slots end when the driver tells them to."""
+
+    def close(self) -> None:
+        """Let the slots close what they have opened; one that hangs is left behind."""
+        clock = SystemClock()
+        deadline_ms = clock.monotonic_ms() + END_TIMEOUT_MS
+        for thread in self._threads:
+            thread.join(max(0.0, deadline_ms - clock.monotonic_ms()) / 1000)

@@ -1,0 +1,37 @@
+"""The process that forks Spark's Python workers, with what a slot imports already imported.
+
+Spark starts one such daemon per executor (`spark.python.daemon.module`) and forks a worker from it for
+each slot. A slot that replaces a killed one then starts in a fraction of the second or more that the
+imports take. Spark's own part of a worker is among them, from the installed package: Spark's archive of
+sources would be compiled by each daemon. Nothing here starts a thread: threads do not survive a fork.
+"""
+
+import importlib
+
+from onceflow.runtime.hosts.spark.installed_package import use_packages
+from onceflow.runtime.kernels.preparation import prepare_kernels
+
+PRELOADED = (
+    "confluent_kafka",
+    "confluent_kafka.admin",
+    "msgspec",
+    "numpy",
+    "polars",
+    "polars_hash",
+    "pyarrow",
+    "pyarrow.compute",
+    "pyspark.worker",
+    "onceflow.connectors.kafka",
+    "onceflow.runtime.api.job",
+    "onceflow.runtime.hosts.spark.executor",
+    "onceflow.sinks.kafka",
+)
+
+if __name__ == "__main__":
+    use_packages()
+    for name in PRELOADED:
+        importlib.import_module(name)
+    prepare_kernels()
+    from pyspark.daemon import manager
+
+    manager()

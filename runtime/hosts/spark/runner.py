@@ -1,0 +1,292 @@
+"""SparkLauncher: one barrier stage hosts the slots of an attempt.
+
+Facts this rests on (measured, docs/adr/0004-spark-barrier-stage.md): a barrier result stage is never
+retried by Spark; cancelling raises in the driver within 100 ms but kills Python workers seconds later
+and without a signal they could handle; so restarts are the coordinator's and slots end themselves when
+their control connection closes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import as_file, files
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+
+from onceflow.runtime.environment.java import find_java
+from onceflow.runtime.environment.program import Program, archive_modules
+from onceflow.runtime.errors import Fatal, OnceflowError, OptionError, Retryable
+from onceflow.runtime.graph.job_graph import JobGraph
+from onceflow.runtime.hosts.spark.class_archive import as_setting, local_java_options
+from onceflow.runtime.hosts.spark.executor import SlotFunction
+from onceflow.runtime.hosts.spark.jvm_errors import launch_jvm
+from onceflow.runtime.hosts.spark.shipping import pack_graph
+from onceflow.runtime.hosts.spark.slot_limit import can_grow, slot_limit
+from onceflow.runtime.hosts.spark.spark_errors import cause_of, is_too_few_slots
+from onceflow.runtime.slot.process import SlotLaunch
+
+OWN_SETTINGS: Mapping[str, str] = {
+    "spark.stage.maxConsecutiveAttempts": "1",
+    "spark.task.maxFailures": "1",
+    # Room for the slots is asked for here, before a stage is submitted; Spark's own look comes to an end.
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "1",
+    "spark.python.worker.faulthandler.enabled": "true",
+    "spark.dynamicAllocation.enabled": "false",
+}
+"""Settings that restarts and exactness rest on; a user's own value for one of them is refused."""
+
+DEFAULT_SETTINGS: Mapping[str, str] = {"spark.ui.showConsoleProgress": "false"}
+"""A user's value goes first."""
+
+LOCAL_SETTINGS: Mapping[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "512m",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+"""More settings for local masters; a user's value goes first."""
+
+LOOK_FOR_SLOTS_EVERY_S = 1.0
+
+
+class SparkLauncher:
+    """Owns the SparkContext. Making it starts the JVM (2-3 s)."""
+
+    def __init__(
+        self,
+        master: str,
+        graph: JobGraph,
+        settings: Mapping[str, str],
+        program: Program,
+        parallelism: int | None = None,
+        context_type: type[SparkContext] = SparkContext,
+    ) -> None:
+        """`parallelism`: None: it is to be what the master offers.
+
+        Raises OptionError for a setting that is ours, GraphError for a graph that can't be shipped.
+        """
+        for name, value in settings.items():
+            if OWN_SETTINGS.get(name, value) != value:
+                raise OptionError(
+                    f"--conf {name}={value} can't be set: onceflow restarts attempts itself and needs "
+                    f"{OWN_SETTINGS[name]}"
+                )
+        java = find_java()  # here, where it is wrong use of the command, and not on a thread
+        self._packed = pack_graph(graph, program.module)
+        self._files = TemporaryDirectory(prefix="onceflow-")
+        self._modules = Path(self._files.name, "modules.zip")
+        if program.folder is None or not archive_modules(program.folder, self._modules):
+            self._files.cleanup()
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        is_local = master.startswith("local")
+        self._settings = {
+            "spark.python.daemon.module": "onceflow.runtime.hosts.spark.daemon",
+            **DEFAULT_SETTINGS,
+            **(LOCAL_SETTINGS if is_local else {}),
+            **settings,
+            **OWN_SETTINGS,
+        }
+        self._java_options = local_java_options(java) if is_local else ()
+        self._master = master
+        self._can_grow = can_grow(master)
+        self._job = graph.job
+        self._context_type = context_type
+        self._slots_max = slot_limit(master, settings) if is_local else parallelism
+        self._stage = _Stage(0)
+        self._is_closing = threading.Event()
+        self._own_jvm: Any = None
+        """The process of the JVM, if it is ours and is there."""
+        # On a thread: the JVM takes seconds, and the driver has a log to read and sources to ask
+        # meanwhile. (And only on the main thread would Spark take SIGINT for itself.)
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="onceflow-jvm")
+        self._started = self._starter.submit(self._start)
+
+    def _start(self) -> SparkContext:
+        try:
+            with as_file(files("onceflow.runtime.hosts.spark") / "log4j2.properties") as logging_file:
+                conf = SparkConf(loadDefaults=True).setMaster(self._master).setAppName(self._job)
+                java_options = [f"-Dlog4j2.configurationFile={logging_file}", *self._java_options]
+                conf.set("spark.driver.extraJavaOptions", as_setting(java_options))
+                for name, value in self._settings.items():
+                    conf.set(name, value)
+                gateway = SparkContext._gateway  # of an earlier job in this process
+                if gateway is None:
+                    gateway = launch_jvm(conf)
+                    self._own_jvm = gateway.proc
+                if self._is_closing.is_set():
+                    if self._own_jvm is not None:
+                        self._own_jvm.terminate()
+                    raise Retryable("Spark was ended while it started")
+                context = self._context_type(conf=conf, gateway=gateway)
+            context.setLogLevel("ERROR")
+            if self._modules.exists():
+                context.addArchive(str(self._modules))
+        except (Py4JError, PySparkRuntimeError, OSError, ValueError) as error:
+            raise Fatal(f"Spark did not start on {self._master}: {cause_of(str(error))}") from error
+        return context
+
+    def wait_ready(self, timeout_s: float) -> bool:
+        """At once on a local master, where both are known; elsewhere when the JVM is up and, if the
+        parallelism is to be what there is, when so many executors have come that no more come."""
+        if self._slots_max is not None and "spark.driver.host" in self._settings:
+            return True
+        try:
+            context = self._started.result(timeout_s)
+            if self._slots_max is None:
+                before = _slots_now(context)
+                has_settled = not self._can_grow or not self._is_closing.wait(timeout_s)
+                if has_settled and 0 < before == _slots_now(context):
+                    self._slots_max = before
+        except TimeoutError:
+            return False
+        except Exception as error:
+            raise self._named(error) from error
+        return self._slots_max is not None
+
+    @property
+    def slots_max(self) -> int:
+        assert self._slots_max is not None, "wait_ready comes first"
+        return self._slots_max
+
+    @property
+    def driver_host(self) -> str:
+        """An address of the driver that the executors can reach: where the control server listens."""
+        host = self._settings.get("spark.driver.host")
+        return host or str(self._started.result().getConf().get("spark.driver.host"))
+
+    def launch(
+        self,
+        launch: SlotLaunch,
+        parallelism: int,
+        on_ended: Callable[[OnceflowError | None], None],
+        on_waiting: Callable[[str], None],
+    ) -> None:
+        stage = self._stage = _Stage(launch.attempt)
+        folder = self._modules.name if self._modules.exists() else None
+        function = SlotFunction(launch, self._packed, folder)
+
+        def run_stage() -> None:
+            try:
+                # Here and not on the driver's thread: while the JVM comes up there is a context that can't
+                # be used yet.
+                context = self._started.result()
+                while self._wait_for_room(context, parallelism, stage, on_waiting):
+                    if self._host_slots(context, function, parallelism, stage):
+                        break
+            except Exception as error:
+                on_ended(self._named(error))
+            else:
+                on_ended(None)
+
+        threading.Thread(target=run_stage, name="onceflow-stage", daemon=True).start()
+
+    def _wait_for_room(
+        self, context: SparkContext, parallelism: int, stage: _Stage, on_waiting: Callable[[str], None]
+    ) -> bool:
+        """Wait until there are as many slots as the attempt needs; executors may register late, and a lost
+        one is replaced after a while. False: nobody wants the attempt any more."""
+        while (slots := _slots_now(context)) < parallelism:
+            if not self._can_grow:
+                raise Fatal(f"the job needs {parallelism} slots at once, {self._master} has {slots}")
+            on_waiting(f"the job needs {parallelism} slots, the cluster has {slots}")
+            if stage.is_over.wait(LOOK_FOR_SLOTS_EVERY_S):
+                return False
+        return not stage.is_over.is_set()
+
+    def _host_slots(
+        self, context: SparkContext, function: SlotFunction, parallelism: int, stage: _Stage
+    ) -> bool:
+        """Run the slots until they are over. False: an executor was lost meanwhile, and none of them was
+        started."""
+        context.setJobGroup(stage.group, "slots of onceflow")
+        try:
+            rdd = context.parallelize(range(parallelism), parallelism)
+            rdd.barrier().mapPartitions(function).count()
+        except Py4JError as error:
+            if not is_too_few_slots(str(error)):
+                raise
+            return False
+        return True
+
+    def _named(self, error: Exception) -> OnceflowError:
+        """What a failed stage means to the driver."""
+        if isinstance(error, OnceflowError):
+            return error
+        if self._is_gone(error):
+            return Fatal(
+                f"Spark on {self._master} has ended under the job (its JVM was killed, or the master is away "
+                "or has dropped it): run the same command again"
+            )
+        return Retryable(cause_of(str(error)))
+
+    def _is_gone(self, error: Exception) -> bool:
+        """The JVM has ended, or its context was stopped, as a cluster's master does that drops the job."""
+        has_ended = self._own_jvm is not None and self._own_jvm.poll() is not None
+        if has_ended or isinstance(error, Py4JNetworkError | OSError):
+            return True
+        try:
+            return bool(_jvm_context(self._started.result()).isStopped())
+        except (Py4JError, OSError, OnceflowError):
+            return True
+
+    def cancel(self) -> None:
+        self._stage.is_over.set()
+        if self._started.done():
+            with contextlib.suppress(Py4JError, OSError, OnceflowError):  # it is gone, and the slots with it
+                self._started.result().cancelJobGroup(self._stage.group)
+
+    def close(self) -> None:
+        self._is_closing.set()
+        self._stage.is_over.set()
+        try:
+            if not self._started.done() and self._own_jvm is not None:
+                self._abandon()
+            with contextlib.suppress(Py4JError, OSError, OnceflowError), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of a JVM that has ended already
+                self._started.result().stop()
+        finally:
+            self._starter.shutdown()
+            self._files.cleanup()
+
+    def _abandon(self) -> None:
+        """End a JVM that is not up yet: it may be waiting for a master that is away, for a minute."""
+        self._own_jvm.terminate()
+        with contextlib.suppress(OnceflowError):
+            self._started.result().stop()
+        SparkContext._gateway = SparkContext._jvm = None  # or the next job of this process would ask it
+
+
+class _Stage:
+    """The barrier stage of one attempt."""
+
+    def __init__(self, attempt: int) -> None:
+        self.group = f"onceflow-{attempt}"
+        self.is_over = threading.Event()
+        """Nobody wants it any more."""
+
+
+def _slots_now(context: SparkContext) -> int:
+    """How many tasks Spark can run at once on what is there now; what it holds a barrier stage against."""
+    jvm_context = _jvm_context(context)
+    profile = jvm_context.resourceProfileManager().defaultResourceProfile()
+    return int(jvm_context.maxNumConcurrentTasks(profile))
+
+
+def _jvm_context(context: SparkContext) -> Any:
+    """Spark's own, behind the one for Java. Retryable once this process has stopped it."""
+    for_java: Any = context._jsc
+    if for_java is None:
+        raise Retryable("Spark was stopped")
+    return for_java.sc()

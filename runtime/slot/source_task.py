@@ -1,0 +1,204 @@
+"""The task whose head reads splits: polls, event time, watermarks, and where to go on at a barrier.
+
+See task.py for the order at a barrier and for what a step is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+from onceflow.runtime.clock import Clock
+from onceflow.runtime.contracts import (
+    AcknowledgingReader,
+    Fetch,
+    ForgettingReader,
+    PausableReader,
+    PruningSource,
+    SourceReader,
+    SplitProgress,
+)
+from onceflow.runtime.contracts.batch_size import BatchSize
+from onceflow.runtime.graph.job_graph import SourceNode
+from onceflow.runtime.records import (
+    Barrier,
+    EndOfInput,
+    Idle,
+    Origin,
+    Records,
+    Watermark,
+)
+from onceflow.runtime.slot.event_time import SourceWatermarks, event_times
+from onceflow.runtime.slot.task import ChainBody, TaskCounters, TaskSnapshot
+
+DEAD_LETTERS = "dead-letters"
+"""The tag of a source's output for records that it could not decode."""
+
+
+class SourceTask:
+    """A task whose head reads splits."""
+
+    def __init__(
+        self,
+        node: SourceNode,
+        reader: SourceReader,
+        body: ChainBody,
+        clock: Clock,
+        counters: TaskCounters,
+        on_snapshot: Callable[[TaskSnapshot], None],
+    ) -> None:
+        self.counters = counters
+        self._node = node
+        self._reader = reader
+        self._body = body
+        self._clock = clock
+        self._on_snapshot = on_snapshot
+        self._output = body.outlet(node.outputs)
+        self._batch_size = BatchSize()
+        self._watermarks = SourceWatermarks(node.watermarks) if node.watermarks else None
+        self._finished: dict[str, bool] = {}
+        self._barriers: list[Barrier] = []
+        self._said_idle = False
+        self._has_stopped = False
+
+    @property
+    def uid(self) -> str:
+        return self._node.uid
+
+    @property
+    def is_drained(self) -> bool:
+        return self._body.has_ended
+
+    @property
+    def wake_at_ms(self) -> int | None:
+        return None if self._has_stopped else self._body.firing.wake_at_ms
+
+    def add_splits(self, splits: Sequence[SplitProgress]) -> None:
+        """At the start of an attempt, and when new splits were found while running."""
+        for progress in splits:
+            split_id = progress.split.split_id
+            self._finished[split_id] = progress.is_finished
+            if self._watermarks:
+                self._watermarks.add_split(split_id, progress.max_event_time_ms, progress.is_finished)
+        self._reader.add_splits([p.split for p in splits])
+
+    def trigger(self, barrier: Barrier) -> None:
+        """The coordinator wants a checkpoint: the barrier goes out at the next step."""
+        self._barriers.append(barrier)
+
+    def abort_checkpoint(self, checkpoint_id: int) -> None:
+        self._barriers = [b for b in self._barriers if b.checkpoint_id != checkpoint_id]
+
+    def checkpoint_completed(self, splits: Sequence[SplitProgress]) -> None:
+        """The checkpoint that has these is durable, and committed by this slot."""
+        self._reader.publish_offsets([p.split for p in splits])
+        if isinstance(self._node.source, PruningSource):
+            self._forget({p.split.split_id for p in splits if p.is_finished})
+
+    def _forget(self, split_ids: set[str]) -> None:
+        """The driver has taken them out of that checkpoint: they must not come back with the next one."""
+        forgotten = split_ids & self._finished.keys()
+        for split_id in forgotten:
+            del self._finished[split_id]
+            if self._watermarks:
+                self._watermarks.forget(split_id)
+        if isinstance(self._reader, ForgettingReader):
+            self._reader.forget_splits(forgotten)
+
+    def pause_splits(self, split_ids: Collection[str]) -> None:
+        """Leave these unread until they are resumed; they hold the watermark meanwhile, and are never idle.
+        The reader has to be a PausableReader."""
+        assert isinstance(self._reader, PausableReader), self._reader
+        self._reader.pause_splits(split_ids)
+        if self._watermarks:
+            self._watermarks.pause(split_ids)
+
+    def resume_splits(self, split_ids: Collection[str]) -> None:
+        """Go on reading these where they were."""
+        assert isinstance(self._reader, PausableReader), self._reader
+        self._reader.resume_splits(split_ids)
+        if self._watermarks:
+            self._watermarks.resume(split_ids)
+
+    def step(self) -> bool:
+        if not self._body.has_room:
+            return False
+        if self._barriers:
+            self._on_barrier(self._barriers.pop(0))
+            return True
+        if self._body.has_ended or self._has_stopped:
+            return False
+        if self._body.firing.is_due:
+            self._body.firing.advance()
+            return True
+        fetch = self._reader.poll(0, self._batch_size.ask(self._clock.monotonic_ms()))
+        if fetch is not None:
+            self._batch_size.took(fetch.records.num_rows)
+            self._on_fetch(fetch)
+        moved = self._advance_event_time()
+        if self._is_finished:
+            self._body.firing.take(EndOfInput())
+            return True
+        return moved or fetch is not None
+
+    def _on_fetch(self, fetch: Fetch) -> None:
+        for split_id in fetch.finished:
+            self._finished[split_id] = True
+        times = None
+        if self._watermarks and self._node.watermarks:
+            times = event_times(fetch, self._node.watermarks, self._node.uid)
+            self._watermarks.observe(fetch, times)
+            self._watermarks.at_end(fetch.at_end, self._clock.monotonic_ms())
+            self._watermarks.finish(fetch.finished)
+            if len(times):
+                self.counters.max_event_time_ms = max(self.counters.max_event_time_ms, int(times.max()))
+                self._become_active()
+        self.counters.records_in += fetch.records.num_rows
+        origin = None
+        if self._node.with_origin:
+            assert fetch.offset is not None, "the reader was opened with_origin"
+            origin = Origin(fetch.splits, fetch.row_split, fetch.offset)
+        self._output.emit(Records(fetch.records, times, None, origin, fetch.kind))
+        if fetch.dead_letters is not None:
+            self.counters.dead_letters += fetch.dead_letters.num_rows
+            self._output.emit(Records(fetch.dead_letters), DEAD_LETTERS)
+
+    def _advance_event_time(self) -> bool:
+        watermarks = self._watermarks
+        if watermarks is None:
+            return False
+        grew = watermarks.advance(self._clock.monotonic_ms())
+        if grew:
+            self._become_active()
+            self._body.firing.take(Watermark(watermarks.current_ms))
+        if watermarks.is_idle and not self._said_idle:
+            self._said_idle = True
+            self._body.firing.take(Idle())
+            return True
+        if not watermarks.is_idle:
+            self._become_active()  # a split that was found counts before its first record
+        return grew
+
+    def _become_active(self) -> None:
+        """Send the watermark that ends idleness, so that this channel counts again before its records
+        come."""
+        if self._said_idle and self._watermarks:
+            self._said_idle = False
+            self._body.firing.take(Watermark(self._watermarks.current_ms))
+
+    def _on_barrier(self, barrier: Barrier) -> None:
+        if isinstance(self._reader, AcknowledgingReader):
+            self._reader.on_barrier(barrier.checkpoint_id)
+        progress = self._watermarks.progress() if self._watermarks else {}
+        splits = [
+            SplitProgress(s, progress.get(s.split_id), self._finished[s.split_id])
+            for s in self._reader.snapshot()
+            if s.split_id in self._finished
+        ]
+        snapshot = self._body.snapshot(barrier)
+        self._has_stopped = self._has_stopped or barrier.is_last
+        self._on_snapshot(replace(snapshot, splits={self._node.uid: splits}))
+
+    @property
+    def _is_finished(self) -> bool:
+        return self._node.source.is_bounded and all(self._finished.values())

@@ -1,0 +1,230 @@
+"""From the job graph and an assignment to the tasks of one slot, restored and wired.
+
+Subtask i of every chain runs in slot i. Everything is made new for each attempt.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from onceflow.runtime.checkpoint.alignment import Alignment
+from onceflow.runtime.checkpoint.manifest import StateHandle
+from onceflow.runtime.clock import Clock
+from onceflow.runtime.contracts import (
+    AcknowledgingReader,
+    ReaderContext,
+    SinkContext,
+    SinkWriter,
+    SourceReader,
+    StagedFiles,
+)
+from onceflow.runtime.control.messages import Assignment
+from onceflow.runtime.exchange.input_gate import InputGate
+from onceflow.runtime.exchange.record_writer import RecordWriter
+from onceflow.runtime.exchange.wiring import Wiring, record_writer
+from onceflow.runtime.graph.job_graph import Chain, JobGraph, OperatorNode, SinkNode, SourceNode
+from onceflow.runtime.operators.operator import Operator, OperatorContext, RestoredState
+from onceflow.runtime.slot.firing import PIECE_ROWS_MAX
+from onceflow.runtime.slot.source_task import SourceTask
+from onceflow.runtime.slot.task import ChainBody, OperatorTask, Task, TaskCounters, TaskSnapshot
+from onceflow.runtime.state.key_groups import key_group_range
+
+
+@dataclass(frozen=True, slots=True)
+class SlotEnvironment:
+    """What the tasks of a slot get from outside."""
+
+    clock: Clock
+    staged_files: Callable[[str], StagedFiles]
+    """The staged files of the writer with this uid."""
+    read_state: Callable[[StateHandle, range], RestoredState]
+    """The state behind a handle, cut down to these key groups."""
+    on_snapshot: Callable[[int, TaskSnapshot], None]
+    """Task number, its snapshot: called in the middle of the task's step."""
+    on_wait: Callable[[str, str], None]
+    """(uid, reason): a connector waits for something; from any thread."""
+    wake: Callable[[], None] = lambda: None
+    """Ends the loop's waiting, from any thread."""
+    is_aligned: bool = True
+    checkpoint_interval_ms: int | None = None
+    make_alignment: Callable[[int, bool], Alignment] = Alignment
+    piece_rows_max: int = PIECE_ROWS_MAX
+    """The most windows or timers that fire between two looks at barriers and records."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotTasks:
+    """The tasks of a slot, in topological order, and the parts of them that the slot speaks to."""
+
+    tasks: list[Task]
+    heads: list[str]
+    """The uid of each task's head, for people."""
+    sources: Mapping[str, SourceTask]
+    readers: Mapping[str, SourceReader]
+    writers: Mapping[str, SinkWriter]
+    operators: Mapping[str, Operator]
+
+    def commit(self, checkpoint_id: int) -> None:
+        """The checkpoint is durable: sinks commit it, then readers acknowledge it. On the commit thread."""
+        for writer in self.writers.values():
+            writer.commit(checkpoint_id)
+        for reader in self.readers.values():
+            if isinstance(reader, AcknowledgingReader):
+                reader.on_completed(checkpoint_id)
+
+    @property
+    def wake_at_ms(self) -> int | None:
+        """When, by `Clock.now_ms`, a task has something to do even if no input comes. None: never."""
+        times = [at_ms for task in self.tasks if (at_ms := task.wake_at_ms) is not None]
+        return min(times, default=None)
+
+    def close(self) -> None:
+        """Let go of consumers, producers and files. Never raises: the attempt is over anyway."""
+        closes = [part.close for part in self.readers.values()]
+        closes += [part.close for part in self.writers.values()]
+        closes += [part.close for part in self.operators.values()]
+        for close in closes:
+            try:
+                close()
+            except Exception as error:
+                print(f"onceflow: {close!r} failed: {error}", file=sys.stderr)  # noqa: T201 - the executor's log
+
+
+class SlotBuilder:
+    """Builds the tasks of one slot, once."""
+
+    def __init__(
+        self, graph: JobGraph, assignment: Assignment, wiring: Wiring, environment: SlotEnvironment
+    ) -> None:
+        self._graph = graph
+        self._assignment = assignment
+        self._wiring = wiring
+        self._environment = environment
+        self._key_groups = key_group_range(graph.max_parallelism, assignment.parallelism, assignment.slot)
+        self._readers: dict[str, SourceReader] = {}
+        self._writers: dict[str, SinkWriter] = {}
+        self._operators: dict[str, Operator] = {}
+        self._sources: dict[str, SourceTask] = {}
+
+    def build(self) -> SlotTasks:
+        """Open everything, restore state and add the splits. Raises what connectors and files raise;
+        then what was opened is closed again."""
+        tasks: list[Task] = []
+        try:
+            for number, chain in enumerate(self._graph.chains):
+                tasks.append(self._task(number, chain))
+        except BaseException:
+            self._tasks(tasks).close()
+            raise
+        return self._tasks(tasks)
+
+    def _tasks(self, tasks: list[Task]) -> SlotTasks:
+        heads = [chain.head for chain in self._graph.chains]
+        return SlotTasks(tasks, heads, self._sources, self._readers, self._writers, self._operators)
+
+    def _task(self, number: int, chain: Chain) -> Task:
+        counters = TaskCounters()
+        edges: dict[int, RecordWriter] = {
+            edge.edge_id: record_writer(
+                edge, self._wiring, self._assignment.slot, self._graph.max_parallelism
+            )
+            for edge in self._graph.edges_out_of(chain.chain_id)
+        }
+        writers = {n.uid: self._writer(n) for n in chain.nodes.values() if isinstance(n, SinkNode)}
+        operators = {
+            node.uid: node.create() for node in chain.nodes.values() if isinstance(node, OperatorNode)
+        }
+        self._operators |= operators
+        environment = self._environment
+        body = ChainBody(
+            chain, operators, writers, edges, counters, environment.clock, environment.piece_rows_max
+        )
+        for uid, operator in operators.items():
+            node = chain.nodes[uid]
+            assert isinstance(node, OperatorNode)
+            operator.open(self._operator_context(uid, counters), body.outlet(node.outputs))
+            self._restore(uid, operator)
+
+        def on_snapshot(snapshot: TaskSnapshot) -> None:
+            self._environment.on_snapshot(number, snapshot)
+
+        head = chain.nodes[chain.head]
+        if isinstance(head, SourceNode):
+            return self._source_task(head, body, counters, on_snapshot)
+        channels = [
+            channel
+            for edge in self._graph.edges_into(chain.chain_id)
+            for channel in self._wiring.inputs(edge)
+        ]
+        alignment = self._environment.make_alignment(len(channels), self._environment.is_aligned)
+        gate = InputGate(channels, alignment)
+        return OperatorTask(gate, body.entrance(chain.head), body, counters, on_snapshot)
+
+    def _source_task(
+        self,
+        node: SourceNode,
+        body: ChainBody,
+        counters: TaskCounters,
+        on_snapshot: Callable[[TaskSnapshot], None],
+    ) -> SourceTask:
+        clock = self._environment.clock
+        reader = node.source.open_reader(
+            ReaderContext(
+                job=self._graph.job,
+                uid=node.uid,
+                subtask=self._assignment.slot,
+                attempt=self._assignment.attempt,
+                clock=clock,
+                with_origin=node.with_origin,
+                with_timestamp=node.watermarks is not None and node.watermarks.event_time is None,
+                on_wait=lambda reason: self._environment.on_wait(node.uid, reason),
+                wake=self._environment.wake,
+            )
+        )
+        self._readers[node.uid] = reader
+        task = SourceTask(node, reader, body, clock, counters, on_snapshot)
+        task.add_splits(self._assignment.splits.get(node.uid, ()))
+        self._sources[node.uid] = task
+        return task
+
+    def _writer(self, node: SinkNode) -> SinkWriter:
+        writer = node.sink.open_writer(
+            SinkContext(
+                job=self._graph.job,
+                lineage=self._assignment.lineage,
+                uid=node.uid,
+                subtask=self._assignment.slot,
+                parallelism=self._assignment.parallelism,
+                attempt=self._assignment.attempt,
+                restored_checkpoint_id=self._assignment.restored_checkpoint_id,
+                files=self._environment.staged_files(node.uid),
+                clock=self._environment.clock,
+                schema=node.schema,
+                on_wait=lambda reason: self._environment.on_wait(node.uid, reason),
+                checkpoint_interval_ms=self._environment.checkpoint_interval_ms,
+            )
+        )
+        self._writers[node.uid] = writer
+        return writer
+
+    def _operator_context(self, uid: str, counters: TaskCounters) -> OperatorContext:
+        def count_late(rows: int) -> None:
+            counters.late_records += rows
+
+        return OperatorContext(
+            uid=uid,
+            subtask=self._assignment.slot,
+            parallelism=self._assignment.parallelism,
+            max_parallelism=self._graph.max_parallelism,
+            key_groups=self._key_groups,
+            clock=self._environment.clock,
+            count_late=count_late,
+        )
+
+    def _restore(self, uid: str, operator: Operator) -> None:
+        handles = [handle for handle in self._assignment.states if handle.uid == uid]
+        states = [self._environment.read_state(handle, self._key_groups) for handle in handles]
+        if states:
+            operator.restore(states)

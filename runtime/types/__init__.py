@@ -1,0 +1,1 @@
+"""A user's types: what they are as columns, and how records are made of columns and columns of records."""

@@ -1,0 +1,45 @@
+"""What a JVM writes to standard error comes through, but for what it writes at each start."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+
+from onceflow.runtime.hosts.spark.jvm_errors import open_errors
+
+AT_EACH_START = """\
+WARNING: Using incubator modules: jdk.incubator.vector
+Using Spark's default log4j profile: org/apache/spark/log4j2-defaults.properties
+26/11/25 00:10:00 WARN NativeCodeLoader: Unable to load native-hadoop library for your platform...
+Setting default log level to "WARN".
+WARNING: A terminally deprecated method in sun.misc.Unsafe has been called
+WARNING: sun.misc.Unsafe::arrayBaseOffset has been called by org.apache.spark.unsafe.Platform (file:/x.jar)
+WARNING: Please consider reporting this to the maintainers of class org.apache.spark.unsafe.Platform
+WARNING: sun.misc.Unsafe::arrayBaseOffset will be removed in a future release
+"""
+ABOUT_THIS_ONE = """\
+WARNING: An illegal thing has occurred
+00:10:00 ERROR SparkContext: Error initializing SparkContext.
+java.lang.OutOfMemoryError: Java heap space
+\tat sun.misc.Unsafe.allocateMemory(Native Method)
+"""
+
+
+def test_only_what_is_said_at_each_start_is_left_out_and_it_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    read_end, target = os.pipe()
+    program = f"import sys; sys.stderr.write({AT_EACH_START + ABOUT_THIS_ONE!r})"
+    with caplog.at_level(logging.INFO, "onceflow"):
+        errors = open_errors(target)
+        subprocess.run([sys.executable, "-c", program], stderr=errors, check=True)
+        os.close(errors)
+        with os.fdopen(read_end) as seen:
+            got = [seen.readline() for _ in ABOUT_THIS_ONE.splitlines()]
+    os.close(target)
+    assert "".join(got) == ABOUT_THIS_ONE
+    assert [record.message for record in caplog.records] == AT_EACH_START.splitlines()

@@ -1,0 +1,58 @@
+"""What a master's name and the settings say of how many slots there can ever be."""
+
+from __future__ import annotations
+
+import pytest
+
+from onceflow.runtime.errors import OptionError
+from onceflow.runtime.hosts.spark.slot_limit import can_grow, check_fits, slot_limit
+
+
+@pytest.mark.parametrize(
+    ("master", "settings", "limit"),
+    [
+        ("local", {}, 1),
+        ("local[3]", {}, 3),
+        ("local[ 3 , 2 ]", {}, 3),
+        ("local[*]", {}, None),
+        ("local[5]", {"spark.task.cpus": "2"}, 2),
+        ("local-cluster[2,1,1024]", {}, 2),
+        ("local-cluster[2, 3, 1024]", {"spark.task.cpus": "2"}, 2),
+        ("spark://127.0.0.1:7077", {}, None),
+        ("spark://127.0.0.1:7077", {"spark.cores.max": "5", "spark.task.cpus": "2"}, 2),
+        ("yarn", {}, None),
+    ],
+)
+def test_slots_that_a_master_can_have(master: str, settings: dict[str, str], limit: int | None) -> None:
+    assert slot_limit(master, settings) == limit
+
+
+@pytest.mark.parametrize(
+    ("limit", "master", "said"),
+    [
+        (2, "local[2]", r"parallelism=8 .* at once, local\[2\] has 2: use --master 'local\[8\]'"),
+        (2, "local-cluster[2,1,1024]", "local-cluster.* has 2: use a larger master"),
+    ],
+)
+def test_what_can_never_fit_is_refused(limit: int, master: str, said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        check_fits(8, limit, master)
+
+
+def test_what_may_fit_is_not_refused() -> None:
+    check_fits(8, None, "spark://127.0.0.1:7077")
+    check_fits(8, 8, "local[8]")
+
+
+@pytest.mark.parametrize("cpus", ["0", "-1", "two"])
+def test_a_setting_that_is_no_number_of_cores_is_named(cpus: str) -> None:
+    with pytest.raises(OptionError, match=rf"spark\.task\.cpus={cpus}"):
+        slot_limit("local[2]", {"spark.task.cpus": cpus})
+
+
+@pytest.mark.parametrize(
+    ("master", "grows"),
+    [("local[2]", False), ("local[*]", False), ("local-cluster[2,1,1024]", True), ("spark://h:1", True)],
+)
+def test_executors_come_late_but_on_a_local_master(master: str, grows: bool) -> None:
+    assert can_grow(master) is grows

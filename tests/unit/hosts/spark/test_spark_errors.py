@@ -1,0 +1,74 @@
+"""From Spark's and Py4J's texts, as Spark 4.3 wrote them (frames left out), to the cause in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from onceflow.runtime.hosts.spark.spark_errors import cause_of, is_too_few_slots
+
+TEXTS: dict[str, str] = json.loads(Path(__file__).with_name("spark_error_texts.json").read_text())
+CAUSES = {
+    "too many": "Spark has fewer slots than the attempt needs",
+    "exception": "ValueError: a value is wrong",
+    "worker killed": "a slot's Python process ended unexpectedly: it was killed, or it crashed",
+    "worker exits": "a slot's Python process ended unexpectedly: it was killed, or it crashed",
+    "memory": "MemoryError",
+    "cancelled": "Job 6 cancelled part of cancelled job group g",
+    "executor killed": "Spark lost executor 0: Command exited with code 137",
+    "jvm gone": "Spark lost executor 1: Command exited with code 143",
+    "jvm gone before": "[Errno 111] Connection refused",
+    "start: memory": "Java gateway process exited before sending its port number.",
+    "unserializable": "Could not serialize object: TypeError: cannot pickle '_thread.lock' object",
+}
+CALLING = "An error occurred while calling o1.x.\n"
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_the_cause_of_what_spark_says(name: str) -> None:
+    assert cause_of(TEXTS[name]) == CAUSES[name]
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_cause_is_one_line_without_names_of_the_jvm(name: str) -> None:
+    cause = cause_of(TEXTS[name])
+    assert cause
+    assert len(cause.splitlines()) == 1
+    for inside in ("z:org.", "org.apache", "collectAndServe", "\tat ", "SQLSTATE", "Traceback"):
+        assert inside not in cause
+
+
+def test_only_spark_itself_finds_too_few_slots() -> None:
+    assert [name for name, text in TEXTS.items() if is_too_few_slots(text)] == ["too many"]
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("", "Spark gave no reason"),
+        (CALLING, "Spark gave no reason"),
+        (f"{CALLING}: java.lang.NullPointerException\n\tat a.B.c(B.scala:1)", "NullPointerException"),
+        (
+            f"{CALLING}: org.apache.spark.SparkException: Exception thrown in awaitResult: \n"
+            "\tat a.B.c(B.scala:1)\nCaused by: java.io.IOException: Failed to connect to /127.0.0.1:9\n"
+            "\tat d.E.f(E.scala:2)\n\t... 3 more",
+            "Failed to connect to /127.0.0.1:9",
+        ),
+        (
+            "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n: "
+            "java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.\nThis stopped",
+            "Spark was stopped",
+        ),
+        (
+            'Traceback (most recent call last):\n  File "a.py", line 1, in f\n'
+            "onceflow.runtime.errors.Fatal: the driver runs onceflow 2, this executor 1: install the same "
+            "version on both\n",
+            "Fatal: the driver runs onceflow 2, this executor 1: install the same version on both",
+        ),
+        ("x" * 1_000, "x" * 499 + "…"),
+    ],
+)
+def test_other_texts(text: str, cause: str) -> None:
+    assert cause_of(text) == cause

@@ -1,0 +1,165 @@
+"""A source's task and what its reader is able to do: acknowledge, forget, pause."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from onceflow.runtime.clock import ManualClock
+from onceflow.runtime.contracts import Fetch, SplitProgress, SplitState, WatermarkStrategy
+from onceflow.runtime.exchange.channel import LocalChannel
+from onceflow.runtime.exchange.record_writer import ForwardWriter
+from onceflow.runtime.graph.job_graph import Chain, SourceNode, ToEdge
+from onceflow.runtime.operators.operator import MAIN
+from onceflow.runtime.records import Barrier, Element, Idle
+from onceflow.runtime.slot.source_task import SourceTask
+from onceflow.runtime.slot.task import ChainBody, TaskCounters, TaskSnapshot
+from onceflow.runtime.slot.tasks import SlotTasks
+
+SCHEMA = pa.schema([("ts", pa.int64())])
+IDLE_AFTER_MS = 1_000
+EDGE = 0
+
+
+@dataclass
+class Reader:
+    """A reader with all abilities, which writes down what it is told. Gives what the test queues."""
+
+    told: list[tuple[object, ...]] = field(default_factory=list)
+    queued: list[Fetch] = field(default_factory=list)
+    splits: list[str] = field(default_factory=list)
+
+    def queue(self, *times: int) -> None:
+        """Rows of t-0, which is at its end then."""
+        batch = pa.record_batch([pa.array(times, pa.int64())], schema=SCHEMA)
+        ends = frozenset({"t-0"})
+        self.queued.append(Fetch(batch, np.zeros(len(times), np.uint16), ("t-0",), at_end=ends))
+
+    def add_splits(self, splits: Sequence[SplitState]) -> None:
+        self.splits += [split.split_id for split in splits]
+
+    def poll(self, timeout_ms: int, records_max: int) -> Fetch | None:
+        return self.queued.pop(0) if self.queued else None
+
+    def snapshot(self) -> Sequence[SplitState]:
+        self.told.append(("snapshot",))
+        return [SplitState(split, {"next": 0}) for split in self.splits]
+
+    def publish_offsets(self, splits: Sequence[SplitState]) -> None: ...
+
+    def close(self) -> None: ...
+
+    def on_barrier(self, checkpoint_id: int) -> None:
+        self.told.append(("barrier", checkpoint_id))
+
+    def on_completed(self, checkpoint_id: int) -> None:
+        self.told.append(("completed", checkpoint_id))
+
+    def forget_splits(self, split_ids: Collection[str]) -> None:
+        self.told.append(("forget", sorted(split_ids)))
+
+    def pause_splits(self, split_ids: Collection[str]) -> None:
+        self.told.append(("pause", sorted(split_ids)))
+
+    def resume_splits(self, split_ids: Collection[str]) -> None:
+        self.told.append(("resume", sorted(split_ids)))
+
+
+@dataclass(frozen=True)
+class KeepingSource:
+    schema: pa.Schema = SCHEMA
+    record_type: type | None = None
+    is_bounded: bool = False
+
+    def open_enumerator(self, job: str, clock: Any) -> Any: ...
+
+    def open_reader(self, context: Any) -> Any: ...
+
+
+@dataclass(frozen=True)
+class ForgettingSource(KeepingSource):
+    def add_finished(self, finished: Any, splits: Sequence[SplitState]) -> Any: ...
+
+
+class Bench:
+    """A source's task with two splits, of which t-1 has finished, and an edge out of it."""
+
+    def __init__(self, source: KeepingSource) -> None:
+        self.reader, self.out, self.clock = Reader(), LocalChannel(), ManualClock()
+        self.snapshots: list[TaskSnapshot] = []
+        strategy = WatermarkStrategy.bounded_out_of_orderness(0, "ts", IDLE_AFTER_MS)
+        node = SourceNode("source", source, strategy, {MAIN: [ToEdge(EDGE)]})
+        counters = TaskCounters()
+        edges = {EDGE: ForwardWriter(self.out)}
+        body = ChainBody(Chain(0, "source", {"source": node}), {}, {}, edges, counters, self.clock)
+        self.task = SourceTask(node, self.reader, body, self.clock, counters, self.snapshots.append)
+        self.task.add_splits([SplitProgress(SplitState(f"t-{n}", {}), None, n == 1) for n in range(2)])
+
+    def run(self) -> list[Element]:
+        """All steps that there are to do, and what went out."""
+        while self.task.step():
+            pass
+        return list(iter(self.out.receive, None))
+
+    def barrier(self, checkpoint_id: int) -> Sequence[SplitProgress]:
+        """The splits in the snapshot at this barrier."""
+        self.task.trigger(Barrier(checkpoint_id))
+        self.run()
+        return self.snapshots[-1].splits["source"]
+
+    def told(self, what: str) -> list[tuple[object, ...]]:
+        return [told for told in self.reader.told if told[0] == what]
+
+
+def test_a_reader_that_acknowledges_hears_of_the_barrier_right_before_its_snapshot() -> None:
+    bench = Bench(KeepingSource())
+    bench.barrier(7)
+    assert bench.reader.told == [("barrier", 7), ("snapshot",)]
+
+
+def test_sinks_commit_before_readers_acknowledge() -> None:
+    reader = Reader()
+
+    class Writer:
+        def commit(self, checkpoint_id: int) -> None:
+            reader.told.append(("sink", checkpoint_id))
+
+    writers: Any = {"out": Writer()}
+    SlotTasks([], [], {}, {"source": reader}, writers, {}).commit(3)
+    assert reader.told == [("sink", 3), ("completed", 3)]
+
+
+def test_a_finished_split_is_forgotten_once_its_checkpoint_is_complete() -> None:
+    bench = Bench(ForgettingSource())
+    first = bench.barrier(1)
+    assert [(p.split.split_id, p.is_finished) for p in first] == [("t-0", False), ("t-1", True)]
+    assert bench.told("forget") == [], "not before: an aborted checkpoint would have lost it"
+    bench.task.checkpoint_completed(first)
+    assert bench.told("forget") == [("forget", ["t-1"])]
+    assert [p.split.split_id for p in bench.barrier(2)] == ["t-0"], "whatever the reader still says"
+
+
+def test_a_source_that_does_not_prune_keeps_its_finished_splits() -> None:
+    bench = Bench(KeepingSource())
+    bench.task.checkpoint_completed(bench.barrier(1))
+    assert len(bench.barrier(2)) == 2
+    assert bench.told("forget") == []
+
+
+def test_a_paused_split_keeps_its_source_from_being_idle() -> None:
+    bench = Bench(KeepingSource())
+    bench.reader.queue(10)
+    bench.run()
+    bench.task.pause_splits(["t-0"])
+    bench.clock.advance(60 * IDLE_AFTER_MS)
+    assert Idle() not in bench.run()
+    bench.task.resume_splits(["t-0"])
+    bench.reader.queue(11)
+    assert Idle() not in bench.run(), "its idle clock starts anew"
+    bench.clock.advance(IDLE_AFTER_MS)
+    assert Idle() in bench.run()
+    assert bench.reader.told == [("pause", ["t-0"]), ("resume", ["t-0"])]
