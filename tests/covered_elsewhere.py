@@ -204,8 +204,8 @@ COVERED = (
     Covered(
         "commands, as processes",
         "integration/test_operating integration/test_verify_command integration/test_broker_command",
-        """app audit_topics cli.broker cancel checkpoints kernels list_jobs operate prepare run status stop
-        verify""",
+        """app audit_topics cli.broker broker_consume broker_options broker_produce broker_topics cancel
+        checkpoints kernels list_jobs operate prepare registry_values run status stop verify""",
     ),
     Covered(
         "what Spark calls, in a Spark",

@@ -46,6 +46,8 @@ LONG_FUNCTIONS = {"onceflow/cli/run.py:run": 75}
 """A command with an option on each line."""
 
 MANY_PARAMETERS = {
+    "onceflow/cli/broker_consume.py:consume",
+    "onceflow/cli/broker_produce.py:produce",
     "onceflow/cli/run.py:run",
     "onceflow/cli/verify.py:verify",
     "runtime/api/job.py:run",

@@ -1,4 +1,4 @@
-"""`onceflow broker start|stop|status`: a real Kafka on loopback that outlives the shell."""
+"""`onceflow broker`: a real Kafka on loopback that outlives the shell, and a look into any Kafka's topics."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ import platformdirs
 import typer
 from rich.console import Console
 
+from onceflow.cli.broker_consume import consume
+from onceflow.cli.broker_options import name_value_pairs
+from onceflow.cli.broker_produce import produce
+from onceflow.cli.broker_topics import create, topics
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.embedded.jars import MAVEN_CENTRAL, PINNED_VERSION, JarCache
 from onceflow.connectors.kafka.embedded.process import BrokerProcess, running_broker, stop_broker
 from onceflow.connectors.kafka.embedded.settings import HOST
-from onceflow.runtime.errors import UsageError
 
 app = typer.Typer(
-    help="A real single-node Apache Kafka on this machine, for demos and tests.",
+    help="A real single-node Apache Kafka on this machine; and the topics of any Kafka.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -52,7 +55,7 @@ def start(
     """Start it in the background and return when it answers. The first start downloads Kafka."""
     folder = _folder(data, port)
     cache = JarCache(maven_mirror=mirror)
-    kafka = EmbeddedKafka(folder, port, version, _properties(settings or []), jar_cache=cache)
+    kafka = EmbeddedKafka(folder, port, version, name_value_pairs(settings or [], "--set"), jar_cache=cache)
     console = Console(stderr=True)
     what = "starting" if cache.has(version) else "downloading, once, and starting"
     with console.status(f"{what} Kafka {version}"):
@@ -83,17 +86,13 @@ def status(port: Port = 9092, data: Data = None, as_json: AsJson = False) -> Non
         raise typer.Exit(1)
 
 
+for _command in (topics, create, produce, consume):
+    app.command()(_command)
+
+
 def _folder(data: Path | None, port: int) -> Path:
     folder = data or platformdirs.user_data_path("onceflow", appauthor=False) / f"broker-{port}"
     return folder.absolute()
-
-
-def _properties(settings: list[str]) -> dict[str, str]:
-    pairs = [setting.partition("=") for setting in settings]
-    for name, equals, _ in pairs:
-        if not equals:
-            raise UsageError(f"--set {name} has no value: write it as --set NAME=VALUE")
-    return {name.strip(): value for name, _, value in pairs}
 
 
 def _report(folder: Path, running: BrokerProcess | None, as_json: bool) -> None:

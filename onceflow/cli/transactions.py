@@ -7,8 +7,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import typer
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
@@ -17,11 +16,11 @@ from rich.console import Console
 from rich.table import Table
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
+from onceflow.cli.broker_options import Config, kafka_options
 from onceflow.connectors.kafka.client import LedgerKey
 from onceflow.connectors.kafka.failures import failure
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.produce.route import LOG
-from onceflow.connectors.kafka.setting_names import check_settings
 from onceflow.connectors.kafka.transactions.hanging import HangingTransaction, TransactionDoctor
 from onceflow.connectors.kafka.transactions.librdkafka_client import LibrdkafkaClient
 from onceflow.connectors.kafka.transactions.producer_settings import ProducerSettings
@@ -39,9 +38,6 @@ Answer = TypeVar("Answer")
 _PATIENCE_S = 30.0
 
 Servers = Annotated[str, typer.Option("--bootstrap-servers", help="The brokers, as in host:9092.")]
-Config = Annotated[
-    Path | None, typer.Option("--librdkafka", help="A file of librdkafka settings, one name=value a line.")
-]
 Topics = Annotated[list[str] | None, typer.Option("--topic", help="An output topic; may be repeated.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -51,7 +47,7 @@ def list_transactions(
     bootstrap_servers: Servers, topic: Topics = None, librdkafka: Config = None, as_json: AsJson = False
 ) -> None:
     """Open transactions, and hanging ones: those that only `repair` can end."""
-    with TransactionDoctor(_options(bootstrap_servers, librdkafka)) as doctor:
+    with TransactionDoctor(kafka_options(bootstrap_servers, librdkafka)) as doctor:
         open_ones, hanging = doctor.open_transactions(), doctor.hanging(topic or [])
     if as_json:
         rows = {"open": [asdict(t) for t in open_ones], "hanging": [asdict(t) for t in hanging]}
@@ -81,7 +77,7 @@ def repair(
     """End hanging transactions by writing the markers that the broker lost. Leaves live ones alone."""
     if outcome not in (None, "commit", "abort"):
         raise UsageError(f"--as {outcome} must be commit or abort")
-    with TransactionDoctor(_options(bootstrap_servers, librdkafka)) as doctor:
+    with TransactionDoctor(kafka_options(bootstrap_servers, librdkafka)) as doctor:
         chosen = [(found, doctor.choose_outcome(found, outcome)) for found in doctor.hanging(topic or [])]
         for found, how in chosen:
             doctor.repair(found, how)
@@ -95,7 +91,7 @@ def repair(
 def abort(transactional_id: str, bootstrap_servers: Servers, librdkafka: Config = None) -> None:
     """End an open transaction whose job is gone, by fencing its writer, which notices if it lives."""
     # Never by markers: while it is ongoing the writer's commit would say OK and its records be lost.
-    client = LibrdkafkaClient(_options(bootstrap_servers, librdkafka), ProducerSettings())
+    client = LibrdkafkaClient(kafka_options(bootstrap_servers, librdkafka), ProducerSettings())
     with contextlib.closing(client):
         _patiently(lambda: client.open_producer(LedgerKey(transactional_id, LEDGER_TOPIC)).discard())
     typer.echo(f"{transactional_id}: its writer is fenced; what it had open is aborted")
@@ -110,7 +106,7 @@ def ledger(
     librdkafka: Config = None,
 ) -> None:
     """Show the ledger of one sink subtask, or put it to a checkpoint id while the job is stopped."""
-    options = _options(bootstrap_servers, librdkafka)
+    options = kafka_options(bootstrap_servers, librdkafka)
     key = LedgerKey(transactional_id, ledger_topic)
     with contextlib.closing(LibrdkafkaClient(options, ProducerSettings())) as client:
         if set_to is not None:
@@ -147,16 +143,3 @@ def _repaired(found: HangingTransaction, how: str) -> str:
     at = ", ".join(f"{p.topic}-{p.partition}" for p in found.stuck)
     done = {"commit": "committed", "abort": "aborted"}[how]
     return f"{found.transactional_id or found.producer_id}: {done} in {at}"
-
-
-def _options(bootstrap_servers: str, librdkafka: Path | None) -> KafkaOptions:
-    settings: dict[str, Any] = {}
-    for line in librdkafka.read_text().splitlines() if librdkafka else ():
-        name, sign, value = line.strip().partition("=")
-        if name and not name.startswith("#"):
-            if not sign:
-                raise UsageError(f"{librdkafka}: {name!r} is no name=value")
-            settings[name.strip()] = value.strip()
-    options = KafkaOptions(bootstrap_servers, settings)
-    check_settings(options)
-    return options

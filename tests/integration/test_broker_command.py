@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -82,3 +83,87 @@ def test_help_lists_every_command_and_imports_none_of_them() -> None:
     assert done.stderr.strip() == "[]"
     for name in ("broker", "verify"):
         assert name in done.stdout
+
+
+def test_records_go_into_topics_and_come_out(broker: EmbeddedKafka, new_topic: Any, tmp_path: Path) -> None:
+    """From lines to a topic, and from one topic to another without a difference."""
+    where = ("--bootstrap-servers", broker.bootstrap_servers)
+    first = new_topic("records", 1) + "-orders"
+    second = f"{first}-copy"
+    made = onceflow("broker", "create", first, second, "--partitions", "3", *where)
+    assert made.stdout == f"{first}: made, partitions: 3\n{second}: made, partitions: 3\n"
+    assert onceflow("broker", "create", first, "--if-missing", *where).stdout == f"{first}: exists\n"
+    again = onceflow("broker", "create", first, *where)
+    assert (again.returncode, "exists: give another name" in again.stderr) == (1, True)
+
+    lines = tmp_path / "lines"
+    lines.write_text("".join(f'{{"user":"u{n % 5}","n":{n}}}\n' for n in range(100)))
+    written = onceflow("broker", "produce", first, str(lines), "--key-field", "user", *where)
+    assert written.stderr == f"{first}: 100 records written\n"
+    out = onceflow("broker", "consume", first, *where).stdout
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert sorted(json.loads(row["value"])["n"] for row in rows) == list(range(100))
+    assert all(row["key"] == json.loads(row["value"])["user"] for row in rows)
+    assert len({row["partition"] for row in rows if row["key"] == "u1"}) == 1, "a key has one partition"
+
+    lines.write_text(out)
+    assert onceflow("broker", "produce", second, str(lines), "--json", *where).returncode == 0
+    copied = [json.loads(line) for line in onceflow("broker", "consume", second, *where).stdout.splitlines()]
+    assert sorted(map(content, copied)) == sorted(map(content, rows))
+
+    listed = json.loads(onceflow("broker", "topics", first, "--json", *where).stdout)
+    assert sum(row["end"] - row["first"] for row in listed) == 100
+    last = onceflow(
+        "broker", "consume", first, "--last", "1", "--format", "values", *where
+    ).stdout.splitlines()
+    assert len(last) == len({row["partition"] for row in rows})
+    assert onceflow("broker", "consume", first, "--start", "latest", *where).stdout == ""
+    assert len(onceflow("broker", "consume", first, "--count", "7", *where).stdout.splitlines()) == 7
+
+
+def content(row: dict[str, object]) -> tuple[str, str, str]:
+    return str(row["key"]), str(row["value"]), str(row["timestamp"])
+
+
+def test_following_goes_on_at_the_end(broker: EmbeddedKafka, new_topic: Any) -> None:
+    topic, where = new_topic("records", 3), ("--bootstrap-servers", broker.bootstrap_servers)
+    command = [
+        str(Path(sys.executable).with_name("onceflow")),
+        "broker",
+        "consume",
+        topic,
+        "--follow",
+        *where,
+    ]
+    with subprocess.Popen(
+        [*command, "--count", "2", "--format", "values"], stdout=subprocess.PIPE, text=True
+    ) as follower:
+        assert follower.stdout is not None
+        for number in (1, 2):
+            given = subprocess.run(
+                [*command[:2], "produce", topic, *where],
+                input=f"{number}\n",
+                text=True,
+                check=False,
+                timeout=60,
+            )
+            assert given.returncode == 0
+            assert follower.stdout.readline() == f"{number}\n"
+        assert follower.wait(60) == 0
+
+
+def test_what_is_wrong_with_records_is_one_sentence(
+    broker: EmbeddedKafka, new_topic: Any, tmp_path: Path
+) -> None:
+    topic, where = new_topic("records", 3), ("--bootstrap-servers", broker.bootstrap_servers)
+    lines = tmp_path / "lines"
+    lines.write_text('{"user":"a"}\n{"n":1}\n')
+    wrong = onceflow("broker", "produce", topic, str(lines), "--key-field", "user", *where)
+    assert (wrong.returncode, wrong.stderr) == (
+        2,
+        "onceflow: line 2 has no field 'user' to be its key; the 1 records before it are written\n",
+    )
+    near = onceflow("broker", "consume", topic[:-1], *where)
+    assert f"has no topic {topic[:-1]} (did you mean" in near.stderr
+    other = onceflow("broker", "produce", topic, str(lines), "--partition", "99", *where)
+    assert "has no partition 99" in other.stderr

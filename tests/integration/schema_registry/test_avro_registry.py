@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -141,3 +143,23 @@ def test_a_schema_that_would_break_readers_is_refused_by_the_registry(registry: 
     encoder = Avro(registry=registry, subject="strict", name="shop.Purchase").encoder(rows.schema)
     with pytest.raises(Fatal, match="refuses"):
         encoder.encode(rows)
+
+
+@pytest.mark.kafka
+def test_the_broker_command_writes_and_prints_avro(registry: str, broker: Any, new_topic: Any) -> None:
+    """JSON lines go in by the latest schema of the subject, and come out as they were."""
+    topic = new_topic("avro-lines", 1)
+    client_of(registry).register_schema(f"{topic}-value", Schema(json.dumps(FIRST), "AVRO"))
+    record = {"user": "ann", "amount": 7, "ts": START_MS}
+    where = ["--registry", registry, "--bootstrap-servers", broker.bootstrap_servers]
+    command = [str(Path(sys.executable).with_name("onceflow")), "broker"]
+
+    def run(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+        whole = [*command, *arguments, *where]
+        return subprocess.run(whole, input=given, capture_output=True, text=True, check=False, timeout=120)
+
+    written = run("produce", topic, given=json.dumps(record) + "\n")
+    assert written.stderr == f"{topic}: 1 records written\n"
+    assert json.loads(run("consume", topic, "--format", "values").stdout) == record
+    wrong = run("produce", topic, given='{"user": "ann"}\n')
+    assert (wrong.returncode, "line 1 can't be written by the latest schema" in wrong.stderr) == (2, True)

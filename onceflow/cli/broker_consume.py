@@ -1,0 +1,160 @@
+"""`onceflow broker consume`: the records of a topic, for eyes or as lines."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+import typer
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from rich.console import Console
+from rich.json import JSON
+from rich.markup import escape
+
+from onceflow.cli.broker_options import LOCAL, Config, LocalServers, kafka_options
+from onceflow.cli.broker_topics import TIMEOUT_MS, describe_topic
+from onceflow.cli.record_lines import as_json_line, pretty_value, value_text
+from onceflow.cli.registry_values import RegistryValues
+from onceflow.connectors.kafka.failures import failure
+from onceflow.connectors.kafka.metadata import Isolation
+from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.connectors.kafka.produce.route import LOG
+from onceflow.connectors.kafka.source.source import parse_start
+from onceflow.connectors.kafka.split import AtTime, Earliest, Latest
+from onceflow.runtime.errors import OnceflowError, Unavailable, UsageError
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
+Registry = Annotated[
+    str | None, typer.Option(help="A schema registry's URL: values are Avro by Confluent's wire format.")
+]
+Format = Literal["pretty", "json", "values"]
+
+
+def consume(
+    topic: Topic,
+    start: Annotated[
+        str, typer.Option(help="earliest, latest, or timestamp: with ms or a date and time with zone.")
+    ] = "earliest",
+    last: Annotated[int | None, typer.Option(min=1, help="Only the last of each partition.")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="End after so many.")] = None,
+    follow: Annotated[bool, typer.Option(help="Go on at the end, until Ctrl-C.")] = False,
+    partitions: Annotated[
+        list[int] | None, typer.Option("--partition", min=0, help="Only this one; repeatable.")
+    ] = None,
+    isolation: Annotated[str, typer.Option(help="read_committed or read_uncommitted.")] = "read_committed",
+    shape: Annotated[
+        str | None,
+        typer.Option(
+            "--format", help="pretty, json (lines) or values. Default: pretty on a terminal, else json."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    registry: Registry = None,
+    bootstrap_servers: LocalServers = LOCAL,
+    librdkafka: Config = None,
+) -> None:
+    """Print the records that are there, or with --follow those that come, too."""
+    if isolation not in ("read_committed", "read_uncommitted"):
+        raise UsageError(f"--isolation {isolation} must be read_committed or read_uncommitted")
+    shape = "json" if as_json else shape or ("pretty" if sys.stdout.isatty() else "json")
+    if shape not in ("pretty", "json", "values"):
+        raise UsageError(f"--format {shape} must be pretty, json or values")
+    options = kafka_options(bootstrap_servers, librdkafka)
+    level: Isolation = "read_committed" if isolation == "read_committed" else "read_uncommitted"
+    reader = _Reader(options, topic, level, partitions)
+    values = RegistryValues(registry, topic) if registry else None
+    console = Console()
+    with contextlib.suppress(KeyboardInterrupt, BrokenPipeError), contextlib.closing(reader):
+        for number, message in enumerate(reader.records(start, last, follow), 1):
+            _print(console, message, shape, values)
+            if number == count:
+                break
+
+
+def _print(console: Console, message: Any, shape: str, values: RegistryValues | None) -> None:
+    if shape == "json":
+        typer.echo(as_json_line(message, values))
+        return
+    if shape == "values":
+        typer.echo(value_text(message.value(), values))
+        return
+    time = dt.datetime.fromtimestamp(message.timestamp()[1] / 1000, dt.UTC)
+    headers = "".join(
+        f"  [dim]{escape(name)}=[/dim]{escape(value_text(raw, None))}"
+        for name, raw in message.headers() or ()
+    )
+    key = "" if message.key() is None else f"  [bold]{escape(value_text(message.key(), None))}[/bold]"
+    at = f"[cyan]{message.topic()}-{message.partition()}[/cyan] @ {message.offset()}"
+    console.print(f"{at}  [dim]{time:%Y-%m-%d %H:%M:%S.%f}"[:-3] + f"Z[/dim]{key}{headers}", highlight=False)
+    pretty = pretty_value(message.value(), values)
+    console.print(JSON(pretty) if pretty is not None else escape(value_text(message.value(), values)))
+
+
+class _Reader:
+    """The records of a topic, from a position to the end or for ever."""
+
+    def __init__(
+        self, options: KafkaOptions, topic: str, isolation: Isolation, partitions: list[int] | None
+    ) -> None:
+        self._cluster, keys = describe_topic(options, topic)
+        there = {partition for _, partition in keys}
+        for partition in partitions or ():
+            if partition not in there:
+                raise UsageError(f"{topic} has no partition {partition}: it has {len(there)}, from 0 on")
+        self._keys = [key for key in keys if partitions is None or key[1] in partitions]
+        self._options, self._topic, self._isolation = options, topic, isolation
+        ours: dict[str, Any] = {
+            "group.id": "onceflow-consume",  # never joined: partitions are assigned by hand
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
+            "logger": LOG,
+        }
+        self._consumer = Consumer(options.consumer(ours, {"fetch.wait.max.ms": 100}))
+
+    def close(self) -> None:
+        self._consumer.close()
+        self._cluster.close()
+
+    def records(self, start: str, last: int | None, follow: bool) -> Iterator[Any]:
+        """Messages, in the order of each partition. Without `follow`: up to the end as it is now."""
+        ends = self._cluster.offsets(self._keys, "latest", self._isolation)
+        first = self._cluster.offsets(self._keys, "earliest", self._isolation)
+        begin = self._begin(start, first, ends)
+        if last is not None:
+            begin = {key: max(first[key], ends[key] - last) for key in self._keys}
+        open_ones = {key for key in self._keys if follow or begin[key] < ends[key]}
+        self._consumer.assign([TopicPartition(*key, begin[key]) for key in open_ones])
+        idle_s = 0.0
+        while open_ones:
+            message = self._consumer.poll(0.5)
+            idle_s = idle_s + 0.5 if message is None else 0.0
+            if message is None:
+                if idle_s * 1000 > TIMEOUT_MS and not follow:
+                    raise Unavailable(
+                        f"Kafka at {self._options.bootstrap_servers} gives no more of {self._topic}"
+                    )
+                continue
+            key = message.topic(), message.partition()
+            error = message.error()
+            if error is None and (follow or message.offset() < ends[key]):
+                yield message
+            elif error is not None and error.code() != KafkaError._PARTITION_EOF:
+                raise OnceflowError(self._options.redact(str(failure(error, "read", f"topic {self._topic}"))))
+            if not follow and (error is not None or message.offset() + 1 >= ends[key]):
+                open_ones.discard(key)
+
+    def _begin(self, start: str, first: dict[Any, int], ends: dict[Any, int]) -> dict[Any, int]:
+        parsed = parse_start(start, None)
+        if isinstance(parsed, Earliest):
+            return first
+        if isinstance(parsed, Latest):
+            return ends
+        if not isinstance(parsed, AtTime):
+            raise UsageError(f"--start {start} must be earliest, latest or timestamp:...")
+        found = self._cluster.offsets(self._keys, parsed.time_ms, self._isolation)
+        return {key: ends[key] if offset < 0 else offset for key, offset in found.items()}
