@@ -30,7 +30,7 @@ test: setup  ## the whole suite: unit, property, conformance, simulation, real K
 check: setup  ## ruff, formatting, spelling, mypy, pyright, layers
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(PY) -m codespell_lib *.md docs docker Makefile scripts onceflow/cli onceflow/structured_streaming runtime connectors sinks examples benchmarks
+	$(PY) -m codespell_lib *.md docs docker Makefile scripts onceflow/cli onceflow/structured_streaming onceflow/testing runtime connectors sinks examples benchmarks
 	$(PY) -m mypy
 	$(PY) -m pyright --pythonpath $(PY)
 	.venv/bin/lint-imports

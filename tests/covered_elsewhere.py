@@ -193,7 +193,13 @@ COVERED = (
         "simulation/test_simulation simulation/test_damage conformance/test_simulated_connectors",
         """checkers choices checking conformance.committers conformance.sinks conformance.sources stores
         coordination faults firing_mutants harness mutants mutation pausing retention_mutants sim_broker
-        sim_driver sim_job sim_rows sim_slot sim_store sim_table sim_tally simulate violations world""",
+        sim_driver sim_job sim_rows sim_slot sim_store sim_table sim_tally sim_world simulate
+        shared_files violations world""",
+    ),
+    Covered(
+        "what a test of a user's job is made of",
+        "unit/testing/test_job_run unit/testing/test_simulation",
+        "script scripted_source collecting_sink stage taps",
     ),
     # --- Commands and Structured Streaming ---
     Covered(

@@ -1,6 +1,7 @@
 """Every snippet of the documents runs, every link leads somewhere, and what they list is what the code has.
 
-A ```python block is executed; a `job` that it leaves behind is built. A ```console block is for eyes, unless
+A ```python block is executed; a `job` that it leaves behind is built. With title="name.py" behind it, it is a
+file that other blocks of the page import. A ```console block is for eyes, unless
 its first line is `$ # runnable`: then each of its commands has to end with exit code 0.
 """
 
@@ -12,6 +13,9 @@ import os
 import re
 import subprocess
 import sys
+import types
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -42,6 +46,8 @@ class Snippet:
     line: int
     kind: str
     text: str
+    title: str = ""
+    """The name of the file that it is."""
 
     def __str__(self) -> str:
         return f"{self.document.relative_to(ROOT)}:{self.line}"
@@ -51,24 +57,36 @@ def snippets(kind: str) -> list[Snippet]:
     found = []
     for document in DOCUMENTS:
         text = document.read_text()
-        for match in re.finditer(r"^```(\w+)[^\n]*\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        for match in re.finditer(r"^```(\w+)([^\n]*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
             if match[1] == kind:
-                found.append(Snippet(document, text.count("\n", 0, match.start()) + 1, kind, match[2]))
+                title = re.search(r'title="([\w.]+)"', match[2])
+                line = text.count("\n", 0, match.start()) + 1
+                found.append(Snippet(document, line, kind, match[3], title[1] if title else ""))
     return found
 
 
 @pytest.mark.parametrize("snippet", snippets("python"), ids=str)
 def test_each_python_block_runs_and_builds_its_job(snippet: Snippet) -> None:
-    name = f"snippet_{abs(hash(str(snippet)))}"
-    module = type(sys)(name)
-    sys.modules[name] = module  # where annotations are looked up
-    try:
-        exec(compile(snippet.text, str(snippet), "exec"), module.__dict__)
-        for value in list(vars(module).values()):
+    files = [s for s in snippets("python") if s.document == snippet.document and s.title and s != snippet]
+    parts = [(Path(file.title).stem, file) for file in files]
+    with as_modules([*parts, (f"snippet_{abs(hash(str(snippet)))}", snippet)]) as ran:
+        for value in list(vars(ran).values()):
             if isinstance(value, Job):
                 assert value.build().chains
+
+
+@contextmanager
+def as_modules(parts: Iterable[tuple[str, Snippet]]) -> Iterator[types.ModuleType]:
+    """Run each as the module of its name, which those behind it can import. Yields the last."""
+    made: dict[str, types.ModuleType] = {}
+    try:
+        for name, part in parts:
+            made[name] = sys.modules[name] = types.ModuleType(name)  # where annotations are looked up
+            exec(compile(part.text, str(part), "exec"), vars(made[name]))
+        yield made[name]
     finally:
-        del sys.modules[name]
+        for name in made:
+            del sys.modules[name]
 
 
 def test_there_is_something_to_run() -> None:

@@ -20,7 +20,14 @@ import pytest
 from tests.covered_elsewhere import COVERED, Covered, untested
 
 ROOT = Path(__file__).resolve().parent.parent
-PRODUCTION = ("connectors", "runtime", "sinks", "onceflow/cli", "onceflow/structured_streaming")
+PRODUCTION = (
+    "connectors",
+    "runtime",
+    "sinks",
+    "onceflow/cli",
+    "onceflow/structured_streaming",
+    "onceflow/testing",
+)
 ALL = (*PRODUCTION, "examples", "benchmarks", "scripts", "tests")
 
 FILE_LINES = 300

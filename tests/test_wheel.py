@@ -20,6 +20,7 @@ FOLDERS = {
     "sinks": "onceflow/sinks",
     "onceflow/cli": "onceflow/cli",
     "onceflow/structured_streaming": "onceflow/structured_streaming",
+    "onceflow/testing": "onceflow/testing",
 }
 """Folder of the tree -> where it is in the wheel."""
 

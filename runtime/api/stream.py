@@ -85,9 +85,7 @@ class JobGraphBuilder:
             check_event_time(watermarks.event_time, source.schema, uid)
         for field in source.schema:
             if pa.types.is_dictionary(field.type):
-                raise GraphError(
-                    f"source {uid!r}: column {field.name!r} is dictionary-encoded: decode it first"
-                )
+                raise GraphError(f"source {uid!r}: column {field.name!r} is a dictionary: decode it first")
         rows = Rows(source.schema, source.record_type, watermarks is not None)
         step = Step(uid, type(source).__name__, Read(source, watermarks), (), {MAIN: rows}, uid)
         return self.add(step)
@@ -121,6 +119,11 @@ class Stream(Generic[T]):
         self._job = job
         self._input = source
         self._tags = dict(tags or {})
+
+    @property
+    def record_type(self) -> type | None:
+        """The user's type of its records, if they have one."""
+        return self._input.rows.record_type
 
     @property
     def schema(self) -> pa.Schema:

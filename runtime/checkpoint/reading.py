@@ -96,7 +96,11 @@ class StoredCheckpoint:
 
 def open_checkpoint(checkpoint_dir: str, checkpoint_id: int | None = None) -> StoredCheckpoint:
     """A completed checkpoint of this folder; the newest if none is asked for. Raises UsageError."""
-    store = open_store(checkpoint_dir)
+    return stored_checkpoint(open_store(checkpoint_dir), checkpoint_id)
+
+
+def stored_checkpoint(store: CheckpointStore, checkpoint_id: int | None = None) -> StoredCheckpoint:
+    """The same of a store that is open."""
     completed = {manifest.checkpoint_id: manifest for _, manifest in read_log(store).completed()}
     if not completed:
         raise UsageError(f"{store.describe()} has no completed checkpoint")

@@ -39,7 +39,9 @@ class Fetch:
     `kind` (int8, one RowKind per row) may be there if the source is a ChangelogSource; None: all are inserts.
     `dead_letters` has DEAD_LETTER_SCHEMA. `at_end`: splits with nothing more to read right now (the
     idle clock runs only for these; a split that is slow to fetch is never idle). `finished`: bounded
-    splits read up to their bound; they will not be seen again.
+    splits read up to their bound; they will not be seen again. `watermarks`: what the source itself knows of
+    event time in a split, in ms: behind these rows none comes at or before it (a punctuated watermark, or a
+    heartbeat of a quiet split). It only ever raises what the rows' own times and the slack give.
     """
 
     records: pa.RecordBatch
@@ -51,6 +53,7 @@ class Fetch:
     kind: Kinds | None = None
     at_end: frozenset[str] = frozenset()
     finished: frozenset[str] = frozenset()
+    watermarks: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

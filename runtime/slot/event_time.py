@@ -84,6 +84,16 @@ class SourceWatermarks:
             split.max_event_time_ms = int(highest[index] if known is None else max(known, highest[index]))
             split.ended_at_ms, split.is_idle = None, False
 
+    def punctuate(self, watermarks: Mapping[str, int]) -> None:
+        """The source says how far event time has come in these splits, which are not idle then. Kept as the
+        highest event time that would give this watermark, so that a restore has it too."""
+        for split_id, watermark_ms in watermarks.items():
+            split = self._splits[split_id]
+            event_time_ms = watermark_ms + self._strategy.out_of_orderness_ms + 1
+            known = split.max_event_time_ms
+            split.max_event_time_ms = event_time_ms if known is None else max(known, event_time_ms)
+            split.ended_at_ms, split.is_idle = None, False
+
     def at_end(self, split_ids: Iterable[str], now_ms: float) -> None:
         """These splits have nothing more to read right now."""
         for split_id in split_ids:

@@ -148,6 +148,7 @@ class SourceTask:
         if self._watermarks and self._node.watermarks:
             times = event_times(fetch, self._node.watermarks, self._node.uid)
             self._watermarks.observe(fetch, times)
+            self._watermarks.punctuate(fetch.watermarks)
             self._watermarks.at_end(fetch.at_end, self._clock.monotonic_ms())
             self._watermarks.finish(fetch.finished)
             if len(times):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onceflow.runtime.testing.sim_job import sim_graph
+from onceflow.runtime.testing.sim_world import SimWorld
 from onceflow.runtime.testing.simulation import (
     GraphOf,
     SimulationReport,
@@ -18,7 +19,6 @@ from onceflow.runtime.testing.simulation import (
     seeded_world,
 )
 from onceflow.runtime.testing.violations import Breach
-from onceflow.runtime.testing.world import World
 
 SEEDS_MAX = 3_000
 
@@ -62,7 +62,7 @@ def mutated(mutant: Mutant) -> Iterator[None]:
 
 
 def killed_by(
-    mutant: Mutant, seed: int, world_of: Callable[[int, GraphOf, bool], World] = seeded_world
+    mutant: Mutant, seed: int, world_of: Callable[[int, GraphOf, bool], SimWorld] = seeded_world
 ) -> SimulationReport | None:
     """The run of this seed, if it breaks what the mutant is meant to break."""
     with mutated(mutant):

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
-
-import pyarrow as pa
-from msgspec import structs
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from onceflow.runtime.checkpoint.alignment import Alignment
-from onceflow.runtime.checkpoint.manifest import StateHandle, meta_as_json
+from onceflow.runtime.checkpoint.manifest import StateHandle
 from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles, StateFiles
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.clock import Clock
@@ -23,10 +20,22 @@ from onceflow.runtime.records import Element
 from onceflow.runtime.slot.slot import Slot
 from onceflow.runtime.slot.tasks import SlotBuilder, SlotEnvironment, SlotTasks
 from onceflow.runtime.state.key_groups import key_group_range
-from onceflow.runtime.testing.sim_job import SimReader
+from onceflow.runtime.testing.shared_files import SharedFiles
 
 Result = TypeVar("Result")
 Jobs = deque[tuple[Callable[[], Any], Callable[[Any], None]]]
+
+
+@runtime_checkable
+class PacedReader(Protocol):
+    """A reader that polls once for each credit, so that other things happen between two batches."""
+
+    credit: int
+
+    @property
+    def has_more(self) -> bool:
+        """Whether a poll would bring something."""
+        ...
 
 
 class SimChannel:
@@ -128,44 +137,6 @@ class SimBackground:
         pass
 
 
-class SharedFiles:
-    """Incremental snapshots in the small: a state that is as it was is not written again, its file is named
-    again, whatever became of the checkpoint that it was written for."""
-
-    def __init__(self, files: StateFiles, key_groups: range, restored: Sequence[StateHandle]) -> None:
-        self._files = files
-        self._newest: dict[str, tuple[int, StateHandle, Content]] = {}
-        """The newest state by uid, with the checkpoint it was written for, or 0 for what was restored."""
-        for handle in restored:
-            if handle.key_groups == key_groups:
-                state = files.read(handle, key_groups)
-                content = _content({name: state.batches(name) for name in state.tables})
-                self._newest[handle.uid] = (0, handle, content)
-
-    def write(self, checkpoint_id: int, uid: str, subtask: int, state: FrozenState) -> StateHandle:
-        content = _content({name: [rows.piece(0, len(rows))] for name, rows in state.tables.items()})
-        newest_id, newest, found = self._newest.get(uid, (-1, None, {}))
-        if newest is not None and found == content:
-            return structs.replace(newest, subtask=subtask, meta_json=meta_as_json(state.meta))
-        handle = self._files.write(checkpoint_id, uid, subtask, state)
-        if checkpoint_id > newest_id:
-            self._newest[uid] = (checkpoint_id, handle, content)
-        return handle
-
-
-Content = dict[str, list[tuple[object, ...]]]
-
-
-def _content(tables: Mapping[str, Iterable[pa.RecordBatch]]) -> Content:
-    """The rows of all tables, without an order."""
-    return {
-        name: sorted(
-            (row for b in batches for row in zip(*(c.to_pylist() for c in b.columns), strict=True)), key=repr
-        )
-        for name, batches in tables.items()
-    }
-
-
 @dataclass(frozen=True, slots=True)
 class SimSlotOptions:
     """What all slots of a run are like; see WorldOptions."""
@@ -208,7 +179,8 @@ class SimSlot:
         self._send = send
         self._options = options
         self._slot: Slot | None = None
-        self._readers: list[SimReader] = []
+        self._readers: list[PacedReader] = []
+        self._tasks: SlotTasks | None = None
 
     def __repr__(self) -> str:
         return f"slot {self.number} of attempt {self.attempt}"
@@ -247,6 +219,16 @@ class SimSlot:
         if self._slot.shutdown_reason is not None:
             self.is_over = True
 
+    def counter(self, name: str) -> int:
+        """A counter of TaskCounters, summed over the tasks."""
+        tasks = self._tasks.tasks if self._tasks else ()
+        return sum(task.counters.as_dict()[name] for task in tasks)
+
+    def close(self) -> None:
+        """Let go of what tasks have opened. A process that is killed does not."""
+        if self._tasks is not None:
+            self._tasks.close()
+
     def _start(self, assignment: Assignment) -> Slot:
         self.number = assignment.slot
         files = StateFiles(self._store, assignment.attempt)
@@ -273,6 +255,7 @@ class SimSlot:
         )
         wiring = self.wiring.of_slot(self, assignment.slot)
         tasks: SlotTasks = SlotBuilder(self._graph, assignment, wiring, environment).build()
-        self._readers = [reader for reader in tasks.readers.values() if isinstance(reader, SimReader)]
+        self._readers = [reader for reader in tasks.readers.values() if isinstance(reader, PacedReader)]
+        self._tasks = tasks
         slot.start(tasks)
         return slot

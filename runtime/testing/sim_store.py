@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from onceflow.runtime.checkpoint.copies import COPIES_FOLDER, copy_path
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.store import CheckpointStore, FileStatus
-from onceflow.runtime.testing.checkers import Checker
 from onceflow.runtime.testing.choices import Choices
 
 
@@ -47,10 +46,24 @@ def _is_there_twice(store: MemoryStore, path: str) -> bool:
         return False
 
 
+class WorldChecker(Protocol):
+    """What a world tells of all that is durable and visible. Raises Violation."""
+
+    attempt: int
+    """The latest in the log."""
+
+    def on_log_entry(self, path: str, content: bytes) -> None: ...
+
+    def on_delete(self, path: str) -> None: ...
+
+    def check_complete(self) -> None:
+        """The job has finished."""
+
+
 class WatchedStore:
     """The durable store: the checker hears of every entry, a crash may hit around every write."""
 
-    def __init__(self, store: CheckpointStore, checker: Checker, point: Callable[[str], None]) -> None:
+    def __init__(self, store: CheckpointStore, checker: WorldChecker, point: Callable[[str], None]) -> None:
         self._store = store
         self._checker = checker
         self._point = point

@@ -16,6 +16,7 @@ from onceflow.runtime.slot.slot import STEPS_PER_TASK
 from onceflow.runtime.testing.choices import Choices, ExhaustiveChoices, SeededChoices
 from onceflow.runtime.testing.sim_broker import SimSink
 from onceflow.runtime.testing.sim_job import SimSource, sim_graph
+from onceflow.runtime.testing.sim_world import SimWorld
 from onceflow.runtime.testing.violations import Breach
 from onceflow.runtime.testing.world import Crash, World, WorldOptions
 
@@ -83,27 +84,27 @@ def draw_options(choices: Choices) -> WorldOptions:
 
 def seeded_world(
     seed: int, graph: GraphOf = sim_graph, is_aligned: bool = True, is_traced: bool = False
-) -> World:
+) -> SimWorld:
     """The world of this seed, ready to run. Not aligned: at-least-once, and only loss is a failure."""
     choices = SeededChoices(seed)
     options = replace(draw_options(choices), is_aligned=is_aligned)
-    return World(choices, options, graph, is_traced)
+    return SimWorld(choices, options, graph, is_traced)
 
 
 def fair_world(
     seed: int, graph: GraphOf = sim_graph, is_aligned: bool = True, is_traced: bool = False
-) -> World:
+) -> SimWorld:
     """The world of this seed on a fair day: nothing crashes, is lost, late or in doubt."""
     choices = SeededChoices(seed)
     options = replace(
         draw_options(choices), crashes={}, store_faults=0, resends=0, early_timeouts=0, is_aligned=is_aligned
     )
-    return World(choices, options, graph, is_traced)
+    return SimWorld(choices, options, graph, is_traced)
 
 
 def damaged_world(
     seed: int, graph: GraphOf = sim_graph, is_aligned: bool = True, is_traced: bool = False
-) -> World:
+) -> SimWorld:
     """A world in which everything is killed up to three times, and each time a file is damaged that is
     there twice: then nothing may be lost, and the job may not be stuck."""
     choices = SeededChoices(seed)
@@ -111,7 +112,7 @@ def damaged_world(
     points = [1 + choices.choose(_LENGTHS[1], "crash point") for _ in range(3)]
     crashes = {**options.crashes, **dict.fromkeys(points, Crash.KILL_ALL)}
     options = replace(options, crashes=crashes, damages=len(points), is_aligned=is_aligned)
-    return World(choices, options, graph, is_traced)
+    return SimWorld(choices, options, graph, is_traced)
 
 
 def run_seeds(
@@ -150,7 +151,7 @@ def run_exhaustive(
             at = {} if crash is None else {point: crash}
             options = WorldOptions(parallelism=(1,), splits=1, records_max=1, keys=1, crashes=at)
             for choices in ExhaustiveChoices(deviations_max):
-                world = World(choices, options, graph)
+                world = SimWorld(choices, options, graph)
                 try:
                     world.run()
                 except Exception as error:

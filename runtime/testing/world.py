@@ -25,14 +25,11 @@ from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.slot.firing import PIECE_ROWS_MAX
 from onceflow.runtime.slot.process import failure
 from onceflow.runtime.slot.slot import STEPS_PER_TASK
-from onceflow.runtime.testing.checkers import Checker, Promised, rows_in_payloads
 from onceflow.runtime.testing.choices import Choices
 from onceflow.runtime.testing.faults import FaultyStore
-from onceflow.runtime.testing.sim_broker import SimBroker, SimSink
 from onceflow.runtime.testing.sim_driver import SimDriver
-from onceflow.runtime.testing.sim_job import SimInput, SimSource, sim_graph
 from onceflow.runtime.testing.sim_slot import Jobs, SimChannel, SimSlot, SimSlotOptions, SimWiring
-from onceflow.runtime.testing.sim_store import WatchedStore, damage
+from onceflow.runtime.testing.sim_store import WatchedStore, WorldChecker, damage
 from onceflow.runtime.testing.violations import Breach, Violation
 
 MOVES_MAX = 6_000
@@ -82,6 +79,8 @@ class WorldOptions:
     """Whether checkpoints name files that were written for earlier ones."""
     piece_rows_max: int = PIECE_ROWS_MAX
     """The most windows that fire between two looks at barriers and records."""
+    moves_max: int = MOVES_MAX
+    """A run that has not finished by then is stuck."""
     steps_per_task: int = STEPS_PER_TASK
     """The most elements and pieces of one task in a step of its slot."""
 
@@ -92,16 +91,19 @@ that is made, so they are plain tuples."""
 
 
 class World:
-    """One run. `run` returns when the job has finished; raises Violation (or what the code asserts)."""
+    """One run of any job. `run` returns when the job has finished; raises Violation (or what the code
+    asserts)."""
 
     def __init__(
         self,
         choices: Choices,
         options: WorldOptions,
-        graph: Callable[[SimSource, SimSink, int, bool], JobGraph] = sim_graph,
+        graph: JobGraph,
+        checker: WorldChecker,
+        durable: MemoryStore,
         is_traced: bool = False,
-        promised: Promised | None = rows_in_payloads,
     ) -> None:
+        """`durable`: where checkpoints are kept, all that survives besides what sinks wrote."""
         self.choices = choices
         self.options = options
         self.trace: list[str] = []
@@ -110,19 +112,10 @@ class World:
         """Crash points passed so far."""
         self.moves = 0
         self.clock = ManualClock()
-        self.input = SimInput.draw(choices, options.splits, options.records_max, options.keys)
-        durable = MemoryStore("simulated")
-        self.checker = Checker(self.input, durable, options.is_aligned, options.has_real_windows, promised)
-        self.store = WatchedStore(durable, self.checker, self._point)
+        self.checker = checker
+        self.store = WatchedStore(durable, checker, self.point)
         self.driver_store = FaultyStore(self.store, choices, options.store_faults, calm=12)
-        self.broker = SimBroker(
-            choices,
-            options.resends,
-            on_visible=lambda _, rows: self.checker.on_visible(rows),
-            on_call=self._point,
-        )
-        source, sink = SimSource(self.input, choices), SimSink(self.broker)
-        self._graph = graph(source, sink, options.max_parallelism, options.has_real_windows)
+        self._graph = graph
         self._checkpoints = CheckpointOptions(
             interval_ms=1_000,
             min_pause_ms=1,
@@ -148,14 +141,14 @@ class World:
 
     def run(self) -> None:
         self._start_driver()
-        while self.moves < MOVES_MAX:
+        while self.moves < self.options.moves_max:
             for driver in list(self._drivers):
                 if driver.finished is not None and self._after_finish(driver, driver.finished):
                     return
             self._move(self._next_move())
         raise Violation(
             Breach.STUCK,
-            f"not finished after {MOVES_MAX} moves: {self._drivers[-1]!r}, {list(self._slots.values())}",
+            f"not finished after {self.moves} moves: {self._drivers[-1]!r}, {list(self._slots.values())}",
         )
 
     def _after_finish(self, driver: SimDriver, finished: ev.FinishJob) -> bool:
@@ -194,7 +187,7 @@ class World:
             self.trace.append(f"{self.moves:4d} {what:14s} {who!r}")
         self._actor = who if isinstance(who, SimSlot | SimDriver) else None
         try:
-            self._point("between moves")
+            self.point("between moves")
             do(*given)
         except SimCrash:
             pass
@@ -217,10 +210,13 @@ class World:
             for channel in wiring.channels.values():
                 if channel.in_flight:
                     moves.append(("deliver", channel.receiver, self._deliver, (channel,)))
-        if self.broker.late:
-            moves.append(("late EndTxn", self.broker.late[0], self.broker.land_late, ()))
+        moves += self.outside_moves()
         self._add_time_moves(self._drivers[-1], moves)
         return moves
+
+    def outside_moves(self) -> list[Move]:
+        """What may happen outside of the job."""
+        return []
 
     def _add_time_moves(self, driver: SimDriver, moves: list[Move]) -> None:
         if driver.coordinator.is_waiting_for_time:
@@ -342,7 +338,7 @@ class World:
 
     # --- Crashes ------------------------------------------------------------------------------------
 
-    def _point(self, what: str) -> None:
+    def point(self, what: str) -> None:
         """A crash may hit here; also in the middle of a move."""
         self.points += 1
         crash = self.options.crashes.get(self.points)

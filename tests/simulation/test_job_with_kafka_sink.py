@@ -25,8 +25,8 @@ from onceflow.runtime.slot.slot import STEPS_PER_TASK
 from onceflow.runtime.testing.choices import Choices, SeededChoices
 from onceflow.runtime.testing.sim_broker import SimBroker, SimSink, to_rows
 from onceflow.runtime.testing.sim_job import SimSource, sim_graph
+from onceflow.runtime.testing.sim_world import SimWorld
 from onceflow.runtime.testing.simulation import draw_options
-from onceflow.runtime.testing.world import World
 
 
 class WatchedNetwork(FakeNetwork):
@@ -100,7 +100,7 @@ class RowWriter(StagedWriter):
             self.send_ahead()
 
 
-def world_of(seed: int, transactions: type[OwnerTransactions] = OwnerTransactions) -> World:
+def world_of(seed: int, transactions: type[OwnerTransactions] = OwnerTransactions) -> SimWorld:
     choices = SeededChoices(seed)
 
     def graph(source: SimSource, sink: SimSink, max_parallelism: int, has_real_windows: bool) -> JobGraph:
@@ -111,7 +111,7 @@ def world_of(seed: int, transactions: type[OwnerTransactions] = OwnerTransaction
     options = replace(draw_options(choices), resends=6)
     if transactions is not OwnerTransactions:  # runs of fewer and longer steps meet more of the faults
         options = replace(options, piece_rows_max=PIECE_ROWS_MAX, steps_per_task=STEPS_PER_TASK)
-    return World(choices, options, graph, promised=None)
+    return SimWorld(choices, options, graph, promised=None)
 
 
 def first_failure(seeds: Iterable[int], transactions: type[OwnerTransactions]) -> str | None:

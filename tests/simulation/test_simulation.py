@@ -16,6 +16,7 @@ from onceflow.runtime.testing.choices import ReplayedChoices, SeededChoices
 from onceflow.runtime.testing.mutants import MUTANTS
 from onceflow.runtime.testing.mutation import Mutant, hunt, killed_by, wrong_on_fair_days
 from onceflow.runtime.testing.sim_job import Tally
+from onceflow.runtime.testing.sim_world import SimWorld
 from onceflow.runtime.testing.simulate import limit_cpu, run_parallel
 from onceflow.runtime.testing.simulation import (
     draw_options,
@@ -24,7 +25,7 @@ from onceflow.runtime.testing.simulation import (
     seeded_world,
 )
 from onceflow.runtime.testing.violations import Breach
-from onceflow.runtime.testing.world import Crash, World
+from onceflow.runtime.testing.world import Crash
 
 RARE_MOVES = {
     "collecting timeout",
@@ -121,7 +122,7 @@ def test_a_seed_is_a_run_and_a_list_of_choices_too() -> None:
     seeded = SeededChoices(7)
     options = draw_options(seeded)
     drawn = len(seeded.taken)
-    World(seeded, options).run()
-    replayed = World(ReplayedChoices(seeded.taken[drawn:]), options)
+    SimWorld(seeded, options).run()
+    replayed = SimWorld(ReplayedChoices(seeded.taken[drawn:]), options)
     replayed.run()
     assert replayed.choices.taken == seeded.taken[drawn:]  # type: ignore[attr-defined]

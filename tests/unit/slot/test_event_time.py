@@ -45,6 +45,11 @@ class Source:
         self.watermarks.advance(self.now_ms)
         return self.watermarks.current_ms
 
+    def punctuate(self, **watermarks: int) -> int:
+        self.watermarks.punctuate(watermarks)
+        self.watermarks.advance(self.now_ms)
+        return self.watermarks.current_ms
+
     def wait(self, ms: float, at_end: tuple[str, ...] = ()) -> int:
         self.watermarks.at_end(at_end, self.now_ms)
         self.now_ms += ms
@@ -89,6 +94,21 @@ def test_a_backlog_read_at_any_pace_makes_no_record_late(seed: int, splits: int)
         after = source.read(*((name, ts) for ts in rows))
         assert after >= before, "went back"
         before = after
+
+
+def test_what_the_source_itself_knows_of_event_time_raises_the_watermark_and_never_lowers_it() -> None:
+    source = Source("a", "b")
+    source.read(("a", 10_000), ("b", 1_000))
+    assert source.punctuate(b=5_000) == 5_000, "and not two seconds less: it is a watermark, no row"
+    assert source.punctuate(b=2_000) == 5_000
+    source.wait(15_000, at_end=("b",))
+    assert source.wait(15_000) == 10_000 - BOUND_MS - 1, "b is idle"
+    assert source.punctuate(b=6_000) == 10_000 - BOUND_MS - 1
+    restored = Source("a", "b")
+    for split, highest_ms in source.watermarks.progress().items():
+        restored.watermarks.add_split(split, highest_ms, False)
+    restored.watermarks.advance(0)
+    assert restored.watermarks.current_ms == 6_000, "a restore has it, too"
 
 
 def test_an_idle_split_is_left_out_and_comes_back_without_the_watermark_going_back() -> None:

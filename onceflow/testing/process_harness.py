@@ -1,0 +1,105 @@
+"""A KeyedProcess alone: records in, time moved by hand, what comes out, what it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from onceflow.runtime.api.job import Job
+from onceflow.runtime.api.stream import Stream
+from onceflow.runtime.contracts import WatermarkStrategy
+from onceflow.runtime.errors import UsageError
+from onceflow.runtime.graph.functions import hints
+from onceflow.runtime.operators.keyed_process import KeyedProcess, SideOutput
+from onceflow.runtime.types.conversion import arrow_schema
+from onceflow.runtime.types.record_types import is_record_type, type_name
+from onceflow.testing.collecting_sink import Collected, CollectingSink
+from onceflow.testing.job_run import JobRun, run
+from onceflow.testing.script import At, Script
+from onceflow.testing.scripted_source import ScriptedSource
+
+_INPUT, _PROCESS, _OUT = "input", "process", "out"
+
+
+class ProcessHarness:
+    """Made by `harness`. What a call returns is the harness itself, so that calls can be chained."""
+
+    def __init__(self, run: JobRun, made: type | None, sides: dict[str, SideOutput[Any]]) -> None:
+        self._run = run
+        self._made = made
+        self._sides = sides
+
+    def element(self, record: Any, at: str | int = 0) -> ProcessHarness:
+        """A record comes, with this event time."""
+        self._run.push(input=[At(record, at)])
+        return self
+
+    def advance(self, time: str | int) -> ProcessHarness:
+        """Event time comes to `time`: what is due fires, and a record at or before it is late from now on."""
+        self._run.advance_to(time)
+        return self
+
+    def advance_clock(self, duration: str | int) -> ProcessHarness:
+        """Processing time goes on by `duration`."""
+        self._run.advance_clock(duration)
+        return self
+
+    def restart(self, parallelism: int | None = None) -> ProcessHarness:
+        """State and timers through a checkpoint, into a new object of the class."""
+        self._run.restart(parallelism)
+        return self
+
+    @property
+    def out(self) -> list[Any]:
+        """The records that it has made so far, in order."""
+        if self._made is None:
+            raise UsageError("this KeyedProcess makes no records but by its side outputs: see side()")
+        return self._run.records(_OUT, self._made)
+
+    def side(self, name: str) -> list[Any]:
+        """The records that it has sent to a side output."""
+        if name not in self._sides:
+            raise UsageError(f"there is no side output {name!r}: there are {sorted(self._sides)}")
+        return self._run.records(f"side-{name}", self._sides[name].record_type)
+
+    def state(self, table: str | None = None) -> list[dict[str, Any]]:
+        """What it keeps, a row for each key; the table "timers" has its timers."""
+        return self._run.state(_PROCESS, table)
+
+
+def harness(
+    process: KeyedProcess[Any, Any, Any],
+    key: str | Sequence[str],
+    takes: type | None = None,
+    parallelism: int = 1,
+) -> ProcessHarness:
+    """A KeyedProcess as it runs in a job, keyed by these fields of the records that it takes. `takes`: their
+    type, where neither the class nor the annotations of process() say it."""
+    taken = takes or _taken(process)
+    keys = [key] if isinstance(key, str) else list(key)
+    script = Script(_INPUT, arrow_schema(taken), taken)
+    job = Job("harness")
+    source = job.source(ScriptedSource(script), watermarks=WatermarkStrategy.monotonous(), uid=_INPUT)
+    stream: Stream[Any] = source.key_by(*keys).process(process, uid=_PROCESS)
+    sides = {s.name: s for s in vars(type(process)).values() if isinstance(s, SideOutput)}
+    made = stream.record_type
+    if made is not None:
+        stream.sink_to(CollectingSink(Collected(_OUT, pa.schema([]))), uid=_OUT)
+    for name, side in sides.items():
+        sink = CollectingSink(Collected(name, side.schema))
+        stream.side_output(name).sink_to(sink, uid=f"side-{name}")
+    return ProcessHarness(run(job, parallelism=parallelism, input=[]), made, sides)
+
+
+def _taken(process: KeyedProcess[Any, Any, Any]) -> type:
+    annotated = [each for name, each in hints(process.process, _PROCESS).items() if name != "return"]
+    arguments = [a for base in getattr(type(process), "__orig_bases__", ()) for a in base.__args__]
+    for found in (*annotated[:1], *arguments[1:2]):
+        if is_record_type(found):
+            return found  # type: ignore[no-any-return]
+    raise UsageError(
+        f"{type_name(type(process))} does not say which records it takes: write class "
+        f"{type_name(type(process))}(KeyedProcess[K, I, O]), or pass takes=YourType"
+    )

@@ -1,0 +1,88 @@
+"""What a test gives to a source: rows and marks of event time, in the order of each split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from onceflow.runtime.errors import UsageError
+from onceflow.runtime.records import WATERMARK_MAX_MS
+from onceflow.runtime.types.conversion import WrongFieldError, batch_from_records, duration_ms, record_class
+
+Rows = Iterable[Any] | Mapping[str, Iterable[Any]]
+"""Records of the source's type, dicts or an Arrow table; or these by the name of a split."""
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """A row that has a timestamp beside it, as a Kafka record has: for sources whose event time it is."""
+
+    row: Any
+    time: str | int
+    """Since the epoch: a duration such as "10 s", or ms."""
+
+    @property
+    def time_ms(self) -> int:
+        return duration_ms(self.time, "At.time")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Event time has come so far in a split: no later row is at or before it."""
+
+    watermark_ms: int
+
+
+@dataclass(slots=True)
+class Script:
+    """The splits of one source. It outlives slots and drivers, as a topic does."""
+
+    uid: str
+    schema: pa.Schema
+    record_type: type | None
+    splits: dict[str, list[At | Mark]] = field(default_factory=dict)
+    has_ended: bool = False
+    """Nothing comes any more: the source is bounded by what is there."""
+
+    def add(self, rows: Rows) -> None:
+        """Rows behind those that are there, in split "0" unless they name another. Raises UsageError naming
+        the row that can't be one of this source's."""
+        if self.has_ended:
+            raise UsageError(f"source {self.uid!r} has ended: give its rows before finish()")
+        by_split = rows if isinstance(rows, Mapping) else {"0": rows}
+        for split, its in by_split.items():
+            given = list(its.to_pylist() if isinstance(its, pa.Table | pa.RecordBatch) else its)
+            made = [self._record(number, row) for number, row in enumerate(given)]
+            self.batch(made)  # says now, and not in a slot, what is wrong with them
+            self.splits.setdefault(split, []).extend(made)
+
+    def mark(self, watermark_ms: int) -> None:
+        """Event time comes so far in each split."""
+        for items in self.splits.values():
+            items.append(Mark(min(watermark_ms, WATERMARK_MAX_MS - 2)))
+
+    def batch(self, rows: Sequence[At]) -> pa.RecordBatch:
+        """The columns of rows."""
+        try:
+            return batch_from_records([at.row for at in rows], self.schema)
+        except WrongFieldError as error:
+            raise UsageError(f"source {self.uid!r}, row {error.row}: {error}") from error
+
+    def _record(self, number: int, row: Any) -> At:
+        if isinstance(row, At):
+            return At(self._as_record(number, row.row), row.time)
+        return At(self._as_record(number, row), 0)
+
+    def _as_record(self, number: int, row: Any) -> Any:
+        if not isinstance(row, Mapping):
+            return row
+        try:
+            if self.record_type is not None:
+                return self.record_type(**row)
+            return record_class(self.schema)(*(row[name] for name in self.schema.names))
+        except (TypeError, KeyError) as error:
+            where = f"source {self.uid!r}, row {number}"
+            raise UsageError(f"{where}: {row!r} has not its fields: {error}") from error
