@@ -201,6 +201,11 @@ COVERED = (
         "unit/testing/test_job_run unit/testing/test_simulation",
         "script scripted_source collecting_sink stage taps",
     ),
+    Covered(
+        "what a test on a real broker is made of, in a project of a user's",
+        "integration/test_init",
+        "background_job pytest_plugin testing.topic",
+    ),
     # --- Commands and Structured Streaming ---
     Covered(
         "what a command prints, compared as it is printed",

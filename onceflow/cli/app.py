@@ -22,6 +22,7 @@ from onceflow import __version__
 from onceflow.runtime.errors import OnceflowError, UsageError
 
 COMMANDS: dict[str, tuple[str, str]] = {
+    "init": ("onceflow.cli.init", "Make a project with a job and its tests."),
     "run": ("onceflow.cli.run", "Run a job until it ends. Run again after any crash: it goes on."),
     "plan": ("onceflow.cli.plan", "Print a job's graph: operators, uids, chains, exchanges, parallelism."),
     "list": ("onceflow.cli.list_jobs", "The jobs that you run on this machine."),

@@ -1,0 +1,110 @@
+"""Topic: a topic of a test, with records written and read in one call."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.connectors.kafka.produce.route import LOG
+from onceflow.runtime.errors import OnceflowError
+from onceflow.runtime.types.conversion import duration_ms
+
+_TIMEOUT_S = 30.0
+
+
+class Topic:
+    """A topic that is there. What is read of it is what read_committed consumers see."""
+
+    def __init__(self, bootstrap_servers: str, name: str, partitions: int = 1) -> None:
+        """Makes the topic. Raises OnceflowError if it can't be made."""
+        self.bootstrap_servers = bootstrap_servers
+        self.name = name
+        self._partitions = partitions
+        self._options = KafkaOptions(bootstrap_servers)
+        admin = AdminClient(self._options.admin({"logger": LOG}))
+        made = admin.create_topics([NewTopic(name, partitions)], request_timeout=_TIMEOUT_S)
+        try:
+            made[name].result()
+        except KafkaException as error:
+            raise OnceflowError(f"topic {name} can't be made: {error.args[0].str()}") from error
+
+    def __str__(self) -> str:
+        return self.name
+
+    def produce(self, *records: Any, key: str | Callable[[Any], str] | None = None) -> None:
+        """Write records: bytes as they are, text as UTF-8, anything else (dataclasses too) as JSON. `key`:
+        that of all, or a function of each. Returns when the broker has them."""
+        ours: dict[str, Any] = {"enable.idempotence": True, "partitioner": "murmur2_random", "logger": LOG}
+        producer = Producer(self._options.producer(ours))
+        failed: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _message: Any) -> None:
+            if error is not None:
+                failed.append(error)
+
+        for record in records:
+            chosen = key(record) if callable(key) else key
+            producer.produce(self.name, _as_bytes(record), chosen, on_delivery=delivered)
+            producer.poll(0)
+        left = producer.flush(_TIMEOUT_S)
+        if left or failed:
+            reason = failed[0].str() if failed else "the broker does not answer"
+            raise OnceflowError(f"records can't be written to topic {self.name}: {reason}")
+
+    def records(self, count: int, timeout: str | int = "30 s") -> list[Any]:
+        """The first `count` committed records, partition by partition in order, decoded from JSON where that
+        is what they are. Waits until so many are there; raises OnceflowError if they are not by then."""
+        found = self._values(count, time.monotonic() + duration_ms(timeout, "timeout") / 1000)
+        if len(found) < count:
+            raise OnceflowError(f"topic {self.name} has {len(found)} records after {timeout}, not {count}")
+        return found
+
+    def _values(self, count: int, until_s: float) -> list[Any]:
+        ours: dict[str, Any] = {
+            "group.id": "onceflow-test",  # never joined: partitions are assigned by hand
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "logger": LOG,
+        }
+        consumer = Consumer(self._options.consumer(ours, {"fetch.wait.max.ms": 100}))
+        by_partition: dict[int, list[Any]] = {p: [] for p in range(self._partitions)}
+        try:
+            consumer.assign([TopicPartition(self.name, p, 0) for p in by_partition])
+            while sum(map(len, by_partition.values())) < count and time.monotonic() < until_s:
+                for message in consumer.consume(count, timeout=0.1):
+                    if message.error() is None:
+                        by_partition[message.partition()].append(_decoded(message.value()))
+        finally:
+            consumer.close()
+        return [value for values in by_partition.values() for value in values]
+
+
+def _as_bytes(record: Any) -> bytes | None:
+    if record is None or isinstance(record, bytes):
+        return record
+    if isinstance(record, str):
+        return record.encode()
+    if dataclasses.is_dataclass(record) and not isinstance(record, type):
+        record = dataclasses.asdict(record)
+    return json.dumps(record, default=str).encode()
+
+
+def _decoded(value: bytes | None) -> Any:
+    try:
+        return None if value is None else json.loads(value)
+    except ValueError:
+        return value
+
+
+def unique(stem: str) -> str:
+    """A name that no other test has."""
+    return f"{stem}-{uuid.uuid4().hex[:12]}"
