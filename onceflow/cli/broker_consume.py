@@ -105,7 +105,8 @@ class _Reader:
             if partition not in there:
                 raise UsageError(f"{topic} has no partition {partition}: it has {len(there)}, from 0 on")
         self._keys = [key for key in keys if partitions is None or key[1] in partitions]
-        self._options, self._topic, self._isolation = options, topic, isolation
+        self._options, self._topic = options, topic
+        self._isolation: Isolation = isolation
         ours: dict[str, Any] = {
             "group.id": "onceflow-consume",  # never joined: partitions are assigned by hand
             "enable.auto.commit": False,
@@ -131,7 +132,7 @@ class _Reader:
         self._consumer.assign([TopicPartition(*key, begin[key]) for key in open_ones])
         idle_s = 0.0
         while open_ones:
-            message = self._consumer.poll(0.5)
+            message: Any = self._consumer.poll(0.5)
             idle_s = idle_s + 0.5 if message is None else 0.0
             if message is None:
                 if idle_s * 1000 > TIMEOUT_MS and not follow:

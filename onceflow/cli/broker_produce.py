@@ -95,18 +95,12 @@ class _Writer:
             elif self._failed is None:
                 self._failed = number, error
 
-        stamp = {} if line.timestamp_ms is None else {"timestamp": line.timestamp_ms}
+        given: dict[str, Any] = {**self._where, "headers": line.headers, "on_delivery": delivered}
+        if line.timestamp_ms is not None:
+            given["timestamp"] = line.timestamp_ms
         while True:
             try:
-                self._producer.produce(
-                    self._topic,
-                    line.value,
-                    line.key,
-                    on_delivery=delivered,
-                    headers=line.headers,
-                    **self._where,
-                    **stamp,
-                )
+                self._producer.produce(self._topic, line.value, line.key, **given)
             except BufferError:
                 self._producer.poll(1)
                 continue

@@ -27,6 +27,7 @@ class Values(Protocol):
 
     def encode(self, value: Any, where: str) -> bytes:
         """The bytes of a value. Raises UsageError that begins with `where`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,17 +110,24 @@ def as_json_line(message: Any, values: Values | None) -> str:
         "offset": message.offset(),
         "timestamp": time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
     }
-    for name, raw in (("key", message.key()), ("value", message.value())):
-        if name == "value" and values is not None and raw is not None:
+    fields: list[tuple[str, bytes | None]] = [("key", message.key()), ("value", message.value())]
+    for name, raw in fields:
+        if raw is None:
+            row[name] = None
+        elif name == "value" and values is not None:
             row[name] = values.decode(raw)
-            continue
-        try:
-            row[name] = None if raw is None else raw.decode()
-        except UnicodeDecodeError:
-            row[f"{name}_base64"] = base64.b64encode(raw).decode()
+        else:
+            row |= _as_text(name, raw)
     if message.headers():
         row["headers"] = [[name, _shown_header(raw)] for name, raw in message.headers()]
     return json.dumps(row, ensure_ascii=False, default=str)
+
+
+def _as_text(name: str, raw: bytes) -> dict[str, str]:
+    try:
+        return {name: raw.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(raw).decode()}
 
 
 def value_text(raw: bytes | None, values: Values | None) -> str:

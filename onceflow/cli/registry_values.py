@@ -18,8 +18,7 @@ class RegistryValues:
     def __init__(self, url: str, topic: str) -> None:
         """Opens no connection. Raises OptionError if the packages for it are not installed."""
         try:
-            from confluent_kafka.schema_registry import SchemaRegistryClient
-            from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+            from confluent_kafka.schema_registry import SchemaRegistryClient, avro
             from confluent_kafka.serialization import MessageField, SerializationContext
         except ModuleNotFoundError as error:
             raise OptionError(
@@ -29,9 +28,12 @@ class RegistryValues:
         client = SchemaRegistryClient({"url": url, "timeout": _REQUEST_S, "max.retries": 2})
         self._url = url.rpartition("@")[2]
         self._context = SerializationContext(topic, MessageField.VALUE)
-        self._deserializer = AvroDeserializer(client)
+        library: Any = avro  # without types
+        self._deserializer = library.AvroDeserializer(client)
         latest = {"auto.register.schemas": False, "use.latest.version": True}
-        self._make_serializer: Callable[[], Any] = functools.partial(AvroSerializer, client, conf=latest)
+        self._make_serializer: Callable[[], Any] = functools.partial(
+            library.AvroSerializer, client, conf=latest
+        )
         self._serializer: Any = None
 
     def decode(self, raw: bytes) -> Any:

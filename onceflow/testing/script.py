@@ -54,7 +54,7 @@ class Script:
             raise UsageError(f"source {self.uid!r} has ended: give its rows before finish()")
         by_split = rows if isinstance(rows, Mapping) else {"0": rows}
         for split, its in by_split.items():
-            given = list(its.to_pylist() if isinstance(its, pa.Table | pa.RecordBatch) else its)
+            given = _rows(its)
             made = [self._record(number, row) for number, row in enumerate(given)]
             self.batch(made)  # says now, and not in a slot, what is wrong with them
             self.splits.setdefault(split, []).extend(made)
@@ -86,3 +86,7 @@ class Script:
         except (TypeError, KeyError) as error:
             where = f"source {self.uid!r}, row {number}"
             raise UsageError(f"{where}: {row!r} has not its fields: {error}") from error
+
+
+def _rows(given: Any) -> list[Any]:
+    return given.to_pylist() if isinstance(given, pa.Table | pa.RecordBatch) else list(given)

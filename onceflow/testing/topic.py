@@ -80,7 +80,8 @@ class Topic:
         try:
             consumer.assign([TopicPartition(self.name, p, 0) for p in by_partition])
             while sum(map(len, by_partition.values())) < count and time.monotonic() < until_s:
-                for message in consumer.consume(count, timeout=0.1):
+                messages: list[Any] = consumer.consume(count, timeout=0.1)
+                for message in messages:
                     if message.error() is None:
                         by_partition[message.partition()].append(_decoded(message.value()))
         finally:
