@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from onceflow.cli.mistakes import as_sentence, has_users_line, with_users_line
-from onceflow.runtime.api.stream import JobGraphBuilder
+from onceflow.runtime.api.graph_builder import JobGraphBuilder
 from onceflow.runtime.environment.program import Program, import_folder
 from onceflow.runtime.errors import OnceflowError, UsageError
 from onceflow.runtime.types.conversion import nearest

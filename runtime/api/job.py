@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from onceflow.runtime.api.stream import JobGraphBuilder
+from onceflow.runtime.api.graph_builder import JobGraphBuilder
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.checkpoint.job_phase import JobPhase
 from onceflow.runtime.checkpoint.options import CheckpointOptions

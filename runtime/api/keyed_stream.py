@@ -27,14 +27,15 @@ from onceflow.runtime.operators.process import ProcessConfig
 from onceflow.runtime.operators.reduce import RollingReduce
 from onceflow.runtime.operators.sliding import Sliding
 from onceflow.runtime.operators.tumbling import Tumbling
-from onceflow.runtime.operators.user_functions import function_name
 from onceflow.runtime.operators.window import WindowAggregate, WindowReduce
 from onceflow.runtime.operators.window_operator import LATE
 from onceflow.runtime.types.conversion import RecordReader, arrow_schema, arrow_type
 from onceflow.runtime.types.record_types import is_record_type, type_name
+from onceflow.runtime.types.user_functions import function_name
 
 if TYPE_CHECKING:
-    from onceflow.runtime.api.stream import JobGraphBuilder, Stream
+    from onceflow.runtime.api.graph_builder import JobGraphBuilder
+    from onceflow.runtime.api.stream import Stream
 
 K = TypeVar("K")
 T = TypeVar("T")

@@ -11,9 +11,9 @@ import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
-from onceflow.runtime.operators.user_functions import function_name
 from onceflow.runtime.types.conversion import arrow_schema, nearest, record_class
 from onceflow.runtime.types.record_types import is_record_type, type_name
+from onceflow.runtime.types.user_functions import function_name
 
 _ITERABLES = (Iterator, Iterable, Generator, Sequence, list, tuple)
 

@@ -26,7 +26,6 @@ from onceflow.runtime.operators.accumulators import accumulator
 from onceflow.runtime.operators.aggregates import BuiltinAggregate, TypedAggregate
 from onceflow.runtime.operators.sliding import Sliding
 from onceflow.runtime.operators.tumbling import Tumbling
-from onceflow.runtime.operators.user_functions import function_name
 from onceflow.runtime.state.description import (
     RECORD,
     Expression,
@@ -36,6 +35,7 @@ from onceflow.runtime.state.description import (
     Windows,
     type_text,
 )
+from onceflow.runtime.types.user_functions import function_name
 
 FUNCTION = "function"
 """The kind of a user's own aggregate."""

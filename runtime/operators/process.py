@@ -24,7 +24,6 @@ from onceflow.runtime.operators.keyed_process import (
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.operators.process_output import Made, ProcessOutput
 from onceflow.runtime.operators.timer_firing import CHAINED_TIMERS_MAX, TimerFiring
-from onceflow.runtime.operators.user_functions import describe_record, user_error_at
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Indices, Records
 from onceflow.runtime.state.columns import GrowableColumn
 from onceflow.runtime.state.description import StateDescription, StatePart, type_text
@@ -34,6 +33,7 @@ from onceflow.runtime.state.table import RowColumn
 from onceflow.runtime.state.tables import Layout, tracked_table
 from onceflow.runtime.state.timers import KeyTimers
 from onceflow.runtime.types.conversion import RecordReader
+from onceflow.runtime.types.user_functions import describe_record, user_error_at
 
 TABLE = "keys"
 CLOCK_TIMERS = "processing_timers"

@@ -15,18 +15,18 @@ import pyarrow as pa
 
 from onceflow.runtime.errors import UserFunctionError
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
-from onceflow.runtime.operators.user_functions import (
-    describe_record,
-    function_name,
-    origin_of,
-    user_function_error,
-)
 from onceflow.runtime.records import Indices, Int64s, Mask, Records
 from onceflow.runtime.types.conversion import (
     RecordReader,
     WrongFieldError,
     array_from_values,
     batch_from_records,
+)
+from onceflow.runtime.types.user_functions import (
+    describe_record,
+    function_name,
+    origin_of,
+    user_function_error,
 )
 
 

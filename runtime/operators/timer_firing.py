@@ -13,10 +13,10 @@ from onceflow.runtime.clock import Clock
 from onceflow.runtime.errors import UserFunctionError
 from onceflow.runtime.operators.keyed_process import Ctx, KeyedProcess
 from onceflow.runtime.operators.process_output import Made, ProcessOutput
-from onceflow.runtime.operators.user_functions import function_name, user_error_at
 from onceflow.runtime.records import WATERMARK_MIN_MS, Indices
 from onceflow.runtime.state.row_values import Cursor
 from onceflow.runtime.state.timers import Due, KeyTimers, Timer
+from onceflow.runtime.types.user_functions import function_name, user_error_at
 
 PIECE_MS = 20.0
 """How long on_timer is called at a time, but for the call that is going on; a barrier may wait for it."""

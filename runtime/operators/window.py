@@ -24,7 +24,6 @@ from onceflow.runtime.operators.pane_operator import TABLE as PANES
 from onceflow.runtime.operators.pane_operator import PaneOperator
 from onceflow.runtime.operators.sliding import Sliding
 from onceflow.runtime.operators.tumbling import Tumbling
-from onceflow.runtime.operators.user_functions import function_name
 from onceflow.runtime.operators.user_state import RecordRows
 from onceflow.runtime.operators.window_operator import LATE, WindowOperator
 from onceflow.runtime.operators.window_operator import TABLE as WINDOWS
@@ -32,6 +31,7 @@ from onceflow.runtime.operators.window_values import AggregateValues, ReduceValu
 from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.state.hashing import is_hashable
 from onceflow.runtime.types.conversion import RecordReader, nearest, record_class
+from onceflow.runtime.types.user_functions import function_name
 
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 

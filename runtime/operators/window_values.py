@@ -17,7 +17,6 @@ from onceflow.runtime.operators.aggregates import (
     TypedAggregate,
 )
 from onceflow.runtime.operators.begun import BEGUN_BEFORE, Begun
-from onceflow.runtime.operators.user_functions import user_function_error
 from onceflow.runtime.operators.user_state import (
     EMPTY,
     RecordRows,
@@ -29,6 +28,7 @@ from onceflow.runtime.operators.window_batch import Argument, Arguments, Batch
 from onceflow.runtime.records import Indices, Int64s, Records
 from onceflow.runtime.state.table import Frozen, LiveRows
 from onceflow.runtime.types.conversion import RecordReader
+from onceflow.runtime.types.user_functions import user_function_error
 
 
 class AggregateColumn(Protocol):

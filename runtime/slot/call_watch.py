@@ -16,8 +16,8 @@ from typing import Any
 from onceflow.runtime.operators import stateless, window_values
 from onceflow.runtime.operators.process import ProcessOperator
 from onceflow.runtime.operators.timer_firing import TimerFiring
-from onceflow.runtime.operators.user_functions import describe_record, function_name, origin_of
 from onceflow.runtime.records import Records
+from onceflow.runtime.types.user_functions import describe_record, function_name, origin_of
 
 
 @dataclass(frozen=True, slots=True)

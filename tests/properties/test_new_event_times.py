@@ -16,7 +16,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onceflow.runtime.api.stream import JobGraphBuilder
+from onceflow.runtime.api.graph_builder import JobGraphBuilder
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import Fetch, SplitProgress, SplitState, WatermarkStrategy
 from onceflow.runtime.control.messages import Assignment

@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from onceflow.runtime.api.graph_builder import JobGraphBuilder
 from onceflow.runtime.api.job import Job, run_options
-from onceflow.runtime.api.stream import JobGraphBuilder, Stream
+from onceflow.runtime.api.stream import Stream
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import Committable, Fetch, SplitState, WatermarkStrategy
 from onceflow.runtime.driver.driver import JobDriver, JobResult

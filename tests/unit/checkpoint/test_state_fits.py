@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from onceflow.runtime.api.stream import JobGraphBuilder, Stream
+from onceflow.runtime.api.graph_builder import JobGraphBuilder
+from onceflow.runtime.api.stream import Stream
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest, StateHandle, TableFile
 from onceflow.runtime.checkpoint.state_fits import Fit, Program, fit
 from onceflow.runtime.contracts import Committable, SplitProgress, SplitState, WatermarkStrategy

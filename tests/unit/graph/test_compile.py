@@ -11,7 +11,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from onceflow.runtime.api.stream import JobGraphBuilder, Stream
+from onceflow.runtime.api.graph_builder import JobGraphBuilder
+from onceflow.runtime.api.stream import Stream
 from onceflow.runtime.contracts import DEAD_LETTER_SCHEMA, WatermarkStrategy
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.job_graph import (
