@@ -9,6 +9,7 @@ import importlib
 import logging
 from typing import TYPE_CHECKING, Any
 
+from onceflow.runtime.api import built_in
 from onceflow.runtime.version import VERSION
 
 if TYPE_CHECKING:
@@ -38,6 +39,14 @@ __version__ = VERSION
 
 # Silent unless the program configures logging: else librdkafka's lines would go through the live line.
 logging.getLogger("onceflow").addHandler(logging.NullHandler())
+
+# What the methods of Job and Stream make sources and sinks with: the runtime itself knows no connector.
+built_in.offer(
+    {
+        "elements": "onceflow.connectors.collections.records:elements_source",
+        "records": "onceflow.connectors.collections.records:records_source",
+    }
+)
 
 _MODULES = {
     "polars": ("col", "lit"),

@@ -74,6 +74,8 @@ def _add(
         bound = f"out of order by {operator['out_of_orderness_ms']} ms"
         never = "never idle" if idle is None else f"idle after {idle} ms"
         leaf.add(f"[dim]event time {escape(operator['event_time'])}, {bound}, {never}[/dim]")
+    if "note" in operator:
+        leaf.add(f"[dim]{escape(operator['note'])}[/dim]")
     targets = [("", t) for t in operator.get("to", [])]
     targets += [(tag, t) for tag, ts in operator.get("side_outputs", {}).items() for t in ts]
     for tag, target in targets:

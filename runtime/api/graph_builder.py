@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from onceflow.runtime.api.built_in import built_in
 from onceflow.runtime.api.stream import Stream
 from onceflow.runtime.arguments import check_given
 from onceflow.runtime.contracts import Source, WatermarkStrategy
@@ -17,6 +18,8 @@ from onceflow.runtime.graph.compile import compile_graph
 from onceflow.runtime.graph.job_graph import DEFAULT_MAX_PARALLELISM, JobGraph
 from onceflow.runtime.graph.steps import Input, Read, Rows, Step
 from onceflow.runtime.operators.operator import MAIN
+
+T = TypeVar("T")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _MAX_PARALLELISM = 1 << 15
@@ -43,7 +46,57 @@ class JobGraphBuilder:
     ) -> Stream[Any]:
         """A stream of what the source reads. With `watermarks` it has event time, which windows need."""
         check_given(source, "schema", "job.source(...)", "a source, as in KafkaSource(...)", GraphError)
-        uid = self.new_uid(uid, type(source).__name__.lower())
+        return self._read(source, watermarks, uid, type(source).__name__)
+
+    def from_elements(
+        self,
+        *elements: T,
+        type: type[T] | pa.Schema | None = None,
+        watermarks: WatermarkStrategy | None = None,
+        uid: str | None = None,
+    ) -> Stream[T]:
+        """A bounded stream of these elements, in their order: objects of a dataclass or a NamedTuple, dicts,
+        or plain values (numbers, text), which are a column `value`.
+
+        The columns are the type's; those of dicts are inferred, or what the schema given as `type` says. One
+        slot reads them: `rebalance()` spreads them. They travel with the program: at most 64 MiB.
+        """
+        source = built_in("elements")(elements, type)
+        return self._read_rows(source, watermarks, uid, "from_elements")
+
+    def from_records(
+        self,
+        records: Iterable[T] | Callable[[], Iterable[T]] | Any,
+        type: type[T] | pa.Schema | None = None,
+        watermarks: WatermarkStrategy | None = None,
+        uid: str | None = None,
+    ) -> Stream[T]:
+        """A stream of the records of a collection, of a table (Arrow, polars, pandas), or of a function that
+        yields them (`def purchases() -> Iterator[Purchase]`, given without calling it).
+
+        A function runs in one slot; it may go on for ever. After a restart it is called again, and what was
+        read before is skipped: exactly once if it yields the same records each time, and refused where it
+        does not.
+        """
+        source = built_in("records")(records, type)
+        return self._read_rows(source, watermarks, uid, "from_records")
+
+    def _read_rows(
+        self, source: Source, watermarks: WatermarkStrategy | None, uid: str | None, name: str
+    ) -> Stream[Any]:
+        """A source whose records have no timestamp beside their columns, as Kafka's have."""
+        if watermarks is not None and getattr(watermarks, "event_time", "") is None:
+            raise GraphError(
+                f"job.{name}(...): these records have no timestamp of their own: name the column that says "
+                "when "
+                'each happened, as in WatermarkStrategy.bounded_out_of_orderness("2 s", event_time="ts")'
+            )
+        return self._read(source, watermarks, uid, name)
+
+    def _read(
+        self, source: Source, watermarks: WatermarkStrategy | None, uid: str | None, name: str
+    ) -> Stream[Any]:
+        uid = self.new_uid(uid, name.lower())
         if watermarks is not None:
             wanted = 'a strategy, as in WatermarkStrategy.bounded_out_of_orderness("2 s")'
             check_given(watermarks, "idle_after_ms", f"source {uid!r}: watermarks", wanted, GraphError)
@@ -55,7 +108,7 @@ class JobGraphBuilder:
                     f"source {uid!r}: column {field.name!r} is dictionary-encoded: decode it first"
                 )
         rows = Rows(source.schema, source.record_type, watermarks is not None)
-        step = Step(uid, type(source).__name__, Read(source, watermarks), (), {MAIN: rows}, uid)
+        step = Step(uid, name, Read(source, watermarks), (), {MAIN: rows}, uid)
         return self.add(step)
 
     def build(self) -> JobGraph:

@@ -109,3 +109,14 @@ class PausableReader(Protocol):
     def resume_splits(self, split_ids: Collection[str]) -> None:
         """Go on with these exactly where they were."""
         ...
+
+
+@runtime_checkable
+class Noted(Protocol):
+    """A source or a sink with a word on what it promises: the plan shows it."""
+
+    @property
+    def plan_note(self) -> str:
+        """One sentence: how often a record counts or is seen after a failure, and on what that rests. "":
+        there is nothing to say beyond what all sources and sinks promise."""
+        ...

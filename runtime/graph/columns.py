@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.types.conversion import nearest
+from onceflow.runtime.types.plain_types import plain_type
 
 # Rows in no order, with a null and a repetition: enough to tell whether one hangs on its neighbours.
 _NUMBERS = [20, 0, None, 30, 30]
@@ -138,27 +139,6 @@ def _sample(name: str, dtype: pl.DataType) -> pl.Series:
         return pl.Series(name, [inner[:2], inner[:0], None, inner[3:], inner[3:]], dtype=dtype)
     values = _SAMPLES.get(type(dtype), _NUMBERS)
     return pl.Series(name, values).cast(dtype)
-
-
-def plain_type(arrow: pa.DataType) -> pa.DataType:
-    """Arrow's plain type for what polars hands out: string for large_string, list for large_list, ..."""
-    t = pa.types
-    plain: list[tuple[Callable[[pa.DataType], bool], pa.DataType]] = [
-        (t.is_large_string, pa.string()),
-        (t.is_string_view, pa.string()),
-        (t.is_large_binary, pa.binary()),
-        (t.is_binary_view, pa.binary()),
-    ]
-    for is_kind, instead in plain:
-        if is_kind(arrow):
-            return instead
-    if t.is_dictionary(arrow):
-        return plain_type(arrow.value_type)
-    if t.is_large_list(arrow) or t.is_list(arrow):
-        return pa.list_(arrow.value_field.with_type(plain_type(arrow.value_type)))
-    if t.is_struct(arrow):
-        return pa.struct([f.with_type(plain_type(f.type)) for f in arrow])
-    return arrow
 
 
 def refuse_event_time_without_watermarks(uid: str, event_time: str, has_event_time: bool) -> None:

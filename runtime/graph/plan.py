@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from onceflow.runtime.contracts import Noted
 from onceflow.runtime.graph.job_graph import (
     ByKey,
     Chain,
@@ -55,6 +56,9 @@ def _operator(chain: Chain, node: Node) -> dict[str, Any]:
             described["kind"] = "sink"
         case _:
             described["columns"] = _columns(node.schema)
+    end = node.source if isinstance(node, SourceNode) else node.sink if isinstance(node, SinkNode) else None
+    if isinstance(end, Noted) and end.plan_note:
+        described["note"] = end.plan_note
     if not isinstance(node, SinkNode):
         described["to"] = [
             target.uid if isinstance(target, InChain) else {"exchange": target.edge_id}

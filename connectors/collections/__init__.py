@@ -1,0 +1,1 @@
+"""Sources of what a program has itself: its own records, a table, a function that yields records."""
