@@ -15,7 +15,7 @@ from onceflow.runtime.version import VERSION
 if TYPE_CHECKING:
     from polars import col, lit
 
-    from onceflow.runtime.api.job import Job
+    from onceflow.runtime.api.job import Job, run
     from onceflow.runtime.contracts import WatermarkStrategy
     from onceflow.runtime.errors import Retryable
     from onceflow.runtime.operators.aggregates import (
@@ -44,6 +44,8 @@ logging.getLogger("onceflow").addHandler(logging.NullHandler())
 built_in.offer(
     {
         "elements": "onceflow.connectors.collections.records:elements_source",
+        "print": "onceflow.sinks.print:PrintSink",
+        "collect": "onceflow.sinks.collect:CollectSink",
         "records": "onceflow.connectors.collections.records:records_source",
     }
 )
@@ -52,7 +54,7 @@ _MODULES = {
     "polars": ("col", "lit"),
     "onceflow.runtime.contracts": ("WatermarkStrategy",),
     "onceflow.runtime.errors": ("Retryable",),
-    "onceflow.runtime.api.job": ("Job",),
+    "onceflow.runtime.api.job": ("Job", "run"),
     "onceflow.runtime.operators.aggregates": (
         "AggregateFunction",
         "count",
@@ -93,6 +95,7 @@ __all__ = [
     "mean",
     "min_",
     "register",
+    "run",
     "sliding",
     "sum_",
     "tumbling",

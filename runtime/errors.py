@@ -51,6 +51,10 @@ class Fatal(OnceflowError):
     """A restart would meet the same error: the job fails and names its last checkpoint."""
 
 
+class JobFailedError(OnceflowError):
+    """`job.run()`: the job has failed, or a newer run of it has taken over. Says why, and what to do."""
+
+
 class UserFunctionError(OnceflowError):
     """The user's own function raised. Names operator, record and the user's line.
 

@@ -55,7 +55,8 @@ def records_source(records: Any, of: Any) -> TableSource | FunctionSource:
     if isinstance(records, pa.RecordBatch | pa.Table) or hasattr(records, "__arrow_c_stream__"):
         return _from_table(pa.table(records), of, where)
     if callable(records):
-        return FunctionSource(records, _yielded(records, of, where))
+        function: Any = records
+        return FunctionSource(function, _yielded(function, of, where))
     if isinstance(records, str | bytes):
         raise GraphError(
             f"{where} takes records, and {shown(records)} is one value: write "

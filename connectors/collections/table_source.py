@@ -88,8 +88,8 @@ class TableReader:
         batches = self._table.slice(first, records_max).to_batches()
         batch = batches[0] if batches else pa.RecordBatch.from_pylist([], self._source.schema)
         count = batch.num_rows
-        self._next_row = first + count
-        self._is_finished = self._next_row >= len(self._table)
+        self._next_row = next_row = first + count
+        self._is_finished = next_row >= len(self._table)
         offset = np.arange(first, first + count, dtype=np.int64) if self._with_origin else None
         finished: frozenset[str] = frozenset({SPLIT}) if self._is_finished else frozenset()
         return Fetch(batch, np.zeros(count, np.uint16), (SPLIT,), offset, finished=finished)

@@ -10,7 +10,7 @@ from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.checkpoint.listing import CheckpointStatus, CheckpointSummary, list_checkpoints
 from onceflow.runtime.checkpoint.log import LOG_FOLDER
 from onceflow.runtime.checkpoint.store_url import open_store
-from onceflow.runtime.driver.driver import JobResult
+from onceflow.runtime.driver.result import JobResult
 from onceflow.runtime.errors import (
     CorruptCheckpointError,
     DataLossError,

@@ -11,8 +11,8 @@ from onceflow.cli.load import load_job
 from onceflow.cli.report import reporter_for
 from onceflow.runtime.api.job import DEFAULT_INTERVAL, run_job, run_options
 from onceflow.runtime.checkpoint.events import Outcome
-from onceflow.runtime.driver.driver import JobResult
 from onceflow.runtime.driver.options import DEFAULT_MASTER
+from onceflow.runtime.driver.result import JobResult
 from onceflow.runtime.errors import OptionError, UsageError
 
 WITHOUT_LAST_CHECKPOINT = 3

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from onceflow.runtime.api.built_in import built_in
+from onceflow.runtime.api.collected import Collected
 from onceflow.runtime.api.stream import Stream
 from onceflow.runtime.arguments import check_given
 from onceflow.runtime.contracts import Source, WatermarkStrategy
@@ -39,6 +40,8 @@ class JobGraphBuilder:
             raise GraphError(f"max_parallelism={max_parallelism!r}: it must be from 1 to {_MAX_PARALLELISM}")
         self.name = name
         self.max_parallelism = max_parallelism
+        self.collected: list[Collected[Any]] = []
+        """What `stream.collect()` gave out: filled while the job runs in this process."""
         self._steps: list[Step] = []
 
     def source(

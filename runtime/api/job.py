@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from onceflow.runtime.api.graph_builder import JobGraphBuilder
@@ -14,7 +16,7 @@ from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.checkpoint.job_phase import JobPhase
 from onceflow.runtime.checkpoint.options import CheckpointOptions
 from onceflow.runtime.clock import SystemClock
-from onceflow.runtime.driver.driver import JobDriver, JobResult
+from onceflow.runtime.driver.driver import JobDriver
 from onceflow.runtime.driver.options import (
     DEFAULT_MASTER,
     Guarantee,
@@ -23,9 +25,10 @@ from onceflow.runtime.driver.options import (
     restart_strategy,
 )
 from onceflow.runtime.driver.progress import SAY_WAITING_AFTER_S
+from onceflow.runtime.driver.result import JobResult
 from onceflow.runtime.environment.program import NO_PROGRAM, Program, running_program
 from onceflow.runtime.environment.running_jobs import StartingJob
-from onceflow.runtime.errors import OptionError
+from onceflow.runtime.errors import JobFailedError, OptionError, UsageError
 from onceflow.runtime.graph.job_graph import DEFAULT_MAX_PARALLELISM, JobGraph
 from onceflow.runtime.hosts.launch import SlotLauncher
 from onceflow.runtime.hosts.local import LocalLauncher
@@ -36,6 +39,7 @@ from onceflow.runtime.types.conversion import duration_ms
 DEFAULT_INTERVAL = "1 s"
 HOST_WAIT_S = 1.0
 _THREADS = re.compile(r"threads(?:\[(\d+)\])?")
+_ON_THIS_MACHINE = re.compile(r"(?:threads|local)(?:\[.*\])?")
 
 
 class Job(JobGraphBuilder):
@@ -50,9 +54,9 @@ class Job(JobGraphBuilder):
 
     def run(  # noqa: PLR0913 - the options of `onceflow run` that a program decides
         self,
-        checkpoint_dir: str,
+        checkpoint_dir: str | None = None,
         *,
-        master: str = DEFAULT_MASTER,
+        master: str | None = None,
         parallelism: int | None = None,
         checkpoint_interval: str | int = DEFAULT_INTERVAL,
         guarantee: str = "exactly-once",
@@ -61,25 +65,77 @@ class Job(JobGraphBuilder):
         allow_dropped_state: bool = False,
         reporter: Reporter | None = None,
     ) -> JobResult:
-        """Run to the end in this process; the same as `onceflow run` with these options.
+        """Run to the end in this process: a script, a test, a notebook, or what spark-submit runs; the same
+        as `onceflow run` with these options.
 
         Goes on from the latest completed checkpoint in `checkpoint_dir`, or from the kept one that
-        `start_from` says. `allow_dropped_state`: what the checkpoint has of operators, aggregates or states
-        that are not in the program is dropped, not refused. `master`: as Spark names it, or
-        `threads[N]` for slots in this process without Spark. Ctrl-C and SIGTERM stop it cleanly after a
-        last checkpoint. Raises UsageError for what is wrong before it starts.
+        `start_from` says; without one the checkpoints are in a temporary folder, and go when the job ends.
+        `allow_dropped_state`: what the checkpoint has of operators, aggregates or states that are not in the
+        program is dropped, not refused. `master`: as Spark names it, or `threads[N]` for slots in this
+        process without Spark; None: what spark-submit was given, else `local[2]`. Ctrl-C and SIGTERM stop it
+        cleanly after a last checkpoint. Raises UsageError for what is wrong before it starts, JobFailedError
+        if it fails.
         """
-        options = run_options(
-            checkpoint_dir,
-            master=master,
-            parallelism=parallelism,
-            checkpoint_interval=checkpoint_interval,
-            guarantee=guarantee,
-            restart=restart,
-            start_from=start_from,
-            allow_dropped_state=allow_dropped_state,
+        master = master or default_master()
+        with _checkpoint_folder(checkpoint_dir, master) as folder:
+            options = run_options(
+                folder,
+                master=master,
+                parallelism=parallelism,
+                checkpoint_interval=checkpoint_interval,
+                guarantee=guarantee,
+                restart=restart,
+                start_from=start_from,
+                allow_dropped_state=allow_dropped_state,
+            )
+            result = run_job(self.build(), options, reporter or Silent(), running_program())
+        for rows in self.collected:
+            rows.on_end(result.outcome)
+        _raise_if_failed(self.name, result, checkpoint_dir)
+        return result
+
+
+def run(job: Job, checkpoint_dir: str | None = None, **options: Any) -> JobResult:
+    """`onceflow.run(job, ...)` is `job.run(...)`."""
+    return job.run(checkpoint_dir, **options)
+
+
+def default_master() -> str:
+    """The master that spark-submit was given, where it runs this program; else `local[2]`."""
+    if not os.environ.get("PYSPARK_GATEWAY_PORT"):
+        return DEFAULT_MASTER
+    # Here and not above: only who is run by spark-submit needs it.
+    from onceflow.runtime.hosts.spark.submitted import submitted_master
+
+    return submitted_master()
+
+
+@contextmanager
+def _checkpoint_folder(given: str | None, master: str) -> Iterator[str]:
+    """The folder that was given, or a temporary one."""
+    if given is not None:
+        yield given
+        return
+    if not _ON_THIS_MACHINE.fullmatch(master):
+        raise OptionError(
+            "without checkpoint_dir the checkpoints are in a temporary folder of this machine, which slots "
+            "on "
+            f'{master} may not see: give a folder that all machines share, as in job.run("/shared/totals")'
         )
-        return run_job(self.build(), options, reporter or Silent(), running_program())
+    with TemporaryDirectory(prefix="onceflow-", ignore_cleanup_errors=True) as folder:
+        yield folder
+
+
+def _raise_if_failed(job: str, result: JobResult, checkpoint_dir: str | None) -> None:
+    if result.is_refused:
+        raise UsageError(result.reason)
+    if result.outcome not in (Outcome.FAILED, Outcome.FENCED):
+        return
+    again = ""
+    if checkpoint_dir is not None and result.last_checkpoint_id is not None:
+        last = result.last_checkpoint_id
+        again = f"; last completed checkpoint: {last} in {checkpoint_dir}: run again, it goes on from there"
+    raise JobFailedError(f"job {job!r} {result.outcome.value}: {result.reason}{again}")
 
 
 def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`

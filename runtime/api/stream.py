@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import polars as pl
 import pyarrow as pa
 
+from onceflow.runtime.api.built_in import built_in
+from onceflow.runtime.api.collected import COLLECTED_BYTES_MAX, Collected
 from onceflow.runtime.api.keyed_stream import KeyedStream
 from onceflow.runtime.arguments import check_given
 from onceflow.runtime.contracts import Sink
@@ -25,6 +27,7 @@ from onceflow.runtime.graph.functions import (
     takes_polars,
     yielded_record,
 )
+from onceflow.runtime.graph.step_rules import unbounded_source
 from onceflow.runtime.graph.steps import (
     Build,
     Built,
@@ -191,14 +194,41 @@ class Stream(Generic[T]):
                 raise GraphError(f"operator {uid!r}: key column {name!r} is {arrow}, which can't be a key")
         return KeyedStream(self._job, stream._input, tuple(names), computed)
 
+    # --- Outputs. The stream may go on elsewhere as well ---
+
     def sink_to(self, sink: Sink, uid: str | None = None) -> None:
-        """Write the rows. The stream may go on elsewhere as well."""
+        """Write the rows."""
         uid = self._uid(uid, "sink")
+        check_given(sink, "check", f"sink {uid!r}", "a sink, as in KafkaSink(...)", GraphError)
+        self._write(sink, uid, type(sink).__name__)
+
+    def print(self, label: str | None = None, uid: str | None = None) -> None:
+        """Show the rows on the standard output of the driver, whatever the master: a table on a terminal,
+        else a JSON object a line; `label` stands before. Shown when their checkpoint is durable, once
+        each."""
+        self._write(built_in("print")(label), self._uid(uid, "print"), "print")
+
+    def collect(self, bytes_max: int = COLLECTED_BYTES_MAX, uid: str | None = None) -> Collected[T]:
+        """The rows, in the memory of the program that runs the job, once it has: `rows = stream.collect()`,
+        then `job.run()`, then `rows[0]`. For bounded input; with more than `bytes_max` bytes the job ends."""
+        uid = self._uid(uid, "collect")
+        if endless := unbounded_source(self._input.step):
+            raise GraphError(
+                f"sink {uid!r}: collect() has the rows when the input has ended, and source {endless!r} has "
+                "no "
+                'end: bound it (until="latest", count=), or take the rows as they come, with print(), '
+                "foreach(...) or to_files(...)"
+            )
+        rows: Collected[T] = Collected(self._job.name, uid, self._input.rows)
+        self._write(built_in("collect")(rows, bytes_max), uid, "collect")
+        self._job.collected.append(rows)
+        return rows
+
+    def _write(self, sink: Sink, uid: str, name: str) -> None:
         if not self.schema.names:
             raise GraphError(f"sink {uid!r}: the stream has no columns")
-        check_given(sink, "check", f"sink {uid!r}", "a sink, as in KafkaSink(...)", GraphError)
         sink.check(self.schema, uid)
-        self._job.add(Step(uid, type(sink).__name__, Write(sink), (self._input,)))
+        self._job.add(Step(uid, name, Write(sink), (self._input,)))
 
     # --- How steps are made ---
 

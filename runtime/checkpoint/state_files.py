@@ -213,29 +213,15 @@ def check_writable(store: CheckpointStore, attempt: int, slot: int) -> None:
             raise kind(f"slot {slot} can't write into {store.describe(folder)}: {error}") from error
 
 
-class AttemptStagedFiles:
-    """contracts.CopiedFiles for one writer of one attempt.
-
-    `lane` tells the writers of an attempt apart (uid and subtask); a counter tells its files apart.
-    """
+class PromisedStagedFiles:
+    """contracts.PromisedFiles and CopiedFiles: staged files of any attempt, for reading."""
 
     def __init__(
-        self,
-        store: CheckpointStore,
-        attempt: int,
-        uid: str,
-        subtask: int,
-        on_healed: Callable[[str], None] = lambda problem: None,
+        self, store: CheckpointStore, on_healed: Callable[[str], None] = lambda problem: None
     ) -> None:
         """`on_healed(problem)`: see StateFiles."""
         self._store = store
         self._on_healed = on_healed
-        self._prefix = f"{attempt_folder(STAGED_FOLDER, attempt)}/{quote(uid, safe='')}.{subtask}"
-        self._numbers = itertools.count()
-
-    def create(self, name: str) -> tuple[str, BinaryIO]:
-        path = f"{self._prefix}.{next(self._numbers):08d}.{quote(name, safe='')}"
-        return path, create_copied_file(self._store, path)
 
     def open(self, path: str) -> BinaryIO:
         try:
@@ -253,3 +239,37 @@ class AttemptStagedFiles:
 
     def healed(self, problem: str) -> None:
         self._on_healed(f"{problem}; read from its copy")
+
+
+class AttemptStagedFiles:
+    """contracts.StagedFiles and CopiedFiles for one writer of one attempt.
+
+    `lane` tells the writers of an attempt apart (uid and subtask); a counter tells its files apart.
+    """
+
+    def __init__(
+        self,
+        store: CheckpointStore,
+        attempt: int,
+        uid: str,
+        subtask: int,
+        on_healed: Callable[[str], None] = lambda problem: None,
+    ) -> None:
+        """`on_healed(problem)`: see StateFiles."""
+        self._store = store
+        self._promised = PromisedStagedFiles(store, on_healed)
+        self._prefix = f"{attempt_folder(STAGED_FOLDER, attempt)}/{quote(uid, safe='')}.{subtask}"
+        self._numbers = itertools.count()
+
+    def create(self, name: str) -> tuple[str, BinaryIO]:
+        path = f"{self._prefix}.{next(self._numbers):08d}.{quote(name, safe='')}"
+        return path, create_copied_file(self._store, path)
+
+    def open(self, path: str) -> BinaryIO:
+        return self._promised.open(path)
+
+    def open_copy(self, path: str) -> BinaryIO | None:
+        return self._promised.open_copy(path)
+
+    def healed(self, problem: str) -> None:
+        self._promised.healed(problem)

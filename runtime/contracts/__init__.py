@@ -42,7 +42,7 @@ from onceflow.runtime.contracts.source import (
     SplitProgress,
     SplitState,
 )
-from onceflow.runtime.contracts.staging import StagedFiles
+from onceflow.runtime.contracts.staging import CopiedFiles, NoFiles, PromisedFiles, StagedFiles
 from onceflow.runtime.contracts.watermarks import WatermarkStrategy
 
 __all__ = [
@@ -53,14 +53,17 @@ __all__ = [
     "Committable",
     "CommitterContext",
     "CommittingSink",
+    "CopiedFiles",
     "DeadLetterSource",
     "Fetch",
     "ForgettingReader",
     "Json",
+    "NoFiles",
     "Noted",
     "PausableReader",
     "PreCommit",
     "ProjectableSource",
+    "PromisedFiles",
     "PruningEnumerator",
     "PruningSource",
     "ReaderContext",

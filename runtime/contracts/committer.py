@@ -12,13 +12,14 @@ guessed after a lost answer or a kill: the system of record says whether it happ
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts.sink import Committable
+from onceflow.runtime.contracts.staging import NoFiles, PromisedFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,8 @@ class CommitterContext:
     restored_checkpoint_id: int
     schema: pa.Schema
     clock: Clock
+    files: PromisedFiles = field(default_factory=NoFiles)
+    """What the committables of this sink's writers name in their `paths`."""
 
 
 class SinkCommitter(Protocol):

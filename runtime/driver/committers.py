@@ -15,7 +15,13 @@ from dataclasses import replace
 
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.clock import Clock
-from onceflow.runtime.contracts import Committable, CommitterContext, CommittingSink, SinkCommitter
+from onceflow.runtime.contracts import (
+    Committable,
+    CommitterContext,
+    CommittingSink,
+    PromisedFiles,
+    SinkCommitter,
+)
 from onceflow.runtime.errors import DataLossError, Fenced
 from onceflow.runtime.graph.job_graph import JobGraph, SinkNode
 
@@ -23,8 +29,10 @@ from onceflow.runtime.graph.job_graph import JobGraph, SinkNode
 class Committers:
     """All committers of a job. One thread calls them."""
 
-    def __init__(self, graph: JobGraph, clock: Clock) -> None:
+    def __init__(self, graph: JobGraph, clock: Clock, files: PromisedFiles) -> None:
+        """`files`: the staged files of the checkpoint folder."""
         self._clock = clock
+        self._files = files
         self._sinks: dict[str, tuple[SinkNode, CommittingSink]] = {
             node.uid: (node, node.sink) for node in graph.sinks() if isinstance(node.sink, CommittingSink)
         }
@@ -50,6 +58,7 @@ class Committers:
                 restored_checkpoint_id=manifest.checkpoint_id,
                 schema=node.schema,
                 clock=self._clock,
+                files=self._files,
             )
             self._open[uid] = committer = sink.open_committer(context)
             last_id = committer.last_committed()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import queue
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import msgspec
 
@@ -22,6 +22,7 @@ from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.checkpoint.io_thread import CheckpointIOThread
 from onceflow.runtime.checkpoint.job_phase import JobPhase
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
+from onceflow.runtime.checkpoint.state_files import PromisedStagedFiles
 from onceflow.runtime.checkpoint.state_fits import Program
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.clock import Clock
@@ -48,6 +49,7 @@ from onceflow.runtime.driver.committers import Committers
 from onceflow.runtime.driver.enumerators import Enumerators
 from onceflow.runtime.driver.options import Guarantee, RunOptions
 from onceflow.runtime.driver.progress import PhaseWatch, ProgressMeter, shown_phase
+from onceflow.runtime.driver.result import JobResult
 from onceflow.runtime.environment.running_jobs import RunningJob
 from onceflow.runtime.errors import Fatal, OnceflowError, UsageError
 from onceflow.runtime.graph.job_graph import JobGraph
@@ -58,22 +60,6 @@ from onceflow.runtime.slot.process import SlotLaunch
 
 _BY_THE_THOUSAND = (Acked, Committed)
 """What every slot says of every checkpoint: it takes a short way."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobResult:
-    """How a run ended. `late_records` and `dead_letters` are over all attempts of this run."""
-
-    outcome: Outcome
-    reason: str
-    last_checkpoint_id: int | None
-    late_records: int = 0
-    detail: str = ""
-    """The traceback of what failed a slot, for --debug."""
-    cause: str = ""
-    """The name of the class of the error that failed the job, where it was one."""
-    is_refused: bool = False
-    """The checkpoint folder does not fit the program, or the options: nothing was started."""
 
 
 class JobDriver:
@@ -98,7 +84,8 @@ class JobDriver:
         self._running: RunningJob | None = None
         self._result: JobResult | None = None
         self._detail = self._cause = ""
-        self._committers = Committers(graph, clock)
+        self._store = open_store(options.checkpoint_dir)
+        self._committers = Committers(graph, clock, PromisedStagedFiles(self._store, self._say_healed))
         self._coordinator = Coordinator(
             self._parallelism,
             graph.max_parallelism,
@@ -150,7 +137,7 @@ class JobDriver:
     def _checkpoint_io(self) -> CheckpointIO:
         graph, options = self._graph, self._options
         io = CheckpointIO(
-            open_store(options.checkpoint_dir),
+            self._store,
             self._clock,
             self._enumerators,
             self._committers,
@@ -285,6 +272,10 @@ class JobDriver:
         """On the control server's thread. One turn for all: a turn for each would hand the interpreter's
         lock over for each."""
         self._inbox.put(lambda: self._take_messages(messages))
+
+    def _say_healed(self, problem: str) -> None:
+        """On the thread of the checkpoint folder's I/O: a committer read a staged file from its copy."""
+        self._inbox.put(lambda: self._announce("damage_healed", {"message": problem}))
 
     def _on_lost(self, peer: int) -> None:
         self._inbox.put(lambda: self._handle_all(self._slots.on_lost(peer) if self._slots else []))

@@ -56,7 +56,7 @@ def _operator(chain: Chain, node: Node) -> dict[str, Any]:
             described["kind"] = "sink"
         case _:
             described["columns"] = _columns(node.schema)
-    end = node.source if isinstance(node, SourceNode) else node.sink if isinstance(node, SinkNode) else None
+    end: Any = getattr(node, "source", None) or getattr(node, "sink", None)
     if isinstance(end, Noted) and end.plan_note:
         described["note"] = end.plan_note
     if not isinstance(node, SinkNode):

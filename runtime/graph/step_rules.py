@@ -23,6 +23,13 @@ def refuse_loose_ends(job: str, steps: Sequence[Step]) -> None:
             )
 
 
+def unbounded_source(step: Step) -> str | None:
+    """The uid of a source without an end whose rows come to this step; None: there is none."""
+    if isinstance(step.work, Read):
+        return None if step.work.source.is_bounded else step.uid
+    return next((uid for i in step.inputs if (uid := unbounded_source(i.step)) is not None), None)
+
+
 def find_changelogs(steps: Sequence[Step]) -> frozenset[str]:
     """The uids of the steps whose rows may be updates and deletes.
 

@@ -10,6 +10,7 @@ from onceflow.runtime.checkpoint.coordinator import Coordinator
 from onceflow.runtime.checkpoint.driver import CheckpointIO, IoEffect, is_io_effect
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.options import CheckpointOptions
+from onceflow.runtime.checkpoint.state_files import PromisedStagedFiles
 from onceflow.runtime.checkpoint.state_fits import Program
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.clock import ManualClock
@@ -44,7 +45,7 @@ class SimDriver:
         self.parallelism = parallelism
         enumerators = Enumerators(graph, clock)
         program = Program(graph.job, graph.max_parallelism, graph.states())
-        committers = Committers(graph, clock)
+        committers = Committers(graph, clock, PromisedStagedFiles(store))
         self.io = CheckpointIO(store, clock, enumerators, committers, program, parallelism, options.retained)
         self.coordinator = Coordinator(
             parallelism, graph.max_parallelism, options, on_mark=on_mark, has_committers=bool(committers)

@@ -7,12 +7,12 @@ import itertools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, BinaryIO, Protocol, runtime_checkable
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
 from onceflow.connectors.kafka.transactions.staged_file import StagedFileWriter, checksum, read_rows
-from onceflow.runtime.contracts import StagedFiles
+from onceflow.runtime.contracts import CopiedFiles, StagedFiles
 from onceflow.runtime.errors import CorruptCheckpointError, Retryable
 
 _PARTS = 4
@@ -38,19 +38,6 @@ class StagedOutput:
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> StagedOutput:
         return StagedOutput(**value)
-
-
-@runtime_checkable
-class CopiedFiles(Protocol):
-    """StagedFiles that have small files twice."""
-
-    def open_copy(self, path: str) -> BinaryIO | None:
-        """The second copy of a file, which may be damaged like the first; None: there is none."""
-        ...
-
-    def healed(self, problem: str) -> None:
-        """Called when the copy was read instead; `problem` says what is wrong with the file."""
-        ...
 
 
 class RestoredOutput:

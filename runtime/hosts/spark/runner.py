@@ -34,6 +34,7 @@ from onceflow.runtime.hosts.spark.jvm_errors import launch_jvm
 from onceflow.runtime.hosts.spark.shipping import pack_graph
 from onceflow.runtime.hosts.spark.slot_limit import can_grow, slot_limit
 from onceflow.runtime.hosts.spark.spark_errors import cause_of, is_too_few_slots
+from onceflow.runtime.hosts.spark.submitted import keep_still, refuse_second_context
 from onceflow.runtime.slot.process import SlotLaunch
 
 OWN_SETTINGS: Mapping[str, str] = {
@@ -83,6 +84,7 @@ class SparkLauncher:
                     f"--conf {name}={value} can't be set: onceflow restarts attempts itself and needs "
                     f"{OWN_SETTINGS[name]}"
                 )
+        refuse_second_context()
         java = find_java()  # here, where it is wrong use of the command, and not on a thread
         self._packed = pack_graph(graph, program.module)
         self._files = TemporaryDirectory(prefix="onceflow-")
@@ -131,6 +133,8 @@ class SparkLauncher:
                     raise Retryable("Spark was ended while it started")
                 context = self._context_type(conf=conf, gateway=gateway)
             context.setLogLevel("ERROR")
+            if self._own_jvm is None:
+                keep_still(gateway)
             if self._modules.exists():
                 context.addArchive(str(self._modules))
         except (Py4JError, PySparkRuntimeError, OSError, ValueError) as error:

@@ -17,7 +17,8 @@ from onceflow.runtime.api.job import Job, run_options
 from onceflow.runtime.api.stream import Stream
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import Committable, Fetch, SplitState, WatermarkStrategy
-from onceflow.runtime.driver.driver import JobDriver, JobResult
+from onceflow.runtime.driver.driver import JobDriver
+from onceflow.runtime.driver.result import JobResult
 from onceflow.runtime.hosts.local import LocalLauncher
 from onceflow.runtime.records import Records
 

@@ -10,7 +10,7 @@ import pytest
 from onceflow.cli.closing import advice, closing_lines
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.checkpoint.listing import CheckpointStatus, CheckpointSummary
-from onceflow.runtime.driver.driver import JobResult
+from onceflow.runtime.driver.result import JobResult
 
 NOTHING: list[CheckpointSummary] = []
 GOOD = [CheckpointSummary(CheckpointStatus.COMPLETED, "log/x", n) for n in (4, 5, 6)]

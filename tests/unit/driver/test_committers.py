@@ -11,7 +11,7 @@ import pytest
 
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.clock import ManualClock
-from onceflow.runtime.contracts import Committable, CommitterContext
+from onceflow.runtime.contracts import Committable, CommitterContext, NoFiles
 from onceflow.runtime.driver.committers import Committers
 from onceflow.runtime.errors import DataLossError, Fenced, Indeterminate
 from onceflow.runtime.graph.job_graph import Chain, JobGraph, SinkNode
@@ -58,7 +58,7 @@ class Plain:
 
 def committers(**sinks: Any) -> Committers:
     nodes = {uid: SinkNode(uid, sink, EMPTY) for uid, sink in sinks.items()}
-    return Committers(JobGraph("job", [Chain(0, "head", nodes)], []), ManualClock())
+    return Committers(JobGraph("job", [Chain(0, "head", nodes)], []), ManualClock(), NoFiles())
 
 
 def manifest(checkpoint_id: int, *promised: tuple[str, str]) -> CheckpointManifest:

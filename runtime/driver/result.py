@@ -1,0 +1,23 @@
+"""JobResult: how a run of a job ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from onceflow.runtime.checkpoint.events import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """How a run ended. `late_records` and `dead_letters` are over all attempts of this run."""
+
+    outcome: Outcome
+    reason: str
+    last_checkpoint_id: int | None
+    late_records: int = 0
+    detail: str = ""
+    """The traceback of what failed a slot, for --debug."""
+    cause: str = ""
+    """The name of the class of the error that failed the job, where it was one."""
+    is_refused: bool = False
+    """The checkpoint folder does not fit the program, or the options: nothing was started."""
