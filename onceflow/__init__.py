@@ -44,6 +44,7 @@ logging.getLogger("onceflow").addHandler(logging.NullHandler())
 built_in.offer(
     {
         "elements": "onceflow.connectors.collections.records:elements_source",
+        "files": "onceflow.connectors.files.source:files_source",
         "print": "onceflow.sinks.print:PrintSink",
         "collect": "onceflow.sinks.collect:CollectSink",
         "records": "onceflow.connectors.collections.records:records_source",

@@ -84,6 +84,29 @@ class JobGraphBuilder:
         source = built_in("records")(records, type)
         return self._read_rows(source, watermarks, uid, "from_records")
 
+    def from_files(
+        self,
+        url: str,
+        type: type[T] | pa.Schema | None = None,
+        *,
+        format: str | Any = None,
+        watch: str | int | None = None,
+        watermarks: WatermarkStrategy | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        uid: str | None = None,
+    ) -> Stream[T]:
+        """The records of a file, of the files of a folder, or of those that match a pattern (`in/*.jsonl`),
+        on any file system that fsspec knows (`s3://...`, whose `storage_options` go there).
+
+        `format`: "jsonl", "csv" or "parquet", or `Csv(delimiter=";")`; by default what the name ends with.
+        JSON lines and CSV may be packed, as `.jsonl.gz`. `type` has the columns; Parquet says them itself.
+        One slot reads a file, each exactly once. Bounded by the files that are there at the first start;
+        with `watch="10 s"` new ones are looked for so often. A file that is changed once it is there is
+        refused.
+        """
+        source = built_in("files")(url, type, format, watch, storage_options)
+        return self._read_rows(source, watermarks, uid, "from_files")
+
     def _read_rows(
         self, source: Source, watermarks: WatermarkStrategy | None, uid: str | None, name: str
     ) -> Stream[Any]:

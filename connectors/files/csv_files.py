@@ -1,0 +1,196 @@
+"""Csv: values between commas, with a line of names above them (RFC 4180); plain, or packed as `.gz`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+
+from onceflow.connectors.files.blocks import (
+    BLOCK_BYTES,
+    UncompressedFile,
+    blocks,
+    unquoted_line_starts,
+    unquoted_lines_end,
+)
+from onceflow.connectors.files.file_format import Piece
+from onceflow.connectors.files.place import Place
+from onceflow.runtime.errors import BadRecordError, GraphError, OptionError
+from onceflow.runtime.types.conversion import nearest
+
+_HEADER_BYTES = 1 << 16
+"""How much is read at a time to find the end of the first line."""
+
+
+@dataclass(frozen=True)
+class Csv:
+    """A FileFormat. `delimiter`: one character. A value may be in quotes, with delimiters and line ends in
+    it.
+
+    A cell that is empty, and not in quotes, is null; in a column of text that can't be null it is an empty
+    text. Columns are found by their names: others may be there, in any order.
+    """
+
+    delimiter: str = ","
+    block_bytes: int = BLOCK_BYTES
+
+    def __post_init__(self) -> None:
+        if len(self.delimiter.encode()) != 1 or self.delimiter in '"\n\r':
+            raise OptionError(
+                f"delimiter={self.delimiter!r}: it has to be one character, and no quote or line end"
+            )
+
+    @property
+    def name(self) -> str:
+        return "csv"
+
+    @property
+    def endings(self) -> tuple[str, ...]:
+        return (".csv", ".csv.gz")
+
+    def check(self, schema: pa.Schema, where: str) -> None:
+        for field in schema:
+            if pa.types.is_nested(field.type) or pa.types.is_binary(field.type):
+                raise GraphError(
+                    f"{where}: column {field.name!r} is {field.type}, for which CSV has no form: leave it "
+                    "out, make text of it, or use jsonl or parquet"
+                )
+
+    def of_type(self, of: Any) -> Csv:
+        return self
+
+    def decoder(self, schema: pa.Schema) -> CsvDecoder:
+        return CsvDecoder(self, schema)
+
+    def encoder(self, file: BinaryIO, schema: pa.Schema) -> CsvEncoder:
+        return CsvEncoder(file, schema, self.delimiter)
+
+
+class CsvDecoder:
+    """A FileDecoder. A place is a byte of what is unpacked."""
+
+    def __init__(self, form: Csv, schema: pa.Schema) -> None:
+        self._form = form
+        self._schema = schema
+        self._convert = pa_csv.ConvertOptions(
+            column_types=dict(zip(schema.names, schema.types, strict=True)),
+            include_columns=schema.names,
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        )
+
+    def pieces(self, place: Place, path: str, at: int) -> Iterator[Piece]:
+        with place.open(path) as file:
+            header = self._header(UncompressedFile(file, path), path)
+        names = self._names(header, path) if header else []
+        with place.open(path) as file:
+            begin_at = max(at, len(header))
+            unpacked = UncompressedFile(file, path)
+            for begin, block in blocks(unpacked, begin_at, path, unquoted_lines_end, self._form.block_bytes):
+                yield Piece(begin, 0, self._decode(block, names, begin, path))
+
+    def _header(self, file: UncompressedFile, path: str) -> bytes:
+        """The first line; nothing of a file without any."""
+        _, block = next(blocks(file, 0, path, unquoted_lines_end, _HEADER_BYTES), (0, b""))
+        return block[: int(unquoted_line_starts(block)[1])] if block else b""
+
+    def _names(self, line: bytes, path: str) -> list[str]:
+        try:
+            table = self._read(line, None, None)
+        except pa.ArrowInvalid as error:
+            raise BadRecordError(f"{path}: the line of names can't be read: {_reason(error)}") from error
+        names: list[str] = table.column_names
+        for name in self._schema.names:
+            if name not in names:
+                raise BadRecordError(
+                    f"{path} has no column {name!r}{nearest(name, names)}; its first line names "
+                    f"{', '.join(names)}"
+                )
+            if names.count(name) > 1:
+                raise BadRecordError(f"{path} has two columns {name!r}")
+        return names
+
+    def _decode(self, block: bytes, names: list[str], begin: int, path: str) -> pa.RecordBatch:
+        if not block.strip():
+            return pa.RecordBatch.from_pylist([], self._schema)
+        try:
+            return self._batch(self._read(block, names, self._convert))
+        except (pa.ArrowInvalid, _NullError) as error:
+            place, reason = self._culprit(block, names, error)
+            raise BadRecordError(f"{path}: the record at byte {begin + place}: {reason}") from error
+
+    def _culprit(self, block: bytes, names: list[str], error: Exception) -> tuple[int, str]:
+        """Where the first record is that can't be read, and why: found by halves."""
+        starts = unquoted_line_starts(block).tolist()
+        low, high = 0, len(starts) - 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            try:
+                self._batch(self._read(block[starts[low] : starts[middle]], names, self._convert))
+                low = middle
+            except (pa.ArrowInvalid, _NullError) as found:
+                high, error = middle, found
+        return starts[low], _reason(error)
+
+    def _read(self, block: bytes, names: list[str] | None, convert: pa_csv.ConvertOptions | None) -> pa.Table:
+        """The rows of a block, as Arrow reads them. `names` None: the first line has them."""
+        return pa_csv.read_csv(
+            pa.BufferReader(block),
+            pa_csv.ReadOptions(use_threads=False, column_names=names, block_size=len(block) + 1),
+            pa_csv.ParseOptions(delimiter=self._form.delimiter, newlines_in_values=b'"' in block),
+            convert,
+        )
+
+    def _batch(self, table: pa.Table) -> pa.RecordBatch:
+        arrays = []
+        for field in self._schema:
+            array = table.column(field.name).combine_chunks()
+            if array.null_count and not field.nullable:
+                if field.type != pa.string():
+                    raise _NullError(f"column {field.name!r} is empty, and may not be null")
+                array = pc.fill_null(array, "")
+            arrays.append(array)
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+class CsvEncoder:
+    """A FileEncoder."""
+
+    def __init__(self, file: BinaryIO, schema: pa.Schema, delimiter: str) -> None:
+        options = pa_csv.WriteOptions(include_header=True, delimiter=delimiter)
+        self._writer = pa_csv.CSVWriter(pa.PythonFile(_Kept(file), "w"), schema, write_options=options)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch)
+
+    def finish(self) -> None:
+        self._writer.close()
+
+
+class _Kept:
+    """A file that whoever writes to it does not close."""
+
+    closed = False
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.write = file.write
+
+    def flush(self) -> None:
+        """Whoever has opened the file does that."""
+
+    def close(self) -> None:
+        """Whoever has opened the file does that."""
+
+
+class _NullError(Exception):
+    """A value is missing that has to be there."""
+
+
+def _reason(error: Exception) -> str:
+    return re.sub(r"^CSV parse error: |\bRow #\d+: ", "", str(error).splitlines()[0])

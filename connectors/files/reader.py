@@ -1,0 +1,98 @@
+"""FileReader: reads one file after another, each exactly from its split's position."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from onceflow.connectors.files.file_format import FileDecoder, Piece
+from onceflow.connectors.files.file_split import FileSplit
+from onceflow.connectors.files.place import Place
+from onceflow.runtime.contracts import Fetch, ReaderContext, SplitState
+
+
+class FileReader:
+    """A SourceReader and a ForgettingReader."""
+
+    def __init__(self, place: Place, decoder: FileDecoder, schema: pa.Schema, context: ReaderContext) -> None:
+        self._place = place
+        self._decoder = decoder
+        self._schema = schema
+        self._with_origin = context.with_origin
+        self._splits: dict[str, FileSplit] = {}
+        self._unread: list[str] = []
+        """Splits that are not read to their end; the first one is being read."""
+        self._pieces: Iterator[Piece] | None = None
+        """What is left of the file that is being read; None: it is not open."""
+        self._piece: Piece | None = None
+        """The piece of which rows are left, from the split's position on."""
+        self._skip = 0
+        """How many rows behind the place at which the file was opened were read before."""
+
+    def add_splits(self, splits: Sequence[SplitState]) -> None:
+        for split in splits:
+            self._splits[split.split_id] = FileSplit.from_state(split)
+            self._unread.append(split.split_id)
+
+    def poll(self, timeout_ms: int, records_max: int) -> Fetch | None:
+        """One piece of a file at most; there is nothing to wait for."""
+        if not self._unread:
+            return None
+        split_id = self._unread[0]
+        piece = self._piece or self._next_piece(self._splits[split_id])
+        if piece is None:
+            return self._finish(split_id)
+        batch = piece.batch.slice(0, records_max)
+        count = batch.num_rows
+        is_left = count < piece.batch.num_rows
+        self._piece = Piece(piece.at, piece.row + count, piece.batch.slice(count)) if is_left else None
+        return self._fetch(split_id, piece, batch)
+
+    def _next_piece(self, split: FileSplit) -> Piece | None:
+        """The next rows behind the split's position; None: there are none."""
+        if self._pieces is None:
+            split.check(self._place)
+            self._skip = split.rows
+            is_empty = split.is_changed
+            self._pieces = iter(()) if is_empty else self._decoder.pieces(self._place, split.path, split.at)
+        for piece in self._pieces:
+            count = piece.batch.num_rows
+            if self._skip < count:
+                skipped, self._skip = self._skip, 0
+                return Piece(piece.at, piece.row + skipped, piece.batch.slice(skipped))
+            self._skip -= count
+        return None
+
+    def _fetch(self, split_id: str, piece: Piece, batch: pa.RecordBatch) -> Fetch:
+        split, count = self._splits[split_id], batch.num_rows
+        self._splits[split_id] = replace(split, at=piece.at, rows=piece.row + count, row=split.row + count)
+        offset = np.arange(split.row, split.row + count, dtype=np.int64) if self._with_origin else None
+        return Fetch(batch, np.zeros(count, np.uint16), (split_id,), offset)
+
+    def _finish(self, split_id: str) -> Fetch:
+        """The file has no more rows, and is still the one that it was when it was opened."""
+        self._splits[split_id].check(self._place)
+        self._pieces = None
+        self._unread.pop(0)
+        offset = np.empty(0, np.int64) if self._with_origin else None
+        nothing = pa.RecordBatch.from_pylist([], self._schema)
+        finished = frozenset({split_id})
+        return Fetch(nothing, np.empty(0, np.uint16), (split_id,), offset, finished=finished)
+
+    def snapshot(self) -> Sequence[SplitState]:
+        return [split.state() for split in self._splits.values()]
+
+    def forget_splits(self, split_ids: Collection[str]) -> None:
+        for split_id in split_ids:
+            del self._splits[split_id]
+
+    def publish_offsets(self, splits: Sequence[SplitState]) -> None:
+        """Nobody monitors files."""
+
+    def close(self) -> None:
+        close = getattr(self._pieces, "close", None)
+        if close is not None:
+            close()

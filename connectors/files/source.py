@@ -1,0 +1,132 @@
+"""FileSource: the records of files, on any file system that fsspec knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from onceflow.connectors.files.csv_files import Csv
+from onceflow.connectors.files.enumerator import FileEnumerator
+from onceflow.connectors.files.file_format import FileFormat
+from onceflow.connectors.files.file_split import FileSplit
+from onceflow.connectors.files.finished_files import FinishedFiles
+from onceflow.connectors.files.json_lines import JsonLines
+from onceflow.connectors.files.parquet_files import Parquet
+from onceflow.connectors.files.place import Place
+from onceflow.connectors.files.reader import FileReader
+from onceflow.runtime.clock import Clock
+from onceflow.runtime.contracts import Json, ReaderContext, SplitState
+from onceflow.runtime.errors import GraphError, OptionError
+from onceflow.runtime.types.conversion import arrow_schema, duration_ms, nearest
+from onceflow.runtime.types.plain_types import plain_schema
+from onceflow.runtime.types.record_types import is_record_type, type_name
+
+FORMATS: Mapping[str, FileFormat] = {form.name: form for form in (JsonLines(), Csv(), Parquet())}
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """A Source, a ProjectableSource and a PruningSource. A split is a file, read by one slot.
+
+    With `watch_ms` new files are found while it runs; else it ends with those that are there at the first
+    start.
+    """
+
+    place: Place
+    form: FileFormat
+    all_columns: pa.Schema
+    record_type: type | None = None
+    watch_ms: int | None = None
+    columns: frozenset[str] | None = None
+    """The columns that are read; None: all."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([f for f in self.all_columns if self.columns is None or f.name in self.columns])
+
+    @property
+    def is_bounded(self) -> bool:
+        return self.watch_ms is None
+
+    def project(self, columns: frozenset[str]) -> FileSource:
+        return replace(self, columns=columns)
+
+    def open_enumerator(self, job: str, clock: Clock) -> FileEnumerator:
+        return FileEnumerator(self.place, self.watch_ms, clock)
+
+    def open_reader(self, context: ReaderContext) -> FileReader:
+        return FileReader(self.place, self.form.decoder(self.schema), self.schema, context)
+
+    def add_finished(self, finished: Json, splits: Sequence[SplitState]) -> Json:
+        files = [FileSplit.from_state(split) for split in splits]
+        read = [(file.path, file.file_version) for file in files if not file.is_changed]
+        return FinishedFiles(finished).with_files(read)
+
+
+def files_source(
+    url: str, of: Any, form: Any, watch: str | int | None, storage_options: Mapping[str, Any] | None
+) -> FileSource:
+    """The source of `job.from_files(...)`. Raises GraphError and OptionError."""
+    where = f"job.from_files({url!r})"
+    place = Place(url, storage_options or {})
+    found = file_format(form, url, where)
+    if of is None:
+        if not isinstance(found, Parquet):
+            raise GraphError(
+                f"{where}: what is in the files has to be said: type=, as a dataclass, a NamedTuple or a "
+                "pyarrow.Schema; only Parquet says it itself"
+            )
+        of = _schema_of_parquet(place, where)
+    if isinstance(of, pa.Schema):
+        columns, record_type = plain_schema(of), None
+    elif is_record_type(of):
+        columns, record_type = arrow_schema(of), of
+    else:
+        raise GraphError(
+            f"{where}: type={type_name(of)} is no type of records: give a dataclass, a NamedTuple or a "
+            "pyarrow.Schema"
+        )
+    found.check(columns, where)
+    watch_ms = None if watch is None else duration_ms(watch, "watch")
+    return FileSource(place, found.of_type(record_type or columns), columns, record_type, watch_ms)
+
+
+def file_format(form: Any, url: str, where: str) -> FileFormat:
+    """The format that is given by name or as an object; None: by the ending of the URL. Raises
+    OptionError."""
+    if form is None:
+        endings = {ending: each for each in FORMATS.values() for ending in each.endings}
+        found = [each for ending, each in endings.items() if url.endswith(ending)]
+        if not found:
+            raise OptionError(
+                f"{where}: the name does not say of what format the files are: say format=, one of "
+                f"{', '.join(FORMATS)}"
+            )
+        return found[0]
+    if isinstance(form, str):
+        if form not in FORMATS:
+            raise OptionError(
+                f"{where}: format={form!r} is none of {', '.join(FORMATS)}{nearest(form, FORMATS)}"
+            )
+        return FORMATS[form]
+    if not hasattr(form, "decoder") or not hasattr(form, "endings"):
+        raise OptionError(
+            f"{where}: format={form!r}: give one of {', '.join(FORMATS)}, or Csv(delimiter=...)"
+        )
+    given: FileFormat = form
+    return given
+
+
+def _schema_of_parquet(place: Place, where: str) -> pa.Schema:
+    files = list(place.files())
+    if not files:
+        raise GraphError(f"{where}: there is no file yet to tell the columns from: say type=")
+    try:
+        with place.open(files[0]) as file:
+            return plain_schema(pq.read_schema(file))
+    except (pa.ArrowException, OSError) as error:
+        raise GraphError(f"{where}: {files[0]} is no whole Parquet file: {error}") from error
