@@ -98,7 +98,10 @@ class JsonLinesEncoder:
     def write(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows:
             values = self._encoder.encode(batch)
-            self._file.write(b"\n".join(values.to_pylist()) + b"\n")
+            all_of_them = pa.LargeListArray.from_arrays(pa.array([0, len(values)], pa.int64()), values)
+            (lines,) = pc.binary_join(all_of_them, pa.scalar(b"\n", values.type))
+            self._file.write(lines.as_buffer())
+            self._file.write(b"\n")
 
     def finish(self) -> None:
         """Nothing comes at the end."""

@@ -208,6 +208,19 @@ class Stream(Generic[T]):
         each."""
         self._write(built_in("print")(label), self._uid(uid, "print"), "print")
 
+    def to_files(
+        self,
+        url: str,
+        *,
+        format: str | Any = "parquet",
+        storage_options: Mapping[str, Any] | None = None,
+        uid: str | None = None,
+    ) -> None:
+        """Write the rows to files of a folder, exactly once: "parquet", "jsonl" or "csv". Each subtask has a
+        file for each checkpoint with rows of it, which is seen when it is whole and the checkpoint
+        durable."""
+        self._write(built_in("to_files")(url, format, storage_options), self._uid(uid, "files"), "to_files")
+
     def collect(self, bytes_max: int = COLLECTED_BYTES_MAX, uid: str | None = None) -> Collected[T]:
         """The rows, in the memory of the program that runs the job, once it has: `rows = stream.collect()`,
         then `job.run()`, then `rows[0]`. For bounded input; with more than `bytes_max` bytes the job ends."""
