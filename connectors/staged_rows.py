@@ -100,8 +100,7 @@ class StagedRowsWriter:
     def promised(self, checkpoint_id: int) -> list[RowFile]:
         """The rows of this checkpoint, which is durable."""
         with self._lock:
-            held = [rows for n, rows in self._held if n <= checkpoint_id]
-        return [file for rows in held for file in rows.stage()]
+            return [file for n, rows in self._held if n <= checkpoint_id for file in rows.staged]
 
     def forget(self, checkpoint_id: int) -> None:
         """This checkpoint is committed."""
@@ -161,6 +160,8 @@ class _HeldRows:
         self._batches: list[pa.RecordBatch] = []
         self._bytes = 0
         self._written: list[RowFile] = []
+        self.staged: list[RowFile] = []
+        """All of them, once they are durable."""
 
     @property
     def has_rows(self) -> bool:
@@ -178,7 +179,8 @@ class _HeldRows:
         with self._lock:
             if self._batches:
                 self._write()
-            return list(self._written)
+            self.staged = list(self._written)
+            return self.staged
 
     def _write(self) -> None:
         path, file = self._files.create("rows.arrows")

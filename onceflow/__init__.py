@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from polars import col, lit
 
     from onceflow.runtime.api.job import Job, run
-    from onceflow.runtime.contracts import WatermarkStrategy
+    from onceflow.runtime.contracts import BatchContext, WatermarkStrategy
     from onceflow.runtime.errors import Retryable
     from onceflow.runtime.operators.aggregates import (
         AggregateFunction,
@@ -45,6 +45,7 @@ built_in.offer(
     {
         "elements": "onceflow.connectors.collections.records:elements_source",
         "files": "onceflow.connectors.files.source:files_source",
+        "foreach": "onceflow.sinks.foreach:ForeachSink",
         "to_files": "onceflow.sinks.files:file_sink",
         "print": "onceflow.sinks.print:PrintSink",
         "collect": "onceflow.sinks.collect:CollectSink",
@@ -54,7 +55,7 @@ built_in.offer(
 
 _MODULES = {
     "polars": ("col", "lit"),
-    "onceflow.runtime.contracts": ("WatermarkStrategy",),
+    "onceflow.runtime.contracts": ("BatchContext", "WatermarkStrategy"),
     "onceflow.runtime.errors": ("Retryable",),
     "onceflow.runtime.api.job": ("Job", "run"),
     "onceflow.runtime.operators.aggregates": (
@@ -78,6 +79,7 @@ _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "AggregateFunction",
+    "BatchContext",
     "Ctx",
     "Job",
     "KeyedProcess",

@@ -21,9 +21,11 @@ from onceflow.runtime.contracts import Sink
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.columns import ColumnCheck, check_event_time, refuse_event_time_without_watermarks
 from onceflow.runtime.graph.functions import (
+    batch_reader,
     returned_record,
     returned_type,
     taken_record,
+    takes_context,
     takes_polars,
     yielded_record,
 )
@@ -207,6 +209,23 @@ class Stream(Generic[T]):
         else a JSON object a line; `label` stands before. Shown when their checkpoint is durable, once
         each."""
         self._write(built_in("print")(label), self._uid(uid, "print"), "print")
+
+    def foreach(self, fn: Callable[[T], Any], uid: str | None = None) -> None:
+        """Call the function with each record, in the slots, once its checkpoint is durable. At least once:
+        after a failure the records of the last checkpoint may come again."""
+        uid = self._uid(uid, "foreach", fn)
+        reader = RecordReader(taken_record(fn, uid, self.schema, self._input.rows.record_type))
+        self._write(built_in("foreach")(fn, reader, True), uid, f"foreach {function_name(fn)}")
+
+    def foreach_batch(self, fn: Callable[..., Any], uid: str | None = None) -> None:
+        """Call `fn(batch)` or `fn(batch, context)`, in the slots, with the rows of a checkpoint once it is
+        durable: a pyarrow.RecordBatch, or what the annotation says, polars.DataFrame or list[YourType]. At
+        least once, and a batch that comes again has the same rows and the same `context.batch_id` (see
+        BatchContext)."""
+        uid = self._uid(uid, "foreach_batch", fn)
+        reader = batch_reader(fn, uid, self.schema, self._input.rows.record_type)
+        sink = built_in("foreach")(fn, reader, False, takes_context(fn, uid))
+        self._write(sink, uid, f"foreach_batch {function_name(fn)}")
 
     def to_files(
         self,

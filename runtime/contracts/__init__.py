@@ -22,6 +22,7 @@ from onceflow.runtime.contracts.dead_letters import (
     DEAD_LETTER_SCHEMA,
     DeadLetterSource,
 )
+from onceflow.runtime.contracts.foreach import BatchContext
 from onceflow.runtime.contracts.json_values import Json
 from onceflow.runtime.contracts.sink import (
     ChangelogSink,
@@ -48,6 +49,7 @@ from onceflow.runtime.contracts.watermarks import WatermarkStrategy
 __all__ = [
     "DEAD_LETTER_SCHEMA",
     "AcknowledgingReader",
+    "BatchContext",
     "ChangelogSink",
     "ChangelogSource",
     "Committable",

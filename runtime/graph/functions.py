@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import types
 import typing
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -11,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
-from onceflow.runtime.types.conversion import arrow_schema, nearest, record_class
+from onceflow.runtime.types.conversion import RecordReader, arrow_schema, nearest, record_class
 from onceflow.runtime.types.record_types import is_record_type, type_name
 from onceflow.runtime.types.user_functions import function_name
 
@@ -123,6 +124,65 @@ def takes_polars(fn: Callable[..., Any], uid: str) -> bool:
         f"operator {uid!r}: {function_name(fn)} takes a {type_name(annotated)}; map_batches gives a "
         "pyarrow.RecordBatch or a polars.DataFrame, by the annotation of the parameter"
     )
+
+
+def batch_reader(
+    fn: Callable[..., Any], uid: str, schema: pa.Schema, record_type: type | None
+) -> BatchReader:
+    """What makes of a batch what a foreach_batch function takes, by the annotation of its first parameter: a
+    pyarrow.RecordBatch (also without one), a polars.DataFrame, or a list of records."""
+    annotated = _first_parameter(fn, uid)
+    if annotated is not list and typing.get_origin(annotated) is not list:
+        return PolarsReader() if takes_polars(fn, uid) else ArrowReader()
+    (of,) = typing.get_args(annotated) or (record_type,)
+    if of is None:
+        return RecordReader(record_class(schema))
+    if not is_record_type(of):
+        raise GraphError(
+            f"operator {uid!r}: {function_name(fn)} takes a {type_name(annotated)}; wanted is a list of "
+            "records: annotate it as list[YourType], with a dataclass or a NamedTuple"
+        )
+    check_record(of, schema, f"operator {uid!r}: {function_name(fn)}")
+    return RecordReader(of)
+
+
+def takes_context(fn: Callable[..., Any], uid: str) -> bool:
+    """Whether a foreach_batch function takes a context behind its batch."""
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):
+        return False
+    needed = [
+        p
+        for p in parameters
+        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(needed) > 2:
+        raise GraphError(
+            f"operator {uid!r}: {function_name(fn)} takes {', '.join(p.name for p in needed)}; foreach_batch "
+            "gives a batch, and a BatchContext to who takes two"
+        )
+    return len(needed) == 2
+
+
+class BatchReader(typing.Protocol):
+    """Makes of a batch what a function takes."""
+
+    def read(self, batch: pa.RecordBatch) -> Any: ...
+
+
+class ArrowReader:
+    """The batch itself."""
+
+    def read(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch
+
+
+class PolarsReader:
+    """The batch as a data frame."""
+
+    def read(self, batch: pa.RecordBatch) -> Any:
+        return pl.from_arrow(batch)
 
 
 def _first_parameter(fn: Callable[..., Any], uid: str) -> Any:
