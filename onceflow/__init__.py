@@ -46,6 +46,7 @@ built_in.offer(
         "elements": "onceflow.connectors.collections.records:elements_source",
         "files": "onceflow.connectors.files.source:files_source",
         "foreach": "onceflow.sinks.foreach:ForeachSink",
+        "generator": "onceflow.connectors.generator.source:generator_source",
         "to_files": "onceflow.sinks.files:file_sink",
         "print": "onceflow.sinks.print:PrintSink",
         "collect": "onceflow.sinks.collect:CollectSink",

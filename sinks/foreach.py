@@ -39,11 +39,12 @@ class ForeachSink:
 
     @property
     def plan_note(self) -> str:
-        name = function_name(self.function)
-        again = (
-            "those of the last checkpoint may come again" if self.is_per_record else "with the same batch_id"
+        name, what = function_name(self.function), "records" if self.is_per_record else "a batch"
+        same = "" if self.is_per_record else ", with the same batch_id"
+        return (
+            f"at least once: {name} is called when a checkpoint is durable; after a failure {what} may come "
+            f"again{same}"
         )
-        return f"at least once: {name} is called when a checkpoint is durable; after a failure again, {again}"
 
     def check(self, schema: pa.Schema, uid: str) -> None:
         """Rows of any schema can be given to a function."""

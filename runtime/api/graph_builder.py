@@ -107,6 +107,29 @@ class JobGraphBuilder:
         source = built_in("files")(url, type, format, watch, storage_options)
         return self._read_rows(source, watermarks, uid, "from_files")
 
+    def data_generator(
+        self,
+        type: type[T] | pa.Schema | Callable[[int], T],
+        *,
+        rate: float | None = None,
+        count: int | None = None,
+        seed: int = 0,
+        fields: Mapping[str, Any] | None = None,
+        watermarks: WatermarkStrategy | None = None,
+        uid: str | None = None,
+    ) -> Stream[T]:
+        """Made-up records: `rate` of them in a second (default: as many as are taken), `count` in all
+        (default: without end). The same ones for the same seed, whatever is restarted.
+
+        `type`: a record type or a schema, whose columns get random values; `fields` says of which kind, as in
+        `{"user": ["ann", "bob"], "amount": (1, 500), "id": "number", "ts": "time"}`. Or a function of the
+        record's number, from 0, that makes the record (`def purchase(n: int) -> Purchase`). Up to 4 slots
+        share the work.
+        """
+        event_time = None if watermarks is None else getattr(watermarks, "event_time", None)
+        source = built_in("generator")(type, rate, count, seed, fields, event_time)
+        return self._read_rows(source, watermarks, uid, "data_generator")
+
     def _read_rows(
         self, source: Source, watermarks: WatermarkStrategy | None, uid: str | None, name: str
     ) -> Stream[Any]:

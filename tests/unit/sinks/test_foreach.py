@@ -146,6 +146,5 @@ def test_the_plan_says_that_it_is_at_least_once() -> None:
     source, sink = describe(job.build())["chains"][0]["operators"]
     assert "exactly once if words yields the same records each time" in source["note"]
     assert sink["note"] == (
-        "at least once: print is called when a checkpoint is durable; after a failure again, those of the "
-        "last checkpoint may come again"
+        "at least once: print is called when a checkpoint is durable; after a failure records may come again"
     )

@@ -1,0 +1,1 @@
+"""Made-up records: the same ones for the same seed and position."""
