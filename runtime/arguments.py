@@ -5,15 +5,19 @@ from __future__ import annotations
 from onceflow.runtime.errors import OptionError, UsageError
 
 
-def check_given(value: object, offers: str, where: str, wanted: str, error: type[UsageError]) -> None:
+def check_given(
+    value: object, offers: str, where: str, wanted: str, error: type[UsageError], instead: str | None = None
+) -> None:
     """Raises `error`, which begins with `where`, if the value is not one of what is wanted: if it does not
-    have the attribute `offers`, or is a class whose objects have it."""
+    have the attribute `offers`, or is a class whose objects have it. `instead`: the call that would take
+    it."""
     if isinstance(value, type):
         name = value.__name__
         advice = f"write {name}(...)" if hasattr(value, offers) else f"wanted is {wanted}"
         raise error(f"{where} is the class {name}: {advice}")
     if not hasattr(value, offers):
-        raise error(f"{where} is {repr(value)[:80]}, a {type(value).__name__}: wanted is {wanted}")
+        advice = f"write {instead}; " if instead else ""
+        raise error(f"{where} is {repr(value)[:80]}, a {type(value).__name__}: {advice}wanted is {wanted}")
 
 
 def check_formats(offers: str, **formats: object) -> None:

@@ -86,6 +86,8 @@ def _about_a_name(error: AttributeError) -> str:
     owner = error.obj if isinstance(error.obj, type) else type(error.obj)
     if error.name is None or not owner.__module__.startswith("onceflow."):
         return ""
+    if str(error).startswith(f"a {owner.__name__} has no "):
+        return str(error)  # it says what to write instead
     names = [each for each in dir(error.obj) if not each.startswith("_")]
     return f"a {owner.__name__} has no {error.name!r}{nearest(error.name, names)}"
 

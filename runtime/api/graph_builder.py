@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from onceflow.runtime.api.built_in import built_in
 from onceflow.runtime.api.collected import Collected
+from onceflow.runtime.api.near_misses import no_such_name, source_advice
 from onceflow.runtime.api.stream import Stream
 from onceflow.runtime.arguments import check_given
 from onceflow.runtime.contracts import Source, WatermarkStrategy
@@ -44,11 +45,17 @@ class JobGraphBuilder:
         """What `stream.collect()` gave out: filled while the job runs in this process."""
         self._steps: list[Step] = []
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_such_name(self, name)
+
     def source(
         self, source: Source, watermarks: WatermarkStrategy | None = None, uid: str | None = None
     ) -> Stream[Any]:
         """A stream of what the source reads. With `watermarks` it has event time, which windows need."""
-        check_given(source, "schema", "job.source(...)", "a source, as in KafkaSource(...)", GraphError)
+        wanted = "a source, as in KafkaSource(...)"
+        check_given(source, "is_bounded", "job.source(...)", wanted, GraphError, source_advice(source))
         return self._read(source, watermarks, uid, type(source).__name__)
 
     def from_elements(

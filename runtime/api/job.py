@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import signal
@@ -28,8 +29,10 @@ from onceflow.runtime.driver.progress import SAY_WAITING_AFTER_S
 from onceflow.runtime.driver.result import JobResult
 from onceflow.runtime.environment.program import NO_PROGRAM, Program, running_program
 from onceflow.runtime.environment.running_jobs import StartingJob
-from onceflow.runtime.errors import JobFailedError, OptionError, UsageError
+from onceflow.runtime.errors import JobFailedError, OnceflowError, OptionError, UsageError
 from onceflow.runtime.graph.job_graph import DEFAULT_MAX_PARALLELISM, JobGraph
+from onceflow.runtime.graph.plan import describe
+from onceflow.runtime.graph.plan_display import as_html, as_markdown
 from onceflow.runtime.hosts.launch import SlotLauncher
 from onceflow.runtime.hosts.local import LocalLauncher
 from onceflow.runtime.hosts.spark.slot_limit import check_fits, slot_limit
@@ -51,6 +54,20 @@ class Job(JobGraphBuilder):
 
     def __init__(self, name: str, max_parallelism: int = DEFAULT_MAX_PARALLELISM) -> None:
         super().__init__(name, max_parallelism)
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: the plan, or what is missing."""
+        try:
+            return as_html(describe(self.build()))
+        except OnceflowError as error:
+            return f"<p>job <b>{self.name}</b>, which can't be run yet: {html.escape(str(error))}</p>"
+
+    def _repr_markdown_(self) -> str:
+        """The same, for what shows no HTML."""
+        try:
+            return as_markdown(describe(self.build()))
+        except OnceflowError as error:
+            return f"job **{self.name}**, which can't be run yet: {error}"
 
     def run(  # noqa: PLR0913 - the options of `onceflow run` that a program decides
         self,

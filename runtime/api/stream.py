@@ -16,6 +16,7 @@ import pyarrow as pa
 from onceflow.runtime.api.built_in import built_in
 from onceflow.runtime.api.collected import COLLECTED_BYTES_MAX, Collected
 from onceflow.runtime.api.keyed_stream import KeyedStream
+from onceflow.runtime.api.near_misses import no_such_name, sink_advice
 from onceflow.runtime.arguments import check_given
 from onceflow.runtime.contracts import Sink
 from onceflow.runtime.errors import GraphError
@@ -29,7 +30,7 @@ from onceflow.runtime.graph.functions import (
     takes_polars,
     yielded_record,
 )
-from onceflow.runtime.graph.step_rules import unbounded_source
+from onceflow.runtime.graph.step_rules import refuse_other_columns, unbounded_source
 from onceflow.runtime.graph.steps import (
     Build,
     Built,
@@ -64,6 +65,11 @@ class Stream(Generic[T]):
         self._job = job
         self._input = source
         self._tags = dict(tags or {})
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_such_name(self, name)
 
     @property
     def record_type(self) -> type | None:
@@ -154,7 +160,7 @@ class Stream(Generic[T]):
         for other, rows in zip(others, all_rows[1:], strict=True):
             if other._job is not self._job:
                 raise GraphError(f"operator {uid!r}: {other._input.step.uid!r} belongs to another job")
-            _check_same_columns(uid, self._input, other._input)
+            refuse_other_columns(uid, self._input, other._input)
             if rows.has_event_time != all_rows[0].has_event_time:
                 raise GraphError(
                     f"operator {uid!r}: one of {self._input.step.uid!r} and {other._input.step.uid!r} has "
@@ -201,7 +207,8 @@ class Stream(Generic[T]):
     def sink_to(self, sink: Sink, uid: str | None = None) -> None:
         """Write the rows."""
         uid = self._uid(uid, "sink")
-        check_given(sink, "check", f"sink {uid!r}", "a sink, as in KafkaSink(...)", GraphError)
+        wanted = "a sink, as in KafkaSink(...)"
+        check_given(sink, "check", f"sink {uid!r}", wanted, GraphError, sink_advice(sink))
         self._write(sink, uid, type(sink).__name__)
 
     def print(self, label: str | None = None, uid: str | None = None) -> None:
@@ -336,17 +343,6 @@ class Stream(Generic[T]):
     def _uid(self, given: str | None, kind: str, fn: Callable[..., Any] | None = None) -> str:
         name = kind if fn is None else f"{kind}-{function_name(fn)}"
         return self._job.new_uid(given, name, self._input.step.anchor)
-
-
-def _check_same_columns(uid: str, first: Input, other: Input) -> None:
-    ours = [(f.name, f.type) for f in first.rows.schema]
-    theirs = [(f.name, f.type) for f in other.rows.schema]
-    if ours != theirs:
-        shown = [", ".join(f"{name} {arrow}" for name, arrow in columns) for columns in (ours, theirs)]
-        raise GraphError(
-            f"operator {uid!r}: the streams have other columns: {first.step.uid!r} has {shown[0]}; "
-            f"{other.step.uid!r} has {shown[1]}. Bring them together with select(...)"
-        )
 
 
 # Annotations are resolved here, into readers and schemas: in a slot the user's module may not be there.

@@ -36,13 +36,17 @@ LINE = PROGRAM.count("\n") + 1
     [
         (
             "job.source([1, 2])",
-            r"job\.source\(\.\.\.\) is \[1, 2\], a list: wanted is a source, as in KafkaSource",
+            r"job\.source\(\.\.\.\) is \[1, 2\], a list: write job\.from_records\(rows\); wanted is a source",
         ),
         ("job.source(KafkaSource)", r"is the class KafkaSource: write KafkaSource\(\.\.\.\)"),
         ("job.source(source(), '2 s')", "watermarks is '2 s', a str: wanted is a strategy, as in Watermark"),
-        ("stream.sink_to('out')", "is 'out', a str: wanted is a sink, as in KafkaSink"),
+        (
+            "stream.sink_to('out')",
+            r"is 'out', a str: write stream\.to_files\('out'\); wanted is a sink, as in KafkaSink",
+        ),
         ("stream.map('shout')", "'shout' is a str: wanted is a function"),
         ("stream.filter('user')", "'user' is a str: wanted is a function"),
+        ("job.from_collection([1])", r"a Job has no 'from_collection': write job\.from_records\(rows\)$"),
         ("stream.key_bye('user')", r"a Stream has no 'key_bye' \(did you mean 'key_by'\?\)"),
         (
             "KafkaSource(bootstrap_server='x', topics=['t'], value=Json())",

@@ -1,0 +1,101 @@
+"""What users of other engines write, and what it is called here: a sentence instead of a bare
+AttributeError."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from typing import Any
+
+from onceflow.runtime.types.conversion import nearest
+
+_JOB = {
+    "add_source": "job.source(...)",
+    "execute": "job.run()",
+    "execute_async": "job.run()",
+    "from_collection": "job.from_records(rows)",
+    "from_data": "job.from_elements(...)",
+    "from_file": 'job.from_files("in/*.jsonl", YourType)',
+    "from_generator": "job.from_records(function)",
+    "from_kafka": "job.source(KafkaSource(...))",
+    "from_list": "job.from_records(rows)",
+    "from_sequence": "job.from_elements(*range(10))",
+    "from_source": "job.source(...)",
+    "generate": "job.data_generator(YourType, rate=100)",
+    "input": "job.source(...)",
+    "print_plan": "job in a notebook, or `onceflow plan FILE.py`",
+    "read_csv": 'job.from_files("in/*.csv", YourType)',
+    "read_files": 'job.from_files("in/*.jsonl", YourType)',
+    "read_json": 'job.from_files("in/*.jsonl", YourType)',
+    "read_parquet": 'job.from_files("in/*.parquet")',
+    "read_stream": 'job.source(KafkaSource(...)), or job.from_files(..., watch="10 s")',
+    "start": "job.run()",
+    "submit": "job.run()",
+}
+_STREAM = {
+    "add_sink": "stream.sink_to(...)",
+    "apply": "stream.map(function)",
+    "assign_timestamps_and_watermarks": "job.source(..., watermarks=WatermarkStrategy...)",
+    "execute": "job.run()",
+    "execute_and_collect": "rows = stream.collect(), and job.run()",
+    "for_each": "stream.foreach(function)",
+    "group_by": "stream.key_by(...)",
+    "inspect": "stream.print()",
+    "output": "stream.sink_to(...)",
+    "process": "stream.key_by(...).process(...)",
+    "reduce": "stream.key_by(...).reduce(function)",
+    "show": "stream.print()",
+    "sink": "stream.sink_to(...)",
+    "take": "rows = stream.collect(), and job.run()",
+    "to_pandas": "rows = stream.collect(), job.run(), and rows.to_polars()",
+    "where": "stream.filter(...)",
+    "window": "stream.key_by(...).window(...)",
+    "write_csv": 'stream.to_files("out", format="csv")',
+    "write_json": 'stream.to_files("out", format="jsonl")',
+    "write_parquet": 'stream.to_files("out")',
+    "write_to": "stream.sink_to(...)",
+}
+_CALLS: Mapping[str, Mapping[str, str]] = {"Job": _JOB, "JobGraphBuilder": _JOB, "Stream": _STREAM}
+
+
+def no_such_name(owner: object, name: str) -> AttributeError:
+    """The error for a name that a job or a stream has not, with the nearest right call."""
+    kind = type(owner).__name__
+    return AttributeError(f"a {kind} has no {name!r}{_advice(owner, kind, name)}", name=name, obj=owner)
+
+
+def _advice(owner: object, kind: str, name: str) -> str:
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    if snake in _CALLS[kind]:
+        return f": write {_CALLS[kind][snake]}"
+    names = [each for each in dir(owner) if not each.startswith("_")]
+    return nearest(snake, names)
+
+
+def source_advice(given: object) -> str | None:
+    """What to write instead of job.source(given); None: nothing comes to mind."""
+    if isinstance(given, str | PathLike):
+        return f"job.from_files({str(given)!r}, YourType)"
+    if isinstance(given, type):
+        return None
+    if callable(given):
+        return f"job.from_records({getattr(given, '__name__', 'function')})"
+    if hasattr(given, "__next__"):
+        return "job.from_records(function), with the function that makes it, not called yet"
+    if isinstance(given, Iterable) or hasattr(given, "__arrow_c_stream__"):
+        return "job.from_records(rows)"
+    return None
+
+
+def sink_advice(given: Any) -> str | None:
+    """What to write instead of stream.sink_to(given); None: nothing comes to mind."""
+    if given is print:
+        return "stream.print()"
+    if isinstance(given, str | PathLike):
+        return f"stream.to_files({str(given)!r})"
+    if isinstance(given, list):
+        return "rows = stream.collect(), and look at rows after job.run()"
+    if callable(given) and not isinstance(given, type):
+        return f"stream.foreach({getattr(given, '__name__', 'function')})"
+    return None

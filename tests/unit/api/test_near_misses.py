@@ -1,0 +1,90 @@
+"""What users of other engines write ends in a sentence with the call that it is here."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from onceflow import Job
+from onceflow.runtime.api import near_misses
+from onceflow.runtime.errors import GraphError
+
+
+def numbers() -> list[int]:
+    return [1]
+
+
+SOURCES: list[tuple[Any, str]] = [
+    ([1, 2], "write job.from_records(rows); wanted is a source"),
+    (pa.table({"n": [1]}), "write job.from_records(rows)"),
+    (pl.DataFrame({"n": [1]}), "write job.from_records(rows)"),
+    (range(3), "write job.from_records(rows)"),
+    ("in/*.jsonl", "write job.from_files('in/*.jsonl', YourType)"),
+    (Path("in"), "write job.from_files('in', YourType)"),
+    (numbers, "write job.from_records(numbers)"),
+    (iter([1]), "write job.from_records(function), with the function that makes it, not called yet"),
+    (3, "job.source(...) is 3, a int: wanted is a source"),
+]
+
+
+@pytest.mark.parametrize(("given", "sentence"), SOURCES, ids=lambda each: type(each).__name__)
+def test_what_is_given_as_a_source(given: Any, sentence: str) -> None:
+    with pytest.raises(GraphError, match=re.escape(sentence)):
+        Job("job").source(given)
+
+
+SINKS: list[tuple[Any, str]] = [
+    (print, "write stream.print()"),
+    ("out", "write stream.to_files('out')"),
+    ([], "write rows = stream.collect(), and look at rows after job.run()"),
+    (numbers, "write stream.foreach(numbers)"),
+    (3, "is 3, a int: wanted is a sink"),
+]
+
+
+@pytest.mark.parametrize(("given", "sentence"), SINKS, ids=lambda each: type(each).__name__)
+def test_what_is_given_as_a_sink(given: Any, sentence: str) -> None:
+    with pytest.raises(GraphError, match=re.escape(sentence)):
+        Job("job").from_elements(1).sink_to(given)
+
+
+Use = Callable[[Any], object]
+NAMES: list[tuple[Use, str]] = [
+    (lambda job: job.from_collection, "a Job has no 'from_collection': write job.from_records(rows)"),
+    (lambda job: job.fromElements, "a Job has no 'fromElements' (did you mean 'from_elements'?)"),
+    (lambda job: job.addSource, "a Job has no 'addSource': write job.source(...)"),
+    (lambda job: job.execute, "a Job has no 'execute': write job.run()"),
+    (lambda job: job.data_generater, "a Job has no 'data_generater' (did you mean 'data_generator'?)"),
+    (lambda job: job.qqq, "a Job has no 'qqq'"),
+    (lambda job: job.from_elements(1).keyBy, "a Stream has no 'keyBy' (did you mean 'key_by'?)"),
+    (lambda job: job.from_elements(1).add_sink, "a Stream has no 'add_sink': write stream.sink_to(...)"),
+    (lambda job: job.from_elements(1).execute_and_collect, "write rows = stream.collect(), and job.run()"),
+]
+
+
+@pytest.mark.parametrize(("use", "sentence"), NAMES)
+def test_a_name_of_another_engine(use: Use, sentence: str) -> None:
+    with pytest.raises(AttributeError, match=re.escape(sentence)):
+        use(Job("job"))
+
+
+def test_each_call_that_is_advised_is_there() -> None:
+    job = Job("job")
+    owners = {"job": job, "stream": job.from_elements(1)}
+    for calls in (near_misses._JOB, near_misses._STREAM):
+        for advice in calls.values():
+            for owner, name in re.findall(r"\b(job|stream)\.(\w+)", advice):
+                assert hasattr(owners[owner], name), advice
+            assert not set(calls) & set(dir(job)), "what is there is no near miss"
+
+
+def test_a_job_can_still_be_copied() -> None:
+    job = Job("job")
+    assert copy.copy(job).name == "job"
