@@ -11,8 +11,10 @@ job **shown**, max_parallelism 128
 | --- | --- | --- | --- | --- |
 | 0 | rows | from_elements | user string, ts int64 | per-user.columns |
 | 0 | per-user.columns | columns | user string | per-user (by key user) |
-| 1 | per-user | window 10000 ms by user | user string, window_start int64, window_end int64, count int64 | out |
-| 1 | out | to_files; exactly once: a file for each subtask and checkpoint, renamed when that is durable |  |  |
+| 1 | per-user | window 10000 ms by user | user string, window_start int64, window_end int64, \
+count int64 | out |
+| 1 | out | to_files; exactly once: a file for each subtask and checkpoint, renamed when that is \
+durable |  |  |
 """
 
 
