@@ -43,14 +43,14 @@ logging.getLogger("onceflow").addHandler(logging.NullHandler())
 # What the methods of Job and Stream make sources and sinks with: the runtime itself knows no connector.
 built_in.offer(
     {
-        "elements": "onceflow.connectors.collections.records:elements_source",
+        "elements": "onceflow.connectors.collections.given_records:elements_source",
         "files": "onceflow.connectors.files.source:files_source",
         "foreach": "onceflow.sinks.foreach:ForeachSink",
         "generator": "onceflow.connectors.generator.source:generator_source",
         "to_files": "onceflow.sinks.files:file_sink",
         "print": "onceflow.sinks.print:PrintSink",
         "collect": "onceflow.sinks.collect:CollectSink",
-        "records": "onceflow.connectors.collections.records:records_source",
+        "records": "onceflow.connectors.collections.given_records:records_source",
     }
 )
 

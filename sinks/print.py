@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from onceflow.connectors.hand_over import HandOver, Ledger
+from onceflow.connectors.rows_as_text import json_lines, table_lines
 from onceflow.connectors.staged_rows import CommittedElsewhere
-from onceflow.connectors.text_rows import json_lines, table_lines
 from onceflow.runtime.contracts import CommitterContext, SinkContext
 
 TABLE_ROWS_MAX = 1_000

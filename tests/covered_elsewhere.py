@@ -64,7 +64,8 @@ COVERED = (
         """integration/kafka_source/test_kafka_source_replay
         integration/kafka_source/test_kafka_source_changes integration/kafka_source/test_truncation
         unit/connectors/kafka/source/test_source""",
-        "reader reader_options reader_splits metadata row_builder split topic_watch source.dead_letters",
+        "source.reader reader_options reader_splits metadata row_builder split topic_watch "
+        "source.dead_letters",
     ),
     Covered(
         "transactions of a real broker, each way to write them",
@@ -101,6 +102,27 @@ COVERED = (
     ),
     Covered(
         "the sink's options and rows; what it writes is the protocol's", "unit/sinks/test_kafka_sink", "kafka"
+    ),
+    # --- Files, and what a program has itself ---
+    Covered(
+        "records of a program as columns, and their one split",
+        "unit/connectors/collections/test_given_records conformance/test_collections",
+        "fixed_splits plain_types python_rows",
+    ),
+    Covered(
+        "formats of files: what their readers meet, and each cut anywhere",
+        "unit/connectors/files/test_reader conformance/test_files conformance/test_file_sink",
+        "csv_files file_format file_split finished_files json_lines parquet_files record_blocks",
+    ),
+    Covered(
+        "handing rows on in the driver: one suite for what is printed and what is collected",
+        "conformance/test_handed_over unit/sinks/test_collect",
+        "hand_over collected",
+    ),
+    Covered(
+        "what a function is told, how a run has ended, and a Spark that is there before the job",
+        "unit/sinks/test_foreach unit/api/test_job integration/test_first_job",
+        "batch_context result submitted",
     ),
     # --- The runtime ---
     Covered(
@@ -141,12 +163,12 @@ COVERED = (
     Covered(
         "how a job is described; what is made of it is compared with it",
         "unit/api/test_stream unit/graph/test_compile",
-        "arguments graph.columns functions job_graph keyed_stream steps",
+        "arguments graph.columns functions graph_builder job_graph keyed_stream steps",
     ),
     Covered(
         "processes: what they do when they are killed",
         "integration/test_kills integration/test_operating integration/test_spark_start",
-        """driver.driver job launch local slot slot.process slot.tasks spark.daemon executor runner
+        """driver.driver launch local slot slot.process slot.tasks spark.daemon executor runner
         version""",
     ),
     Covered(

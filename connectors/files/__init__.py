@@ -1,1 +1,7 @@
-"""Files in folders and object stores: read once each, and exactly on from where a checkpoint was."""
+"""Files in folders and object stores: `Csv`, `JsonLines` and `Parquet` say how rows lie in them."""
+
+from onceflow.connectors.files.csv_files import Csv
+from onceflow.connectors.files.json_lines import JsonLines
+from onceflow.connectors.files.parquet_files import Parquet
+
+__all__ = ["Csv", "JsonLines", "Parquet"]

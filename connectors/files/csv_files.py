@@ -11,15 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from onceflow.connectors.files.blocks import (
+from onceflow.connectors.files.file_format import Piece
+from onceflow.connectors.files.place import Place
+from onceflow.connectors.files.record_blocks import (
     BLOCK_BYTES,
     UncompressedFile,
     blocks,
     unquoted_line_starts,
     unquoted_lines_end,
 )
-from onceflow.connectors.files.file_format import Piece
-from onceflow.connectors.files.place import Place
 from onceflow.runtime.errors import BadRecordError, GraphError, OptionError
 from onceflow.runtime.types.conversion import nearest
 

@@ -63,7 +63,7 @@ class FileEnumerator:
         return [state for split in (*changed, *found) if (state := split.state()).split_id not in known]
 
     def _settled(self, new: dict[str, FileVersion]) -> dict[str, FileVersion]:
-        """Those of the new files that nobody writes any more. Called once in a look."""
+        """The new files that nobody writes any more. Called once in a look."""
         before, self._seen = self._seen, new
         if not self._place.is_local:
             return new  # an object is there when it is whole

@@ -10,9 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onceflow.connectors.files.blocks import BLOCK_BYTES, UncompressedFile, blocks, line_starts, lines_end
 from onceflow.connectors.files.file_format import Piece
 from onceflow.connectors.files.place import Place
+from onceflow.connectors.files.record_blocks import (
+    BLOCK_BYTES,
+    UncompressedFile,
+    blocks,
+    line_starts,
+    lines_end,
+)
 from onceflow.connectors.formats import Json
 from onceflow.runtime.errors import BadRecordError, GraphError, UsageError
 

@@ -32,7 +32,7 @@ class Collected(Sequence[T]):
         self._uid = uid
         self._rows = rows
         self._lineage: str | None = None
-        """Of the run whose rows are in it; None: no job has run."""
+        """Names the run whose rows are in it; None: no job has run."""
         self._batches: list[pa.RecordBatch] = []
         self._records: list[T] | None = None
         """The rows as records; None: not asked for yet."""

@@ -17,12 +17,12 @@ from onceflow.runtime.contracts.abilities import (
     SkippingEnumerator,
     WarningEnumerator,
 )
+from onceflow.runtime.contracts.batch_context import BatchContext
 from onceflow.runtime.contracts.committer import CommitterContext, CommittingSink, SinkCommitter
 from onceflow.runtime.contracts.dead_letters import (
     DEAD_LETTER_SCHEMA,
     DeadLetterSource,
 )
-from onceflow.runtime.contracts.foreach import BatchContext
 from onceflow.runtime.contracts.json_values import Json
 from onceflow.runtime.contracts.sink import (
     ChangelogSink,

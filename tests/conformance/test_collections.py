@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pytest
 
-from onceflow.connectors.collections.records import elements_source, records_source
+from onceflow.connectors.collections.given_records import elements_source, records_source
 from onceflow.runtime.contracts import Source
 from onceflow.runtime.testing.conformance import SOURCE_CHECKS
 

@@ -6,7 +6,7 @@ import datetime as dt
 
 import pyarrow as pa
 
-from onceflow.connectors.text_rows import json_lines, table_lines
+from onceflow.connectors.rows_as_text import json_lines, table_lines
 
 
 def test_a_table_has_numbers_to_the_right_and_long_texts_cut() -> None:

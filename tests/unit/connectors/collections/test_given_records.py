@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from onceflow.connectors.collections.function_source import FunctionSource
-from onceflow.connectors.collections.records import elements_source, records_source
+from onceflow.connectors.collections.given_records import elements_source, records_source
 from onceflow.connectors.collections.table_source import TableSource
 from onceflow.runtime.errors import GraphError
 
