@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,9 @@ from onceflow.runtime.contracts import CommitterContext, SinkContext
 
 TABLE_ROWS_MAX = 1_000
 """The most rows of one table: the columns of the next one may be narrower."""
+
+LINES_AT_ONCE = 1_000
+"""How many lines are written at once: each write draws the live line anew."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +58,8 @@ class PrintSink:
             else:
                 prefix = f"{self.label}> " if self.label else ""
                 lines = (f"{prefix}{line}" for batch in batches for line in json_lines(batch))
-            for line in lines:
-                stream.write(line + "\n")
+            while piece := list(itertools.islice(lines, LINES_AT_ONCE)):
+                stream.write("\n".join(piece) + "\n")
             stream.flush()
         except BrokenPipeError:
             # `| head` has seen enough. What is still in the stream's buffer must find a file at exit.

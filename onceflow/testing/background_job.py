@@ -8,7 +8,8 @@ from typing import Any
 from onceflow.runtime.api.job import Job, run_options
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.clock import SystemClock
-from onceflow.runtime.driver.driver import JobDriver, JobResult
+from onceflow.runtime.driver.driver import JobDriver
+from onceflow.runtime.driver.result import JobResult
 from onceflow.runtime.errors import OnceflowError
 from onceflow.runtime.hosts.local import LocalLauncher
 from onceflow.runtime.report import Silent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import pyarrow as pa
 
@@ -61,7 +61,7 @@ class JobGraphBuilder:
     def from_elements(
         self,
         *elements: T,
-        type: type[T] | pa.Schema | None = None,
+        type: Any = None,
         watermarks: WatermarkStrategy | None = None,
         uid: str | None = None,
     ) -> Stream[T]:
@@ -74,13 +74,37 @@ class JobGraphBuilder:
         source = built_in("elements")(elements, type)
         return self._read_rows(source, watermarks, uid, "from_elements")
 
+    @overload
     def from_records(
         self,
-        records: Iterable[T] | Callable[[], Iterable[T]] | Any,
-        type: type[T] | pa.Schema | None = None,
+        records: Any,
+        type: type[T],
         watermarks: WatermarkStrategy | None = None,
         uid: str | None = None,
-    ) -> Stream[T]:
+    ) -> Stream[T]: ...
+    @overload
+    def from_records(
+        self,
+        records: Callable[[], Iterable[T]] | Iterable[T],
+        type: None = None,
+        watermarks: WatermarkStrategy | None = None,
+        uid: str | None = None,
+    ) -> Stream[T]: ...
+    @overload
+    def from_records(
+        self,
+        records: Any,
+        type: Any = None,
+        watermarks: WatermarkStrategy | None = None,
+        uid: str | None = None,
+    ) -> Stream[Any]: ...
+    def from_records(
+        self,
+        records: Any,
+        type: Any = None,
+        watermarks: WatermarkStrategy | None = None,
+        uid: str | None = None,
+    ) -> Stream[Any]:
         """A stream of the records of a collection, of a table (Arrow, polars, pandas), or of a function that
         yields them (`def purchases() -> Iterator[Purchase]`, given without calling it).
 
@@ -91,17 +115,41 @@ class JobGraphBuilder:
         source = built_in("records")(records, type)
         return self._read_rows(source, watermarks, uid, "from_records")
 
+    @overload
     def from_files(
         self,
         url: str,
-        type: type[T] | pa.Schema | None = None,
+        type: type[T],
         *,
         format: str | Any = None,
         watch: str | int | None = None,
         watermarks: WatermarkStrategy | None = None,
         storage_options: Mapping[str, Any] | None = None,
         uid: str | None = None,
-    ) -> Stream[T]:
+    ) -> Stream[T]: ...
+    @overload
+    def from_files(
+        self,
+        url: str,
+        type: Any = None,
+        *,
+        format: str | Any = None,
+        watch: str | int | None = None,
+        watermarks: WatermarkStrategy | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        uid: str | None = None,
+    ) -> Stream[Any]: ...
+    def from_files(
+        self,
+        url: str,
+        type: Any = None,
+        *,
+        format: str | Any = None,
+        watch: str | int | None = None,
+        watermarks: WatermarkStrategy | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        uid: str | None = None,
+    ) -> Stream[Any]:
         """The records of a file, of the files of a folder, or of those that match a pattern (`in/*.jsonl`),
         on any file system that fsspec knows (`s3://...`, whose `storage_options` go there).
 
@@ -114,9 +162,10 @@ class JobGraphBuilder:
         source = built_in("files")(url, type, format, watch, storage_options)
         return self._read_rows(source, watermarks, uid, "from_files")
 
+    @overload
     def data_generator(
         self,
-        type: type[T] | pa.Schema | Callable[[int], T],
+        type: type[T] | Callable[[int], T],
         *,
         rate: float | None = None,
         count: int | None = None,
@@ -124,7 +173,30 @@ class JobGraphBuilder:
         fields: Mapping[str, Any] | None = None,
         watermarks: WatermarkStrategy | None = None,
         uid: str | None = None,
-    ) -> Stream[T]:
+    ) -> Stream[T]: ...
+    @overload
+    def data_generator(
+        self,
+        type: Any,
+        *,
+        rate: float | None = None,
+        count: int | None = None,
+        seed: int = 0,
+        fields: Mapping[str, Any] | None = None,
+        watermarks: WatermarkStrategy | None = None,
+        uid: str | None = None,
+    ) -> Stream[Any]: ...
+    def data_generator(
+        self,
+        type: Any,
+        *,
+        rate: float | None = None,
+        count: int | None = None,
+        seed: int = 0,
+        fields: Mapping[str, Any] | None = None,
+        watermarks: WatermarkStrategy | None = None,
+        uid: str | None = None,
+    ) -> Stream[Any]:
         """Made-up records: `rate` of them in a second (default: as many as are taken), `count` in all
         (default: without end). The same ones for the same seed, whatever is restarted.
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from onceflow import (
     AggregateFunction,
+    BatchContext,
     Ctx,
     Job,
     KeyedProcess,
@@ -29,12 +30,14 @@ from onceflow import (
     max_,
     mean,
     min_,
+    run,
     sliding,
     sum_,
     tumbling,
 )
 from onceflow.connectors.formats import Json
 from onceflow.connectors.kafka import KafkaSource
+from onceflow.runtime.api.collected import Collected
 from onceflow.runtime.api.stream import Stream
 from onceflow.sinks.kafka import KafkaSink
 
@@ -126,6 +129,42 @@ def checked(readings: Stream[Reading]) -> None:
     assert_type(readings.key_by("sensor").window(tumbling("1 s")).reduce(hotter), Stream[Reading])
     assert_type(readings.key_by("sensor").window(sliding("1 s", "100 ms")).reduce(hotter), Stream[Reading])
     assert_type(readings.union(readings).rebalance(), Stream[Reading])
+
+
+def noted(batch: pl.DataFrame, context: BatchContext) -> None:
+    assert_type(context.batch_id, str)
+    assert_type(context.checkpoint_id, int)
+
+
+def made(number: int) -> Reading:
+    return Reading("attic", 20.0, number)
+
+
+def several() -> Iterator[Reading]:
+    yield made(1)
+
+
+def without_a_broker() -> None:
+    job = Job("made")
+    assert_type(job.from_elements(made(1), made(2)), Stream[Reading])
+    assert_type(job.from_records([made(1)]), Stream[Reading])
+    assert_type(job.from_records(several), Stream[Reading])
+    assert_type(job.data_generator(made, rate=10), Stream[Reading])
+    assert_type(job.data_generator(Reading, count=10, fields={"sensor": ["attic"]}), Stream[Reading])
+    readings = job.from_files("in/*.csv", Reading, watch="10 s")
+    assert_type(readings, Stream[Reading])
+    readings.print(label="readings")
+    readings.to_files("out", format="jsonl")
+    readings.foreach(to_fire)
+    readings.foreach(hotter)  # type: ignore[arg-type]
+    readings.foreach_batch(noted)
+    rows = readings.collect()
+    assert_type(rows, Collected[Reading])
+    assert_type(rows[0], Reading)
+    assert_type(rows[1:], list[Reading])
+    assert_type(rows.to_polars(), pl.DataFrame)
+    job.from_collection([1])  # type: ignore[attr-defined]
+    run(job, "checkpoints", master="threads[1]")
 
 
 def build() -> Job:
