@@ -184,9 +184,9 @@ class FileCommitter:
             raise Fenced(f"a newer attempt has committed a checkpoint of sink {self._context.uid!r}")
         self._folder.commit(checkpoint_id, files)
         self._seen = checkpoint_id
-        if checkpoint_id > self._context.restored_checkpoint_id:
-            # Not before: files of the attempts before are what the restored checkpoint has promised.
-            self._folder.sweep(self._context.attempt, checkpoint_id)
+        # Files of earlier attempts that are left now belong to no checkpoint: what was restored is committed
+        # first.
+        self._folder.sweep(self._context.attempt, checkpoint_id)
 
     def close(self) -> None:
         """Nothing is open."""

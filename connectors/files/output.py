@@ -87,8 +87,7 @@ class OutputFolder:
                 )
             self._mark(begun)
         for hidden, name in files:
-            if hidden in there:
-                self._rename(self._hidden / hidden, self._folder / name)
+            self._rename(self._hidden / hidden, self._folder / name)
         self._sync(self._folder)
         self._rename(self._hidden / begun, self._hidden / f"{_DONE}{checkpoint_id:010d}")
         self._sync(self._hidden)
@@ -128,11 +127,11 @@ class OutputFolder:
         self._sync(self._hidden)
 
     def _rename(self, old: PurePosixPath, new: PurePosixPath) -> None:
-        if self._place.is_local:
-            with contextlib.suppress(FileNotFoundError):  # a call of this that was thought to have failed
+        with contextlib.suppress(FileNotFoundError):  # it was renamed before, by a commit that was cut off
+            if self._place.is_local:
                 os.replace(old, new)
-        else:
-            self._place.fs.mv(str(old), str(new))
+            else:
+                self._place.fs.mv(str(old), str(new))
 
     def _sync(self, folder: PurePosixPath) -> None:
         """Make durable which names a folder has."""

@@ -3,6 +3,7 @@ silence."""
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,22 @@ def test_after_a_crash_between_two_files_the_rest_is_committed(folder: OutputFol
     (hidden(tmp_path) / FILES[0][0]).rename(tmp_path / FILES[0][1])
     folder.commit(7, FILES)
     assert (seen(tmp_path), folder.last_committed()) == (BOTH, 7)
+
+
+def test_a_commit_is_repeated_on_another_file_system_too() -> None:
+    place = Place(f"memory://{uuid.uuid4().hex}")
+    made = OutputFolder(place, LINEAGE, "out")
+    for subtask in range(2):
+        _, file = made.create(1, subtask, 0)
+        file.write(b"rows")
+        made.finish(file)
+    hidden = f"{place.path}/.onceflow/{LINEAGE}.out"
+    place.fs.pipe_file(f"{hidden}/committing-0000000007", b"")
+    place.fs.mv(f"{hidden}/{FILES[0][0]}", f"{place.path}/{FILES[0][1]}")
+    made.commit(7, FILES)
+    assert sorted(path.rpartition("/")[2] for path in place.files()) == BOTH
+    assert made.last_committed() == 7
+    place.fs.rm(place.path, recursive=True)
 
 
 def test_a_file_that_was_seen_and_taken_away_is_not_missed(folder: OutputFolder, tmp_path: Path) -> None:
