@@ -55,8 +55,7 @@ def file_sink(url: str, form: Any, storage_options: Mapping[str, Any] | None) ->
     if any(place.path.endswith(ending) for each in FORMATS.values() for ending in each.endings):
         raise OptionError(
             f"{where} names a file, and there will be one for each subtask and checkpoint: name a folder, "
-            "and say "
-            'format="parquet", "jsonl" or "csv"'
+            'and say format="parquet", "jsonl" or "csv"'
         )
     return FileSink(place, file_format(form, "", where))
 

@@ -215,9 +215,8 @@ class JobGraphBuilder:
         """A source whose records have no timestamp beside their columns, as Kafka's have."""
         if watermarks is not None and getattr(watermarks, "event_time", "") is None:
             raise GraphError(
-                f"job.{name}(...): these records have no timestamp of their own: name the column that says "
-                "when "
-                'each happened, as in WatermarkStrategy.bounded_out_of_orderness("2 s", event_time="ts")'
+                f"job.{name}(...): these records have no timestamp of their own: name the column with event "
+                'time, as in WatermarkStrategy.bounded_out_of_orderness("2 s", event_time="ts")'
             )
         return self._read(source, watermarks, uid, name)
 

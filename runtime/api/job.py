@@ -135,9 +135,8 @@ def _checkpoint_folder(given: str | None, master: str) -> Iterator[str]:
         return
     if not _ON_THIS_MACHINE.fullmatch(master):
         raise OptionError(
-            "without checkpoint_dir the checkpoints are in a temporary folder of this machine, which slots "
-            "on "
-            f'{master} may not see: give a folder that all machines share, as in job.run("/shared/totals")'
+            "without checkpoint_dir the checkpoints are in a temporary folder of this machine, and slots on "
+            f'{master} may not see it: give a folder that all machines share, as in job.run("/shared/totals")'
         )
     with TemporaryDirectory(prefix="onceflow-", ignore_cleanup_errors=True) as folder:
         yield folder

@@ -253,9 +253,8 @@ class Stream(Generic[T]):
         uid = self._uid(uid, "collect")
         if endless := unbounded_source(self._input.step):
             raise GraphError(
-                f"sink {uid!r}: collect() has the rows when the input has ended, and source {endless!r} has "
-                "no "
-                'end: bound it (until="latest", count=), or take the rows as they come, with print(), '
+                f"sink {uid!r}: collect() has the rows when the input has ended, and source {endless!r} "
+                'has no end: bound it (until="latest", count=), or take the rows as they come, with print(), '
                 "foreach(...) or to_files(...)"
             )
         rows: Collected[T] = Collected(self._job.name, uid, self._input.rows)

@@ -36,7 +36,7 @@ def test_a_run_without_a_folder_leaves_nothing_behind(
 
 def test_a_folder_of_this_machine_is_no_place_for_the_checkpoints_of_a_cluster() -> None:
     with pytest.raises(
-        OptionError, match=r"without checkpoint_dir .* slots on spark://host:7077 may not see"
+        OptionError, match=r"without checkpoint_dir .* slots on spark://host:7077 may not see it"
     ):
         numbers().run(master="spark://host:7077")
 
