@@ -59,13 +59,15 @@ class Job(JobGraphBuilder):
         restart: str = "exponential",
         start_from: int | None = None,
         allow_dropped_state: bool = False,
+        tls: bool = False,
         reporter: Reporter | None = None,
     ) -> JobResult:
         """Run to the end in this process; the same as `onceflow run` with these options.
 
         Goes on from the latest completed checkpoint in `checkpoint_dir`, or from the kept one that
         `start_from` says. `allow_dropped_state`: what the checkpoint has of operators, aggregates or states
-        that are not in the program is dropped, not refused. `master`: as Spark names it, or
+        that are not in the program is dropped, not refused. `tls`: what driver and slots say to each other is
+        encrypted, as it is if Spark's own settings ask for it. `master`: as Spark names it, or
         `threads[N]` for slots in this process without Spark. Ctrl-C and SIGTERM stop it cleanly after a
         last checkpoint. Raises UsageError for what is wrong before it starts.
         """
@@ -78,6 +80,7 @@ class Job(JobGraphBuilder):
             restart=restart,
             start_from=start_from,
             allow_dropped_state=allow_dropped_state,
+            tls=tls,
         )
         return run_job(self.build(), options, reporter or Silent(), running_program())
 
@@ -96,6 +99,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
     spark_conf: Mapping[str, str] | None = None,
     start_from: int | None = None,
     allow_dropped_state: bool = False,
+    tls: bool = False,
 ) -> RunOptions:
     """Options as people write them, checked. Raises OptionError naming the option."""
     if parallelism is not None and parallelism < 1:
@@ -115,6 +119,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
         spark_conf=spark_conf or {},
         start_from=start_from,
         allow_dropped_state=allow_dropped_state,
+        tls=tls,
     )
 
 
