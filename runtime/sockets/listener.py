@@ -32,6 +32,7 @@ BACKLOG = 512
 """Connections that the system keeps for us to take; a thousand slots may come at once."""
 _RETRY_S = 0.1
 _EVERYWHERE = ("", "0.0.0.0", "::")
+_HOST = "which has to be one address of this machine (on Spark: spark.driver.host)"
 
 _LOG = logging.getLogger(__name__)
 _CLOSED = "it closed the connection"
@@ -64,7 +65,7 @@ class Listener:
         """`name`: of what is listened for, in logs and of threads. Raises UsageError if `host` is not one
         address of this machine."""
         if host in _EVERYWHERE:
-            raise UsageError(f"can't listen on {host!r}: name the one address that the others reach this by")
+            raise UsageError(f"can't listen on {host!r}, {_HOST}")
         self._name = name
         self._credentials = credentials
         self._welcome = welcome
@@ -79,7 +80,7 @@ class Listener:
         try:
             self._listener = socket.create_server((host, 0), backlog=BACKLOG)
         except OSError as error:
-            raise UsageError(f"can't listen on {host}, which has to be this machine's: {error}") from error
+            raise UsageError(f"can't listen on {host!r}, {_HOST}: {error.strerror}") from error
         threading.Thread(target=self._accept_forever, name=f"onceflow-accept-{name}", daemon=True).start()
 
     @property
