@@ -16,7 +16,6 @@ import argparse
 import contextlib
 import multiprocessing
 import selectors
-import socket
 import statistics
 import tempfile
 import threading
@@ -50,10 +49,10 @@ from onceflow.runtime.control.messages import (
 )
 from onceflow.runtime.driver.driver import JobDriver
 from onceflow.runtime.errors import OnceflowError
-from onceflow.runtime.exchange.handshake import call
 from onceflow.runtime.graph.job_graph import Chain, JobGraph, SinkNode
 from onceflow.runtime.report import JobProgress
 from onceflow.runtime.slot.process import SlotLaunch
+from onceflow.runtime.sockets.connect import connect
 from onceflow.runtime.version import VERSION
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -71,8 +70,7 @@ class PlayedSlot:
         self._number = number
         self._operators = operators
         self.is_over = False
-        opened = socket.create_connection(launch.control_address)
-        call(opened, launch.secret, {"role": "slot"})
+        opened = connect(launch.control_address, launch.credentials, {"role": "slot"}, TIMEOUT_S)
         self.connection = Connection[ToSlot](opened, ToSlot)  # type: ignore[arg-type]  # a union
         address = ("127.0.0.1", 1)
         self.connection.send(Hello(launch.attempt, number, number, "played", address, VERSION))
@@ -139,6 +137,7 @@ class PlayedLauncher:
     slots_max: int
     operators: int
     driver_host: str = "127.0.0.1"
+    encryption_asked_by: str | None = None
     _process: multiprocessing.process.BaseProcess | None = None
 
     def wait_ready(self, timeout_s: float) -> bool:

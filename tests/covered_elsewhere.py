@@ -152,8 +152,13 @@ COVERED = (
     ),
     Covered(
         "both ends of one connection",
-        "unit/control/test_server",
-        "control.client control.connection heartbeat",
+        "unit/control/test_server unit/exchange/test_transport",
+        "control.client control.connection heartbeat remote_channel",
+    ),
+    Covered(
+        "the way into a listener, and the certificate that is shown there",
+        "unit/sockets/test_listener unit/sockets/test_credentials properties/test_strangers",
+        "certificate sockets.connect",
     ),
     Covered(
         "what a row goes through between two tasks",

@@ -188,6 +188,7 @@ SAYING = (
     "runtime/api/job.py",
     "runtime/checkpoint/coordinator.py",
     "runtime/checkpoint/driver.py",
+    "runtime/driver/encryption.py",
 )
 """Where events come from."""
 

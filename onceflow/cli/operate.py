@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 from onceflow.runtime.control.connection import Connection, ConnectionLostError
@@ -11,7 +11,8 @@ from onceflow.runtime.control.messages import AskCancel, AskStatus, AskStop, Sta
 from onceflow.runtime.driver.options import absolute_url
 from onceflow.runtime.environment.running_jobs import RunningJob, find, find_starting
 from onceflow.runtime.errors import UsageError
-from onceflow.runtime.exchange.handshake import HandshakeError, call
+from onceflow.runtime.sockets.connect import connect
+from onceflow.runtime.sockets.handshake import HandshakeError
 
 TIMEOUT_S = 5.0
 
@@ -41,9 +42,9 @@ def ask(checkpoint_dir: str, question: AskStatus | AskStop | AskCancel) -> Mappi
 def ask_running(job: RunningJob, question: AskStatus | AskStop | AskCancel) -> Mapping[str, Any] | None:
     """The driver's answer; None if it is gone."""
     try:
-        with socket.create_connection(job.address, timeout=TIMEOUT_S) as plain:
-            call(plain, job.secret, {"role": "operator"})
-            connection = Connection[Status](plain, Status)
+        opened = connect(job.address, job.credentials, {"role": "operator"}, TIMEOUT_S)
+        connection = Connection[Status](opened, Status)
+        with closing(connection):
             connection.set_timeout(TIMEOUT_S)
             connection.send(question)
             return connection.receive().status

@@ -129,6 +129,7 @@ def _finished(fields: Mapping[str, Any]) -> Text:
 
 _EVENT_LINES: Mapping[str, Callable[[Mapping[str, Any]], Text]] = {
     "job_started": lambda f: Text(f"{f['job']} starts on {f['master']}"),
+    "encrypted": lambda f: Text(f"driver and slots speak {f['protocol']}: {f['asked_by']}"),
     "metrics_started": lambda f: Text(f"metrics at http://{f['host']}:{f['port']}/metrics"),
     "slots_started": _started,
     "attempt_failed": _failed,

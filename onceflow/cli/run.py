@@ -60,6 +60,7 @@ def run(
     conf: Annotated[
         list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
     ] = None,
+    tls: Annotated[bool, typer.Option("--tls", help="Encrypt what driver and slots say.")] = False,
     metrics_port: Annotated[int | None, typer.Option(help="Serve Prometheus metrics on this port.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
     debug: Annotated[
@@ -81,6 +82,7 @@ def run(
         spark_conf=_settings(conf or []),
         start_from=start_from,
         allow_dropped_state=allow_dropped_state,
+        tls=tls,
     )
     if debug:
         show_logs()

@@ -80,6 +80,7 @@ class Job(JobGraphBuilder):
         restart: str = "exponential",
         start_from: int | None = None,
         allow_dropped_state: bool = False,
+        tls: bool = False,
         reporter: Reporter | None = None,
     ) -> JobResult:
         """Run to the end in this process: a script, a test, a notebook, or what spark-submit runs; the same
@@ -88,7 +89,8 @@ class Job(JobGraphBuilder):
         Goes on from the latest completed checkpoint in `checkpoint_dir`, or from the kept one that
         `start_from` says; without one the checkpoints are in a temporary folder, and go when the job ends.
         `allow_dropped_state`: what the checkpoint has of operators, aggregates or states that are not in the
-        program is dropped, not refused. `master`: as Spark names it, or `threads[N]` for slots in this
+        program is dropped, not refused. `tls`: what driver and slots say to each other is encrypted, as it
+        is if Spark's own settings ask for it. `master`: as Spark names it, or `threads[N]` for slots in this
         process without Spark; None: what spark-submit was given, else `local[2]`. Ctrl-C and SIGTERM stop it
         cleanly after a last checkpoint. Raises UsageError for what is wrong before it starts, JobFailedError
         if it fails.
@@ -104,6 +106,7 @@ class Job(JobGraphBuilder):
                 restart=restart,
                 start_from=start_from,
                 allow_dropped_state=allow_dropped_state,
+                tls=tls,
             )
             result = run_job(self.build(), options, reporter or Silent(), running_program())
         for rows in self.collected:
@@ -168,6 +171,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
     spark_conf: Mapping[str, str] | None = None,
     start_from: int | None = None,
     allow_dropped_state: bool = False,
+    tls: bool = False,
 ) -> RunOptions:
     """Options as people write them, checked. Raises OptionError naming the option."""
     if parallelism is not None and parallelism < 1:
@@ -187,6 +191,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
         spark_conf=spark_conf or {},
         start_from=start_from,
         allow_dropped_state=allow_dropped_state,
+        tls=tls,
     )
 
 

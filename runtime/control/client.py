@@ -9,7 +9,6 @@ on writing; see runtime/hosts/spark/executor.py).
 from __future__ import annotations
 
 import queue
-import socket
 import threading
 from collections.abc import Callable
 
@@ -19,7 +18,9 @@ from onceflow.runtime.clock import Clock
 from onceflow.runtime.control.connection import Connection, ConnectionLostError
 from onceflow.runtime.control.messages import Alive, Assignment, Message, ToSlot
 from onceflow.runtime.errors import Retryable
-from onceflow.runtime.exchange.handshake import HandshakeError, call
+from onceflow.runtime.sockets.connect import connect
+from onceflow.runtime.sockets.credentials import Credentials
+from onceflow.runtime.sockets.handshake import HandshakeError
 
 CONNECT_TIMEOUT_S = 20.0
 
@@ -27,10 +28,9 @@ CONNECT_TIMEOUT_S = 20.0
 class ControlClient:
     """Connects when made. Raises Retryable if the driver can't be reached."""
 
-    def __init__(self, address: tuple[str, int], secret: bytes, clock: Clock) -> None:
+    def __init__(self, address: tuple[str, int], credentials: Credentials, clock: Clock) -> None:
         try:
-            connection = socket.create_connection(address, timeout=CONNECT_TIMEOUT_S)
-            call(connection, secret, {"role": "slot"})
+            connection = connect(address, credentials, {"role": "slot"}, CONNECT_TIMEOUT_S)
         except (OSError, HandshakeError) as error:
             host, port = address
             raise Retryable(

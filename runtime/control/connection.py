@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import struct
 import threading
@@ -10,10 +11,13 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from onceflow.runtime.sockets.tls_socket import Connected
+
 _LENGTH = struct.Struct("<I")
 MESSAGE_BYTES_MAX = 256 << 20
 _BLOCK_BYTES = 64 << 10
-"""Read at once: what the allocator gives without asking the system for new memory each time."""
+"""Read at once: what the allocator gives without asking the system for new memory each time, and no less than
+a TLS record (16 KiB), of which no selector would show the rest."""
 _ENCODER = msgspec.json.Encoder()
 
 Received = TypeVar("Received")
@@ -33,16 +37,20 @@ class Connection(Generic[Received]):
     """Sends messages from any thread, receives them on one. Typed by what it receives.
 
     Receives either one at a time with `receive`, which waits, or with `receive_ready` whenever a selector
-    says that there is something; not both.
+    says that there is something; not both. The socket itself never waits: a TLS connection can't be in two
+    calls at once, so whoever waits does so outside of it.
     """
 
-    def __init__(self, connection: socket.socket, received: type[Received]) -> None:
-        connection.settimeout(None)
+    def __init__(self, connection: Connected, received: type[Received]) -> None:
+        connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._connection = connection
         self._decoder = msgspec.json.Decoder(received)
+        self._timeout_ms: float | None = None
         self._send_lock = threading.Lock()
-        self._stream = connection.makefile("rb")
+        """Held for a whole message."""
+        self._call_lock = threading.Lock()
+        """Held for one call of the socket."""
         self._unread = bytearray()
 
     def send(self, message: msgspec.Struct) -> None:
@@ -51,26 +59,32 @@ class Connection(Generic[Received]):
 
     def send_encoded(self, message: bytes) -> None:
         """A message that is `encoded` already, once for many. Raises ConnectionLostError."""
+        unsent = memoryview(message)
         try:
             with self._send_lock:
-                self._connection.sendall(message)
+                while unsent:
+                    try:
+                        with self._call_lock:
+                            sent = self._connection.send(unsent)
+                    except BlockingIOError:
+                        self._wait(select.POLLOUT)
+                    else:
+                        unsent = unsent[sent:]
         except OSError as error:
             raise ConnectionLostError(str(error)) from error
 
     def receive(self) -> Received:
         """Waits for the next message. Raises ConnectionLostError, msgspec.ValidationError."""
-        try:
-            head = self._stream.read(_LENGTH.size)
-            if len(head) < _LENGTH.size:
-                raise ConnectionLostError("the other side closed the connection")
-            (length,) = _LENGTH.unpack(head)
-            if length > MESSAGE_BYTES_MAX:
-                raise ConnectionLostError(f"a message of {length} bytes announced")
-            body = self._stream.read(length)
-        except (OSError, ValueError) as error:
-            raise ConnectionLostError(str(error)) from error
-        if len(body) < length:
-            raise ConnectionLostError("the other side closed the connection")
+        while (end := self._end_of_message(self._unread, 0)) is None:
+            try:
+                self._unread += self._read()
+            except BlockingIOError:
+                try:
+                    self._wait(select.POLLIN)
+                except OSError as error:
+                    raise ConnectionLostError(str(error)) from error
+        body = bytes(self._unread[_LENGTH.size : end])
+        del self._unread[:end]
         return self._decoder.decode(body)
 
     def fileno(self) -> int:
@@ -78,28 +92,21 @@ class Connection(Generic[Received]):
         return self._connection.fileno()
 
     def receive_ready(self) -> list[Received]:
-        """The messages that are complete now; there may be none. Waits only if nothing has come in.
+        """The messages that are complete now; there may be none. Never waits.
         Raises ConnectionLostError, msgspec.ValidationError."""
         try:
-            block = self._connection.recv(_BLOCK_BYTES)
-        except OSError as error:
-            raise ConnectionLostError(str(error)) from error
-        if not block:
-            raise ConnectionLostError("the other side closed the connection")
+            block = self._read()
+        except BlockingIOError:
+            return []
         unread: bytes | bytearray = block  # mostly whole messages: nothing to keep
         if self._unread:
             self._unread += block
             unread = self._unread
         messages: list[Received] = []
-        start, end = 0, len(unread)
-        while (body := start + _LENGTH.size) <= end:
-            (length,) = _LENGTH.unpack_from(unread, start)
-            if length > MESSAGE_BYTES_MAX:
-                raise ConnectionLostError(f"a message of {length} bytes announced")
-            if body + length > end:
-                break
-            messages.append(self._decoder.decode(bytes(unread[body : body + length])))
-            start = body + length
+        start = 0
+        while (end := self._end_of_message(unread, start)) is not None:
+            messages.append(self._decoder.decode(bytes(unread[start + _LENGTH.size : end])))
+            start = end
         if unread is self._unread:
             del self._unread[:start]
         else:
@@ -107,8 +114,8 @@ class Connection(Generic[Received]):
         return messages
 
     def set_timeout(self, timeout_s: float | None) -> None:
-        """How long a send or receive may take before the connection counts as lost."""
-        self._connection.settimeout(timeout_s)
+        """How long a send or receive may wait before the connection counts as lost."""
+        self._timeout_ms = None if timeout_s is None else timeout_s * 1000
 
     def hang_up(self) -> None:
         """Ends a waiting receive, here and on the other side. Who receives has to close."""
@@ -118,4 +125,40 @@ class Connection(Generic[Received]):
     def close(self) -> None:
         """Let go of it; a waiting receive ends, here and on the other side."""
         self.hang_up()
-        self._connection.close()
+        with self._call_lock:
+            self._connection.close()
+
+    def _read(self) -> bytes:
+        """What is there: all of it, as far as a selector would not show it. Raises ConnectionLostError, and
+        BlockingIOError if there is nothing, or only a part of a TLS record."""
+        try:
+            with self._call_lock:
+                block = self._connection.recv(_BLOCK_BYTES)
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            raise ConnectionLostError(str(error)) from error
+        if not block:
+            raise ConnectionLostError("the other side closed the connection")
+        return block
+
+    def _wait(self, event: int) -> None:
+        """Raises OSError if the connection was closed here meanwhile, or the time is over."""
+        number = self.fileno()
+        if number < 0:
+            raise OSError("the connection is closed")
+        poll = select.poll()
+        poll.register(number, event)
+        if not poll.poll(self._timeout_ms):
+            raise TimeoutError("timed out")
+
+    @staticmethod
+    def _end_of_message(unread: bytes | bytearray, start: int) -> int | None:
+        """Where the message that begins at `start` ends; None: not here yet."""
+        if len(unread) < start + _LENGTH.size:
+            return None
+        (length,) = _LENGTH.unpack_from(unread, start)
+        if length > MESSAGE_BYTES_MAX:
+            raise ConnectionLostError(f"a message of {length} bytes announced")
+        end: int = start + _LENGTH.size + length
+        return end if end <= len(unread) else None

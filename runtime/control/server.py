@@ -14,15 +14,16 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from onceflow.runtime.control.connection import Connection, ConnectionLostError, encoded
 from onceflow.runtime.control.messages import ToDriver
-from onceflow.runtime.exchange.handshake import HandshakeError, answer
+from onceflow.runtime.sockets.credentials import Credentials
+from onceflow.runtime.sockets.listener import PATIENCE_S, Listener
+from onceflow.runtime.sockets.tls_socket import Connected
 
-HANDSHAKE_TIMEOUT_S = 10.0
 MANY_PEERS = 100
 """The number of peers from which on what comes in is gathered before it is read."""
 GATHER_S = 10e-6
@@ -35,29 +36,35 @@ class ControlServer:
 
     def __init__(
         self,
-        secret: bytes,
+        credentials: Credentials,
         host: str,
         on_messages: Callable[[Sequence[tuple[int, ToDriver]]], None],
         on_lost: Callable[[int], None],
+        patience_s: float = PATIENCE_S,
     ) -> None:
-        self._secret = secret
+        """Raises UsageError if `host` is no address of this machine. `patience_s`: see Listener."""
         self._on_messages = on_messages
         self._on_lost = on_lost
         self._numbers = itertools.count(1)
         self._peers: dict[int, Connection[ToDriver]] = {}
-        self._greeted: queue.SimpleQueue[socket.socket | None] = queue.SimpleQueue()
+        self._greeted: queue.SimpleQueue[Connected | None] = queue.SimpleQueue()
         """Connections that passed the handshake; None: closed."""
         self._selector = selectors.DefaultSelector()
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._selector.register(self._wake_receiver, selectors.EVENT_READ)
-        self._listener = socket.create_server((host, 0), backlog=512)
-        threading.Thread(target=self._accept_forever, name="onceflow-control", daemon=True).start()
+        self._listener = Listener(
+            host, credentials, "control", lambda accepted, _: self._hand_over(accepted), patience_s
+        )
         threading.Thread(target=self._read_forever, name="onceflow-control-read", daemon=True).start()
 
     @property
     def address(self) -> tuple[str, int]:
-        host, port = self._listener.getsockname()[:2]
-        return str(host), int(port)
+        return self._listener.address
+
+    @property
+    def turned_away(self) -> Mapping[str, int]:
+        """How many strangers have come, by why they were turned away."""
+        return self._listener.turned_away
 
     def send(self, peer: int, message: msgspec.Struct) -> bool:
         """False if the peer is gone; then `on_lost` tells, or has told."""
@@ -86,34 +93,10 @@ class ControlServer:
             connection.hang_up()
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._hand_over(None)
 
-    # --- Accepting ------------------------------------------------------------------------------
-
-    def _accept_forever(self) -> None:
-        while True:
-            try:
-                accepted, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(
-                target=self._greet, args=(accepted,), name="onceflow-control-greet", daemon=True
-            ).start()
-
-    def _greet(self, accepted: socket.socket) -> None:
-        """The handshake, on a thread of its own: a stranger may take its time."""
-        try:
-            accepted.settimeout(HANDSHAKE_TIMEOUT_S)
-            answer(accepted, self._secret)
-        except (OSError, HandshakeError, ValueError):
-            accepted.close()
-        else:
-            self._hand_over(accepted)
-
-    def _hand_over(self, accepted: socket.socket | None) -> None:
+    def _hand_over(self, accepted: Connected | None) -> None:
         self._greeted.put(accepted)
         with contextlib.suppress(OSError):  # the reading thread has ended
             self._wake_sender.send(b"\0")

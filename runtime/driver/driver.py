@@ -9,7 +9,6 @@ this process loses nothing but time: the same command goes on from the log.
 from __future__ import annotations
 
 import queue
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -46,6 +45,7 @@ from onceflow.runtime.control.messages import (
 )
 from onceflow.runtime.control.server import ControlServer
 from onceflow.runtime.driver.committers import Committers
+from onceflow.runtime.driver.encryption import new_credentials
 from onceflow.runtime.driver.enumerators import Enumerators
 from onceflow.runtime.driver.options import Guarantee, RunOptions
 from onceflow.runtime.driver.progress import PhaseWatch, ProgressMeter, shown_phase
@@ -74,7 +74,6 @@ class JobDriver:
         self._clock = clock
         self._reporter = reporter
         self._parallelism = options.parallelism or min(launcher.slots_max, graph.max_parallelism)
-        self._secret = secrets.token_bytes(32)
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._meter = ProgressMeter(graph)
         self._latest_progress = JobProgress(graph.job, "opening")
@@ -97,7 +96,8 @@ class JobDriver:
     def run(self, control_host: str = "127.0.0.1") -> JobResult:
         """Run the job until it ends. `control_host`: an address of this machine that the slots can reach."""
         self._enumerators = Enumerators(self._graph, self._clock)
-        self._server = ControlServer(self._secret, control_host, self._on_messages, self._on_lost)
+        self._credentials = new_credentials(self._options.tls, self._launcher, self._reporter)
+        self._server = ControlServer(self._credentials, control_host, self._on_messages, self._on_lost)
         io = self._checkpoint_io()
         self._io = CheckpointIOThread(io, lambda event: self._inbox.put(lambda: self._handle(event)))
         try:
@@ -210,7 +210,7 @@ class JobDriver:
         self._cause = ""
         if self._running is None:  # not before the log is ours: the folder may be another driver's
             folder = self._options.checkpoint_dir
-            self._running = RunningJob.announce(folder, self._server.address, self._secret)
+            self._running = RunningJob.announce(folder, self._server.address, self._credentials)
             for warning in self._enumerators.warnings(manifest.splits):
                 self._announce("warning", {"reason": warning})
         try:
@@ -231,7 +231,7 @@ class JobDriver:
             attempt=attempt,
             graph=self._graph,
             control_address=self._server.address,
-            secret=self._secret,
+            credentials=self._credentials,
             checkpoint_url=self._options.checkpoint_dir,
             is_aligned=self._options.guarantee is not Guarantee.AT_LEAST_ONCE,
             checkpoint_interval_ms=self._options.checkpoints.interval_ms,

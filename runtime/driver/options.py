@@ -80,3 +80,5 @@ class RunOptions:
     """A checkpoint id of the folder to start from instead of the latest."""
     allow_dropped_state: bool = False
     """Start although the checkpoint has state that the program has no place for: it is dropped."""
+    tls: bool = False
+    """Encrypt what driver and slots say to each other; also done if the host's settings ask for it."""

@@ -1,7 +1,7 @@
 """Running jobs, found through their checkpoint folder.
 
 A driver writes `running.json` into its checkpoint folder (readable by its owner only: it holds the
-control address and the secret that opens it) and notes the folder in the user's own state folder, so
+control address and the credentials that open it) and notes the folder in the user's own state folder, so
 that `onceflow list` finds it. Before that, while the host comes up and the log is not its own yet, only a
 note in the state folder says that it starts. All are hints: a file of a dead driver is told by its
 connection being refused, and exactness never depends on them.
@@ -23,6 +23,7 @@ import platformdirs
 import psutil
 
 from onceflow.runtime.errors import UsageError
+from onceflow.runtime.sockets.credentials import Credentials, TlsIdentity
 
 FILE_NAME = "running.json"
 _STARTING = ".starting"
@@ -34,22 +35,25 @@ class RunningJob:
 
     checkpoint_dir: str
     address: tuple[str, int]
-    secret: bytes
+    credentials: Credentials
     pid: int
 
     def __repr__(self) -> str:
         return f"RunningJob({self.checkpoint_dir!r}, pid={self.pid})"  # never the secret
 
     @staticmethod
-    def announce(checkpoint_dir: str, address: tuple[str, int], secret: bytes) -> RunningJob:
+    def announce(checkpoint_dir: str, address: tuple[str, int], credentials: Credentials) -> RunningJob:
         """Called by the driver. On a checkpoint folder that is no local path there is no file."""
-        job = RunningJob(checkpoint_dir, address, secret, os.getpid())
+        job = RunningJob(checkpoint_dir, address, credentials, os.getpid())
         path = _local_path(checkpoint_dir)
         if path is None:
             return job
         # A hint that can't be written (a full disk, no home folder) must not keep a job from running.
         with contextlib.suppress(OSError):
-            content = {"address": list(address), "secret": secret.hex(), "pid": job.pid}
+            content: dict[str, object] = {"address": list(address), "pid": job.pid}
+            content["secret"] = credentials.secret.hex()
+            if credentials.tls is not None:
+                content["tls"] = {"certificate": credentials.tls.certificate, "key": credentials.tls.key}
             _write_private(path / FILE_NAME, json.dumps(content))
             _write_private(_note(path), json.dumps({"checkpoint_dir": str(path.absolute())}))
         return job
@@ -118,9 +122,9 @@ def find(checkpoint_dir: str) -> RunningJob:
     try:
         content = json.loads(file.read_text())
         host, port = content["address"]
-        return RunningJob(
-            checkpoint_dir, (str(host), int(port)), bytes.fromhex(content["secret"]), int(content["pid"])
-        )
+        tls = TlsIdentity(str(t["certificate"]), str(t["key"])) if (t := content.get("tls")) else None
+        credentials = Credentials(bytes.fromhex(content["secret"]), tls)
+        return RunningJob(checkpoint_dir, (str(host), int(port)), credentials, int(content["pid"]))
     except PermissionError:
         raise UsageError(f"{file} is readable by the job's owner only") from None
     except (ValueError, KeyError, TypeError):

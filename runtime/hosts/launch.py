@@ -14,7 +14,8 @@ class SlotLauncher(Protocol):
     waits for the host but `wait_ready` and `close`."""
 
     def wait_ready(self, timeout_s: float) -> bool:
-        """Wait so long at most. True: `slots_max` and `driver_host` are known from now on.
+        """Wait so long at most. True: `slots_max`, `driver_host` and
+        `encryption_asked_by` are known from now on.
 
         Raises OnceflowError if the host can't come up.
         """
@@ -28,6 +29,12 @@ class SlotLauncher(Protocol):
     @property
     def driver_host(self) -> str:
         """An address of this machine that the slots can reach: where the control server listens."""
+        ...
+
+    @property
+    def encryption_asked_by(self) -> str | None:
+        """The host's own setting that asks for encrypted traffic between its processes, by name; None: none
+        does. It holds for what driver and slots say to each other, too."""
         ...
 
     def launch(

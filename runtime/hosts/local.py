@@ -34,6 +34,10 @@ class LocalLauncher:
     def driver_host(self) -> str:
         return "127.0.0.1"
 
+    @property
+    def encryption_asked_by(self) -> str | None:
+        return None
+
     def launch(
         self,
         launch: SlotLaunch,

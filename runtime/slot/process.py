@@ -28,12 +28,14 @@ from onceflow.runtime.control.heartbeat import heartbeat_ms
 from onceflow.runtime.control.messages import Assignment, Failed, Healed, Hello
 from onceflow.runtime.environment.stalls import StallWatch
 from onceflow.runtime.errors import Fatal, Fenced, OnceflowError, Retryable, UsageError, UserFunctionError
-from onceflow.runtime.exchange.transport import Network, PeerLostError
+from onceflow.runtime.exchange.remote_channel import PeerLostError
+from onceflow.runtime.exchange.transport import Network
 from onceflow.runtime.exchange.wiring import NetworkWiring
 from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.slot.call_watch import CallWatch, UserCall, stack_of
 from onceflow.runtime.slot.slot import Slot
 from onceflow.runtime.slot.tasks import SlotBuilder, SlotEnvironment, SlotTasks
+from onceflow.runtime.sockets.credentials import Credentials
 from onceflow.runtime.state.operator_state import FrozenState
 from onceflow.runtime.version import VERSION
 
@@ -56,7 +58,7 @@ class SlotLaunch:
     attempt: int
     graph: JobGraph
     control_address: tuple[str, int]
-    secret: bytes
+    credentials: Credentials
     checkpoint_url: str
     is_aligned: bool = True
     checkpoint_interval_ms: int | None = None
@@ -84,8 +86,8 @@ def run_slot(
     in `launch`, if it has still to be read.
     """
     clock = SystemClock()
-    control = ControlClient(launch.control_address, launch.secret, clock)
-    network = Network(launch.secret, launch.attempt, host)
+    control = ControlClient(launch.control_address, launch.credentials, clock)
+    network = Network(launch.credentials, launch.attempt, host)
     is_near = launch.control_address[0].startswith("127.")
     stalls = StallWatch(launch.slot_timeout_ms, has_process=end_process is not None, is_near=is_near)
     try:

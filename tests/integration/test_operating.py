@@ -7,6 +7,7 @@ import os
 import signal
 import stat
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,17 @@ import pytest
 pytestmark = pytest.mark.kafka
 START_MS = 1_700_000_000_000
 PASSWORD = "canary-2f1c9e"
+LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+
+
+def listened(pid: int) -> set[tuple[str, int]]:
+    """Where this process and all that it started listen."""
+    found: set[tuple[str, int]] = set()
+    for process in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]:
+        with suppress(psutil.Error):  # it has just ended
+            sockets = process.net_connections("tcp")
+            found.update((each.laddr.ip, each.laddr.port) for each in sockets if each.status == "LISTEN")
+    return found
 
 
 @pytest.mark.parametrize("host", ["threads[2]", pytest.param("local[2]", marks=pytest.mark.spark)])
@@ -140,10 +152,11 @@ def test_commands_on_a_running_job(
 
 
 @pytest.mark.parametrize("host", ["threads[2]", pytest.param("local[2]", marks=pytest.mark.spark)])
-def test_no_secret_is_shown_anywhere(
+def test_no_secret_is_shown_anywhere_and_no_port_of_a_local_job_is_open_to_others(
     host: str, start_job: Any, feed: Any, onceflow: Any, judge: Any, own_broker: Any, tmp_path: Path
 ) -> None:
-    """A SASL password and the control secret, through a run, a failure, commands, and every file."""
+    """A SASL password, the control secret and the key of TLS, through a run, a failure, commands, and every
+    file."""
     jaas = (
         "org.apache.kafka.common.security.plain.PlainLoginModule required "
         f'username="admin" password="{PASSWORD}" user_admin="{PASSWORD}";'
@@ -166,11 +179,18 @@ def test_no_secret_is_shown_anywhere(
 
     arguments = ("--bootstrap-servers", kafka.address("SASL_PLAINTEXT"), "--input", "in", "--output", "out")
     job = start_job(
-        tmp_path / "ck", *arguments, env=env(PASSWORD), master=host, options=["--restart", "none"]
+        tmp_path / "ck", *arguments, env=env(PASSWORD), master=host, options=["--restart", "none", "--tls"]
     )
     job.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
-    secrets = [PASSWORD, json.loads((tmp_path / "ck" / "running.json").read_text())["secret"]]
+    assert job.named("encrypted")[0]["asked_by"] == "--tls"
+    assert not job.named("warning")
+    control = json.loads((tmp_path / "ck" / "running.json").read_text())
+    key = [line for line in control["tls"]["key"].splitlines() if not line.startswith("-")]
+    secrets = [PASSWORD, control["secret"], *key]
+    assert {ip for ip, _ in listened(job.pid)} <= LOOPBACK
+    assert tuple(control["address"]) in listened(job.pid)
     status = onceflow("status", str(tmp_path / "ck"), "--json").stdout
+    assert json.loads(status)["phase"] == "running"
     lines = [" ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"])]
     job.send(signal.SIGTERM)
     assert job.wait(15) == 0, job.story()

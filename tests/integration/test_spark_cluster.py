@@ -147,21 +147,15 @@ def test_a_signal_while_the_master_is_away_ends_the_job(
     assert "Traceback" not in job.errors()
 
 
-def test_a_local_cluster_runs_a_job_and_refuses_more_slots_than_it_can_have(
+def test_a_local_cluster_refuses_more_slots_than_it_can_have(
     topics: tuple[str, ...], start_job: Any, tmp_path: Path
 ) -> None:
+    """What it runs: see test_encrypted.py."""
     master = "local-cluster[2,1,1024]"
     job = start_job(tmp_path / "ck", *topics, master=master, parallelism=3, options=SMALL)
     assert job.wait(30) == 2, job.story()
     assert f"parallelism=3 needs as many slots at once, {master} has 2" in job.errors()
     assert len(job.errors().splitlines()) == 1
-    job = start_job(tmp_path / "ck", *topics, master=master, options=SMALL)
-    job.wait_event("checkpoint_completed", timeout=120)
-    assert not job.named("attempt_failed"), job.story()
-    job.send(signal.SIGTERM)
-    assert job.wait(30) == 0, job.story()
-    assert [line for line in job.lines if not line.startswith('{"event"')] == []
-    assert not re.search(r"Traceback|\[Stage \d| (?:INFO|WARN) ", job.errors()), job.errors()
 
 
 def test_more_slots_than_the_jvm_finds_cores_fail_the_job_in_one_sentence(

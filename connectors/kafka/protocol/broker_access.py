@@ -15,8 +15,8 @@ from typing import Any
 
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.protocol.sasl_login import SaslLogin, login_of, mechanism_of
-from onceflow.connectors.kafka.protocol.tls_socket import TlsSocket
 from onceflow.runtime.errors import OptionError
+from onceflow.runtime.sockets.tls_socket import Connected, TlsSocket
 
 _PROTOCOLS = frozenset({"plaintext", "ssl", "sasl_plaintext", "sasl_ssl"})
 _CLIENT_ID = "rdkafka"  # librdkafka's default
@@ -55,7 +55,7 @@ class BrokerAccess:
     login: SaslLogin | None = None
     """None: the broker is not told who this is, unless by a TLS certificate."""
 
-    def connect(self, host: str, port: int, timeout_s: float) -> socket.socket | TlsSocket:
+    def connect(self, host: str, port: int, timeout_s: float) -> Connected:
         """A connection, with TLS if it is asked for and the broker's certificate is good. Raises OSError."""
         opened = socket.create_connection((host, port), timeout_s)
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import socket
 import struct
 import time
 from collections.abc import Mapping
@@ -11,8 +10,8 @@ from functools import partial
 from typing import NamedTuple
 
 from onceflow.connectors.kafka.protocol.broker_access import BrokerAccess
-from onceflow.connectors.kafka.protocol.tls_socket import TlsSocket
 from onceflow.connectors.kafka.protocol.wire import ProtocolError, spoken_versions, versions_request
+from onceflow.runtime.sockets.tls_socket import Connected
 
 FRAME_BYTES_MAX = 1 << 30
 PREFIX_BYTES = 4
@@ -21,8 +20,6 @@ PREFIX_BYTES = 4
 _OPEN_S = 1.0
 _OF_LOGIN = 0.8
 """A login is used for so much of its time, so that a request that is under way at the end is answered."""
-
-Connected = socket.socket | TlsSocket
 
 
 class Opened(NamedTuple):

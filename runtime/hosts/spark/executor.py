@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from ipaddress import ip_address
 from typing import Any
 
 from pyspark import BarrierTaskContext, SparkFiles
@@ -45,7 +46,11 @@ class SlotFunction:
         sys.setswitchinterval(GIL_S)
         context = BarrierTaskContext.get()
         partition = context.partitionId()
-        host = context.getTaskInfos()[partition].address.rsplit(":", 1)[0]
+        host = self._launch.control_address[0]
+        # Who reaches the driver by loopback is on its machine, as all others are then: no other one has to
+        # reach this slot.
+        if not ip_address(host).is_loopback:
+            host = context.getTaskInfos()[partition].address.rsplit(":", 1)[0]
         run_slot(self._launch, partition, host, partial(os._exit, 1), self._read_graph)
         return iter(())
 

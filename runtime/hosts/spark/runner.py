@@ -29,6 +29,7 @@ from onceflow.runtime.environment.program import Program, archive_modules
 from onceflow.runtime.errors import Fatal, OnceflowError, OptionError, Retryable
 from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.hosts.spark.class_archive import as_setting, local_java_options
+from onceflow.runtime.hosts.spark.encryption import encryption_asked_by
 from onceflow.runtime.hosts.spark.executor import SlotFunction
 from onceflow.runtime.hosts.spark.jvm_errors import launch_jvm
 from onceflow.runtime.hosts.spark.shipping import pack_graph
@@ -92,7 +93,7 @@ class SparkLauncher:
         if program.folder is None or not archive_modules(program.folder, self._modules):
             self._files.cleanup()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        is_local = master.startswith("local")
+        is_local = self._is_local = master.startswith("local")
         self._settings = {
             "spark.python.daemon.module": "onceflow.runtime.hosts.spark.daemon",
             **DEFAULT_SETTINGS,
@@ -142,9 +143,9 @@ class SparkLauncher:
         return context
 
     def wait_ready(self, timeout_s: float) -> bool:
-        """At once on a local master, where both are known; elsewhere when the JVM is up and, if the
-        parallelism is to be what there is, when so many executors have come that no more come."""
-        if self._slots_max is not None and "spark.driver.host" in self._settings:
+        """At once on a local master, where all is known; elsewhere when the JVM is up and has read its files,
+        and, if the parallelism is to be what there is, when so many executors have come that no more come."""
+        if self._slots_max is not None and self._is_local:
             return True
         try:
             context = self._started.result(timeout_s)
@@ -169,6 +170,13 @@ class SparkLauncher:
         """An address of the driver that the executors can reach: where the control server listens."""
         host = self._settings.get("spark.driver.host")
         return host or str(self._started.result().getConf().get("spark.driver.host"))
+
+    @property
+    def encryption_asked_by(self) -> str | None:
+        """On a local master, all on this machine, only the user's settings; else spark-defaults.conf, too."""
+        if self._is_local:
+            return encryption_asked_by(self._settings)
+        return encryption_asked_by(dict(self._started.result().getConf().getAll()))
 
     def launch(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import socket
 import struct
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -13,14 +14,18 @@ import pytest
 
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.control.client import ControlClient
-from onceflow.runtime.control.connection import Connection, encoded
+from onceflow.runtime.control.connection import Connection, ConnectionLostError, encoded
 from onceflow.runtime.control.heartbeat import heartbeat_ms, silence_ms_max
 from onceflow.runtime.control.messages import Failed, Running, Shutdown, ToDriver, ToSlot, Trigger
 from onceflow.runtime.control.server import MANY_PEERS, ControlServer
 from onceflow.runtime.errors import Retryable
-from onceflow.runtime.exchange.handshake import call
+from onceflow.runtime.sockets.certificate import new_identity
+from onceflow.runtime.sockets.connect import connect
+from onceflow.runtime.sockets.credentials import Credentials
+from onceflow.runtime.sockets.tls_socket import Connected
 
-SECRET = b"s" * 32
+PLAIN = Credentials(b"s" * 32)
+TLS = Credentials(b"s" * 32, new_identity())
 DEADLINE_S = 20.0
 
 
@@ -36,24 +41,39 @@ class Heard:
             self.messages.put(message)
 
 
+@pytest.fixture(params=[PLAIN, TLS], ids=["plain", "tls"])
+def credentials(request: pytest.FixtureRequest) -> Credentials:
+    kind: Credentials = request.param
+    return kind
+
+
 @contextmanager
-def serving() -> Iterator[tuple[ControlServer, Heard]]:
+def serving(credentials: Credentials = PLAIN) -> Iterator[tuple[ControlServer, Heard]]:
     heard = Heard()
-    server = ControlServer(SECRET, "127.0.0.1", heard.hear, heard.lost.put)
+    server = ControlServer(credentials, "127.0.0.1", heard.hear, heard.lost.put)
     try:
         yield server, heard
     finally:
         server.close()
 
 
-def slot(server: ControlServer) -> ControlClient:
-    return ControlClient(server.address, SECRET, SystemClock())
+def slot(server: ControlServer, credentials: Credentials = PLAIN) -> ControlClient:
+    return ControlClient(server.address, credentials, SystemClock())
+
+
+def peer_of(server: ControlServer, credentials: Credentials = PLAIN) -> Connected:
+    """A slot's connection below its messages."""
+    opened = connect(server.address, credentials, {"role": "slot"}, DEADLINE_S)
+    opened.settimeout(DEADLINE_S)
+    return opened
 
 
 @pytest.mark.parametrize("peers", [50, MANY_PEERS + 1])
-def test_messages_of_many_peers_arrive_each_under_its_own_number(peers: int) -> None:
-    with serving() as (server, heard):
-        clients = [slot(server) for _ in range(peers)]
+def test_messages_of_many_peers_arrive_each_under_its_own_number(
+    peers: int, credentials: Credentials
+) -> None:
+    with serving(credentials) as (server, heard):
+        clients = [slot(server, credentials) for _ in range(peers)]
         for attempt, client in enumerate(clients):
             client.send(Running(attempt))
         arrived = [heard.messages.get(timeout=DEADLINE_S) for _ in clients]
@@ -64,10 +84,9 @@ def test_messages_of_many_peers_arrive_each_under_its_own_number(peers: int) -> 
         assert {heard.lost.get(timeout=DEADLINE_S) for _ in clients} == {peer for peer, _ in arrived}
 
 
-def test_messages_cut_and_joined_by_the_network_arrive_whole_and_in_order() -> None:
-    with serving() as (server, heard):
-        connection = socket.create_connection(server.address)
-        call(connection, SECRET, {"role": "slot"})
+def test_messages_cut_and_joined_by_the_network_arrive_whole_and_in_order(credentials: Credentials) -> None:
+    with serving(credentials) as (server, heard):
+        connection = peer_of(server, credentials)
         sent = [Failed(n, "x" * (n * 40_000), False) for n in range(12)]
         bodies = [msgspec.json.encode(message) for message in sent]
         stream = b"".join(struct.pack("<I", len(body)) + body for body in bodies)
@@ -79,9 +98,11 @@ def test_messages_cut_and_joined_by_the_network_arrive_whole_and_in_order() -> N
         connection.close()
 
 
-def test_what_the_driver_sends_reaches_the_peer_and_a_hung_up_peer_is_told_of_as_lost() -> None:
-    with serving() as (server, heard):
-        client = slot(server)
+def test_what_the_driver_sends_reaches_the_peer_and_a_hung_up_peer_is_told_of_as_lost(
+    credentials: Credentials,
+) -> None:
+    with serving(credentials) as (server, heard):
+        client = slot(server, credentials)
         client.send(Running(1))
         peer, _ = heard.messages.get(timeout=DEADLINE_S)
         assert server.send(peer, Trigger(7, False))
@@ -98,10 +119,9 @@ def test_what_the_driver_sends_reaches_the_peer_and_a_hung_up_peer_is_told_of_as
 
 def test_a_broadcast_reaches_each_peer_that_is_named_and_still_there() -> None:
     with serving() as (server, heard):
-        connections = [socket.create_connection(server.address) for _ in range(4)]
+        connections = [peer_of(server) for _ in range(4)]
         peers = []
         for connection in connections:
-            call(connection, SECRET, {"role": "slot"})
             connection.sendall(encoded(Running(1)))
             peers.append(heard.messages.get(timeout=DEADLINE_S)[0])
         first, second, left_out, gone = (Connection[ToSlot](each, ToSlot) for each in connections)  # type: ignore[arg-type]
@@ -120,7 +140,7 @@ def test_a_broadcast_reaches_each_peer_that_is_named_and_still_there() -> None:
 def test_a_stranger_is_turned_away_and_disturbs_nobody() -> None:
     with serving() as (server, heard):
         with pytest.raises(Retryable):
-            ControlClient(server.address, b"w" * 32, SystemClock())
+            ControlClient(server.address, Credentials(b"w" * 32), SystemClock())
         silent = socket.create_connection(server.address)  # says nothing at all
         client = slot(server)
         client.send(Running(3))
@@ -131,8 +151,7 @@ def test_a_stranger_is_turned_away_and_disturbs_nobody() -> None:
 @pytest.mark.parametrize("garbage", [b"\xff\xff\xff\xff", struct.pack("<I", 2) + b"{]"])
 def test_a_peer_that_talks_garbage_is_lost_and_the_others_are_heard(garbage: bytes) -> None:
     with serving() as (server, heard):
-        connection = socket.create_connection(server.address)
-        call(connection, SECRET, {"role": "slot"})
+        connection = peer_of(server)
         connection.sendall(garbage)
         heard.lost.get(timeout=DEADLINE_S)
         client = slot(server)
@@ -140,9 +159,9 @@ def test_a_peer_that_talks_garbage_is_lost_and_the_others_are_heard(garbage: byt
         assert heard.messages.get(timeout=DEADLINE_S)[1] == Running(3)
 
 
-def test_closing_the_server_ends_every_connection() -> None:
-    with serving() as (server, heard):
-        client = slot(server)
+def test_closing_the_server_ends_every_connection(credentials: Credentials) -> None:
+    with serving(credentials) as (server, heard):
+        client = slot(server, credentials)
         client.send(Running(1))
         heard.messages.get(timeout=DEADLINE_S)
         ended: queue.Queue[None] = queue.Queue()
@@ -150,6 +169,41 @@ def test_closing_the_server_ends_every_connection() -> None:
         server.close()
         ended.get(timeout=DEADLINE_S)
         heard.lost.get(timeout=DEADLINE_S)
+
+
+def test_both_sides_send_a_lot_at_once_while_each_reads(credentials: Credentials) -> None:
+    """A TLS connection can't be in two calls at once: whoever waits for room must let the other read."""
+    with serving(credentials) as (server, heard):
+        client = slot(server, credentials)
+        client.send(Running(0))
+        peer, _ = heard.messages.get(timeout=DEADLINE_S)
+        got: queue.Queue[None] = queue.Queue()
+        client.listen(lambda: got.put(None), lambda: None)
+        filling, count = "x" * 400_000, 40
+        threads = [
+            threading.Thread(target=lambda: [client.send(Failed(n, filling, False)) for n in range(count)]),
+            threading.Thread(target=lambda: [server.send(peer, Shutdown(filling)) for _ in range(count)]),
+        ]
+        for thread in threads:
+            thread.start()
+        for n in range(count):
+            assert heard.messages.get(timeout=DEADLINE_S)[1] == Failed(n, filling, False)
+            got.get(timeout=DEADLINE_S)
+            assert client.poll() == Shutdown(filling)
+        for thread in threads:
+            thread.join(DEADLINE_S)
+        client.close()
+
+
+def test_a_peer_that_is_silent_is_lost_after_the_timeout_and_for_good(credentials: Credentials) -> None:
+    with serving(credentials) as (server, _):
+        sending = Connection[ToSlot](peer_of(server, credentials), ToSlot)  # type: ignore[arg-type]
+        sending.set_timeout(0.05)
+        with pytest.raises(ConnectionLostError, match="timed out"):
+            sending.receive()
+        sending.close()
+        with pytest.raises(ConnectionLostError):
+            sending.send(Running(1))
 
 
 def test_more_slots_speak_less_often_and_are_given_more_time() -> None:

@@ -22,9 +22,11 @@ from onceflow.runtime.environment.running_jobs import (
     find_starting,
 )
 from onceflow.runtime.errors import UsageError
+from onceflow.runtime.sockets.credentials import Credentials, TlsIdentity
 
 ADDRESS = ("127.0.0.1", 4711)
 SECRET = bytes(range(32))
+PLAIN = Credentials(SECRET)
 
 
 @pytest.fixture(autouse=True)
@@ -41,23 +43,30 @@ def folder(tmp_path: Path) -> str:
 
 
 def test_an_announced_job_is_found_by_its_folder(folder: str) -> None:
-    announced = RunningJob.announce(folder, ADDRESS, SECRET)
+    announced = RunningJob.announce(folder, ADDRESS, PLAIN)
     found = find(folder)
     assert found == announced
-    assert (found.address, found.secret, found.pid) == (ADDRESS, SECRET, os.getpid())
+    assert (found.address, found.credentials, found.pid) == (ADDRESS, PLAIN, os.getpid())
     assert [job.address for job in find_all()] == [ADDRESS]
+
+
+def test_the_key_of_an_encrypted_job_is_found_with_its_secret(folder: str) -> None:
+    encrypted = Credentials(SECRET, TlsIdentity("the certificate", "the key"))
+    RunningJob.announce(folder, ADDRESS, encrypted)
+    assert find(folder).credentials == encrypted
+    assert "the key" not in repr(find(folder))
 
 
 @pytest.mark.parametrize("prefix", ["file://", "file:"])
 def test_a_file_url_is_the_same_folder(folder: str, prefix: str) -> None:
-    RunningJob.announce(prefix + folder, ADDRESS, SECRET)
-    assert find(folder).secret == SECRET
+    RunningJob.announce(prefix + folder, ADDRESS, PLAIN)
+    assert find(folder).credentials == PLAIN
 
 
 def test_the_file_is_readable_by_its_owner_only(folder: str, own_state_folder: Path) -> None:
     before = os.umask(0)
     try:
-        RunningJob.announce(folder, ADDRESS, SECRET)
+        RunningJob.announce(folder, ADDRESS, PLAIN)
     finally:
         os.umask(before)
     files = [Path(folder) / FILE_NAME, *own_state_folder.rglob("*.json")]
@@ -68,13 +77,13 @@ def test_the_file_is_readable_by_its_owner_only(folder: str, own_state_folder: P
 
 
 def test_the_secret_is_not_shown(folder: str) -> None:
-    announced = RunningJob.announce(folder, ADDRESS, SECRET)
+    announced = RunningJob.announce(folder, ADDRESS, PLAIN)
     assert SECRET.hex() not in repr(announced)
     assert repr(SECRET) not in repr(announced)
 
 
 def test_a_withdrawn_job_is_not_found_any_more(folder: str) -> None:
-    RunningJob.announce(folder, ADDRESS, SECRET).withdraw()
+    RunningJob.announce(folder, ADDRESS, PLAIN).withdraw()
     assert list(find_all()) == []
     with pytest.raises(UsageError, match=r"no job runs on .*: start it with `onceflow run`"):
         find(folder)
@@ -82,15 +91,15 @@ def test_a_withdrawn_job_is_not_found_any_more(folder: str) -> None:
 
 
 def test_a_driver_that_was_taken_over_leaves_the_new_ones_file_alone(folder: str) -> None:
-    older = RunningJob(folder, ADDRESS, SECRET, os.getpid() + 1)
-    RunningJob.announce(folder, ("127.0.0.1", 4712), SECRET)
+    older = RunningJob(folder, ADDRESS, PLAIN, os.getpid() + 1)
+    RunningJob.announce(folder, ("127.0.0.1", 4712), PLAIN)
     older.withdraw()
     assert find(folder).address == ("127.0.0.1", 4712)
 
 
 def test_a_killed_drivers_file_stays_and_the_next_one_replaces_it(folder: str) -> None:
-    RunningJob.announce(folder, ADDRESS, SECRET)
-    again = RunningJob.announce(folder, ("127.0.0.1", 4712), b"x" * 32)
+    RunningJob.announce(folder, ADDRESS, PLAIN)
+    again = RunningJob.announce(folder, ("127.0.0.1", 4712), Credentials(b"x" * 32))
     assert find(folder) == again
     assert len(list(find_all())) == 1
 
@@ -103,6 +112,7 @@ def test_a_killed_drivers_file_stays_and_the_next_one_replaces_it(folder: str) -
         "[]",
         json.dumps({"address": ["h"], "secret": "00", "pid": 1}),
         json.dumps({"address": ["h", 1]}),
+        json.dumps({"address": ["h", 1], "secret": "00", "pid": 1, "tls": ["certificate"]}),
     ],
 )
 def test_a_damaged_file_is_named(folder: str, content: str) -> None:
@@ -113,14 +123,14 @@ def test_a_damaged_file_is_named(folder: str, content: str) -> None:
 
 
 def test_a_damaged_note_hides_no_other_job(folder: str, own_state_folder: Path) -> None:
-    RunningJob.announce(folder, ADDRESS, SECRET)
+    RunningJob.announce(folder, ADDRESS, PLAIN)
     (note,) = own_state_folder.rglob("*.json")
     note.with_name("0000.json").write_text("{")
     assert len(list(find_all())) == 1
 
 
 def test_checkpoints_elsewhere_leave_no_file() -> None:
-    job = RunningJob.announce("memory://x", ADDRESS, SECRET)
+    job = RunningJob.announce("memory://x", ADDRESS, PLAIN)
     assert list(find_all()) == []
     job.withdraw()
     with pytest.raises(UsageError, match="no job runs on memory://x"):
@@ -135,7 +145,7 @@ def test_a_starting_job_is_found_until_its_run_is_over(folder: str) -> None:
 
 
 def test_a_starting_job_leaves_the_file_of_one_that_runs_alone(folder: str) -> None:
-    running = RunningJob.announce(folder, ADDRESS, SECRET)
+    running = RunningJob.announce(folder, ADDRESS, PLAIN)
     with StartingJob.announced("totals", folder):
         assert find(folder) == running
     assert find(folder) == running
@@ -165,7 +175,7 @@ def test_commands_on_a_starting_job_say_that_it_starts(folder: str) -> None:
     with StartingJob.announced("totals", folder):
         with pytest.raises(UsageError, match=rf"starting \(pid {os.getpid()}\)"):
             ask(folder, AskStatus())
-        RunningJob.announce(folder, ("127.0.0.1", 1), SECRET)  # of a driver that was killed before
+        RunningJob.announce(folder, ("127.0.0.1", 1), PLAIN)  # of a driver that was killed before
         with pytest.raises(UsageError, match="is starting"):
             ask(folder, AskStatus())
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from onceflow.runtime.exchange.key_groups import Partitioner
@@ -50,7 +51,7 @@ def test_parallelism_one_and_a_batch_of_one_owner_are_not_copied():
 @pytest.mark.parametrize("max_parallelism", [300, 1 << 15])
 def test_kernels_and_arrays_split_alike(parallelism, max_parallelism):
     batch = pa.record_batch({"user": [f"u{i % 97}" if i % 5 else None for i in range(2_000)]})
-    for rows in (batch, batch.slice(7, 1_000), batch.filter(pa.compute.is_valid(batch.column(0)))):
+    for rows in (batch, batch.slice(7, 1_000), batch.filter(pc.is_valid(batch.column(0)))):
         given = Records(rows, np.arange(len(rows)))
         by_arrays, by_kernels = (
             list(Partitioner(("user",), max_parallelism, parallelism, kernels).split(given))

@@ -10,10 +10,12 @@ import pytest
 
 from onceflow.runtime.exchange.channel import LocalChannel
 from onceflow.runtime.exchange.record_writer import ForwardWriter, KeyedWriter, RebalanceWriter
-from onceflow.runtime.exchange.transport import Network, RemoteInput, RemoteOutput
+from onceflow.runtime.exchange.remote_channel import RemoteInput, RemoteOutput
+from onceflow.runtime.exchange.transport import Network
 from onceflow.runtime.exchange.wiring import LocalWiring, NetworkWiring, record_writer
 from onceflow.runtime.graph.job_graph import ByKey, Edge, Forward, JobGraph, Partitioning, Rebalance
 from onceflow.runtime.records import Barrier, Records, Watermark
+from onceflow.runtime.sockets.credentials import Credentials
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.key_groups import key_groups_of, subtask_of_key_group
 
@@ -97,7 +99,7 @@ def test_an_edge_has_room_only_if_all_its_channels_have() -> None:
 
 
 def test_over_the_network_each_slot_meets_every_other() -> None:
-    networks = [Network(b"s" * 32, 1, "127.0.0.1") for _ in range(3)]
+    networks = [Network(Credentials(b"s" * 32), 1, "127.0.0.1") for _ in range(3)]
     peers = [network.address for network in networks]
     for slot, network in enumerate(networks):
         network.slot = slot

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from onceflow.runtime.exchange.handshake import HandshakeError, answer, call
+from onceflow.runtime.sockets.handshake import HandshakeError, answer, call
 
 SECRET = b"s" * 32
 GREETING = {"attempt": 3, "edge": 1, "slot": 0}

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import Sequence
 
 _RECORD_BYTES = 16 << 10
-"""TLS sends so many bytes as one record; each call sends one."""
+"""The most that goes out as one TLS record, and comes in by one call."""
 
 
 class TlsSocket:
-    """The part of a socket's methods that connections to brokers use. What OpenSSL must wait for, other bytes
-    than those that were asked for included, is a BlockingIOError, as it is on a plain socket."""
+    """The part of a socket's methods that connections to brokers and between slots use. What OpenSSL must
+    wait for, other bytes than those that were asked for included, is a BlockingIOError, as it is on a plain
+    socket. One thread at a time may be in `recv`, `recv_into`, `send`, `sendall`, `sendmsg` or `close`."""
 
     def __init__(self, secured: ssl.SSLSocket) -> None:
         self._secured = secured
@@ -24,6 +26,14 @@ class TlsSocket:
 
     def setblocking(self, is_blocking: bool) -> None:
         self._secured.setblocking(is_blocking)
+
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        self._secured.setsockopt(level, option, value)
+
+    @property
+    def hidden_bytes(self) -> int:
+        """Bytes that are decrypted already, so that no poll shows them: of the record that was read last."""
+        return self._secured.pending()
 
     def recv(self, count: int) -> bytes:
         try:
@@ -39,6 +49,8 @@ class TlsSocket:
             raise BlockingIOError from None
 
     def send(self, data: bytes | memoryview) -> int:
+        """All of it, in many records, or a BlockingIOError, after which OpenSSL wants the same bytes again,
+        though it has sent some; more may follow them."""
         try:
             return self._secured.send(data)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -58,5 +70,13 @@ class TlsSocket:
                 break
         return self.send(memoryview(joined))
 
+    def shutdown(self, how: int) -> None:
+        """From any thread. Not `SSLSocket.shutdown`, which makes a plain socket of it under the thread that
+        reads."""
+        socket.socket.shutdown(self._secured, how)
+
     def close(self) -> None:
         self._secured.close()
+
+
+Connected = socket.socket | TlsSocket

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.secured import write_certificate
-from onceflow.connectors.kafka.protocol.tls_socket import TlsSocket
+from onceflow.runtime.sockets.tls_socket import TlsSocket
 
 DEADLINE_S = 20.0
 Ends = tuple[TlsSocket, ssl.SSLSocket]
