@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
+from onceflow.runtime.types.column_forms import renamed
 from onceflow.runtime.types.conversion import nearest
 
 # Rows in no order, with a null and a repetition: enough to tell whether one hangs on its neighbours.
@@ -66,7 +67,7 @@ class ColumnCheck:
         for root in expression.meta.root_names():
             self.need(root)
         if expression.meta.undo_aliases().meta.is_column():
-            return self._schema.field(expression.meta.root_names()[0]).with_name(name)
+            return renamed(self._schema.field(expression.meta.root_names()[0]), name)
         try:
             column = self._empty().select(expression).to_series()
         except pl.exceptions.PolarsError as error:

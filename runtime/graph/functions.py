@@ -12,22 +12,24 @@ import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.operators.user_functions import function_name
-from onceflow.runtime.types.conversion import arrow_schema, nearest, record_class
-from onceflow.runtime.types.record_types import is_record_type, type_name
+from onceflow.runtime.types.conversion import nearest
+from onceflow.runtime.types.declared_fields import is_record_type
+from onceflow.runtime.types.hints import type_name
+from onceflow.runtime.types.record_types import arrow_schema, record_class
 
 _ITERABLES = (Iterator, Iterable, Generator, Sequence, list, tuple)
 
 
-def hints(fn: Callable[..., Any], uid: str) -> dict[str, Any]:
-    """The annotations of a function, method or callable object, resolved. Raises GraphError for what can't be
-    called."""
+def hints(fn: Callable[..., Any], uid: str, with_extras: bool = False) -> dict[str, Any]:
+    """The annotations of a function, method or callable object, resolved. `with_extras`: with Annotated
+    around them. Raises GraphError for what can't be called."""
     if not callable(fn):
         raise GraphError(f"operator {uid!r}: {fn!r} is a {type(fn).__name__}: wanted is a function")
     plain = fn if isinstance(fn, types.FunctionType | types.MethodType) else type(fn).__call__
     if isinstance(fn, type) or not hasattr(plain, "__annotations__"):
         return {"return": fn} if isinstance(fn, type) else {}
     try:
-        return typing.get_type_hints(plain)
+        return typing.get_type_hints(plain, include_extras=with_extras)
     except NameError as error:
         raise GraphError(
             f"operator {uid!r}: an annotation of {function_name(fn)} can't be resolved ({error}): define the "
@@ -35,9 +37,11 @@ def hints(fn: Callable[..., Any], uid: str) -> dict[str, Any]:
         ) from error
 
 
-def returned_type(fn: Callable[..., Any], uid: str, wanted: str = "-> YourType") -> Any:
+def returned_type(
+    fn: Callable[..., Any], uid: str, wanted: str = "-> YourType", with_extras: bool = False
+) -> Any:
     """The return annotation. Raises GraphError if there is none."""
-    found = hints(fn, uid).get("return")
+    found = hints(fn, uid, with_extras).get("return")
     if found is None:
         raise GraphError(
             f"operator {uid!r}: {function_name(fn)} has no return annotation, so the columns of its result "

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from onceflow.runtime.operators.describe import key_columns, reduce_part
 from onceflow.runtime.operators.operator import FrozenState, Operator, OperatorContext, Output, RestoredState
-from onceflow.runtime.operators.user_functions import function_name
+from onceflow.runtime.operators.user_functions import function_name, read_records
 from onceflow.runtime.operators.user_state import RecordRows, UserColumn
 from onceflow.runtime.operators.window import check_keys
 from onceflow.runtime.operators.window_values import reduce_each
@@ -92,7 +92,7 @@ class ReduceOperator:
         if not len(records):
             return
         rows = self._table.find_or_add(records.batch, records.key_hash)
-        typed = self._rows.read(records.batch)
+        typed = read_records(self._uid, self._rows, records)
         reduced = reduce_each(self._uid, self._fn, self._reduced.values, rows, typed, records)
         results = list(reduced) if self._rows.is_immutable else [copy.deepcopy(record) for record in reduced]
         self._out.emit(Records(self._rows.write(results), records.event_time, None, records.origin))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
+
+import pyarrow as pa
 
 from onceflow.runtime.errors import OnceflowError, Retryable, UserFunctionError
 from onceflow.runtime.records import Records
+from onceflow.runtime.types.records_of_columns import UnmadeRecordError
 
 
 def function_name(fn: Callable[..., Any]) -> str:
@@ -26,6 +29,29 @@ def user_function_error(
     GraphError, ...) is handed back as it is.
     """
     return user_error_at(uid, fn, error, describe_record(records, row, record), records, row)
+
+
+class Reads(Protocol):
+    """What makes records of a batch: a RecordReader, or rows of a stream."""
+
+    @property
+    def type_name(self) -> str: ...
+
+    def read(self, batch: pa.RecordBatch) -> list[Any]: ...
+
+
+def read_records(uid: str, reader: Reads, records: Records) -> list[Any]:
+    """The records of a batch as the user's type. Raises UserFunctionError naming operator, type, record and
+    field if the type does not take one, as a validator of pydantic may not."""
+    try:
+        return reader.read(records.batch)
+    except UnmadeRecordError as error:
+        if isinstance(error.__cause__, OnceflowError):
+            raise error.__cause__ from None
+        shown = records.batch.slice(error.row, 1).to_pylist()[0]
+        who = f"operator {uid!r}: a {reader.type_name} can't be made"
+        message = f"{who} of {describe_record(records, error.row, shown)}: {error}"
+        raise UserFunctionError(message, who, str(error), origin_of(records, error.row)) from error
 
 
 def user_error_at(
