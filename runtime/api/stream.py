@@ -18,7 +18,12 @@ from onceflow.runtime.api.keyed_stream import KeyedStream
 from onceflow.runtime.arguments import check_given
 from onceflow.runtime.contracts import Sink, Source, WatermarkStrategy
 from onceflow.runtime.errors import GraphError
-from onceflow.runtime.graph.columns import ColumnCheck, check_event_time, refuse_event_time_without_watermarks
+from onceflow.runtime.graph.columns import (
+    ColumnCheck,
+    check_event_time,
+    check_same_columns,
+    refuse_event_time_without_watermarks,
+)
 from onceflow.runtime.graph.compile import compile_graph
 from onceflow.runtime.graph.functions import (
     returned_record,
@@ -210,7 +215,7 @@ class Stream(Generic[T]):
         for other, rows in zip(others, all_rows[1:], strict=True):
             if other._job is not self._job:
                 raise GraphError(f"operator {uid!r}: {other._input.step.uid!r} belongs to another job")
-            _check_same_columns(uid, self._input, other._input)
+            check_same_columns(uid, self._input, other._input)
             if rows.has_event_time != all_rows[0].has_event_time:
                 raise GraphError(
                     f"operator {uid!r}: one of {self._input.step.uid!r} and {other._input.step.uid!r} has "
@@ -339,17 +344,6 @@ class Stream(Generic[T]):
     def _uid(self, given: str | None, kind: str, fn: Callable[..., Any] | None = None) -> str:
         name = kind if fn is None else f"{kind}-{function_name(fn)}"
         return self._job.new_uid(given, name, self._input.step.anchor)
-
-
-def _check_same_columns(uid: str, first: Input, other: Input) -> None:
-    ours = [(f.name, f.type) for f in first.rows.schema]
-    theirs = [(f.name, f.type) for f in other.rows.schema]
-    if ours != theirs:
-        shown = [", ".join(f"{name} {arrow}" for name, arrow in columns) for columns in (ours, theirs)]
-        raise GraphError(
-            f"operator {uid!r}: the streams have other columns: {first.step.uid!r} has {shown[0]}; "
-            f"{other.step.uid!r} has {shown[1]}. Bring them together with select(...)"
-        )
 
 
 # Annotations are resolved here, into readers and schemas: in a slot the user's module may not be there.

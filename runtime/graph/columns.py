@@ -10,7 +10,8 @@ import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
-from onceflow.runtime.types.column_forms import renamed
+from onceflow.runtime.graph.steps import Input
+from onceflow.runtime.types.column_forms import form_of, outside_name, renamed
 from onceflow.runtime.types.conversion import nearest
 
 # Rows in no order, with a null and a repetition: enough to tell whether one hangs on its neighbours.
@@ -180,3 +181,29 @@ def check_event_time(name: str, schema: pa.Schema, uid: str) -> None:
             f"operator {uid!r}: event-time column {name!r} is {field.type}; "
             "it must be int (ms since the epoch) or a timestamp"
         )
+
+
+def check_same_columns(uid: str, first: Input, other: Input) -> None:
+    """Raises GraphError unless both have the same columns, which mean the same. Nulls may be in either."""
+    ours, theirs = first.rows.schema, other.rows.schema
+    if list(map(_meaning, ours)) != list(map(_meaning, theirs)):
+        shown = [", ".join(map(_shown, schema)) for schema in (ours, theirs)]
+        raise GraphError(
+            f"operator {uid!r}: the streams have other columns: {first.step.uid!r} has {shown[0]}; "
+            f"{other.step.uid!r} has {shown[1]}. Bring them together with select(...)"
+        )
+
+
+def _meaning(field: pa.Field) -> tuple[Any, ...]:
+    arrow = field.type
+    inner = tuple(_meaning(arrow.field(i)) for i in range(arrow.num_fields))
+    return field.name, arrow, form_of(field), outside_name(field), inner
+
+
+def _shown(field: pa.Field) -> str:
+    form, outside = form_of(field), outside_name(field)
+    inner = [_shown(field.type.field(i)) for i in range(field.type.num_fields)]
+    said = [form] if form else []
+    said += [f"called {outside!r}"] if outside != field.name else []
+    said += [f"in it {each}" for each in inner if each.endswith(")")]
+    return f"{field.name} {field.type}" + (f" ({', '.join(said)})" if said else "")

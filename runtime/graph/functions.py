@@ -107,13 +107,13 @@ def check_record(record_type: type, schema: pa.Schema, where: str) -> None:
     for field in arrow_schema(record_type):
         if field.name not in schema.names:
             raise GraphError(
-                f"{where} takes {record_type.__name__}, but the stream has no column {field.name!r}"
+                f"{where} takes {type_name(record_type)}, but the stream has no column {field.name!r}"
                 f"{nearest(field.name, schema.names)}; there are {', '.join(schema.names)}"
             )
         column = schema.field(field.name)
         if column.type != field.type:
             raise GraphError(
-                f"{where} takes {record_type.__name__} with {field.name!r} as {field.type}, "
+                f"{where} takes {type_name(record_type)} with {field.name!r} as {field.type}, "
                 f"but the column is {column.type}"
             )
 

@@ -28,7 +28,7 @@ def check_key(field: pa.Field, uid: str) -> None:
 
 
 def key_types(names: Sequence[str], rows: Rows) -> dict[str, ValueType]:
-    """Of these columns of a stream, the types of those that are fields of its record type, if not plain."""
+    """The types of those of these columns that are fields of the stream's record type, if not plain."""
     if rows.record_type is None:
         return {}
     described = describe_record(rows.record_type)

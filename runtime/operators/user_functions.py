@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from onceflow.runtime.errors import OnceflowError, Retryable, UserFunctionError
 from onceflow.runtime.records import Records
-from onceflow.runtime.types.records_of_columns import UnmadeRecordError
+from onceflow.runtime.types.records_of_columns import UnmadeRecordError, validation_reason
 
 
 def function_name(fn: Callable[..., Any]) -> str:
@@ -49,7 +49,7 @@ def read_records(uid: str, reader: Reads, records: Records) -> list[Any]:
         if isinstance(error.__cause__, OnceflowError):
             raise error.__cause__ from None
         shown = records.batch.slice(error.row, 1).to_pylist()[0]
-        who = f"operator {uid!r}: a {reader.type_name} can't be made"
+        who = f"operator {uid!r}: {reader.type_name} can't be made"
         message = f"{who} of {describe_record(records, error.row, shown)}: {error}"
         raise UserFunctionError(message, who, str(error), origin_of(records, error.row)) from error
 
@@ -63,7 +63,8 @@ def user_error_at(
     row: int = 0,
 ) -> Exception:
     """The same, where `place` says on what the function failed: a record, a timer, a batch."""
-    who, what = f"operator {uid!r}: {function_name(fn)} failed", f"{type(error).__name__}: {error}"
+    who = f"operator {uid!r}: {function_name(fn)} failed"
+    what = f"{type(error).__name__}: {validation_reason(error) or error}"
     frame = _frame(fn, error)
     line = f" (at {frame.filename}:{frame.lineno})" if frame else ""
     message = f"{who} on {place}{line}: {what}"

@@ -13,7 +13,7 @@ from onceflow.runtime.types.hints import Bound
 
 @dataclass(frozen=True, slots=True)
 class Unwrapped:
-    """A type without what is around it. `notes` are Annotated's, the nearest last."""
+    """A type without what is around it. `notes` are Annotated's, the outermost last."""
 
     python: Any
     nullable: bool
@@ -43,7 +43,7 @@ def unwrapped(python: Any, bound: Bound, where: str) -> Unwrapped:
         elif isinstance(python, TypeVar):
             if python not in bound or bound[python] is python:
                 raise GraphError(f"{where} is the type variable {python}: say what it is, as in Box[int]")
-            python = bound[python]
+            python, bound = bound[python], {}  # which is of another class, whose variables are others
         elif origin in (typing.Union, types.UnionType) and type(None) in args:
             nullable = True
             rest = tuple(arg for arg in args if arg is not type(None))

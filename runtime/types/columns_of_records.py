@@ -31,6 +31,7 @@ class RecordWriter:
         say, and a record has an attribute for each."""
         self.schema = schema
         self._record = record
+        self._columns = [_column(field, record) for field in schema]
 
     @classmethod
     def of(cls, record: RecordType) -> RecordWriter:
@@ -38,32 +39,32 @@ class RecordWriter:
 
     def write(self, records: Sequence[Any]) -> pa.RecordBatch:
         """Raises WrongFieldError naming the field."""
+        if self._record is not None and self._record.is_dict:
+            self._refuse_strange_keys(records)
         try:
             arrays = [
-                array_from_values(list(map(get, records)), field, of) for field, of, get in self._fields()
+                array_from_values(list(map(get, records)), field, of) for field, of, get in self._columns
             ]
         except (WrongFieldError, WrongValueError, AttributeError) as error:
             raise self._wrong_field(records) or error from error
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def _fields(self) -> list[tuple[pa.Field, ValueType | None, Convert]]:
-        record = self._record
-        if record is None:
-            return [(field, None, attrgetter(field.name)) for field in self.schema]
-        found: list[tuple[pa.Field, ValueType | None, Convert]] = []
-        for field in self.schema:
-            declared = record.field(field.name)
-            assert declared is not None, "the columns are the type's"
-            get = field_getter(record, declared) if record.is_dict else attrgetter(field.name)
-            found.append((field, declared.type, get))
-        return found
+    def _refuse_strange_keys(self, records: Sequence[Any]) -> None:
+        """What a TypedDict does not have would be left out without a word."""
+        names = set(self.schema.names)
+        for row, record in enumerate(records):
+            if isinstance(record, dict) and (strange := record.keys() - names):
+                raise WrongFieldError(
+                    row,
+                    f"a dict with {min(map(repr, strange))} was returned; wanted is a record with the fields "
+                    f"{', '.join(self.schema.names)}",
+                )
 
     def _wrong_field(self, records: Sequence[Any]) -> WrongFieldError | None:
         """The first record with a bad field: by record first, then by field, as a user looks for it."""
         is_dict = self._record is not None and self._record.is_dict
-        fields = self._fields()
         for row, record in enumerate(records):
-            for field, of, get in fields:
+            for field, of, get in self._columns:
                 try:
                     value = get(record)
                 except (AttributeError, WrongValueError) as error:
@@ -81,6 +82,16 @@ class RecordWriter:
         return None
 
 
+def _column(field: pa.Field, record: RecordType | None) -> tuple[pa.Field, ValueType | None, Convert]:
+    """The column, the type of its values (None: they are plain), and what gets one out of a record."""
+    if record is None:
+        return field, None, attrgetter(field.name)
+    declared = record.field(field.name)
+    assert declared is not None, "the columns are the type's"
+    get = field_getter(record, declared) if record.is_dict else attrgetter(field.name)
+    return field, None if declared.type.is_plain else declared.type, get
+
+
 def batch_from_records(records: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
     """Objects with an attribute for each column, whose values are plain, as a batch. Raises WrongFieldError
     naming the field."""
@@ -90,6 +101,7 @@ def batch_from_records(records: Sequence[Any], schema: pa.Schema) -> pa.RecordBa
 def array_from_values(values: list[Any], field: pa.Field, of: ValueType | None = None) -> pa.Array:
     """Values as a column; None only where the field is nullable. `of`: their type; None: what Arrow's type
     says. Raises WrongFieldError."""
+    of = None if of is None or of.is_plain else of
     try:
         array = pa.array(_arrow_values(values, field.type, of), type=field.type)
     except (
@@ -110,7 +122,7 @@ def array_from_values(values: list[Any], field: pa.Field, of: ValueType | None =
 
 def _arrow_values(values: list[Any], arrow: pa.DataType, of: ValueType | None) -> list[Any]:
     """What pa.array takes. Raises TypeError or ValueError for a value that Arrow would change silently."""
-    if of is None or of.is_plain:
+    if of is None:
         check_kinds(values, arrow)
         convert = _unpacker(arrow)
     else:
@@ -120,7 +132,7 @@ def _arrow_values(values: list[Any], arrow: pa.DataType, of: ValueType | None) -
 
 def _culprit(values: list[Any], field: pa.Field, of: ValueType | None) -> tuple[int, str]:
     """The first value that fails alone, and the sentence about it."""
-    name = python_name(field.type) if of is None or of.is_plain else of.said
+    name = python_name(field.type) if of is None else of.said
     for row, value in enumerate(values):
         try:
             pa.array(_arrow_values([value], field.type, of), type=field.type)

@@ -167,16 +167,21 @@ def _is_msgspec(cls: type) -> bool:
     return isinstance(cls, type(msgspec.Struct)) and cls is not msgspec.Struct
 
 
+_NO_DEFAULT: Any = msgspec.NODEFAULT
+
+
 def _msgspec(cls: Any, hints: Hints) -> DeclaredRecord:
     config = cls.__struct_config__
     if config.array_like:
         raise GraphError(f"{cls.__name__} is array_like, which has no columns by name: leave that out")
     made = []
     fields = zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True)
-    defaults = dict(zip(cls.__struct_fields__[::-1], cls.__struct_defaults__[::-1], strict=False))
+    defaults: dict[str, Any] = dict(
+        zip(cls.__struct_fields__[::-1], cls.__struct_defaults__[::-1], strict=False)
+    )
     for name, outside in fields:
-        given = defaults.get(name, msgspec.NODEFAULT)
-        default = None if given is msgspec.NODEFAULT else Default(given)
+        given = defaults.get(name, _NO_DEFAULT)
+        default = None if given is _NO_DEFAULT else Default(given)
         if type(given).__name__ == "Factory" and hasattr(given, "factory"):
             default = Default(factory=given.factory)
         made.append(DeclaredField(name, *hints[name], default, True, "" if outside == name else outside))

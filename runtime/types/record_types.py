@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.types.annotations import Unwrapped, unwrapped
-from onceflow.runtime.types.containers import CONTAINERS, MAPPINGS, key_problem
+from onceflow.runtime.types.collection_types import CONTAINERS, MAPPINGS, key_problem
 from onceflow.runtime.types.declared_fields import declared_record, is_record_type
 from onceflow.runtime.types.hints import type_name
 from onceflow.runtime.types.single_types import single_type
@@ -144,9 +144,10 @@ def _value(of: Unwrapped, place: _Place) -> ValueType:
         return _list(of, CONTAINERS[origin], args[0], place)
     if origin in MAPPINGS:
         return _map(of, place)
-    if origin in (typing.Union, types.UnionType) and all(map(is_record_type, args)):
-        records = [(arg, _record(arg, place.above)) for arg in args]
-        return union_type(records, of, place.where)
+    if origin in (typing.Union, types.UnionType):
+        inner = [of.inner(arg, place.where).python for arg in args]
+        if all(map(is_record_type, inner)):
+            return union_type([(each, _record(each, place.above)) for each in inner], of, place.where)
     raise GraphError(
         f"{place.where} is {_article(said)}, which has no Arrow type{_hint(python)}; {_SUPPORTED}"
     )

@@ -90,14 +90,22 @@ def values_from_array(array: pa.Array, of: ValueType) -> list[Any]:
 
 
 def reason_of(error: BaseException) -> str:
-    """What the user's type says, in one line: of pydantic's errors the first, with its field."""
-    errors = getattr(error, "errors", None)
-    if type(error).__name__ == "ValidationError" and callable(errors) and (found := errors()):
-        first = found[0]
-        field = ".".join(map(str, first["loc"]))
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        return f"field {field!r}: {first['msg']}{more}" if field else f"{first['msg']}{more}"
-    return f"{str(error).splitlines()[0]}" if isinstance(error, ValueError) and str(error) else repr(error)
+    """What the user's type says, in one line."""
+    if (said := validation_reason(error)) is not None:
+        return said
+    return str(error).splitlines()[0] if isinstance(error, ValueError) and str(error) else repr(error)
+
+
+def validation_reason(error: BaseException) -> str | None:
+    """What an error of pydantic's says of the first field that is wrong; None: it is another error."""
+    raised: Any = error
+    is_pydantics = type(error).__name__ == "ValidationError" and hasattr(error, "errors")
+    found: list[Any] = raised.errors() if is_pydantics else []
+    if not found:
+        return None
+    field = ".".join(map(str, found[0]["loc"]))
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return f"field {field!r}: {found[0]['msg']}{more}" if field else f"{found[0]['msg']}{more}"
 
 
 def _caused(unmade: UnmadeRecordError, error: Exception) -> UnmadeRecordError:

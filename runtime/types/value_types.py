@@ -214,7 +214,7 @@ class RecordField:
     keyword: str = ""
     """What it is called when a record is made; the empty string: its own name."""
     may_be_missing: bool = False
-    """Of a TypedDict: null is a record without it."""
+    """Whether null is a record without it, as in a TypedDict."""
 
     @property
     def column(self) -> pa.Field:

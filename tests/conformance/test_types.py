@@ -16,6 +16,8 @@ from tests.conformance.typed_cases import RIGHT, cases_of
 
 NAME = "onceflow_job_types"
 PROGRAM = Path(__file__).parent / "types_table.py"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "types.md"
+BEGIN, END = "<!-- written by scripts/write_types_table.py -->\n", "<!-- end -->\n"
 Cases = dict[str, Callable[[], str]]
 
 
@@ -58,3 +60,9 @@ def outcome(case: Callable[[], Any]) -> str:
         return repr(case())
     except Exception as error:
         return f"{type(error).__name__}: {error}"
+
+
+def test_the_table_of_the_documents_is_that_of_the_tests(program: ModuleType) -> None:
+    document = DOCUMENT.read_text()
+    table = program.written_table()
+    assert f"{BEGIN}\n{table}\n{END}" in document, "run: python scripts/write_types_table.py"

@@ -18,7 +18,7 @@ from onceflow.runtime.errors import GraphError
 from onceflow.runtime.records import Records
 from onceflow.runtime.testing.harness import OperatorHarness
 from onceflow.runtime.types.columns_of_records import RecordWriter
-from onceflow.runtime.types.record_types import describe_record
+from onceflow.runtime.types.record_types import describe_record, describe_type
 from onceflow.runtime.types.records_of_columns import RecordReader
 
 RIGHT = "right"
@@ -200,23 +200,27 @@ def operators(program: Callable[[Any], Any], record_type: Any) -> list[Callable[
 def states_of(value_type: Any, values: list[Any]) -> Case:
     """A program that remembers values in each kind of state, and says whether it got back what it had put."""
     named = {str(place): value for place, value in enumerate(values)}
+    is_key = describe_type(value_type, "x").is_immutable
+    places = {value: place for place, value in enumerate(values)} if is_key else {}
 
     class Remember(KeyedProcess[str, Step, Said]):
         value = ValueState("value", value_type)
         all = ListState("all", value_type)
         named = MapState("named", str, value_type)
+        places = MapState("places", value_type if is_key else str, int)
 
         def process(self, record: Step, ctx: Ctx) -> Iterator[Said]:
             had = self.value.get()
             if had is None:
                 self.value.set(values[-1])
                 self.named.put_all(named)
+                self.places.put_all(places)
                 for value in values:
                     self.all.add(value)
                 yield Said("put")
             else:
-                found = [had, list(self.all.get()), dict(self.named.items())]
-                yield Said(_differs(found, [values[-1], values, named]))
+                found = [had, list(self.all.get()), dict(self.named.items()), dict(self.places.items())]
+                yield Said(_differs(found, [values[-1], values, named, places]))
 
     (create,) = operators(lambda rows: rows.key_by("key").process(Remember(), uid="process"), Step)
     return State(create, RecordWriter.of(describe_record(Step)).write([Step("k")]))

@@ -1,7 +1,7 @@
 """The types that a record's fields, states and keys can have: one table, with an example of each.
 
 It is the program of test_types.py, in the same process and by value in a fresh one, and docs/types.md is made
-of it by scripts/write_types_table.py. An example is a value, and how JSON and Avro have it.
+of it by `python scripts/write_types_table.py`. An example is a value, and how JSON and Avro have it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import enum
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -250,7 +249,7 @@ ROWS = (
     row("dict[str, X], Mapping[str, X]", Mapping[str, dt.timedelta], "map<string, duration[us]>",
         {"type": "map", "values": "long"}, Example({"a": dt.timedelta(seconds=1)}, '{"a":"PT1S"}'),
         can_be_key=False),
-    row("dict[int, X]; also of date, UUID, Enum, Literal", dict[int, Color], "map<int64, string>",
+    row("dict[int, X]", dict[int, Color], "map<int64, string>",
         {"type": "array", "items": record(key="long", value="string")},
         Example({2: Color.RED, 1: Color.GREEN}, '{"2":"red","1":"green"}'), can_be_key=False,
         bad_json=('{"x":"red"}',), json_said="an object, its keys as text"),
@@ -336,15 +335,22 @@ def avro_field(of: TypeRow) -> dict[str, Any]:
     return {"name": "x", **said}
 
 
-def json_of(of: TypeRow) -> str:
-    """How a sentence of the documents says it."""
-    return of.json_said or f"`{of.examples[0].json}`"
+# --- The table of the documents -------------------------------------------------------------------
 
 
-def avro_of(of: TypeRow) -> str:
-    """How a sentence of the documents says it."""
-    avro = avro_field(of)["type"]
-    return _avro_text(avro)
+def written_table() -> str:
+    """The table of docs/types.md."""
+    lines = ["| type | column | JSON | Avro |", "| --- | --- | --- | --- |"]
+    for each in ROWS:
+        json_text = each.json_said or f"`{each.examples[0].json}`"
+        cells = [_code(each.said), f"`{each.arrow}`", json_text, _avro_text(avro_field(each)["type"])]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _code(said: str) -> str:
+    """What a user writes, as code; what is said of a type, as it is."""
+    return said if said.startswith(("a ", "an ", "Enum ")) else f"`{said}`"
 
 
 def _avro_text(avro: Any) -> str:
@@ -358,6 +364,6 @@ def _avro_text(avro: Any) -> str:
         return f"map of {_avro_text(avro['values'])}"
     if avro["type"] == "record":
         return "record of " + ", ".join(f"{f['name']}: {_avro_text(f['type'])}" for f in avro["fields"])
-    logical = avro.get("logicalType")
+    logical = avro["logicalType"]
     digits = f"({avro['precision']}, {avro['scale']})" if logical == "decimal" else ""
-    return f"{avro['type']} ({logical}{digits})" if logical else json.dumps(avro)
+    return f"{avro['type']} ({logical}{digits})"

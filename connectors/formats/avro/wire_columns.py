@@ -169,7 +169,7 @@ def from_wire(of: ValueType) -> Convert | None:
 
 
 def _struct(fields: Iterable[tuple[str, str, Convert | None]]) -> Convert | None:
-    """Of names, names on the wire, and functions."""
+    """A struct of fields, each with its name, its name on the wire, and its function."""
     found = list(fields)
     if all(name == outside and convert is None for name, outside, convert in found):
         return None

@@ -1,11 +1,11 @@
-"""Types of the user's file that Spark's pickler can't send by value: a msgspec.Struct, which is made once and
-for all by its metaclass, and a NewType, which it takes for a function of an importable module."""
+"""What Spark's pickler can't send by value of the user's types: a msgspec.Struct, which is made once and for
+all by its metaclass; msgspec.Meta; and a NewType, which it looks for in an importable module."""
 
 from __future__ import annotations
 
 import typing
-from types import MemberDescriptorType
-from typing import Any, NewType
+from types import MemberDescriptorType, UnionType
+from typing import Any, ForwardRef, NewType, Union
 
 import msgspec
 
@@ -16,6 +16,8 @@ _MADE_ANEW = frozenset(
         "__dict__",
         "__match_args__",
         "__module__",
+        "__orig_bases__",
+        "__parameters__",
         "__post_init__",
         "__qualname__",
         "__slots__",
@@ -27,7 +29,34 @@ _OPTIONS = (
     "frozen", "eq", "order", "array_like", "gc", "repr_omit_defaults", "omit_defaults",
     "forbid_unknown_fields", "weakref", "dict", "cache_hash", "tag", "tag_field",
 )  # fmt: skip
+_META = (
+    "gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "tz", "title",
+    "description", "examples", "extra_json_schema", "extra",
+)  # fmt: skip
 _LATER = "_onceflow_later"
+
+
+def reduced_otherwise(value: object) -> tuple[Any, ...] | None:
+    """How an object that is no class is made anew; None if Spark's pickler knows."""
+    if isinstance(value, NewType):
+        return make_new_type, (value.__name__, value.__module__, value.__supertype__)
+    if isinstance(value, msgspec.Meta):
+        said = {name: getattr(value, name) for name in _META if getattr(value, name) is not None}
+        return make_meta, (said,)
+    return None
+
+
+def make_new_type(name: str, module: str, supertype: Any) -> Any:
+    """Called when it is unpickled."""
+    new_type: Any = NewType
+    made = new_type(name, supertype)
+    made.__module__ = module
+    return made
+
+
+def make_meta(said: dict[str, Any]) -> msgspec.Meta:
+    """Called when it is unpickled."""
+    return msgspec.Meta(**said)
 
 
 def is_struct(value: object) -> bool:
@@ -47,7 +76,7 @@ def reduced_struct(cls: Any) -> tuple[Any, ...]:
         cls.__name__,
         cls.__module__,
         cls.__qualname__,
-        cls.__bases__,
+        (cls.__bases__, vars(cls).get("__orig_bases__")),
         fields,
         options | {"kw_only": bool(keyword_only)},
         post_init is not None,
@@ -59,14 +88,16 @@ def make_struct(
     name: str,
     module: str,
     qualname: str,
-    bases: tuple[type, ...],
+    bases: tuple[tuple[type, ...], tuple[Any, ...] | None],
     fields: list[tuple[str, Any, str, str, Any]],
     options: dict[str, Any],
     has_post_init: bool,
 ) -> Any:
-    """Called when it is unpickled. What checks a record, `__post_init__`, msgspec looks for only now; it is
-    there a moment later."""
+    """Called when it is unpickled. `bases`: also with the parameters of generics, if they have any. What
+    checks a record, `__post_init__`, msgspec looks for only now; it is there a moment later."""
     namespace: dict[str, Any] = {"__qualname__": qualname}
+    if bases[1] is not None:
+        namespace["__orig_bases__"] = bases[1]
     if has_post_init:
         later: list[Any] = []
 
@@ -79,7 +110,7 @@ def make_struct(
         (field, annotation, _definition(outside, kind, given))
         for field, annotation, outside, kind, given in fields
     ]
-    return msgspec.defstruct(name, definitions, bases=bases, module=module, namespace=namespace, **options)
+    return msgspec.defstruct(name, definitions, bases=bases[0], module=module, namespace=namespace, **options)
 
 
 def fill_struct(cls: Any, state: tuple[dict[str, Any], Any]) -> None:
@@ -89,19 +120,6 @@ def fill_struct(cls: Any, state: tuple[dict[str, Any], Any]) -> None:
         getattr(vars(cls)["__post_init__"], _LATER).append(post_init)
     for name, value in body.items():
         setattr(cls, name, value)
-
-
-def reduced_new_type(value: NewType) -> tuple[Any, ...]:
-    """How a NewType is made anew."""
-    return make_new_type, (value.__name__, value.__module__, value.__supertype__)
-
-
-def make_new_type(name: str, module: str, supertype: Any) -> Any:
-    """Called when it is unpickled."""
-    new_type: Any = NewType
-    made = new_type(name, supertype)
-    made.__module__ = module
-    return made
 
 
 def _own_fields(cls: Any) -> list[tuple[str, Any, str, str, Any]]:
@@ -122,8 +140,7 @@ def _own_fields(cls: Any) -> list[tuple[str, Any, str, str, Any]]:
             kind, given = "value", field.default
         elif field is not None and field.default_factory is not msgspec.NODEFAULT:
             kind, given = "factory", field.default_factory
-        annotation = hints.get(name, own[name])
-        found.append((name, own[name] if _mentions(annotation, cls) else annotation, outside, kind, given))
+        found.append((name, _by_name(hints.get(name, own[name]), cls), outside, kind, given))
     return found
 
 
@@ -138,9 +155,21 @@ def _keyword_only(cls: Any) -> set[str]:
     return {each.name for each in parameters if each.kind is each.KEYWORD_ONLY}
 
 
-def _mentions(annotation: Any, cls: Any) -> bool:
-    """Whether a class is in its own annotation; then it stays text."""
-    return annotation is cls or any(_mentions(arg, cls) for arg in typing.get_args(annotation))
+def _by_name(annotation: Any, cls: Any) -> Any:
+    """The annotation with the class itself by name, since it is not there yet when it is made anew."""
+    if annotation is cls:
+        return ForwardRef(cls.__name__)
+    inner = tuple(_by_name(arg, cls) for arg in typing.get_args(annotation))
+    if not any(isinstance(each, ForwardRef) or _is_by_name(each) for each in inner):
+        return annotation
+    if typing.get_origin(annotation) in (Union, UnionType):
+        return Union[inner]  # noqa: UP007 - ForwardRef knows no `|`
+    is_of_typing = hasattr(annotation, "copy_with")
+    return annotation.copy_with(inner) if is_of_typing else typing.get_origin(annotation)[inner]
+
+
+def _is_by_name(annotation: Any) -> bool:
+    return any(isinstance(arg, ForwardRef) or _is_by_name(arg) for arg in typing.get_args(annotation))
 
 
 def _is_written(cls: Any, name: str, value: Any) -> bool:

@@ -24,7 +24,7 @@ from pyspark import cloudpickle
 
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.job_graph import JobGraph
-from onceflow.runtime.hosts.spark.shipped_types import is_struct, reduced_new_type, reduced_struct
+from onceflow.runtime.hosts.spark.shipped_types import is_struct, reduced_otherwise, reduced_struct
 from onceflow.runtime.types.declared_fields import is_record_type
 
 _STAND_IN = "In a slot: the classes and functions of the user's file that the job needs."
@@ -120,8 +120,8 @@ class _Pickler(cloudpickle.Pickler):
         """The ids of classes and functions that were."""
 
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, typing.NewType):
-            return reduced_new_type(obj)
+        if (made := reduced_otherwise(obj)) is not None:
+            return made
         reduced: Any = super().reducer_override(obj)
         if isinstance(reduced, tuple):
             self.by_value.add(id(obj))
