@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from onceflow.runtime.operators.tumbling import tumbling
     from onceflow.runtime.state.handles import ListState, MapState, ValueState
     from onceflow.runtime.state.timers import Timer
+    from onceflow.runtime.types.value_types import Scale
     from onceflow.structured_streaming.register import register
 
 __version__ = VERSION
@@ -74,6 +75,7 @@ _MODULES = {
     "onceflow.runtime.operators.tumbling": ("tumbling",),
     "onceflow.runtime.state.handles": ("ListState", "MapState", "ValueState"),
     "onceflow.runtime.state.timers": ("Timer",),
+    "onceflow.runtime.types.value_types": ("Scale",),
     "onceflow.structured_streaming.register": ("register",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
@@ -87,6 +89,7 @@ __all__ = [
     "ListState",
     "MapState",
     "Retryable",
+    "Scale",
     "SideOutput",
     "Timer",
     "ValueState",

@@ -28,6 +28,14 @@ COVERED = (
         avro.schema.derived avro.schema.nodes avro.schema.target avro.wire_format""",
     ),
     Covered(
+        "types of the user's: one table of all, through columns, JSON, Avro, state and keys",
+        """conformance/test_types unit/types/test_encoding unit/types/test_declared_fields
+        unit/connectors/formats/json/test_arrow_values""",
+        """annotations collection_types decoding hints single_types value_types json.structs
+        json.written_values""",
+    ),
+    Covered("which kinds of values a column takes", "properties/test_field_kinds", "kinds_taken"),
+    Covered(
         "ways inside one decoder and one encoder, all driven against Python's json",
         """properties/test_json_format properties/test_json_flat_encoder
         unit/connectors/formats/json/test_format unit/connectors/formats/json/test_bulk""",

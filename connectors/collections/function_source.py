@@ -15,7 +15,7 @@ from onceflow.connectors.collections.python_rows import RowType, fingerprint
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import Fetch, ReaderContext, SplitState
 from onceflow.runtime.errors import DataLossError, UserFunctionError
-from onceflow.runtime.types.conversion import WrongFieldError
+from onceflow.runtime.types.columns_of_records import WrongFieldError
 from onceflow.runtime.types.user_functions import function_name, user_error_at
 
 SPLIT = "records"

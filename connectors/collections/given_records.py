@@ -14,9 +14,9 @@ from onceflow.connectors.collections.function_source import FunctionSource
 from onceflow.connectors.collections.python_rows import FORMS, RowType, infer_row_type, row_type, shown
 from onceflow.connectors.collections.table_source import TableSource
 from onceflow.runtime.errors import GraphError
-from onceflow.runtime.types.conversion import WrongFieldError
+from onceflow.runtime.types.columns_of_records import WrongFieldError
+from onceflow.runtime.types.hints import type_name
 from onceflow.runtime.types.plain_types import plain_schema
-from onceflow.runtime.types.record_types import type_name
 from onceflow.runtime.types.user_functions import function_name
 
 BYTES_MAX = 64 << 20

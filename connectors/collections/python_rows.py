@@ -10,15 +10,13 @@ from typing import Any
 import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
-from onceflow.runtime.types.conversion import WrongFieldError, array_from_values, batch_from_records, nearest
+from onceflow.runtime.types.columns_of_records import WrongFieldError, array_from_values, batch_from_records
+from onceflow.runtime.types.conversion import nearest
+from onceflow.runtime.types.declared_fields import is_record_type
+from onceflow.runtime.types.hints import type_name
 from onceflow.runtime.types.plain_types import plain_schema
-from onceflow.runtime.types.record_types import (
-    PLAIN,
-    describe_record,
-    describe_type,
-    is_record_type,
-    type_name,
-)
+from onceflow.runtime.types.record_types import describe_record, describe_type
+from onceflow.runtime.types.single_types import PLAIN
 
 VALUE = "value"
 """The column of values that are no records."""

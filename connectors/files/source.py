@@ -21,9 +21,11 @@ from onceflow.connectors.files.reader import FileReader
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import Json, ReaderContext, SplitState
 from onceflow.runtime.errors import GraphError, OptionError
-from onceflow.runtime.types.conversion import arrow_schema, duration_ms, nearest
+from onceflow.runtime.types.conversion import duration_ms, nearest
+from onceflow.runtime.types.declared_fields import is_record_type
+from onceflow.runtime.types.hints import type_name
 from onceflow.runtime.types.plain_types import plain_schema
-from onceflow.runtime.types.record_types import is_record_type, type_name
+from onceflow.runtime.types.record_types import arrow_schema
 
 FORMATS: Mapping[str, FileFormat] = {form.name: form for form in (JsonLines(), Csv(), Parquet())}
 

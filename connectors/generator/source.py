@@ -17,8 +17,8 @@ from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import Fetch, ReaderContext, SplitState
 from onceflow.runtime.errors import GraphError, OptionError, UserFunctionError
 from onceflow.runtime.records import Int64s
-from onceflow.runtime.types.conversion import WrongFieldError
-from onceflow.runtime.types.record_types import is_record_type
+from onceflow.runtime.types.columns_of_records import WrongFieldError
+from onceflow.runtime.types.declared_fields import is_record_type
 from onceflow.runtime.types.user_functions import function_name, user_error_at
 
 SPLITS = 4

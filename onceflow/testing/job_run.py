@@ -27,7 +27,8 @@ from onceflow.runtime.slot.firing import PIECE_ROWS_MAX
 from onceflow.runtime.slot.slot import STEPS_PER_TASK
 from onceflow.runtime.testing.sim_driver import SimDriver
 from onceflow.runtime.testing.sim_slot import SimSlot, SimSlotOptions, SimWiring
-from onceflow.runtime.types.conversion import duration_ms, records_from_batch
+from onceflow.runtime.types.conversion import duration_ms
+from onceflow.runtime.types.records_of_columns import records_from_batch
 from onceflow.testing.script import Rows
 from onceflow.testing.stage import Stage, stage_of
 

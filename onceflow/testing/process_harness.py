@@ -13,8 +13,9 @@ from onceflow.runtime.contracts import WatermarkStrategy
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.graph.functions import hints
 from onceflow.runtime.operators.keyed_process import KeyedProcess, SideOutput
-from onceflow.runtime.types.conversion import arrow_schema
-from onceflow.runtime.types.record_types import is_record_type, type_name
+from onceflow.runtime.types.declared_fields import is_record_type
+from onceflow.runtime.types.hints import type_name
+from onceflow.runtime.types.record_types import arrow_schema
 from onceflow.testing.collecting_sink import Collected, CollectingSink
 from onceflow.testing.job_run import JobRun, run
 from onceflow.testing.script import At, Script

@@ -10,7 +10,9 @@ import pyarrow as pa
 
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.records import WATERMARK_MAX_MS
-from onceflow.runtime.types.conversion import WrongFieldError, batch_from_records, duration_ms, record_class
+from onceflow.runtime.types.columns_of_records import WrongFieldError, batch_from_records
+from onceflow.runtime.types.conversion import duration_ms
+from onceflow.runtime.types.record_types import record_class
 
 Rows = Iterable[Any] | Mapping[str, Iterable[Any]]
 """Records of the source's type, dicts or an Arrow table; or these by the name of a split."""

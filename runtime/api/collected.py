@@ -11,7 +11,7 @@ import pyarrow as pa
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.graph.steps import Rows
-from onceflow.runtime.types.conversion import RecordReader
+from onceflow.runtime.types.records_of_columns import RecordReader
 
 T = TypeVar("T")
 

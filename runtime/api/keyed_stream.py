@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -14,6 +13,7 @@ import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.functions import check_record, hints, taken_record, yielded_record
+from onceflow.runtime.graph.keys import declared_keys
 from onceflow.runtime.graph.steps import Build, Built, Input, Keyed, Rows, Step
 from onceflow.runtime.operators.aggregates import Aggregate, AggregateFunction
 from onceflow.runtime.operators.keyed_process import (
@@ -29,9 +29,13 @@ from onceflow.runtime.operators.sliding import Sliding
 from onceflow.runtime.operators.tumbling import Tumbling
 from onceflow.runtime.operators.window import WindowAggregate, WindowReduce
 from onceflow.runtime.operators.window_operator import LATE
-from onceflow.runtime.types.conversion import RecordReader, arrow_schema, arrow_type
-from onceflow.runtime.types.record_types import is_record_type, type_name
+from onceflow.runtime.types.columns_of_records import RecordWriter
+from onceflow.runtime.types.declared_fields import is_record_type
+from onceflow.runtime.types.hints import type_name
+from onceflow.runtime.types.record_types import describe_record
+from onceflow.runtime.types.records_of_columns import RecordReader
 from onceflow.runtime.types.user_functions import function_name
+from onceflow.runtime.types.value_types import ValueType
 
 if TYPE_CHECKING:
     from onceflow.runtime.api.graph_builder import JobGraphBuilder
@@ -51,12 +55,14 @@ class KeyedStream(Generic[K, T]):
         source: Input,
         keys: tuple[str, ...],
         expressions: Mapping[str, pl.Expr],
+        types: Mapping[str, ValueType],
     ) -> None:
-        """`expressions`: of the keys that are computed."""
+        """`expressions`: of the keys that are computed; `types`: of those that have one of the user's."""
         self._job = job
         self._input = source
         self._keys = keys
         self._expressions = expressions
+        self._types = types
 
     def window(self, window: Tumbling | Sliding) -> WindowedStream[T]:
         """The rows of each key by event-time window: tumbling("10 s") or sliding("10 s", "1 s")."""
@@ -97,13 +103,14 @@ class KeyedStream(Generic[K, T]):
             )
         uid = self._job.new_uid(uid, f"process-{type(process).__name__}", self._input.step.anchor)
         types = process_types(process)
-        self._check_key_type(types.key, uid)
+        keys = declared_keys(types.key, self._keys, rows.schema, uid)
+        key_types = tuple(keys.get(name, self._types.get(name)) for name in self._keys)
         reader = RecordReader(self._taken(process, types.taken, uid))
-        made = self._made(process, returns or types.made, uid)
+        made, writer = self._made(process, returns or types.made, uid)
         sides = declared_sides(process, uid)
         declared_states(process, uid)
         config = ProcessConfig(
-            uid, process, self._keys, rows.schema, made.schema, reader, rows.has_event_time
+            uid, process, self._keys, rows.schema, writer, reader, rows.has_event_time, key_types
         )
         outputs = {MAIN: made} | {
             name: Rows(side.schema, side.record_type, rows.has_event_time) for name, side in sides.items()
@@ -114,17 +121,6 @@ class KeyedStream(Generic[K, T]):
         step = Step(uid, name, work, (self._input,), outputs, uid)
         return self._job.add(step, {name: name for name in sides})
 
-    def _check_key_type(self, declared: Any, uid: str) -> None:
-        """Raises GraphError if KeyedProcess[K, ...] names a plain type that the key column has not."""
-        if declared not in (str, int, float, bool, bytes, dt.datetime, dt.date) or len(self._keys) != 1:
-            return
-        column = self._input.rows.schema.field(self._keys[0]).type
-        if column != arrow_type(declared, f"operator {uid!r}"):
-            raise GraphError(
-                f"operator {uid!r}: its key is declared {type_name(declared)}, "
-                f"but key column {self._keys[0]!r} is {column}"
-            )
-
     def _taken(self, process: KeyedProcess[Any, Any, Any], declared: Any, uid: str) -> type:
         rows = self._input.rows
         if not is_record_type(declared):
@@ -132,19 +128,22 @@ class KeyedStream(Generic[K, T]):
         check_record(declared, rows.schema, f"operator {uid!r}: {type(process).__name__}")
         return typing.cast(type, declared)
 
-    def _made(self, process: KeyedProcess[Any, Any, Any], declared: Any, uid: str) -> Rows:
+    def _made(
+        self, process: KeyedProcess[Any, Any, Any], declared: Any, uid: str
+    ) -> tuple[Rows, RecordWriter]:
         """What comes out; without columns if the class says None: side outputs only."""
         if declared in (None, Any):
             declared = yielded_record(process.process, uid, None)
         has_event_time = self._input.rows.has_event_time
         if declared is type(None):
-            return Rows(pa.schema([]), None, has_event_time)
+            return Rows(pa.schema([]), None, has_event_time), RecordWriter(pa.schema([]))
         if not is_record_type(declared):
             raise GraphError(
                 f"operator {uid!r}: {type(process).__name__} makes {type_name(declared)}, which is no record "
                 "type: use a dataclass or a NamedTuple"
             )
-        return Rows(arrow_schema(declared), declared, has_event_time)
+        writer = RecordWriter.of(describe_record(declared))
+        return Rows(writer.schema, declared, has_event_time), writer
 
 
 class WindowedStream(Generic[T]):
@@ -235,7 +234,7 @@ class WindowedStream(Generic[T]):
 
 def _process_with_schema(config: ProcessConfig, schema: pa.Schema) -> Built:
     narrow = replace(config, schema=schema)
-    return Built(narrow.create, config.made, narrow.description)
+    return Built(narrow.create, config.made.schema, narrow.description)
 
 
 def _reduced_record(fn: Callable[[Any, Any], Any], uid: str, rows: Rows) -> type:

@@ -20,7 +20,12 @@ from onceflow.runtime.api.near_misses import no_such_name, sink_advice
 from onceflow.runtime.arguments import check_given
 from onceflow.runtime.contracts import Sink
 from onceflow.runtime.errors import GraphError
-from onceflow.runtime.graph.columns import ColumnCheck, check_event_time, refuse_event_time_without_watermarks
+from onceflow.runtime.graph.columns import (
+    ColumnCheck,
+    check_event_time,
+    check_same_columns,
+    refuse_event_time_without_watermarks,
+)
 from onceflow.runtime.graph.functions import (
     batch_reader,
     returned_record,
@@ -30,7 +35,8 @@ from onceflow.runtime.graph.functions import (
     takes_polars,
     yielded_record,
 )
-from onceflow.runtime.graph.step_rules import refuse_other_columns, unbounded_source
+from onceflow.runtime.graph.keys import check_key, key_types
+from onceflow.runtime.graph.step_rules import unbounded_source
 from onceflow.runtime.graph.steps import (
     Build,
     Built,
@@ -47,9 +53,12 @@ from onceflow.runtime.graph.steps import (
 from onceflow.runtime.operators import stateless
 from onceflow.runtime.operators.expressions import Columns, Keep
 from onceflow.runtime.operators.operator import MAIN, Operator
-from onceflow.runtime.state.hashing import is_hashable
-from onceflow.runtime.types.conversion import RecordReader, arrow_schema, arrow_type, duration_ms, nearest
+from onceflow.runtime.types.columns_of_records import RecordWriter
+from onceflow.runtime.types.conversion import duration_ms, nearest
+from onceflow.runtime.types.record_types import arrow_schema, describe_record, describe_type
+from onceflow.runtime.types.records_of_columns import RecordReader
 from onceflow.runtime.types.user_functions import function_name
+from onceflow.runtime.types.value_types import ValueType
 
 if TYPE_CHECKING:
     from onceflow.runtime.api.graph_builder import JobGraphBuilder
@@ -160,7 +169,7 @@ class Stream(Generic[T]):
         for other, rows in zip(others, all_rows[1:], strict=True):
             if other._job is not self._job:
                 raise GraphError(f"operator {uid!r}: {other._input.step.uid!r} belongs to another job")
-            refuse_other_columns(uid, self._input, other._input)
+            check_same_columns(uid, self._input, other._input)
             if rows.has_event_time != all_rows[0].has_event_time:
                 raise GraphError(
                     f"operator {uid!r}: one of {self._input.step.uid!r} and {other._input.step.uid!r} has "
@@ -195,12 +204,10 @@ class Stream(Generic[T]):
         uid = self._uid(None, "key_by")
         if not keys:
             raise GraphError(f"operator {uid!r}: key_by needs a column, an expression or a function")
-        stream, names, computed = self._with_keys(uid, keys)
+        stream, names, computed, types = self._with_keys(uid, keys)
         for name in names:
-            arrow = stream.schema.field(name).type
-            if not is_hashable(arrow):
-                raise GraphError(f"operator {uid!r}: key column {name!r} is {arrow}, which can't be a key")
-        return KeyedStream(self._job, stream._input, tuple(names), computed)
+            check_key(stream.schema.field(name), uid)
+        return KeyedStream(self._job, stream._input, tuple(names), computed, types)
 
     # --- Outputs. The stream may go on elsewhere as well ---
 
@@ -272,14 +279,16 @@ class Stream(Generic[T]):
 
     def _with_keys(
         self, uid: str, keys: tuple[Any, ...]
-    ) -> tuple[Stream[T], list[str], Mapping[str, pl.Expr]]:
-        """The stream with a column for each key, their names, and the expressions among them."""
+    ) -> tuple[Stream[T], list[str], Mapping[str, pl.Expr], Mapping[str, ValueType]]:
+        """The stream with a column for each key, their names, the expressions among them, and the types of
+        those that are fields of the user's, or what a function of the user's returns."""
         check = ColumnCheck(uid, self.schema)
         others = [key for key in keys if not isinstance(key, str | pl.Expr)]
         if others:
             if len(keys) > 1 or not callable(others[0]):
                 raise GraphError(f"operator {uid!r}: key_by takes columns and expressions, or one function")
-            return self._with_key_function(uid, others[0]), ["key"], {}
+            stream, of = self._with_key_function(uid, others[0])
+            return stream, ["key"], {}, {"key": of}
         new: dict[str, pl.Expr] = {}
         names: list[str] = []
         for key in keys:
@@ -297,13 +306,14 @@ class Stream(Generic[T]):
                 new[name] = expression
         if len(set(names)) < len(names):
             raise GraphError(f"operator {uid!r}: the key has a column twice: {', '.join(names)}")
+        types = key_types(names, self._input.rows)
         if not new:
-            return self, names, new
+            return self, names, new, types
         old = {name: pl.col(name) for name in self.schema.names}
         keyed = self._columns(uid, "key", list((old | new).items()), self._input.rows.record_type)
-        return keyed, names, new
+        return keyed, names, new, types
 
-    def _with_key_function(self, uid: str, fn: Callable[[T], Any]) -> Stream[T]:
+    def _with_key_function(self, uid: str, fn: Callable[[T], Any]) -> tuple[Stream[T], ValueType]:
         rows = self._input.rows
         if "key" in rows.schema.names:
             raise GraphError(
@@ -312,12 +322,14 @@ class Stream(Generic[T]):
             )
         uid = self._uid(None, "key", fn)
         record_type = taken_record(fn, uid, rows.schema, rows.record_type)
-        returned = returned_type(fn, uid, "-> str")
-        field = pa.field("key", arrow_type(returned, f"operator {uid!r}: the key of {function_name(fn)}"))
+        returned = returned_type(fn, uid, "-> str", with_extras=True)
+        of = describe_type(returned, f"operator {uid!r}: the key of {function_name(fn)}")
+        field = of.field("key").with_nullable(True)
         reader = RecordReader(record_type)
-        work = Call(partial(_key_records, uid, fn, reader, field), frozenset(reader.columns), passes=True)
+        create = partial(stateless.KeyRecords, uid, fn, reader, field, of)
+        work = Call(partial(_key_records, create, field), frozenset(reader.columns), passes=True)
         made = Rows(rows.schema.append(field), rows.record_type, rows.has_event_time)
-        return self._add(uid, f"key {function_name(fn)}", work, made)
+        return self._add(uid, f"key {function_name(fn)}", work, made), of
 
     def _columns(
         self, uid: str, name: str, columns: list[tuple[str, pl.Expr]], record_type: type | None = None
@@ -331,8 +343,9 @@ class Stream(Generic[T]):
         self, uid: str, kind: str, fn: Callable[..., Any], returned: type, operator: Callable[..., Any]
     ) -> Stream[Any]:
         reader = RecordReader(taken_record(fn, uid, self.schema, self._input.rows.record_type))
-        schema = arrow_schema(returned)
-        work = Call(_always(partial(operator, uid, fn, reader, schema), schema), frozenset(reader.columns))
+        writer = RecordWriter.of(describe_record(returned))
+        schema = writer.schema
+        work = Call(_always(partial(operator, uid, fn, reader, writer), schema), frozenset(reader.columns))
         made = Rows(schema, returned, self._input.rows.has_event_time)
         return self._add(uid, f"{kind} {function_name(fn)}", work, made)
 
@@ -358,10 +371,8 @@ def _filter_records(uid: str, fn: Callable[..., Any], reader: RecordReader, sche
     return Built(create, schema)
 
 
-def _key_records(
-    uid: str, fn: Callable[..., Any], reader: RecordReader, field: pa.Field, schema: pa.Schema
-) -> Built:
+def _key_records(operator: Callable[[], stateless.KeyRecords], field: pa.Field, schema: pa.Schema) -> Built:
     def create() -> Operator:
-        return stateless.Stateless(stateless.KeyRecords(uid, fn, reader, field))
+        return stateless.Stateless(operator())
 
     return Built(create, schema.append(field))

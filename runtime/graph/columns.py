@@ -10,6 +10,8 @@ import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
+from onceflow.runtime.graph.steps import Input
+from onceflow.runtime.types.column_forms import form_of, outside_name, renamed
 from onceflow.runtime.types.conversion import nearest
 from onceflow.runtime.types.plain_types import plain_type
 
@@ -67,7 +69,7 @@ class ColumnCheck:
         for root in expression.meta.root_names():
             self.need(root)
         if expression.meta.undo_aliases().meta.is_column():
-            return self._schema.field(expression.meta.root_names()[0]).with_name(name)
+            return renamed(self._schema.field(expression.meta.root_names()[0]), name)
         try:
             column = self._empty().select(expression).to_series()
         except pl.exceptions.PolarsError as error:
@@ -159,3 +161,29 @@ def check_event_time(name: str, schema: pa.Schema, uid: str) -> None:
             f"operator {uid!r}: event-time column {name!r} is {field.type}; "
             "it must be int (ms since the epoch) or a timestamp"
         )
+
+
+def check_same_columns(uid: str, first: Input, other: Input) -> None:
+    """Raises GraphError unless both have the same columns, which mean the same. Nulls may be in either."""
+    ours, theirs = first.rows.schema, other.rows.schema
+    if list(map(_meaning, ours)) != list(map(_meaning, theirs)):
+        shown = [", ".join(map(_shown, schema)) for schema in (ours, theirs)]
+        raise GraphError(
+            f"operator {uid!r}: the streams have other columns: {first.step.uid!r} has {shown[0]}; "
+            f"{other.step.uid!r} has {shown[1]}. Bring them together with select(...)"
+        )
+
+
+def _meaning(field: pa.Field) -> tuple[Any, ...]:
+    arrow = field.type
+    inner = tuple(_meaning(arrow.field(i)) for i in range(arrow.num_fields))
+    return field.name, arrow, form_of(field), outside_name(field), inner
+
+
+def _shown(field: pa.Field) -> str:
+    form, outside = form_of(field), outside_name(field)
+    inner = [_shown(field.type.field(i)) for i in range(field.type.num_fields)]
+    said = [form] if form else []
+    said += [f"called {outside!r}"] if outside != field.name else []
+    said += [f"in it {each}" for each in inner if each.endswith(")")]
+    return f"{field.name} {field.type}" + (f" ({', '.join(said)})" if said else "")

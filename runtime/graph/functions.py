@@ -12,23 +12,26 @@ import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
-from onceflow.runtime.types.conversion import RecordReader, arrow_schema, nearest, record_class
-from onceflow.runtime.types.record_types import is_record_type, type_name
+from onceflow.runtime.types.conversion import nearest
+from onceflow.runtime.types.declared_fields import is_record_type
+from onceflow.runtime.types.hints import type_name
+from onceflow.runtime.types.record_types import arrow_schema, record_class
+from onceflow.runtime.types.records_of_columns import RecordReader
 from onceflow.runtime.types.user_functions import function_name
 
 _ITERABLES = (Iterator, Iterable, Generator, Sequence, list, tuple)
 
 
-def hints(fn: Callable[..., Any], uid: str) -> dict[str, Any]:
-    """The annotations of a function, method or callable object, resolved. Raises GraphError for what can't be
-    called."""
+def hints(fn: Callable[..., Any], uid: str, with_extras: bool = False) -> dict[str, Any]:
+    """The annotations of a function, method or callable object, resolved. `with_extras`: with Annotated
+    around them. Raises GraphError for what can't be called."""
     if not callable(fn):
         raise GraphError(f"operator {uid!r}: {fn!r} is a {type(fn).__name__}: wanted is a function")
     plain = fn if isinstance(fn, types.FunctionType | types.MethodType) else type(fn).__call__
     if isinstance(fn, type) or not hasattr(plain, "__annotations__"):
         return {"return": fn} if isinstance(fn, type) else {}
     try:
-        return typing.get_type_hints(plain)
+        return typing.get_type_hints(plain, include_extras=with_extras)
     except NameError as error:
         raise GraphError(
             f"operator {uid!r}: an annotation of {function_name(fn)} can't be resolved ({error}): define the "
@@ -36,9 +39,11 @@ def hints(fn: Callable[..., Any], uid: str) -> dict[str, Any]:
         ) from error
 
 
-def returned_type(fn: Callable[..., Any], uid: str, wanted: str = "-> YourType") -> Any:
+def returned_type(
+    fn: Callable[..., Any], uid: str, wanted: str = "-> YourType", with_extras: bool = False
+) -> Any:
     """The return annotation. Raises GraphError if there is none."""
-    found = hints(fn, uid).get("return")
+    found = hints(fn, uid, with_extras).get("return")
     if found is None:
         raise GraphError(
             f"operator {uid!r}: {function_name(fn)} has no return annotation, so the columns of its result "
@@ -104,13 +109,13 @@ def check_record(record_type: type, schema: pa.Schema, where: str) -> None:
     for field in arrow_schema(record_type):
         if field.name not in schema.names:
             raise GraphError(
-                f"{where} takes {record_type.__name__}, but the stream has no column {field.name!r}"
+                f"{where} takes {type_name(record_type)}, but the stream has no column {field.name!r}"
                 f"{nearest(field.name, schema.names)}; there are {', '.join(schema.names)}"
             )
         column = schema.field(field.name)
         if column.type != field.type:
             raise GraphError(
-                f"{where} takes {record_type.__name__} with {field.name!r} as {field.type}, "
+                f"{where} takes {type_name(record_type)} with {field.name!r} as {field.type}, "
                 f"but the column is {column.type}"
             )
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from onceflow.runtime.contracts import ChangelogSink, ChangelogSource
 from onceflow.runtime.errors import GraphError
-from onceflow.runtime.graph.steps import Call, Express, Input, Merge, Read, Scatter, Step, Write
+from onceflow.runtime.graph.steps import Call, Express, Merge, Read, Scatter, Step, Write
 from onceflow.runtime.operators.operator import MAIN
 
 
@@ -72,15 +72,3 @@ def _refuse_ignorant(step: Step, source: str) -> None:
                 f"{step.uid!r} ({step.name}) would take {changes} for new rows: only map, flat_map, filter, "
                 "select, with_columns and union pass them on, to a sink that takes changes"
             )
-
-
-def refuse_other_columns(uid: str, first: Input, other: Input) -> None:
-    """Raises GraphError unless both inputs of a union have the same columns."""
-    ours = [(f.name, f.type) for f in first.rows.schema]
-    theirs = [(f.name, f.type) for f in other.rows.schema]
-    if ours != theirs:
-        shown = [", ".join(f"{name} {arrow}" for name, arrow in columns) for columns in (ours, theirs)]
-        raise GraphError(
-            f"operator {uid!r}: the streams have other columns: {first.step.uid!r} has {shown[0]}; "
-            f"{other.step.uid!r} has {shown[1]}. Bring them together with select(...)"
-        )

@@ -17,7 +17,8 @@ import pyarrow as pa
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.state.columns import is_word
 from onceflow.runtime.types.conversion import nearest
-from onceflow.runtime.types.record_types import ValueType, describe_type
+from onceflow.runtime.types.record_types import describe_type
+from onceflow.runtime.types.value_types import ValueType
 
 In = TypeVar("In")
 Acc = TypeVar("Acc")
@@ -127,6 +128,8 @@ class TypedAggregate:
     result: pa.Field
     state: ValueType | None = None
     """The user's accumulator; None for the built-in ones, which know theirs."""
+    result_type: ValueType | None = None
+    """What the user's aggregate returns; None for the built-in ones."""
 
 
 def check_aggregate(name: str, aggregate: Aggregate, schema: pa.Schema, uid: str) -> TypedAggregate:
@@ -135,7 +138,7 @@ def check_aggregate(name: str, aggregate: Aggregate, schema: pa.Schema, uid: str
     if isinstance(aggregate, AggregateFunction):
         result = _returned(aggregate, "get_result", where)
         state = _returned(aggregate, "create_accumulator", where)
-        return TypedAggregate(name, aggregate, None, result.field(name), state)
+        return TypedAggregate(name, aggregate, None, result.field(name), state, result)
     if not isinstance(aggregate, BuiltinAggregate):
         raise GraphError(
             f"{where} is {aggregate!r}, which is no aggregate: use count(), sum_(), min_(), max_(), mean(), "
@@ -249,7 +252,7 @@ def is_comparable_object(arrow: pa.DataType) -> bool:
 def _returned(function: AggregateFunction[Any, Any, Any], method: str, where: str) -> ValueType:
     name = f"{type(function).__name__}.{method}"
     try:
-        returned = typing.get_type_hints(getattr(type(function), method)).get("return")
+        returned = typing.get_type_hints(getattr(type(function), method), include_extras=True).get("return")
     except NameError as error:
         raise GraphError(f"{where}: the annotation of {name} can't be resolved: {error}") from error
     if returned is None or isinstance(returned, TypeVar):

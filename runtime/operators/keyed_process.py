@@ -15,7 +15,8 @@ from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from onceflow.runtime.state.handles import State
 from onceflow.runtime.state.row_values import Cursor
 from onceflow.runtime.state.timers import KeyTimers, Timer
-from onceflow.runtime.types.conversion import arrow_schema
+from onceflow.runtime.types.columns_of_records import RecordWriter
+from onceflow.runtime.types.record_types import describe_record
 
 KeyT = TypeVar("KeyT")
 In = TypeVar("In")
@@ -34,7 +35,8 @@ class SideOutput(Generic[T]):
             raise GraphError("a side output needs a name")
         self.name = name
         self.record_type = record_type
-        self.schema: pa.Schema = arrow_schema(record_type)
+        self.writer = RecordWriter.of(describe_record(record_type))
+        self.schema: pa.Schema = self.writer.schema
 
 
 class KeyedProcess(Generic[KeyT, In, Out]):

@@ -32,8 +32,10 @@ from onceflow.runtime.state.row_values import Cursor, DeclaredStates, RowValues
 from onceflow.runtime.state.table import RowColumn
 from onceflow.runtime.state.tables import Layout, tracked_table
 from onceflow.runtime.state.timers import KeyTimers
-from onceflow.runtime.types.conversion import RecordReader
-from onceflow.runtime.types.user_functions import describe_record, user_error_at
+from onceflow.runtime.types.columns_of_records import RecordWriter
+from onceflow.runtime.types.records_of_columns import RecordReader, values_from_array
+from onceflow.runtime.types.user_functions import read_records, shown_record, user_error_at
+from onceflow.runtime.types.value_types import ValueType
 
 TABLE = "keys"
 CLOCK_TIMERS = "processing_timers"
@@ -43,15 +45,17 @@ _RECHECK_MIN = 1 << 10
 
 @dataclass(frozen=True)
 class ProcessConfig:
-    """A KeyedProcess, checked when the graph is built. `schema` is the input's, `made` the output's."""
+    """A KeyedProcess, checked when the graph is built. `schema` is the input's, `made` makes the
+    output's batches. `key_types`: of the key columns; None where a key is what Arrow gives."""
 
     uid: str
     process: KeyedProcess[Any, Any, Any]
     key_columns: tuple[str, ...]
     schema: pa.Schema
-    made: pa.Schema
+    made: RecordWriter
     reader: RecordReader
     has_event_time: bool
+    key_types: tuple[ValueType | None, ...] = ()
     chained_timers_max: int = CHAINED_TIMERS_MAX
     """More timers that fire at one watermark and were registered meanwhile are taken for an endless chain."""
 
@@ -136,7 +140,7 @@ class ProcessOperator:
         if self._is_firing:
             self._firing.fire_of(self._timers, rows)
         times = repeat(None) if records.event_time is None else records.event_time.tolist()
-        typed = self._config.reader.read(records.batch)
+        typed = read_records(self._config.uid, self._config.reader, records)
         made = Made()
         n = 0
         try:
@@ -147,9 +151,9 @@ class ProcessOperator:
                 if results is not None:
                     made.add(results, n, ctx.event_time)
         except Exception as error:
-            place = describe_record(records, n, typed[n])
+            place = shown_record(records, n, typed[n])
             raise user_error_at(self._config.uid, process, error, place, records, n) from error
-        self._output.send(made, ctx.sent, lambda n: describe_record(records, n, typed[n]))
+        self._output.send(made, ctx.sent, lambda n: shown_record(records, n, typed[n]))
 
     def on_watermark(self, time_ms: int) -> None:
         self._ctx.watermark = max(time_ms, self._ctx.watermark)  # after a restore it begins again lower
@@ -187,7 +191,11 @@ class ProcessOperator:
     # --- Keys and state ---
 
     def _keys(self, batch: pa.RecordBatch) -> list[Any]:
-        columns = [batch.column(name).to_pylist() for name in self._config.key_columns]
+        names, types = self._config.key_columns, self._config.key_types or repeat(None)
+        columns = [
+            batch.column(name).to_pylist() if of is None else values_from_array(batch.column(name), of)
+            for name, of in zip(names, types, strict=False)
+        ]
         return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
     def _keys_to_fire(self, rows: Indices) -> list[Any]:

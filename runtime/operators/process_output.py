@@ -7,13 +7,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from onceflow.runtime.errors import UserFunctionError
 from onceflow.runtime.operators.keyed_process import SideOutput
 from onceflow.runtime.operators.operator import MAIN, Output
 from onceflow.runtime.records import Records
-from onceflow.runtime.types.conversion import WrongFieldError, batch_from_records
+from onceflow.runtime.types.columns_of_records import RecordWriter, WrongFieldError
 
 Sent = dict[str, tuple[list[Any], list[int | None]]]
 """Records to side outputs and their event times, by the output's name."""
@@ -51,12 +50,12 @@ class ProcessOutput:
     def __init__(
         self,
         who: str,
-        made: pa.Schema,
+        made: RecordWriter,
         sides: Mapping[str, SideOutput[Any]],
         has_event_time: bool,
         out: Output,
     ) -> None:
-        """`who`: operator and class, for errors. `made`: the main output's schema."""
+        """`who`: operator and class, for errors. `made`: of the main output."""
         self._who = who
         self._made = made
         self._sides = sides
@@ -72,19 +71,19 @@ class ProcessOutput:
         for name, (records, times) in sent.items():
             if records:
                 place = f"side output {name!r}"
-                self._emit(name, self._sides[name].schema, records, times, partial(_constant, place))
+                self._emit(name, self._sides[name].writer, records, times, partial(_constant, place))
                 sent[name] = ([], [])
 
     def _emit(
         self,
         tag: str,
-        schema: pa.Schema,
+        writer: RecordWriter,
         records: list[Any],
         times: list[int | None],
         describe: Callable[[int], str],
     ) -> None:
         try:
-            batch = batch_from_records(records, schema)
+            batch = writer.write(records)
         except WrongFieldError as error:
             raise UserFunctionError(
                 f"{self._who} made a wrong record for {describe(error.row)}: {error}"

@@ -18,7 +18,7 @@ from onceflow.runtime.operators.window_values import reduce_each
 from onceflow.runtime.records import Records
 from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.state.tables import Layout, keyed_table
-from onceflow.runtime.types.user_functions import function_name
+from onceflow.runtime.types.user_functions import function_name, read_records
 
 TABLE = "reduced"
 
@@ -92,7 +92,7 @@ class ReduceOperator:
         if not len(records):
             return
         rows = self._table.find_or_add(records.batch, records.key_hash)
-        typed = self._rows.read(records.batch)
+        typed = read_records(self._uid, self._rows, records)
         reduced = reduce_each(self._uid, self._fn, self._reduced.values, rows, typed, records)
         results = list(reduced) if self._rows.is_immutable else [copy.deepcopy(record) for record in reduced]
         self._out.emit(Records(self._rows.write(results), records.event_time, None, records.origin))

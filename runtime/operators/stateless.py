@@ -16,18 +16,16 @@ import pyarrow as pa
 from onceflow.runtime.errors import UserFunctionError
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.records import Indices, Int64s, Mask, Records
-from onceflow.runtime.types.conversion import (
-    RecordReader,
-    WrongFieldError,
-    array_from_values,
-    batch_from_records,
-)
+from onceflow.runtime.types.columns_of_records import RecordWriter, WrongFieldError, array_from_values
+from onceflow.runtime.types.records_of_columns import RecordReader
 from onceflow.runtime.types.user_functions import (
-    describe_record,
     function_name,
     origin_of,
+    read_records,
+    shown_record,
     user_function_error,
 )
+from onceflow.runtime.types.value_types import ValueType
 
 
 class Stateless:
@@ -66,30 +64,35 @@ def pass_on(records: Records) -> Records:
 
 
 class MapRecords:
-    """One record out for each record in. `schema` is that of the function's return type."""
+    """One record out for each record in. `writer` is that of the function's return type."""
 
-    def __init__(self, uid: str, fn: Callable[[Any], Any], reader: RecordReader, schema: pa.Schema) -> None:
-        self._uid, self._fn, self._reader, self._schema = uid, fn, reader, schema
+    def __init__(
+        self, uid: str, fn: Callable[[Any], Any], reader: RecordReader, writer: RecordWriter
+    ) -> None:
+        self._uid, self._fn, self._reader, self._writer = uid, fn, reader, writer
 
     def __call__(self, records: Records) -> Records | None:
-        results = call_each(self._uid, self._fn, self._reader.read(records.batch), records)
+        results = call_each(self._uid, self._fn, read_records(self._uid, self._reader, records), records)
         try:
-            batch = batch_from_records(results, self._schema)
+            batch = self._writer.write(results)
         except WrongFieldError as error:
             raise wrong_result(self._uid, self._fn, error, records, error.row) from error
         return Records(batch, records.event_time, None, records.origin, records.kind)
 
 
 class KeyRecords:
-    """Adds a column with what the function returns for each record: the key of a key_by(function)."""
+    """Adds a column with what the function returns for each record: the key of a key_by(function). `of`: the
+    type of what it returns."""
 
-    def __init__(self, uid: str, fn: Callable[[Any], Any], reader: RecordReader, field: pa.Field) -> None:
-        self._uid, self._fn, self._reader, self._field = uid, fn, reader, field
+    def __init__(
+        self, uid: str, fn: Callable[[Any], Any], reader: RecordReader, field: pa.Field, of: ValueType
+    ) -> None:
+        self._uid, self._fn, self._reader, self._field, self._of = uid, fn, reader, field, of
 
     def __call__(self, records: Records) -> Records | None:
-        results = call_each(self._uid, self._fn, self._reader.read(records.batch), records)
+        results = call_each(self._uid, self._fn, read_records(self._uid, self._reader, records), records)
         try:
-            column = array_from_values(results, self._field)
+            column = array_from_values(results, self._field, self._of)
         except WrongFieldError as error:
             raise wrong_result(self._uid, self._fn, error, records, error.row) from error
         return records.with_batch(records.batch.append_column(self._field, column))
@@ -102,7 +105,7 @@ class FilterRecords:
         self._uid, self._fn, self._reader = uid, fn, reader
 
     def __call__(self, records: Records) -> Records | None:
-        results = call_each(self._uid, self._fn, self._reader.read(records.batch), records)
+        results = call_each(self._uid, self._fn, read_records(self._uid, self._reader, records), records)
         mask: Mask = np.fromiter(map(bool, results), np.bool_, len(results))
         return records.filter(mask) if mask.any() else None
 
@@ -111,15 +114,15 @@ class FlatMapRecords:
     """Any number of records out for each record in: the function yields, or returns an iterable or None."""
 
     def __init__(
-        self, uid: str, fn: Callable[[Any], Iterable[Any] | None], reader: RecordReader, schema: pa.Schema
+        self, uid: str, fn: Callable[[Any], Iterable[Any] | None], reader: RecordReader, writer: RecordWriter
     ) -> None:
-        self._uid, self._fn, self._reader, self._schema = uid, fn, reader, schema
+        self._uid, self._fn, self._reader, self._writer = uid, fn, reader, writer
 
     def __call__(self, records: Records) -> Records | None:
         results: list[Any] = []
         ends: list[int] = []
         fn = self._fn
-        rows = self._reader.read(records.batch)
+        rows = read_records(self._uid, self._reader, records)
         try:
             for record in rows:
                 made = fn(record)
@@ -133,7 +136,7 @@ class FlatMapRecords:
             return None
         parent: Indices = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
         try:
-            batch = batch_from_records(results, self._schema)
+            batch = self._writer.write(results)
         except WrongFieldError as error:
             raise wrong_result(self._uid, fn, error, records, int(parent[error.row])) from error
         return Records(
@@ -252,6 +255,6 @@ def wrong_result(
     uid: str, fn: Callable[..., Any], error: WrongFieldError, records: Records, row: int
 ) -> UserFunctionError:
     """A function returned what its annotation does not promise; `row` is the input row it was called with."""
-    place = describe_record(records, row, records.batch.slice(row, 1).to_pylist()[0])
+    place = shown_record(records, row, records.batch.slice(row, 1).to_pylist()[0])
     who = f"operator {uid!r}: {function_name(fn)}"
     return UserFunctionError(f"{who} for {place}: {error}", who, str(error), origin_of(records, row))

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from onceflow.runtime.errors import UserFunctionError
+from onceflow.runtime.errors import OnceflowError, UserFunctionError
 from onceflow.runtime.records import Indices
 from onceflow.runtime.state.table import Frozen, LiveRows
-from onceflow.runtime.types.conversion import (
+from onceflow.runtime.types.columns_of_records import RecordWriter, WrongFieldError, array_from_values
+from onceflow.runtime.types.record_types import record_class
+from onceflow.runtime.types.records_of_columns import (
     RecordReader,
-    WrongFieldError,
-    array_from_values,
-    batch_from_records,
-    record_class,
+    UnmadeRecordError,
+    reason_of,
     values_from_array,
 )
-from onceflow.runtime.types.record_types import ValueType
+from onceflow.runtime.types.value_types import ValueType
 
 EMPTY: Any = object()
 """What a row holds before its first value; None can be a value."""
@@ -40,18 +40,29 @@ def declared_type(declared: ValueType, field: pa.Field, what: str) -> UserType:
     """Values of a declared type; `what` begins error messages."""
 
     def encode(values: list[Any]) -> pa.Array:
-        return typed_array(values, field, what)
+        return typed_array(values, field, what, declared)
 
     def decode(array: pa.Array) -> list[Any]:
-        return values_from_array(array, declared)
+        return kept_values(array, declared, what)
 
     return UserType(encode, decode, declared.is_immutable)
 
 
-def typed_array(values: list[Any], field: pa.Field, what: str) -> pa.Array:
-    """The user's values as a column. Raises UserFunctionError, which begins with `what`."""
+def kept_values(array: pa.Array, of: ValueType, what: str) -> list[Any]:
+    """Values of this type out of a checkpoint. Raises UserFunctionError, which begins with `what`, if the
+    program's type does not take one any more."""
     try:
-        return array_from_values(values, field)
+        return values_from_array(array, of)
+    except OnceflowError:
+        raise
+    except Exception as error:  # whatever a class of the user's raises
+        raise UserFunctionError(f"{what}, as the checkpoint has it: {reason_of(error)}") from error
+
+
+def typed_array(values: list[Any], field: pa.Field, what: str, of: ValueType | None = None) -> pa.Array:
+    """The user's values, of this type, as a column. Raises UserFunctionError, which begins with `what`."""
+    try:
+        return array_from_values(values, field, of)
     except WrongFieldError as error:
         raise UserFunctionError(f"{what}: {error}") from error
 
@@ -63,24 +74,33 @@ class RecordRows:
     def __init__(self, schema: pa.Schema, record_type: type | None, what: str) -> None:
         self._reader = RecordReader(record_type or record_class(schema))
         self._what = what
+        self.type_name = self._reader.type_name
         self.schema = pa.schema([schema.field(name) for name in self._reader.columns])
         """The columns that a record has: of the stream's, in the order of the type."""
         self.is_immutable = self._reader.type is not None and self._reader.type.is_immutable
+        self._writer = RecordWriter(self.schema, self._reader.type)
 
     def read(self, batch: pa.RecordBatch) -> list[Any]:
+        """Raises UnmadeRecordError."""
         return self._reader.read(batch)
 
     def write(self, records: Sequence[Any]) -> pa.RecordBatch:
         """Raises UserFunctionError for a record with a wrong field."""
         try:
-            return batch_from_records(records, self.schema)
+            return self._writer.write(records)
         except WrongFieldError as error:
             raise UserFunctionError(f"{self._what}: {error}") from error
+
+    def _kept(self, structs: pa.Array) -> list[Any]:
+        try:
+            return self.read(pa.RecordBatch.from_struct_array(structs))
+        except UnmadeRecordError as error:
+            raise UserFunctionError(f"{self._what}: a {self.type_name} of its state: {error}") from error
 
     def as_user_type(self) -> UserType:
         return UserType(
             lambda records: self.write(records).to_struct_array(),
-            lambda structs: self.read(pa.RecordBatch.from_struct_array(structs)),
+            self._kept,
             self.is_immutable,
         )
 

@@ -30,7 +30,9 @@ from onceflow.runtime.operators.window_operator import TABLE as WINDOWS
 from onceflow.runtime.operators.window_values import AggregateValues, ReduceValues
 from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.state.hashing import is_hashable
-from onceflow.runtime.types.conversion import RecordReader, nearest, record_class
+from onceflow.runtime.types.conversion import nearest
+from onceflow.runtime.types.record_types import record_class
+from onceflow.runtime.types.records_of_columns import RecordReader
 from onceflow.runtime.types.user_functions import function_name
 
 WINDOW_START, WINDOW_END = "window_start", "window_end"

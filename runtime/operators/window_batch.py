@@ -12,7 +12,8 @@ from onceflow.runtime.errors import UserFunctionError
 from onceflow.runtime.operators.accumulator import Arrivals, valid_arrivals
 from onceflow.runtime.operators.aggregates import BuiltinAggregate, TypedAggregate
 from onceflow.runtime.records import Indices, Records
-from onceflow.runtime.types.conversion import RecordReader
+from onceflow.runtime.types.records_of_columns import RecordReader
+from onceflow.runtime.types.user_functions import read_records
 
 Argument = str | int | None
 """What an aggregate takes: a column by name, an expression by number, or (None) just records."""
@@ -63,8 +64,9 @@ class Batch:
     """
 
     def __init__(
-        self, records: Records, rows: Indices, computed: Sequence[pa.Array], reader: RecordReader
+        self, uid: str, records: Records, rows: Indices, computed: Sequence[pa.Array], reader: RecordReader
     ) -> None:
+        self._uid = uid
         self.records = records
         self.rows = rows
         self._computed = computed
@@ -85,7 +87,7 @@ class Batch:
     def typed(self) -> list[Any]:
         """The rows as the user's records."""
         if self._typed is None:
-            self._typed = self._reader.read(self.records.batch)
+            self._typed = read_records(self._uid, self._reader, self.records)
         return self._typed
 
     def _values(self, argument: Argument) -> pa.Array | None:

@@ -27,8 +27,8 @@ from onceflow.runtime.operators.user_state import (
 from onceflow.runtime.operators.window_batch import Argument, Arguments, Batch
 from onceflow.runtime.records import Indices, Int64s, Records
 from onceflow.runtime.state.table import Frozen, LiveRows
-from onceflow.runtime.types.conversion import RecordReader
-from onceflow.runtime.types.user_functions import user_function_error
+from onceflow.runtime.types.records_of_columns import RecordReader
+from onceflow.runtime.types.user_functions import read_records, user_function_error
 
 
 class AggregateColumn(Protocol):
@@ -143,7 +143,7 @@ class UserAggregate:
                 results.append(get_result(current))
         except Exception as error:
             raise user_function_error(self._uid, get_result, error, None, 0, current) from error
-        return typed_array(results, self._result, self._what)
+        return typed_array(results, self._result, self._what, self._typed.result_type)
 
 
 class ResultRows:
@@ -200,7 +200,7 @@ class AggregateValues:
         return ResultRows(columns, self._output, self._begun.merged(rows, groups, size))
 
     def update(self, records: Records, rows: Indices) -> None:
-        batch = Batch(records, rows, self._arguments.compute(records.batch), self._reader)
+        batch = Batch(self._uid, records, rows, self._arguments.compute(records.batch), self._reader)
         for name, column in self._columns.items():
             try:
                 column.update(batch)
@@ -265,7 +265,7 @@ class ReduceValues:
         self.load = self._column.load
 
     def update(self, records: Records, rows: Indices) -> None:
-        typed = self._rows.read(records.batch)
+        typed = read_records(self._uid, self._rows, records)
         for _ in reduce_each(self._uid, self._fn, self._column.values, rows, typed, records):
             pass
 

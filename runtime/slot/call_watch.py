@@ -17,7 +17,7 @@ from onceflow.runtime.operators import stateless, window_values
 from onceflow.runtime.operators.process import ProcessOperator
 from onceflow.runtime.operators.timer_firing import TimerFiring
 from onceflow.runtime.records import Records
-from onceflow.runtime.types.user_functions import describe_record, function_name, origin_of
+from onceflow.runtime.types.user_functions import function_name, origin_of, shown_record
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ _Locals = Mapping[str, Any]
 def _on_row(
     uid: str, fn: Callable[..., Any], records: Records | None, row: int, rows: Sequence[Any]
 ) -> UserCall:
-    place = describe_record(records, row, rows[row])
+    place = shown_record(records, row, rows[row])
     return UserCall(uid, function_name(fn), place, row, origin_of(records, row))
 
 
@@ -138,7 +138,7 @@ def _in_on_timer(at: _Locals) -> UserCall:
 
 
 def _shown(value: object) -> str:
-    return describe_record(None, 0, value).removeprefix("the record ")
+    return shown_record(None, 0, value).removeprefix("the record ")
 
 
 _LOOPS: Mapping[CodeType, Callable[[_Locals], UserCall]] = {

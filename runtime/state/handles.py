@@ -15,13 +15,11 @@ from __future__ import annotations
 import copy
 import datetime as dt
 import re
-import typing
 from collections.abc import Callable, ItemsView, Iterable, KeysView, Mapping, ValuesView
 from typing import Any, Generic, Self, TypeVar, overload
 
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.state.row_values import (
-    IMMUTABLE,
     Codec,
     Cursor,
     ListCodec,
@@ -30,7 +28,11 @@ from onceflow.runtime.state.row_values import (
     RowValues,
     ValueCodec,
 )
-from onceflow.runtime.types.record_types import type_name
+from onceflow.runtime.types.encoding import encoder
+from onceflow.runtime.types.hints import type_name
+from onceflow.runtime.types.record_types import describe_type
+from onceflow.runtime.types.single_types import PYTHON_OF
+from onceflow.runtime.types.value_types import JsonValue, Plain
 
 V = TypeVar("V")
 K = TypeVar("K")
@@ -90,7 +92,7 @@ class MapState(State, Generic[K, V]):
     """A dictionary for each key; without entries it costs nothing."""
 
     def __init__(self, name: str, key_type: type[K], value_type: type[V], ttl: str | None = None) -> None:
-        if key_type not in IMMUTABLE:
+        if not describe_type(key_type, f"state {name!r}").is_immutable:
             raise GraphError(
                 f"state {name!r}: a map's keys can't be {type_name(key_type)}; use str, int or the like"
             )
@@ -201,38 +203,52 @@ class ListState(State, Generic[V]):
 
 def _acceptor(name: str, value_type: Any) -> Callable[[Any], Any]:
     """A function that returns what is remembered for a value, or raises TypeError at the user's line."""
-    if type(None) in typing.get_args(value_type):
+    of = describe_type(value_type, f"state {name!r}")
+    if of.nullable and not isinstance(of.kind, JsonValue):
         raise GraphError(f"state {name!r}: a value can't be None, since None says that there is none")
+    plain = PYTHON_OF[of.arrow] if isinstance(of.kind, Plain) else None
+    encode = encoder(of) if of.is_single else None
 
     def accept(value: Any) -> Any:
-        if type(value) is value_type and (value_type is not int or value in _INT64):
+        if type(value) is plain and (plain is not int or value in _INT64):
             return value
-        return _converted(name, value_type, value)
+        if value is None:
+            raise TypeError(f"state {name!r} is set to None: clear() forgets a value")
+        if plain is not None:
+            return _converted(name, plain, value)
+        if encode is not None:
+            _encoded(name, of.said, encode, value)
+        return value
 
     return accept
 
 
-def _converted(name: str, value_type: Any, value: Any) -> Any:
+def _converted(name: str, plain: Any, value: Any) -> Any:
     """A value that is not exactly of the declared type, but may be taken for one (numpy's, subclasses)."""
-    if value is None:
-        raise TypeError(f"state {name!r} is set to None: clear() forgets a value")
-    if value_type not in IMMUTABLE:
-        return value
-    if _is_other(value_type, value):
+    if _is_other(plain, value):
         pass
-    elif value_type is int and hasattr(value, "__index__"):
+    elif plain is int and hasattr(value, "__index__"):
         if int(value) not in _INT64:
             raise OverflowError(f"state {name!r}: {value} does not fit 64 bits")
         return int(value)
-    elif value_type is float and hasattr(value, "__float__"):
+    elif plain is float and hasattr(value, "__float__"):
         return float(value)
-    elif isinstance(value, value_type):
+    elif isinstance(value, plain):
         return value
-    raise TypeError(f"state {name!r} is declared {type_name(value_type)} but is set to {repr(value)[:80]}")
+    raise TypeError(f"state {name!r} is declared {type_name(plain)} but is set to {repr(value)[:80]}")
 
 
-def _is_other(value_type: Any, value: Any) -> bool:
+def _encoded(name: str, said: str, encode: Callable[[Any], Any], value: Any) -> None:
+    try:
+        encode(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"state {name!r} is declared {said} but is set to {repr(value)[:80]}: {error}"
+        ) from error
+
+
+def _is_other(plain: Any, value: Any) -> bool:
     """Subclasses that Python has for history's sake: a bool is no number, a datetime no date."""
-    if value_type is dt.date:
+    if plain is dt.date:
         return isinstance(value, dt.datetime)
-    return value_type in (int, float) and isinstance(value, bool)
+    return plain in (int, float) and isinstance(value, bool)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import copy
-import datetime as dt
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from onceflow.runtime.errors import UsageError, UserFunctionError
+from onceflow.runtime.errors import OnceflowError, UsageError, UserFunctionError
 from onceflow.runtime.records import Indices
 from onceflow.runtime.state.table import Frozen, LiveRows
-from onceflow.runtime.types.conversion import WrongFieldError, array_from_values, values_from_array
+from onceflow.runtime.types.columns_of_records import WrongFieldError, array_from_values
 from onceflow.runtime.types.record_types import describe_type
-
-IMMUTABLE = frozenset({str, int, float, bool, bytes, dt.datetime, dt.date})
-"""Types whose values no code can change in place."""
+from onceflow.runtime.types.records_of_columns import reason_of, values_from_array
 
 
 class Codec(Protocol):
@@ -164,19 +161,26 @@ class ValueCodec:
     """A value of one type."""
 
     def __init__(self, name: str, python_type: Any, nullable: bool = True) -> None:
-        self._type = describe_type(python_type, f"state {name!r}")
-        self.field = pa.field(name, self._type.arrow, nullable)
-        self.is_immutable = python_type in IMMUTABLE
+        self.type = describe_type(python_type, f"state {name!r}")
+        self.field = pa.field(name, self.type.arrow, nullable)
+        self.is_immutable = self.type.is_single
 
     def to_arrow(self, values: list[Any]) -> pa.Array:
         try:
-            return array_from_values(values, self.field)
+            return array_from_values(values, self.field, self.type)
         except WrongFieldError as error:
             found = str(error).replace("field", "state", 1)
             raise UserFunctionError(f"{found} (found when the checkpoint was taken)") from error
 
     def from_arrow(self, column: pa.Array) -> list[Any]:
-        return values_from_array(column, self._type)
+        try:
+            return values_from_array(column, self.type)
+        except OnceflowError:
+            raise
+        except Exception as error:  # whatever a class of the user's raises
+            raise UserFunctionError(
+                f"state {self.field.name!r}, as the checkpoint has it: {reason_of(error)}"
+            ) from error
 
 
 class ListCodec:

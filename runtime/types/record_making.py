@@ -28,16 +28,29 @@ class RecordMaker:
     """Makes the rows of columns into records, equal to `list(map(record_type, *columns))`. Made when the
     graph is built, where it looks at the type; travels to the slots with what it has found."""
 
-    def __init__(self, record_type: type, names: Sequence[str], by_keyword: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        record_type: type,
+        names: Sequence[str],
+        by_keyword: Collection[str] = (),
+        left_out: Collection[str] = (),
+    ) -> None:
         """`names`: the type's fields, in the order of the columns; `by_keyword`: those of them that the
-        type takes by keyword only."""
-        self._become(record_type, tuple(names), frozenset(by_keyword), _way(record_type, names))
+        type takes by keyword only; `left_out`: those that a record does not have where they are None, which
+        is so in dicts only."""
+        self._become(record_type, tuple(names), frozenset(by_keyword), frozenset(left_out))
 
     def _become(
-        self, record_type: type, names: tuple[str, ...], by_keyword: frozenset[str], way: _Way
+        self,
+        record_type: type,
+        names: tuple[str, ...],
+        by_keyword: frozenset[str],
+        left_out: frozenset[str],
+        way: _Way | None = None,
     ) -> None:
-        self._found = record_type, names, by_keyword, way
-        self._make = _choose(record_type, names, by_keyword, way)
+        way = _way(record_type, names) if way is None else way
+        self._found = record_type, names, by_keyword, left_out, way
+        self._make = _choose(record_type, names, by_keyword, left_out, way)
 
     def __getstate__(self) -> tuple[Any, ...]:
         """What a class has for its slots does not travel, so what sets them is made anew there."""
@@ -66,7 +79,7 @@ def _way(record_type: type, names: Sequence[str]) -> _Way:
 
 
 def _choose(
-    record_type: type, names: Sequence[str], by_keyword: frozenset[str], way: _Way
+    record_type: type, names: Sequence[str], by_keyword: frozenset[str], left_out: frozenset[str], way: _Way
 ) -> Callable[[Columns], list[Any]]:
     if way is _Way.NAMED_TUPLE:
         new: Any = partial(tuple.__new__, record_type)
@@ -74,12 +87,21 @@ def _choose(
     if way is _Way.FIELD_BY_FIELD:
         setters = [_setter(record_type, name) for name in names]
         return lambda columns: _by_field(record_type, setters, columns)
-    call = record_call(record_type, names, by_keyword)
+    call = record_call(record_type, names, by_keyword, left_out)
     return lambda columns: list(map(call, *columns))
 
 
-def record_call(record_type: type, names: Sequence[str], by_keyword: Collection[str]) -> Callable[..., Any]:
-    """The type as a function of its fields by position, those that it takes by keyword too."""
+def record_call(
+    record_type: type, names: Sequence[str], by_keyword: Collection[str], left_out: Collection[str] = ()
+) -> Callable[..., Any]:
+    """The type as a function of its fields by position, those that it takes by keyword too. For `left_out`
+    see RecordMaker."""
+    if record_type is dict:
+        return lambda *values: {
+            name: value
+            for name, value in zip(names, values, strict=True)
+            if value is not None or name not in left_out
+        }
     if not by_keyword:
         return record_type
     keywords = [name for name in names if name in by_keyword]

@@ -4,116 +4,41 @@ A type from the user's file travels to the slots by value. There its module is n
 annotations which are text can't be resolved, and what `dataclasses` compares by identity may be a copy. So
 everything about it is found out here, when the graph is built, and a slot works from the description alone.
 
-A record type is a dataclass or a NamedTuple; each field is a column:
-
-    str, int, float, bool, bytes     string, int64, double, bool, binary
-    datetime, date                   timestamp[ms, UTC] (a naive datetime is taken as UTC), date32
-    X | None, Optional[X]            the same, nullable
-    list[X], dict[str, X]            list, map
-    a record type                    struct
+docs/types.md has the table of types and their columns. What has no column that keeps every value of it is
+refused here, in a sentence that names the type and the field.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import datetime as dt
 import types
 import typing
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections import namedtuple
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
+from onceflow.runtime.types.annotations import Unwrapped, unwrapped
+from onceflow.runtime.types.collection_types import CONTAINERS, MAPPINGS, key_problem
+from onceflow.runtime.types.declared_fields import declared_record, is_record_type
+from onceflow.runtime.types.hints import type_name
+from onceflow.runtime.types.single_types import single_type
+from onceflow.runtime.types.unions import union_type
+from onceflow.runtime.types.value_types import (
+    ListOf,
+    MapOf,
+    RecordField,
+    RecordOf,
+    RecordType,
+    TupleOf,
+    ValueType,
+)
 
-PLAIN: Mapping[Any, pa.DataType] = {
-    str: pa.string(),
-    int: pa.int64(),
-    float: pa.float64(),
-    bool: pa.bool_(),
-    bytes: pa.binary(),
-    dt.datetime: pa.timestamp("ms", "UTC"),
-    dt.date: pa.date32(),
-}
-"""Types of single values and their Arrow types."""
-
-_SUPPORTED = "str, int, float, bool, bytes, datetime, date, X | None, list[X], dict[str, X] and record types"
-
-
-@dataclass(frozen=True, slots=True)
-class Default:
-    """What a field is if nothing is given for it: a value, or what a function of the user's makes."""
-
-    value: Any = None
-    factory: Callable[[], Any] | None = None
-
-    def make(self) -> Any:
-        return self.value if self.factory is None else self.factory()
+_SUPPORTED = "docs/types.md has the types that there are"
 
 
-@dataclass(frozen=True, slots=True)
-class ValueType:
-    """A type of values. `items`: of a list, or the values of a map; `record`: the type of a struct."""
-
-    arrow: pa.DataType
-    nullable: bool
-    is_immutable: bool
-    """No code can change a value in place."""
-    items: ValueType | None = None
-    record: RecordType | None = None
-
-    def field(self, name: str) -> pa.Field:
-        return pa.field(name, self.arrow, self.nullable)
-
-
-@dataclass(frozen=True, slots=True)
-class RecordField:
-    """A field that is given when a record is made. `default`: None if it must be."""
-
-    name: str
-    type: ValueType
-    default: Default | None
-    by_keyword: bool
-    """Whether only a keyword says which field it is: it is keyword-only, or comes after an InitVar."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecordType:
-    """A record type, described. Picklable with the type itself, which is called and never looked into."""
-
-    of: type
-    fields: tuple[RecordField, ...]
-    is_immutable: bool
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns, one for each field, in its order."""
-        return pa.schema([field.type.field(field.name) for field in self.fields])
-
-    @property
-    def defaults(self) -> dict[str, Default]:
-        """The defaults of the fields that may be missing, by name."""
-        return {field.name: field.default for field in self.fields if field.default is not None}
-
-    def field(self, name: str) -> RecordField | None:
-        return next((field for field in self.fields if field.name == name), None)
-
-
-def is_record_type(value: object) -> bool:
-    """A dataclass or a NamedTuple with annotated fields."""
-    if not isinstance(value, type):
-        return False
-    return dataclasses.is_dataclass(value) or (issubclass(value, tuple) and hasattr(value, "_fields"))
-
-
-def type_name(python_type: Any) -> str:
-    """How a type is called in a sentence: `int`, `list[str]`, `Purchase`."""
-    plain = isinstance(python_type, type) and not typing.get_args(python_type)
-    return str(python_type.__name__ if plain else python_type)
-
-
-def describe_record(record_type: type) -> RecordType:
+def describe_record(record_type: Any) -> RecordType:
     """A record type, resolved in its own module. Called where the graph is built.
 
     Raises GraphError naming the type and the field that is wrong or has no Arrow type.
@@ -123,94 +48,152 @@ def describe_record(record_type: type) -> RecordType:
 
 def describe_type(python_type: Any, where: str) -> ValueType:
     """A type of values. Raises GraphError that begins with `where`."""
-    return _value(python_type, where, ())
+    return _value(unwrapped(python_type, {}, where), _Place(where, ()))
 
 
-def _record(record_type: Any, above: tuple[type, ...]) -> RecordType:
+def arrow_schema(record_type: Any) -> pa.Schema:
+    """The columns of a record type, one for each field, in its order.
+
+    Raises GraphError naming the type and the field for which there is no Arrow type.
+    """
+    return describe_record(record_type).schema
+
+
+def arrow_type(python_type: Any, where: str) -> pa.DataType:
+    """The Arrow type for values of a Python type. Raises GraphError that begins with `where`."""
+    return describe_type(python_type, where).arrow
+
+
+def record_class(schema: pa.Schema) -> type:
+    """A named tuple for rows that have columns but no type of the user's."""
+    return namedtuple("Record", schema.names, rename=True)
+
+
+# --- Records --------------------------------------------------------------------------------------
+
+
+def _record(record_type: Any, above: tuple[Any, ...]) -> RecordType:
+    name = type_name(record_type)
     if not is_record_type(record_type):
-        raise GraphError(f"{type_name(record_type)} is no record type: use a dataclass or a NamedTuple")
-    name = record_type.__name__
+        raise GraphError(
+            f"{name} is no record type: use a dataclass or a NamedTuple (or a TypedDict, or a class of "
+            "attrs, pydantic or msgspec)"
+        )
     if record_type in above:
         raise GraphError(f"{name} contains itself, which has no Arrow type: keep the id of the other record")
-    hints = _hints(record_type)
+    declared = declared_record(record_type)
     fields = []
-    for each, default, by_keyword in _declared(record_type):
-        if each not in hints:
-            raise GraphError(f"{name}.{each} has no type: annotate the field")
-        value = _value(hints[each], f"{name}.{each}", (*above, record_type))
-        fields.append(RecordField(each, value, default, by_keyword))
-    settings: Any = getattr(record_type, "__dataclass_params__", None)
-    is_frozen = settings is None or bool(settings.frozen)
-    return RecordType(record_type, tuple(fields), is_frozen and all(f.type.is_immutable for f in fields))
-
-
-def _hints(record_type: type) -> Mapping[str, Any]:
-    try:
-        return typing.get_type_hints(record_type)
-    except NameError as error:
-        raise GraphError(
-            f"{record_type.__name__} has an annotation that can't be resolved: {error}; "
-            "define the type at the top level of its module"
-        ) from error
-
-
-def _declared(record_type: Any) -> list[tuple[str, Default | None, bool]]:
-    """Name, default, and whether it is given by keyword, of each field that is given."""
-    name = record_type.__name__
-    if not dataclasses.is_dataclass(record_type):
-        given: Mapping[str, Any] = getattr(record_type, "_field_defaults", {})
-        return [(n, Default(given[n]) if n in given else None, False) for n in record_type._fields]
-    found = []
-    is_behind_init_var = False
-    of_class: Mapping[str, Any] = record_type.__dataclass_fields__  # with those that fields() leaves out
-    named = {field.name for field in dataclasses.fields(record_type)}
-    for field in of_class.values():
-        default = _default(field)
-        if field.name in named and field.init:
-            found.append((field.name, default, is_behind_init_var or field.kw_only))
-        elif field.name not in named and _is_init_var(field):
-            is_behind_init_var = True
-            if default is None:
+    for each in declared.fields:
+        place = _Place(f"{name}.{each.name}", (*above, record_type))
+        found = _value(unwrapped(each.annotation, each.bound, place.where), place)
+        if each.may_be_missing:
+            if found.nullable:
                 raise GraphError(
-                    f"{name}.{field.name} is an InitVar, for which there is no column: give it a default"
+                    f"{place.where} may be missing and may be None, which a column can't tell apart: leave "
+                    "out one of them"
                 )
-    return found
+            found = replace(found, nullable=True)
+        fields.append(
+            RecordField(
+                each.name,
+                found,
+                each.default,
+                each.by_keyword,
+                each.outside,
+                each.keyword,
+                each.may_be_missing,
+            )
+        )
+    _refuse_one_name_twice(name, fields)
+    is_immutable = declared.is_frozen and all(f.type.is_immutable for f in fields)
+    return RecordType(declared.of, name, tuple(fields), is_immutable, declared.refuses_unknown)
 
 
-def _is_init_var(field: Any) -> bool:
-    """Whether this is an InitVar, and not a ClassVar, the other one that is no field."""
-    return field._field_type is dataclasses._FIELD_INITVAR  # type: ignore[attr-defined]
+def _refuse_one_name_twice(name: str, fields: list[RecordField]) -> None:
+    seen: dict[str, str] = {}
+    for field in fields:
+        outside = field.outside or field.name
+        if outside in seen:
+            raise GraphError(f"{name}.{field.name} is called {outside!r} outside, as {seen[outside]} is")
+        seen[outside] = field.name
 
 
-def _default(field: dataclasses.Field[Any]) -> Default | None:
-    if field.default is not dataclasses.MISSING:
-        return Default(field.default)
-    if field.default_factory is not dataclasses.MISSING:
-        return Default(factory=field.default_factory)
-    return None
+# --- Values ---------------------------------------------------------------------------------------
 
 
-def _value(python_type: Any, where: str, above: tuple[type, ...]) -> ValueType:
-    inner, nullable = _without_none(python_type)
-    if inner in PLAIN:
-        return ValueType(PLAIN[inner], nullable, True)
-    origin, args = typing.get_origin(inner), typing.get_args(inner)
-    if origin is list:
-        items = _value(args[0], where, above)
-        return ValueType(pa.list_(items.field("item")), nullable, False, items)
-    if origin is dict and args[0] is str:
-        items = _value(args[1], where, above)
-        return ValueType(pa.map_(pa.string(), items.field("value")), nullable, False, items)
-    if is_record_type(inner):
-        record = _record(inner, above)
-        return ValueType(pa.struct(list(record.schema)), nullable, record.is_immutable, None, record)
-    raise GraphError(f"{where} is a {type_name(inner)}, which has no Arrow type; there are {_SUPPORTED}")
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What a sentence begins with, and the record types around."""
+
+    where: str
+    above: tuple[Any, ...]
 
 
-def _without_none(python_type: Any) -> tuple[Any, bool]:
-    """`X | None` as (X, True); anything else as it is, and False."""
-    if typing.get_origin(python_type) not in (typing.Union, types.UnionType):
-        return python_type, False
-    args = typing.get_args(python_type)
-    rest = [a for a in args if a is not type(None)]
-    return (rest[0] if len(rest) == 1 else python_type), len(rest) < len(args)
+def _value(of: Unwrapped, place: _Place) -> ValueType:
+    python, said = of.python, type_name(of.python)
+    origin, args = typing.get_origin(python), typing.get_args(python)
+    if (single := single_type(of, place.where)) is not None:
+        return single
+    if is_record_type(python):
+        record = _record(python, place.above)
+        arrow = pa.struct(list(record.schema))
+        return ValueType(arrow, of.nullable, record.is_immutable, RecordOf(record), said)
+    if origin is tuple:
+        return _tuple(of, place)
+    if origin in CONTAINERS:
+        return _list(of, CONTAINERS[origin], args[0], place)
+    if origin in MAPPINGS:
+        return _map(of, place)
+    if origin in (typing.Union, types.UnionType):
+        inner = [of.inner(arg, place.where).python for arg in args]
+        if all(map(is_record_type, inner)):
+            return union_type([(each, _record(each, place.above)) for each in inner], of, place.where)
+    raise GraphError(
+        f"{place.where} is {_article(said)}, which has no Arrow type{_hint(python)}; {_SUPPORTED}"
+    )
+
+
+def _tuple(of: Unwrapped, place: _Place) -> ValueType:
+    args = typing.get_args(of.python)
+    if len(args) == 2 and args[1] is ...:
+        return _list(of, "tuple", args[0], place)
+    if not args:
+        raise GraphError(f"{place.where} is an empty tuple, which has no Arrow type; {_SUPPORTED}")
+    kind = TupleOf(tuple(_value(of.inner(arg, place.where), place) for arg in args))
+    fields = [part.field(name) for name, part in zip(kind.names, kind.parts, strict=True)]
+    is_immutable = all(part.is_immutable for part in kind.parts)
+    return ValueType(pa.struct(fields), of.nullable, is_immutable, kind, type_name(of.python))
+
+
+def _list(of: Unwrapped, container: Any, arg: Any, place: _Place) -> ValueType:
+    items = _value(of.inner(arg, place.where), place)
+    kind = ListOf(items, container)
+    if kind.is_set and not items.is_immutable:
+        raise GraphError(
+            f"{place.where} is {_article(type_name(of.python))} of values that can change, which have no "
+            "hash in Python: make them frozen"
+        )
+    is_immutable = container in ("tuple", "frozenset") and items.is_immutable
+    return ValueType(pa.list_(items.field("item")), of.nullable, is_immutable, kind, type_name(of.python))
+
+
+def _map(of: Unwrapped, place: _Place) -> ValueType:
+    args = typing.get_args(of.python)
+    keys, values = (_value(of.inner(arg, place.where), place) for arg in args)
+    if problem := key_problem(keys):
+        raise GraphError(f"{place.where} is {_article(type_name(of.python))}, {problem}")
+    kind = MapOf(keys, values)
+    arrow = pa.map_(keys.arrow, values.field("value"))
+    return ValueType(arrow, of.nullable, False, kind, type_name(of.python))
+
+
+def _hint(python: Any) -> str:
+    if python in CONTAINERS or python in MAPPINGS or python is tuple:
+        return f": say of what, as in {python.__name__}[{'str, int' if python in MAPPINGS else 'str'}]"
+    if typing.get_origin(python) in (typing.Union, types.UnionType):
+        return ": there are unions of record types, and X | None"
+    return ""
+
+
+def _article(said: str) -> str:
+    return f"{'an' if said[:1].lower() in 'aeiou' else 'a'} {said}"

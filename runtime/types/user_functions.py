@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
+
+import pyarrow as pa
 
 from onceflow.runtime.errors import OnceflowError, Retryable, UserFunctionError
 from onceflow.runtime.records import Records
+from onceflow.runtime.types.records_of_columns import UnmadeRecordError, validation_reason
 
 
 def function_name(fn: Callable[..., Any]) -> str:
@@ -25,7 +28,30 @@ def user_function_error(
     A Retryable of the user's stays one. Another error that onceflow itself raised for the user (Fenced,
     GraphError, ...) is handed back as it is.
     """
-    return user_error_at(uid, fn, error, describe_record(records, row, record), records, row)
+    return user_error_at(uid, fn, error, shown_record(records, row, record), records, row)
+
+
+class Reads(Protocol):
+    """What makes records of a batch: a RecordReader, or rows of a stream."""
+
+    @property
+    def type_name(self) -> str: ...
+
+    def read(self, batch: pa.RecordBatch) -> list[Any]: ...
+
+
+def read_records(uid: str, reader: Reads, records: Records) -> list[Any]:
+    """The records of a batch as the user's type. Raises UserFunctionError naming operator, type, record and
+    field if the type does not take one, as a validator of pydantic may not."""
+    try:
+        return reader.read(records.batch)
+    except UnmadeRecordError as error:
+        if isinstance(error.__cause__, OnceflowError):
+            raise error.__cause__ from None
+        shown = records.batch.slice(error.row, 1).to_pylist()[0]
+        who = f"operator {uid!r}: {reader.type_name} can't be made"
+        message = f"{who} of {shown_record(records, error.row, shown)}: {error}"
+        raise UserFunctionError(message, who, str(error), origin_of(records, error.row)) from error
 
 
 def user_error_at(
@@ -37,7 +63,8 @@ def user_error_at(
     row: int = 0,
 ) -> Exception:
     """The same, where `place` says on what the function failed: a record, a timer, a batch."""
-    who, what = f"operator {uid!r}: {function_name(fn)} failed", f"{type(error).__name__}: {error}"
+    who = f"operator {uid!r}: {function_name(fn)} failed"
+    what = f"{type(error).__name__}: {validation_reason(error) or error}"
     frame = _frame(fn, error)
     line = f" (at {frame.filename}:{frame.lineno})" if frame else ""
     message = f"{who} on {place}{line}: {what}"
@@ -59,7 +86,7 @@ def origin_of(records: Records | None, row: int) -> str:
     return records.origin.describe(row)
 
 
-def describe_record(records: Records | None, row: int, record: object) -> str:
+def shown_record(records: Records | None, row: int, record: object) -> str:
     """`the record events-3 at offset 17, Purchase(user='u1', ...)`, cut where it gets long."""
     origin = origin_of(records, row)
     place = f" {origin}," if origin else ""

@@ -34,7 +34,9 @@ from onceflow import (
 from onceflow.connectors.formats import Avro, Decoder, Json
 from onceflow.runtime.records import Records
 from onceflow.runtime.testing.harness import OperatorHarness
-from onceflow.runtime.types.conversion import RecordReader, arrow_schema, batch_from_records
+from onceflow.runtime.types.columns_of_records import batch_from_records
+from onceflow.runtime.types.record_types import arrow_schema
+from onceflow.runtime.types.records_of_columns import RecordReader
 
 CASES: dict[str, tuple[Callable[[], Any], Any]] = {}
 """What is called in a slot, and what it must give, by name."""

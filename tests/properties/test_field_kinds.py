@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceflow.runtime.types.conversion import _TAKEN, _check
+from onceflow.runtime.types.kinds_taken import TAKEN, check_kinds
 
 
 class Text(str):
@@ -34,16 +34,16 @@ of_one_kind = st.sampled_from(VALUES).flatmap(lambda value: st.lists(st.just(val
 
 
 def is_taken(value: Any, arrow: pa.DataType) -> bool:
-    kinds = _TAKEN[arrow]
+    kinds = TAKEN[arrow]
     if type(value) in (kinds[0], NoneType):
         return True
     return isinstance(value, kinds) and not (type(value) is dt.datetime and arrow == pa.date32())
 
 
-@given(values | of_one_kind, st.sampled_from(sorted(_TAKEN, key=str)))
+@given(values | of_one_kind, st.sampled_from(sorted(TAKEN, key=str)))
 def test_kinds_are_taken_and_refused_value_by_value(column: list[Any], arrow: pa.DataType) -> None:
     if all(is_taken(value, arrow) for value in column):
-        _check(column, arrow)
+        check_kinds(column, arrow)
     else:
         with pytest.raises(TypeError, match="is no"):
-            _check(column, arrow)
+            check_kinds(column, arrow)

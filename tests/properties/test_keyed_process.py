@@ -20,7 +20,9 @@ from onceflow.runtime.state.row_values import RowValues
 from onceflow.runtime.state.timers import KeyTimers, Timer
 from onceflow.runtime.testing.harness import OperatorHarness
 from onceflow.runtime.testing.mutation import Mutant, mutated
-from onceflow.runtime.types.conversion import RecordReader, arrow_schema, batch_from_records
+from onceflow.runtime.types.columns_of_records import RecordWriter, batch_from_records
+from onceflow.runtime.types.record_types import arrow_schema
+from onceflow.runtime.types.records_of_columns import RecordReader
 
 
 class Op(NamedTuple):
@@ -167,7 +169,7 @@ def create() -> ProcessOperator:
             Remember(),
             ("user", "shard"),
             arrow_schema(Op),
-            arrow_schema(Seen),
+            RecordWriter(arrow_schema(Seen)),
             RecordReader(Op),
             has_event_time=True,
         )

@@ -17,7 +17,8 @@ from onceflow.runtime.exchange.key_groups import Partitioner
 from onceflow.runtime.operators.expressions import Columns, Expressions, Keep
 from onceflow.runtime.operators.stateless import FilterRecords, FlatMapRecords, MapRecords
 from onceflow.runtime.records import Records, RowKind
-from onceflow.runtime.types.conversion import RecordReader
+from onceflow.runtime.types.columns_of_records import RecordWriter
+from onceflow.runtime.types.records_of_columns import RecordReader
 
 SCHEMA = pa.schema([("id", pa.int64()), ("key", pa.string())])
 KINDS = st.lists(st.sampled_from(list(RowKind)), min_size=1, max_size=40)
@@ -72,9 +73,9 @@ def test_functions_of_one_record(kinds: list[RowKind]) -> None:
         for _ in range(row.id % 3):
             yield row
 
-    assert_each_has_its_own(MapRecords("map", lambda row: row, reader, SCHEMA)(rows), kinds)
+    assert_each_has_its_own(MapRecords("map", lambda row: row, reader, RecordWriter(SCHEMA))(rows), kinds)
     assert_each_has_its_own(FilterRecords("filter", lambda row: row.id % 2, reader)(rows), kinds)
-    assert_each_has_its_own(FlatMapRecords("flat_map", some, reader, SCHEMA)(rows), kinds)
+    assert_each_has_its_own(FlatMapRecords("flat_map", some, reader, RecordWriter(SCHEMA))(rows), kinds)
 
 
 @given(kinds=KINDS)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from onceflow.runtime.contracts import Sink
-from onceflow.runtime.types.conversion import arrow_schema
+from onceflow.runtime.types.record_types import arrow_schema
 
 
 @dataclass(frozen=True)

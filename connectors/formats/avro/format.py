@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -34,10 +34,13 @@ from onceflow.connectors.formats.avro.schema.derived import avro_of_arrow
 from onceflow.connectors.formats.avro.schema.nodes import AvroJson, Node, parse_schema
 from onceflow.connectors.formats.avro.schema.registry import LocalSchemas, Schemas, open_registry
 from onceflow.connectors.formats.avro.schema.target import Target, targets_of_arrow, targets_of_avro
+from onceflow.connectors.formats.avro.wire_columns import WireDecoder, WireEncoder, wire_field
 from onceflow.connectors.formats.format import Decoder, Encoder
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.types.conversion import duration_ms
-from onceflow.runtime.types.record_types import describe_record, is_record_type
+from onceflow.runtime.types.declared_fields import is_record_type
+from onceflow.runtime.types.record_types import describe_record
+from onceflow.runtime.types.value_types import RecordType
 
 Registry = str | Mapping[str, Any] | Mapping[int, Any]
 
@@ -91,6 +94,8 @@ class Avro:
 
     @property
     def schema(self) -> pa.Schema | None:
+        if self._described is not None:
+            return self._described.schema
         return None if self.of is None else pa.schema([target.field for target in self._targets])
 
     @property
@@ -99,27 +104,31 @@ class Avro:
         return None if of is None or isinstance(of, pa.Schema | str) else of
 
     def decoder(self, columns: frozenset[str] | None = None) -> Decoder:
-        self._schema_or_raise()
-        targets = [t for t in self._targets if columns is None or t.name in columns]
-        if self.framing == "none":
-            return AvroDecoder(targets, self._own_schema(), self.on_null)
-        return AvroDecoder(targets, self._open(), self.on_null)
+        schema = self._schema_or_raise()
+        wanted = [columns is None or name in columns for name in schema.names]
+        targets = [target for target, is_ in zip(self._targets, wanted, strict=True) if is_]
+        schemas = self._own_schema() if self.framing == "none" else self._open()
+        decoder = AvroDecoder(targets, schemas, self.on_null)
+        if self._described is None or self._described.is_plain:
+            return decoder
+        fields = [field for field, is_ in zip(self._described.fields, wanted, strict=True) if is_]
+        return WireDecoder(decoder, pa.schema([f.column for f in fields]), [f.type for f in fields])
 
     def encoder(self, schema: pa.Schema) -> Encoder:
         """See Format. The schema is registered, or looked up, when the first batch is encoded, so that
         building a graph needs no registry."""
+        wire = pa.schema([wire_field(field) for field in schema])
         if self._avro is not None:
             assert isinstance(self.of, str)
             written: dict[str, Any] = json.loads(self.of)
         else:
-            default = "Record" if self.record_type is None else self.record_type.__name__
-            written = avro_of_arrow(schema, self.name or default)
-        if self.framing == "none":
-            return AvroEncoder(schema, parse_schema(written), lambda: None)
-        schemas = self._open()
-        return AvroEncoder(
-            schema, parse_schema(written), lambda: schemas.id_of(written, self.subject, self.auto_register)
-        )
+            written = avro_of_arrow(wire, self._record_name)
+        schema_id: Callable[[], int | None] = lambda: None  # noqa: E731
+        if self.framing != "none":
+            schemas = self._open()
+            schema_id = lambda: schemas.id_of(written, self.subject, self.auto_register)  # noqa: E731
+        encoder = AvroEncoder(wire, parse_schema(written), schema_id)
+        return encoder if wire == schema else WireEncoder(encoder, schema)
 
     def for_topic(self, topic: str, part: Literal["key", "value"]) -> Avro:
         """See TopicFormat: the subject is the topic's, unless one is given."""
@@ -142,8 +151,19 @@ class Avro:
             return targets_of_avro(self._avro)
         if isinstance(self.of, pa.Schema):
             return targets_of_arrow(self.of, None)
-        described = describe_record(self.record_type or object)
-        return targets_of_arrow(described.schema, described)
+        described = self._described
+        assert described is not None
+        return targets_of_arrow(pa.schema([wire_field(column) for column in described.schema]), described)
+
+    @cached_property
+    def _described(self) -> RecordType | None:
+        """Found when the format is made, and shipped with it."""
+        return None if self.record_type is None else describe_record(self.record_type)
+
+    @property
+    def _record_name(self) -> str:
+        """The name of the record that is written: that of the class, without the parameters of generics."""
+        return self.name or ("Record" if self._described is None else self._described.name.split("[")[0])
 
     def _schema_or_raise(self) -> pa.Schema:
         schema = self.schema
@@ -157,7 +177,8 @@ class Avro:
         """The schema of plain datums."""
         if self._avro is not None:
             return self._avro
-        return parse_schema(avro_of_arrow(self._schema_or_raise(), "Record"))
+        wire = pa.schema([wire_field(column) for column in self._schema_or_raise()])
+        return parse_schema(avro_of_arrow(wire, "Record"))
 
     def _open(self) -> Schemas:
         registry: Any = self.registry

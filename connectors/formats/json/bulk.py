@@ -26,7 +26,7 @@ from onceflow.connectors.formats.format import (
 from onceflow.connectors.formats.json.compiled import row_kernels as kernels
 from onceflow.connectors.formats.json.compiled.columns import KernelColumns
 from onceflow.runtime.records import Int64s
-from onceflow.runtime.types.record_types import RecordType
+from onceflow.runtime.types.value_types import RecordType
 
 _VALUES_MIN = 256
 """For fewer values the kernel costs more than it saves."""

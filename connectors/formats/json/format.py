@@ -7,10 +7,17 @@ What is a good value (RFC 8259, and nothing else):
     number for a decimal column any JSON number, or one in text; all of its digits must fit in
     text                        UTF-8, no lone surrogates
     bytes                       text in base64
-    datetime, date              text as RFC 3339 writes it, with an offset unless the Arrow type has no
-                                time zone; digits finer than the column's unit are cut off
+    datetime, date, time        text as RFC 3339 writes it, with an offset (see `zone`) unless the Arrow type
+                                has no time zone; digits finer than the column's unit are cut off
+    timedelta                   text as ISO 8601 writes it, in days and less: "PT1.5S"
+    an Enum, a Literal          one of its values
+    UUID                        text, in any of the usual forms
+    tuple, set, list            an array; a tuple's has its length, and of a set what comes twice counts once
+    dict                        an object; keys that are no text are written as text
+    a union                     an object whose tag says which type it is
+    Any                         any value
     a name that comes twice     the last one counts, as in most parsers; each must have the right type
-    a field nobody declared     ignored
+    a field nobody declared     see `extra`
     a missing field             bad, unless it has a default; a nullable column of an Arrow schema may
                                 be missing and is null then
     null                        bad, unless the field is `X | None` (or the column nullable)
@@ -22,36 +29,61 @@ Fields that no column needs are checked to be well formed, not to be UTF-8 or wi
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
 
 from onceflow.connectors.formats.format import Decoder, Encoder
 from onceflow.connectors.formats.json.encode import JsonEncoder
 from onceflow.connectors.formats.json.strict import JsonDecoder, OnNull, has_plain_types
+from onceflow.connectors.formats.json.structs import Reading
+from onceflow.connectors.formats.json.unknown_fields import (
+    COLUMN,
+    CollectingJsonDecoder,
+    check_has_place,
+)
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.kernels.compiled import kernels_enabled
-from onceflow.runtime.types.record_types import RecordType, describe_record, is_record_type
+from onceflow.runtime.types.column_forms import outside_name
+from onceflow.runtime.types.declared_fields import is_record_type
+from onceflow.runtime.types.record_types import describe_record
+from onceflow.runtime.types.value_types import RecordType
+
+Extra = Literal["ignore", "forbid", "collect"]
 
 
 @dataclass(frozen=True)
 class Json:
-    """`Json(Purchase)` decodes into the columns of a dataclass, a NamedTuple or an Arrow schema;
-    `Json()` encodes any rows, as every Json does.
+    """`Json(Purchase)` decodes into the columns of a record type or an Arrow schema; `Json()` encodes any
+    rows, as every Json does.
 
     `on_null` is what a value that is not there (a Kafka tombstone) means: "error": a bad record;
     "skip": no row; "nulls": a row of nulls, for which every field must be nullable.
+
+    `extra` is what becomes of a field that nobody declared: "ignore": nothing; "forbid": a bad record, at
+    any depth; "collect": those of the outermost object go into the record's field `extra: dict[str, Any]`,
+    and are written back from there. None: what the record type says (pydantic's extra="forbid", msgspec's
+    forbid_unknown_fields), else "ignore".
+
+    `zone` ("Europe/Berlin") is where the clocks hang that datetimes without an offset were read from. A time
+    that comes twice there, or never, is a bad record; None: so is every one without an offset.
 
     Raises OptionError or GraphError at once if a type has no JSON form.
     """
 
     of: type | pa.Schema | None = None
     on_null: OnNull = "error"
+    extra: Extra | None = None
+    zone: str | None = None
     _described: RecordType | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.on_null not in ("error", "skip", "nulls"):
             raise OptionError(f'on_null={self.on_null!r}: write "error", "skip" or "nulls"')
+        if self.extra not in (None, "ignore", "forbid", "collect"):
+            raise OptionError(f'extra={self.extra!r}: write "ignore", "forbid" or "collect"')
+        self._reading()
         if self.of is None:
             return
         if not isinstance(self.of, pa.Schema) and not is_record_type(self.of):
@@ -62,7 +94,9 @@ class Json:
         required = [column.name for column in schema if not column.nullable]
         if self.on_null == "nulls" and required:
             raise OptionError(f'on_null="nulls" needs every field to be nullable; {required[0]!r} is not')
-        JsonDecoder(schema, self._described, self.on_null)
+        if self.extra == "collect":
+            check_has_place(self._described)
+        self._judge(schema)
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -78,10 +112,43 @@ class Json:
         schema = self._schema_or_raise()
         if columns is not None:
             schema = pa.schema([column for column in schema if column.name in columns])
-        return _decoder(schema, self._described, self.on_null)
+        if self.extra == "collect" and COLUMN in schema.names:
+            rest = pa.schema([column for column in schema if column.name != COLUMN])
+            known = [outside_name(c) for c in self._schema_or_raise() if c.name != COLUMN]
+            return CollectingJsonDecoder(self._judge(rest), schema, known)
+        judge = self._judge(schema)
+        if not (kernels_enabled() and self._is_plain(schema)):
+            return judge
+        from onceflow.connectors.formats.json.bulk import BulkJsonDecoder  # imports numba
+
+        return BulkJsonDecoder(judge, self._described)
 
     def encoder(self, schema: pa.Schema) -> Encoder:
-        return JsonEncoder(schema)
+        return JsonEncoder(schema, COLUMN if self.extra == "collect" else None)
+
+    # --- Parts ---
+
+    def _judge(self, schema: pa.Schema) -> JsonDecoder:
+        return JsonDecoder(schema, self._described, self.on_null, self._reading())
+
+    def _is_plain(self, schema: pa.Schema) -> bool:
+        """Whether the kernel knows what is a good value: all of the judge's rules for these columns."""
+        record = self._described
+        if self.extra == "forbid" or not has_plain_types(schema):
+            return False
+        if record is None:
+            return True
+        is_open = self.extra is not None or not record.refuses_unknown
+        return is_open and all(f.type.is_plain for f in record.fields if f.name in schema.names)
+
+    def _reading(self) -> Reading:
+        try:
+            zone = None if self.zone is None else ZoneInfo(self.zone)
+        except (ZoneInfoNotFoundError, ValueError, TypeError, OSError) as error:
+            raise OptionError(
+                f'zone={self.zone!r} is no time zone of the IANA: write one as in "Europe/Berlin"'
+            ) from error
+        return Reading(None if self.extra is None else self.extra == "forbid", zone)
 
     def _schema_or_raise(self) -> pa.Schema:
         schema: Any = self.schema
@@ -90,13 +157,3 @@ class Json:
                 "Json() without a type can only encode; to read, say what is in it: Json(Purchase)"
             )
         return schema
-
-
-def _decoder(schema: pa.Schema, record_type: RecordType | None, on_null: OnNull) -> Decoder:
-    """The one for all values at once, where the columns' types are plain and kernels are enabled."""
-    judge = JsonDecoder(schema, record_type, on_null)
-    if not kernels_enabled() or not has_plain_types(schema):
-        return judge
-    from onceflow.connectors.formats.json.bulk import BulkJsonDecoder  # imports numba
-
-    return BulkJsonDecoder(judge, record_type)

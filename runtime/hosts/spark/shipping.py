@@ -24,7 +24,8 @@ from pyspark import cloudpickle
 
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.job_graph import JobGraph
-from onceflow.runtime.types.record_types import is_record_type
+from onceflow.runtime.hosts.spark.shipped_types import is_struct, reduced_otherwise, reduced_struct
+from onceflow.runtime.types.declared_fields import is_record_type
 
 _STAND_IN = "In a slot: the classes and functions of the user's file that the job needs."
 _SENTINELS = ("MISSING", "KW_ONLY", "_HAS_DEFAULT_FACTORY")
@@ -119,9 +120,13 @@ class _Pickler(cloudpickle.Pickler):
         """The ids of classes and functions that were."""
 
     def reducer_override(self, obj: Any) -> Any:
+        if (made := reduced_otherwise(obj)) is not None:
+            return made
         reduced: Any = super().reducer_override(obj)
         if isinstance(reduced, tuple):
             self.by_value.add(id(obj))
+            if is_struct(obj):
+                return reduced_struct(obj)
         if isinstance(reduced, tuple) and is_record_type(obj):
             attributes = reduced[2][0]  # of the class, to be set when it is made anew
             if annotations := attributes.get("__annotations__"):

@@ -186,7 +186,7 @@ MISTAKES: list[tuple[Use, str]] = [
     ),
     (lambda s: s.map(to_total, uid="purchases"), "uid 'purchases' is used twice"),
     (lambda s: s.map(to_total, uid="a b"), "uid 'a b': use letters"),
-    (lambda _: MapState("m", list, int), "a map's keys can't be list"),  # type: ignore[type-abstract]
+    (lambda _: MapState("m", list[str], int), "a map's keys can't be list"),
     (lambda _: ValueState("v", float | None), "a value can't be None"),  # type: ignore[arg-type]
     (lambda _: ValueState("v", complex), "state 'v' is a complex, which has no Arrow type"),
     (lambda _: ValueState("v", int, ttl="1 d"), "ttl='1 d' is not supported yet"),

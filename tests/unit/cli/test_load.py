@@ -115,7 +115,7 @@ import pyarrow as pa
 from onceflow import (
     AggregateFunction, Ctx, Job, KeyedProcess, ListState, SideOutput, ValueState, WatermarkStrategy, tumbling
 )
-from onceflow.runtime.types.conversion import arrow_schema
+from onceflow.runtime.types.record_types import arrow_schema
 
 
 class Inner(NamedTuple):

@@ -16,7 +16,9 @@ from onceflow.runtime.records import Origin
 from onceflow.runtime.state.handles import ValueState
 from onceflow.runtime.state.timers import Timer
 from onceflow.runtime.testing.harness import OperatorHarness
-from onceflow.runtime.types.conversion import RecordReader, arrow_schema
+from onceflow.runtime.types.columns_of_records import RecordWriter
+from onceflow.runtime.types.record_types import arrow_schema
+from onceflow.runtime.types.records_of_columns import RecordReader
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,14 @@ class Acts(KeyedProcess[str, Reading, Reading]):
 def harness(process: Any, states: Any = None, has_event_time: bool = True, **options: Any) -> OperatorHarness:
     schema = arrow_schema(Reading)
     config = ProcessConfig(
-        "alert", process, ("sensor",), schema, schema, RecordReader(Reading), has_event_time, **options
+        "alert",
+        process,
+        ("sensor",),
+        schema,
+        RecordWriter(schema),
+        RecordReader(Reading),
+        has_event_time,
+        **options,
     )
     return OperatorHarness(config.create, ["sensor"], states=states)
 

@@ -20,7 +20,9 @@ from onceflow.runtime.operators.stateless import (
     MapRecords,
 )
 from onceflow.runtime.records import Origin, Records
-from onceflow.runtime.types.conversion import RecordReader, arrow_schema
+from onceflow.runtime.types.columns_of_records import RecordWriter
+from onceflow.runtime.types.record_types import arrow_schema, describe_type
+from onceflow.runtime.types.records_of_columns import RecordReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class Number:
 
 NUMBERS = arrow_schema(Number)
 READER = RecordReader(Number)
+WRITER = RecordWriter(NUMBERS)
 
 
 def records(*numbers: int, with_origin: bool = True) -> Records:
@@ -44,7 +47,7 @@ def half(number: Number) -> Number:
 
 
 def test_map() -> None:
-    got = MapRecords("uid", half, READER, NUMBERS)(records(1, 2, 50))
+    got = MapRecords("uid", half, READER, WRITER)(records(1, 2, 50))
     assert got is not None
     assert got.batch.to_pydict() == {"n": [100, 50, 2]}
     assert got.event_time is not None
@@ -55,7 +58,7 @@ def test_map() -> None:
 
 def test_an_error_names_operator_function_record_and_line() -> None:
     with pytest.raises(UserFunctionError) as caught:
-        MapRecords("halves", half, READER, NUMBERS)(records(1, 0, 2))
+        MapRecords("halves", half, READER, WRITER)(records(1, 0, 2))
     message = str(caught.value)
     line = half.__code__.co_firstlineno + 1
     assert message.startswith("operator 'halves': half failed on the record t-1 at offset 41, Number(n=0)")
@@ -66,7 +69,7 @@ def test_an_error_names_operator_function_record_and_line() -> None:
 
 def test_without_origin_the_record_itself_is_named() -> None:
     with pytest.raises(UserFunctionError, match=r"failed on the record Number\(n=0\) \(at "):
-        MapRecords("halves", half, READER, NUMBERS)(records(0, with_origin=False))
+        MapRecords("halves", half, READER, WRITER)(records(0, with_origin=False))
 
 
 def test_a_wrong_result_names_field_and_record() -> None:
@@ -74,7 +77,7 @@ def test_a_wrong_result_names_field_and_record() -> None:
         UserFunctionError,
         match=r"'uid': .*<lambda> for the record t-1 at offset 41.*field 'n' is declared int but is 'x'",
     ):
-        MapRecords("uid", lambda r: Number("x" if r.n else 0), READER, NUMBERS)(records(0, 1))  # type: ignore[arg-type]
+        MapRecords("uid", lambda r: Number("x" if r.n else 0), READER, WRITER)(records(0, 1))  # type: ignore[arg-type]
 
 
 def test_our_own_errors_pass() -> None:
@@ -82,7 +85,7 @@ def test_our_own_errors_pass() -> None:
         raise Fenced("a newer attempt")
 
     with pytest.raises(Fenced):
-        MapRecords("uid", fenced, READER, NUMBERS)(records(1))
+        MapRecords("uid", fenced, READER, WRITER)(records(1))
 
 
 def test_flat_map_repeats_event_time_and_origin() -> None:
@@ -90,15 +93,15 @@ def test_flat_map_repeats_event_time_and_origin() -> None:
         for _ in range(number.n):
             yield number
 
-    got = FlatMapRecords("uid", times, READER, NUMBERS)(records(2, 0, 1))
+    got = FlatMapRecords("uid", times, READER, WRITER)(records(2, 0, 1))
     assert got is not None
     assert got.batch.to_pydict() == {"n": [2, 2, 1]}
     assert got.event_time is not None
     assert got.event_time.tolist() == [0, 0, 20]
     assert got.origin is not None
     assert got.origin.offset.tolist() == [40, 40, 42]
-    assert FlatMapRecords("uid", times, READER, NUMBERS)(records(0, 0)) is None
-    assert FlatMapRecords("uid", lambda _: None, READER, NUMBERS)(records(1)) is None
+    assert FlatMapRecords("uid", times, READER, WRITER)(records(0, 0)) is None
+    assert FlatMapRecords("uid", lambda _: None, READER, WRITER)(records(1)) is None
 
 
 def test_a_flat_map_that_fails_midway_names_its_record() -> None:
@@ -108,12 +111,12 @@ def test_a_flat_map_that_fails_midway_names_its_record() -> None:
             raise ValueError("seven")
 
     with pytest.raises(UserFunctionError, match=r"t-0 at offset 42, Number\(n=7\) .*ValueError: seven"):
-        FlatMapRecords("uid", fails, READER, NUMBERS)(records(1, 2, 7))
+        FlatMapRecords("uid", fails, READER, WRITER)(records(1, 2, 7))
 
 
 def test_a_wrong_record_of_a_flat_map_names_the_record_it_came_from() -> None:
     with pytest.raises(UserFunctionError, match=r"t-1 at offset 41.*a dict was returned"):
-        FlatMapRecords("uid", lambda r: [r, r] if r.n else [r, {}], READER, NUMBERS)(records(1, 0))
+        FlatMapRecords("uid", lambda r: [r, r] if r.n else [r, {}], READER, WRITER)(records(1, 0))
 
 
 def test_filter_and_key() -> None:
@@ -123,7 +126,9 @@ def test_filter_and_key() -> None:
     assert got.event_time is not None
     assert got.event_time.tolist() == [0, 20]
     assert FilterRecords("uid", lambda r: False, READER)(records(1)) is None
-    keyed = KeyRecords("uid", lambda r: str(r.n), READER, pa.field("key", pa.string()))(records(1, 2))
+    keyed = KeyRecords(
+        "uid", lambda r: str(r.n), READER, pa.field("key", pa.string()), describe_type(str, "key")
+    )(records(1, 2))
     assert keyed is not None
     assert keyed.batch.to_pydict() == {"n": [1, 2], "key": ["1", "2"]}
 

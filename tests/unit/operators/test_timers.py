@@ -23,7 +23,9 @@ from onceflow.runtime.state.handles import ValueState
 from onceflow.runtime.state.timers import Timer
 from onceflow.runtime.testing.harness import OperatorHarness
 from onceflow.runtime.testing.mutation import Mutant, mutated
-from onceflow.runtime.types.conversion import RecordReader, arrow_schema
+from onceflow.runtime.types.columns_of_records import RecordWriter
+from onceflow.runtime.types.record_types import arrow_schema
+from onceflow.runtime.types.records_of_columns import RecordReader
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,13 @@ def harness(
 ) -> OperatorHarness:
     schema = arrow_schema(Order)
     config = ProcessConfig(
-        "p", process or Diary(), ("key",), schema, arrow_schema(Seen), RecordReader(Order), has_event_time
+        "p",
+        process or Diary(),
+        ("key",),
+        schema,
+        RecordWriter(arrow_schema(Seen)),
+        RecordReader(Order),
+        has_event_time,
     )
     return OperatorHarness(config.create, ["key"], states=states, clock=clock)
 

@@ -14,7 +14,7 @@ from onceflow.runtime.operators.tumbling import tumbling
 from onceflow.runtime.operators.window import WindowAggregate, WindowReduce
 from onceflow.runtime.records import Origin
 from onceflow.runtime.testing.harness import OperatorHarness, stored
-from onceflow.runtime.types.conversion import arrow_schema
+from onceflow.runtime.types.record_types import arrow_schema
 
 
 @dataclass(frozen=True, slots=True)

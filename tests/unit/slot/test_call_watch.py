@@ -23,7 +23,9 @@ from onceflow.runtime.slot.call_watch import _LOOPS, CallWatch, UserCall, find_u
 from onceflow.runtime.slot.process import hanging
 from onceflow.runtime.state.timers import Timer
 from onceflow.runtime.testing.harness import OperatorHarness
-from onceflow.runtime.types.conversion import RecordReader, arrow_schema
+from onceflow.runtime.types.columns_of_records import RecordWriter
+from onceflow.runtime.types.record_types import arrow_schema
+from onceflow.runtime.types.records_of_columns import RecordReader
 
 
 @dataclass
@@ -71,7 +73,7 @@ def test_a_call_of_a_generator_is_named_with_the_record_that_it_is_at() -> None:
         look()
         yield event
 
-    FlatMapRecords("explode", explode, READER, SCHEMA)(RECORDS)
+    FlatMapRecords("explode", explode, READER, RecordWriter(SCHEMA))(RECORDS)
     assert [(call.uid, call.row, call.record) for call in found if call] == [
         ("explode", row, f"in-3 at offset {7 + row}") for row in range(3)
     ]
@@ -160,7 +162,9 @@ class Alarm(KeyedProcess[str, Event, Event]):
 
 def test_calls_of_a_keyed_process_are_named() -> None:
     found, look = looks()
-    config = ProcessConfig("alarm", Alarm(look), ("user",), SCHEMA, SCHEMA, READER, has_event_time=True)
+    config = ProcessConfig(
+        "alarm", Alarm(look), ("user",), SCHEMA, RecordWriter(SCHEMA), READER, has_event_time=True
+    )
     harness = OperatorHarness(config.create, ["user"])
     harness.push(BATCH, [10, 20, 30], ORIGIN)
     harness.advance(1_000)

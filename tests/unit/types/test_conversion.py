@@ -11,14 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceflow.runtime.errors import GraphError, OptionError
-from onceflow.runtime.types.conversion import (
-    WrongFieldError,
-    arrow_schema,
-    batch_from_records,
-    duration_ms,
-    nearest,
-    records_from_batch,
-)
+from onceflow.runtime.types.columns_of_records import WrongFieldError, batch_from_records
+from onceflow.runtime.types.conversion import duration_ms, nearest
+from onceflow.runtime.types.record_types import arrow_schema
+from onceflow.runtime.types.records_of_columns import records_from_batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,20 +95,20 @@ class Odd:
 
 @dataclass
 class OddInside:
-    whats: list[set[int]]
+    whats: list[set[complex]]
 
 
 @dataclass
-class IntKeys:
-    by_id: dict[int, str]
+class OddKeys:
+    by_ratio: dict[float, str]
 
 
 @pytest.mark.parametrize(
     ("record_type", "sentence"),
     [
         (Odd, "Odd.what is a complex, which has no Arrow type"),
-        (OddInside, r"OddInside.whats is a set\[int\], which has no Arrow type"),
-        (IntKeys, r"IntKeys.by_id is a dict\[int, str\]"),
+        (OddInside, "OddInside.whats is a complex, which has no Arrow type"),
+        (OddKeys, r"OddKeys.by_ratio is a dict\[float, str\], whose keys have no text of their own: use str"),
         (int, "int is no record type: use a dataclass or a NamedTuple"),
     ],
 )

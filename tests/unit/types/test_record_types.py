@@ -10,8 +10,10 @@ import pyarrow as pa
 import pytest
 
 from onceflow.runtime.errors import GraphError
-from onceflow.runtime.types.conversion import RecordReader, arrow_schema, batch_from_records
-from onceflow.runtime.types.record_types import Default, describe_record
+from onceflow.runtime.types.columns_of_records import batch_from_records
+from onceflow.runtime.types.record_types import arrow_schema, describe_record
+from onceflow.runtime.types.records_of_columns import RecordReader
+from onceflow.runtime.types.value_types import Default
 
 
 @dataclass(frozen=True)

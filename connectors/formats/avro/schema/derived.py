@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from onceflow.connectors.formats.avro.schema.nodes import DECIMAL_PRECISION_MAX
 from onceflow.runtime.errors import GraphError
+from onceflow.runtime.types.column_forms import UUID, form_of
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN: dict[pa.DataType, Any] = {
@@ -31,6 +32,7 @@ _PLAIN: dict[pa.DataType, Any] = {
     pa.time32("ms"): {"type": "int", "logicalType": "time-millis"},
     pa.time64("us"): {"type": "long", "logicalType": "time-micros"},
 }
+_UUID = {"type": "string", "logicalType": "uuid"}
 _TIMESTAMPS = {"ms": "timestamp-millis", "us": "timestamp-micros"}
 
 
@@ -68,7 +70,7 @@ def _fields(fields: Iterable[pa.Field], record: str, above: str) -> list[dict[st
 
 
 def _nullable(field: pa.Field, record: str, where: str) -> Any:
-    avro = _type(field.type, record, where)
+    avro = _UUID if form_of(field) == UUID else _type(field.type, record, where)
     return ["null", avro] if field.nullable and avro != "null" else avro
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -10,9 +11,19 @@ from typing import Any
 import pyarrow as pa
 
 from onceflow.connectors.formats.avro.schema.nodes import Field, Node, arrow_field, logical_type, without_null
+from onceflow.connectors.formats.avro.wire_columns import to_wire
 from onceflow.runtime.errors import OptionError
-from onceflow.runtime.types.conversion import WrongFieldError, array_from_values
-from onceflow.runtime.types.record_types import RecordType, ValueType
+from onceflow.runtime.types.columns_of_records import WrongFieldError, array_from_values
+from onceflow.runtime.types.value_types import (
+    Kind,
+    MapOf,
+    RecordField,
+    RecordOf,
+    RecordType,
+    TupleOf,
+    UnionOf,
+    ValueType,
+)
 
 _READABLE = (
     "bool, int8 to int64, uint8 to uint32, float, double, string, binary, fixed_size_binary, date32, "
@@ -45,39 +56,79 @@ class Target:
 # --- From Arrow and record types ------------------------------------------------------------------
 
 
-def targets_of_arrow(schema: pa.Schema, record_type: RecordType | None) -> tuple[Target, ...]:
+Declared = Sequence[RecordField | None]
+"""For each of some fields what the user's type says of it, if it says something."""
+
+
+def targets_of_arrow(schema: pa.Schema, record: RecordType | None) -> tuple[Target, ...]:
     """A field of a record type has the type's default, if there is one; a nullable column of an Arrow
-    schema is null. Raises OptionError naming a column that Avro has nothing for."""
-    return _fields(list(schema), record_type, "")
+    schema is null. `schema`: of a record type's columns as `wire_field` makes them. Raises OptionError naming
+    a column that Avro has nothing for."""
+    declared: Declared = [None] * len(schema) if record is None else record.fields
+    return _fields(list(schema), declared, record is None, "")
 
 
-def _fields(fields: list[pa.Field], record_type: RecordType | None, above: str) -> tuple[Target, ...]:
+def _fields(
+    fields: Sequence[pa.Field], declared: Declared, may_lack_nullable: bool, above: str
+) -> tuple[Target, ...]:
     made = []
-    for field in fields:
+    for field, said in zip(fields, declared, strict=True):
         default = None
-        declared = None if record_type is None else record_type.field(field.name)
-        if declared is not None and declared.default is not None:
-            default = _scalar(declared.default.make(), field)
-        elif record_type is None and field.nullable:
+        if said is not None and said.default is not None:
+            default = _default(said, field)
+        elif may_lack_nullable and field.nullable:
             default = pa.scalar(None, field.type)
-        value_type = None if declared is None else declared.type
+        value_type = None if said is None else said.type
         made.append(_target(field, value_type, default, f"{above}{field.name}"))
     return tuple(made)
 
 
 def _target(field: pa.Field, declared: ValueType | None, default: pa.Scalar | None, where: str) -> Target:
     arrow, is_ = field.type, pa.types
-    items, record = (None, None) if declared is None else (declared.items, declared.record)
+    kind = None if declared is None else declared.kind
     children: tuple[Target, ...] = ()
     if is_.is_list(arrow) or is_.is_large_list(arrow):
-        children = (_target(arrow.value_field, items, None, f"{where}[]"),)
+        items = None if declared is None else declared.items
+        if isinstance(kind, MapOf):  # a list of entries
+            entry = (None, RecordField("value", kind.values, None, False))
+            inside = _fields(list(arrow.value_type), entry, False, f"{where}[].")
+            children = (Target(arrow.value_field, None, (), inside),)
+        else:
+            children = (_target(arrow.value_field, items, None, f"{where}[]"),)
     elif is_.is_map(arrow) and arrow.key_type in (pa.string(), pa.large_string()):
+        items = None if declared is None else declared.items
         children = (_target(arrow.item_field, items, None, f"{where}[]"),)
     elif is_.is_struct(arrow):
-        children = _fields(list(arrow), record, f"{where}.")
+        inner = _inner_fields(kind, arrow.num_fields)
+        may_lack_nullable = declared is None or isinstance(kind, UnionOf)
+        children = _fields(list(arrow), inner, may_lack_nullable, f"{where}.")
     elif not _is_readable(arrow):
         raise OptionError(f"Avro has no way to read {where!r} as {arrow}; there are {_READABLE}")
     return Target(field, default, (), children)
+
+
+def _inner_fields(kind: Kind | None, count: int) -> Declared:
+    match kind:
+        case RecordOf(record):
+            return record.fields
+        case TupleOf(parts):
+            return [RecordField("", part, None, False) for part in parts]
+        case UnionOf(_, variants):
+            types = [ValueType(pa.null(), True, False, RecordOf(record)) for _, record in variants]
+            return [None, *(RecordField("", of, None, False) for of in types)]
+    return [None] * count
+
+
+def _default(field: RecordField, wire: pa.Field) -> pa.Scalar:
+    """The default of a field in its column on the wire. Raises OptionError if it is none of its type."""
+    assert field.default is not None
+    try:
+        column = array_from_values([field.default.make()], field.column, field.type)
+    except WrongFieldError as error:
+        raise OptionError(f"the default of a field is wrong: {error}") from error
+    value = column[0].as_py()
+    plain = value if value is None or column.type == wire.type else to_wire(column.type)(value)
+    return pa.scalar(plain, wire.type)
 
 
 def _is_readable(arrow: pa.DataType) -> bool:
@@ -93,13 +144,6 @@ def _is_readable(arrow: pa.DataType) -> bool:
         or is_.is_decimal128(arrow)
         or is_.is_fixed_size_binary(arrow)
     )
-
-
-def _scalar(value: Any, field: pa.Field) -> pa.Scalar:
-    try:
-        return array_from_values([value], field)[0]
-    except WrongFieldError as error:
-        raise OptionError(f"the default of a field is wrong: {error}") from error
 
 
 # --- From Avro ------------------------------------------------------------------------------------

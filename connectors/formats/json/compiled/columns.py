@@ -11,7 +11,8 @@ import pyarrow as pa
 from onceflow.connectors.formats.json.compiled import value_kernels as kernels
 from onceflow.connectors.formats.json.strict import JsonDecoder, has_factory
 from onceflow.runtime.kernels.blocks import BLOCK
-from onceflow.runtime.types.record_types import RecordType
+from onceflow.runtime.types.column_forms import outside_name
+from onceflow.runtime.types.value_types import RecordType
 
 _SCRATCH_KEPT_BYTES = 64 << 20
 _TEXT = (pa.string(), pa.large_string())
@@ -33,7 +34,7 @@ class KernelColumns:
         self._scratch = np.empty(0, np.uint8)  # texts of a batch, before it is known how long they are
         self._bytes_of: list[npt.NDArray[np.uint8]] = []  # what words hold the addresses of
         for field, words in zip(schema, self.words, strict=True):
-            name = field.name.encode() + b'"'
+            name = outside_name(field).encode() + b'"'
             words[kernels.NAME] = self._address(name)
             words[kernels.NAME_LENGTH] = len(name)
             words[kernels.KIND] = _kind(field.type)

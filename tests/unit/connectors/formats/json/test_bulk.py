@@ -15,7 +15,8 @@ from onceflow.connectors.formats import Decoded, Json
 from onceflow.connectors.formats.format import Values, as_list
 from onceflow.connectors.formats.json.strict import JsonDecoder, OnNull
 from onceflow.runtime.kernels.compiled import kernels_enabled
-from onceflow.runtime.types.record_types import RecordType, describe_record
+from onceflow.runtime.types.record_types import describe_record
+from onceflow.runtime.types.value_types import RecordType
 from tests.unit.guarded_memory import array_of, before_closed_page
 
 if not kernels_enabled():

@@ -232,7 +232,7 @@ def test_types_without_a_json_form_are_refused_when_the_job_is_built() -> None:
     with pytest.raises(OptionError, match="dataclass"):
         Json(int)
     with pytest.raises(GraphError, match=r"'d'.*duration"):
-        Json().encoder(pa.schema([pa.field("d", pa.duration("us"))]))
+        Json().encoder(pa.schema([pa.field("d", pa.duration("ns"))]))
     with pytest.raises(GraphError, match=r"'m'.*keys of a map"):
         Json().encoder(pa.schema([pa.field("m", pa.map_(pa.int32(), pa.string()))]))
     with pytest.raises(GraphError, match="no columns"):
