@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from onceflow.connectors.formats import Json
-from onceflow.runtime.api.stream import JobGraphBuilder
+from onceflow.runtime.api.graph_builder import JobGraphBuilder
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.columns import ColumnCheck
 from onceflow.runtime.types.column_forms import JSON, described, form_of, outside_name, renamed
