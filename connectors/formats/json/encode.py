@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from onceflow.connectors.formats.format import EncodeError, NotFlatError
 from onceflow.runtime.arrays.recycled_memory import Memory, NewMemory
 from onceflow.runtime.errors import GraphError
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import ops
 from onceflow.runtime.records import Indices
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class JsonEncoder:
             _check(field.type, field.name)
         self._is_plain = all(_is_plain(field.type) for field in schema)
         self._floats = [field.name for field in schema if _has_float(field.type)]
-        self._flat = _flat_encoder(schema) if kernels_enabled() else None
+        self._flat = _flat_encoder(schema) if ops().are_compiled else None
 
     def encode(self, batch: pa.RecordBatch) -> pa.Array:
         return self.encode_in_order(batch, None, NewMemory())

@@ -30,7 +30,7 @@ from onceflow.connectors.formats.format import Decoder, Encoder
 from onceflow.connectors.formats.json.encode import JsonEncoder
 from onceflow.connectors.formats.json.strict import JsonDecoder, OnNull, has_plain_types
 from onceflow.runtime.errors import OptionError
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import ops
 from onceflow.runtime.types.record_types import RecordType, describe_record, is_record_type
 
 
@@ -95,7 +95,7 @@ class Json:
 def _decoder(schema: pa.Schema, record_type: RecordType | None, on_null: OnNull) -> Decoder:
     """The one for all values at once, where the columns' types are plain and kernels are enabled."""
     judge = JsonDecoder(schema, record_type, on_null)
-    if not kernels_enabled() or not has_plain_types(schema):
+    if not ops().are_compiled or not has_plain_types(schema):
         return judge
     from onceflow.connectors.formats.json.bulk import BulkJsonDecoder  # imports numba
 

@@ -26,9 +26,9 @@ from onceflow.connectors.kafka.protocol.broker_socket import read_frame
 from onceflow.connectors.kafka.protocol.wire import compact_length, framed
 from onceflow.connectors.kafka.reader_splits import SplitTable
 from onceflow.connectors.kafka.split import KafkaSplit
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import ops
 
-if not kernels_enabled():
+if not ops().are_compiled:
     pytest.skip("needs numba", allow_module_level=True)
 
 from onceflow.connectors.kafka.fetch.backlog import DirectFetcher
