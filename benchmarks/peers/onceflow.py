@@ -24,7 +24,7 @@ _SECURED_JOBS = {
     MAIN: REPOSITORY / "benchmarks" / "jobs" / "secured_totals.py",
     PASS_THROUGH: _JOBS[PASS_THROUGH],
 }
-"""Those that can be told how to reach a listener that encrypts or wants a password."""
+"""Jobs that can be told how to reach a listener that encrypts or wants a password."""
 _PYTHON_JOBS = {MAIN: REPOSITORY / "benchmarks" / "jobs" / "mapped_totals.py"}
 
 

@@ -57,6 +57,6 @@ class Peer:
     """The most records for each workload: more would only take longer. The figure is a rate, so fewer records
     do no harm."""
     secured_workloads: Sequence[str] = ()
-    """Those whose job can be told of an assignment's `security`."""
+    """The workloads whose job can be told of an assignment's `security`."""
     time_limit_s: float = 300.0
     """From the command to the last row. What takes longer is shown as unfinished."""
