@@ -2,6 +2,7 @@
 
     python benchmarks/compare.py --peers flink,spark --runs 3 --records 4000000
     make bench PEERS=flink,spark RUNS=3 RECORDS=4000000
+    python benchmarks/compare.py --peers spark --listener SASL_SSL
 
 What is measured, and what it can't tell: benchmarks/README.md. Linux only.
 """
@@ -15,10 +16,11 @@ import signal
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import psutil
 from rich.console import Console
@@ -40,6 +42,7 @@ from benchmarks.peers import (
     spark,
 )
 from benchmarks.peers.peer import MAIN, WORKLOADS, Assignment, Launch, Peer
+from benchmarks.secured import MECHANISMS, PROTOCOLS, broker_options, client_settings, write_certificate
 from benchmarks.workload import Purchases, load
 from onceflow.cli.audit_topics import TopicReader
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
@@ -50,6 +53,7 @@ PEERS = (
     *kafka_streams.PEERS, *bytewax.PEERS, *pathway.PEERS, *pyflink.PEERS,
 )  # fmt: skip
 PARTITIONS = 4
+OPEN = "PLAINTEXT"
 _FAILURES_MAX = 2
 """After so many an engine gets no more turns: each may have taken its whole time limit."""
 BROKER = {
@@ -105,10 +109,14 @@ def turn(lock: Path | None) -> Iterator[None]:
 class Comparison:
     """The broker, its inputs (one for each number of records) and what came of the runs so far."""
 
-    def __init__(self, options: argparse.Namespace, console: Console, folder: Path) -> None:
+    def __init__(
+        self, options: argparse.Namespace, console: Console, folder: Path, security: Mapping[str, str]
+    ) -> None:
+        """`security`: see Assignment."""
         self._options = options
         self._console = console
         self._folder = folder
+        self._security = security
         self._benches: dict[int, Bench] = {}
         self._ready: dict[str, Callable[[Assignment], Launch]] = {}
         self.unavailable: dict[str, str] = {}
@@ -118,6 +126,8 @@ class Comparison:
         """The peers that can run here; the others are noted with their reason."""
         for peer in peers:
             try:
+                if self._security and self._options.workload not in peer.secured_workloads:
+                    raise Unavailable("its job can be told of no other listener than PLAINTEXT")
                 self._ready[peer.name] = peer.prepare(self._saying(peer.name))
             except Unavailable as error:
                 self.unavailable[peer.name] = str(error)
@@ -154,7 +164,11 @@ class Comparison:
         topic = kafka.create_topic(f"purchases-{records}", PARTITIONS)
         load(kafka.bootstrap_servers, topic, purchases, lambda done: None)
         judge = Judge(reader, topic, self._options.workload)
-        return Bench(kafka, reader, self._options.workload, topic, purchases.total, PARTITIONS, judge)
+        servers = kafka.address(self._options.listener) if self._security else kafka.bootstrap_servers
+        return Bench(
+            kafka, reader, self._options.workload, topic, purchases.total, PARTITIONS, judge, servers,
+            self._security,
+        )  # fmt: skip
 
     def _log_file(self, peer: str, number: int) -> Path:
         folder = cache_dir() / "logs"
@@ -163,6 +177,15 @@ class Comparison:
 
     def _saying(self, name: str) -> Callable[[str], None]:
         return lambda text: self._console.print(f"{name}: {text}", markup=False, highlight=False)
+
+
+def broker_with(is_open: bool, folder: Path) -> dict[str, Any]:
+    """For EmbeddedKafka; with secured listeners beside the open one, unless that is the one compared on."""
+    if is_open:
+        return {"properties": BROKER}
+    write_certificate(folder)
+    options = broker_options(folder)
+    return {**options, "properties": {**options["properties"], **BROKER}}
 
 
 def said_of(run: EngineRun) -> str:
@@ -200,6 +223,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--master", default="local[1]", help="for onceflow")
     parser.add_argument("--parallelism", type=int, default=1, help="for onceflow")
+    parser.add_argument("--listener", choices=PROTOCOLS, default=OPEN, help="by which all reach the broker")
+    parser.add_argument("--mechanism", choices=MECHANISMS, default="SCRAM-SHA-512", help="with SASL")
     parser.add_argument("--time-limit", type=float, help="seconds of each run; else as each peer says")
     parser.add_argument("--lock", type=Path, help="a file that each run locks: others wait for their turn")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for JSON and SVG")
@@ -215,21 +240,26 @@ def main() -> None:
     except UnknownPeer as error:
         raise SystemExit(f"compare.py: {error}") from None
     with tempfile.TemporaryDirectory(prefix="onceflow-bench-", ignore_cleanup_errors=True) as name:
-        comparison = Comparison(options, console, Path(name))
+        folder = Path(name)
+        is_open = options.listener == OPEN
+        security = {} if is_open else client_settings(folder, options.listener, options.mechanism)
+        comparison = Comparison(options, console, folder, security)
         peers = comparison.prepare(wanted)
         if options.time_limit:
             peers = [replace(peer, time_limit_s=options.time_limit) for peer in peers]
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
-            with EmbeddedKafka(Path(name) / "kafka", properties=BROKER) as kafka:
+            with EmbeddedKafka(folder / "kafka", **broker_with(is_open, folder)) as kafka:
                 comparison.run(kafka, peers)
         except KeyboardInterrupt:
             console.print("interrupted: what follows is of the runs that were done")
     found = results_table.lines(peers, comparison.runs)
     console.print(results_table.table(found, comparison.unavailable))
     settings = {"workload": options.workload, "partitions": PARTITIONS, "rounds": options.runs}
+    settings |= {} if is_open else {"listener": options.listener}
     result = stamped(results_table.document(settings, found, comparison.runs, comparison.unavailable))
-    path = keep(f"compare-{options.workload}", result, options.results)
+    kind = f"compare-{options.workload}" + ("" if is_open else f"-{options.listener.lower()}")
+    path = keep(kind, result, options.results)
     try:
         from benchmarks.plot import plot
 

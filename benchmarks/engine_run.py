@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,6 +76,10 @@ class Bench:
     records: int
     partitions: int
     judge: Judge
+    servers: str
+    """Where the engines find the broker: the listener that is compared on. The watchers use the open one."""
+    security: Mapping[str, str]
+    """See Assignment."""
 
     def run(self, peer: Peer, launch: Callable[[Assignment], Launch], folder: Path, log: Path) -> EngineRun:
         """Start, watch, end and judge. What the job prints is kept in `log`."""
@@ -85,7 +89,7 @@ class Bench:
             prefix=f"{peer.name}-", dir=folder, ignore_cleanup_errors=True
         ) as name:
             assignment = Assignment(
-                self.workload, self.kafka.bootstrap_servers, self.input, output, self.partitions, Path(name)
+                self.workload, self.servers, self.input, output, self.partitions, Path(name), self.security
             )
             watched = self._watch(peer, launch(assignment), output, log)
         if watched.reason:

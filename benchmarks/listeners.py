@@ -59,7 +59,7 @@ def main() -> None:
             settings = client_settings(folder, options.listener, options.mechanism)
             settings["bootstrap.servers"] = kafka.address(options.listener)
             (folder / "client.json").write_text(json.dumps(settings), encoding="utf-8")
-            program = (JOB, "--", str(folder / "client.json"))
+            program = (JOB, "--", "--settings", str(folder / "client.json"))
             for _ in range(options.runs):
                 for route, measured in runs.items():
                     measured.append(

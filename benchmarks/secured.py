@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,22 @@ def broker_options(folder: Path) -> dict[str, Any]:
         "format_arguments": tuple(part for each in formats for part in each.split("=", 1)),
         "properties": properties,
     }
+
+
+def java_settings(security: Mapping[str, str]) -> dict[str, str]:
+    """The settings of Java's clients for the same listener as these of librdkafka's."""
+    settings = {"security.protocol": security["security.protocol"]}
+    if "ssl.ca.location" in security:
+        settings |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": security["ssl.ca.location"]}
+    if "sasl.mechanism" in security:
+        mechanism = security["sasl.mechanism"]
+        module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
+        login = f'username="{security["sasl.username"]}" password="{security["sasl.password"]}"'
+        settings |= {
+            "sasl.mechanism": mechanism,
+            "sasl.jaas.config": f"{_MODULE}.{module} required {login};",
+        }
+    return settings
 
 
 def client_settings(folder: Path, protocol: str, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:

@@ -79,9 +79,9 @@ COVERED = (
         "transactions of a real broker, each way to write them",
         """integration/test_kafka_produce_routes integration/test_direct_produce
         integration/test_kafka_batch_sizes unit/connectors/kafka/produce/test_direct
-        unit/connectors/kafka/transactions/test_throttle""",
+        unit/connectors/kafka/transactions/test_producer unit/connectors/kafka/transactions/test_throttle""",
         """batch_limit calls kafka.client cuts enlisting leaders librdkafka_batches librdkafka_client
-        per_record pipelined_connection producer producer_settings reasons""",
+        per_record pipelined_connection producer_settings reasons""",
     ),
     Covered(
         "the staged protocol, with crashes at every call",

@@ -25,11 +25,15 @@ class NoPatience:
     """Tries again at once, until a deadline; remembers why."""
 
     def __init__(self, deadline_s: float) -> None:
-        self.waits: list[str] = []
+        self.errors: list[OnceflowError] = []
         self._until = time.monotonic() + deadline_s
 
+    @property
+    def waits(self) -> list[str]:
+        return [str(error) for error in self.errors]
+
     def wait(self, error: OnceflowError) -> None:
-        self.waits.append(str(error))
+        self.errors.append(error)
         if time.monotonic() > self._until:
             raise error
 

@@ -1,8 +1,8 @@
 """The main job, examples/windowed_totals.py, on a listener that wants a password or encrypts.
 
-    onceflow run benchmarks/jobs/secured_totals.py -- settings.json --input events --output totals ...
+    onceflow run benchmarks/jobs/secured_totals.py -- --settings FILE --input events --output totals ...
 
-The file has librdkafka's settings as one JSON object, bootstrap.servers among them.
+The file has librdkafka's settings as one JSON object; bootstrap.servers, if it is among them, counts.
 """
 
 import argparse
@@ -28,14 +28,14 @@ class Event:
 
 def build(arguments: list[str]) -> Job:
     parser = argparse.ArgumentParser()
-    parser.add_argument("settings", type=Path)
-    parser.add_argument("--bootstrap-servers", help="the open listener, which this job does not use")
+    parser.add_argument("--settings", type=Path, required=True)
+    parser.add_argument("--bootstrap-servers", required=True)
     parser.add_argument("--input", required=True)
     parser.add_argument("--output", required=True)
     parser.add_argument("--until", choices=["latest"])
     options = parser.parse_args(arguments)
     settings = json.loads(options.settings.read_text(encoding="utf-8"))
-    servers = settings.pop("bootstrap.servers")
+    servers = settings.pop("bootstrap.servers", options.bootstrap_servers)
     job = Job("windowed-totals")
     events = job.source(
         KafkaSource(

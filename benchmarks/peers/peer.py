@@ -27,6 +27,8 @@ class Assignment:
     """How many partitions the input has, and the output."""
     folder: Path
     """Empty, for checkpoints and state; deleted after the run."""
+    security: Mapping[str, str] = field(default_factory=dict)
+    """librdkafka's settings for a listener that encrypts or wants a password; empty for an open one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,5 +56,7 @@ class Peer:
     records_max: Mapping[str, int] = field(default_factory=dict)
     """The most records for each workload: more would only take longer. The figure is a rate, so fewer records
     do no harm."""
+    secured_workloads: Sequence[str] = ()
+    """The workloads whose job can be told of an assignment's `security`."""
     time_limit_s: float = 300.0
     """From the command to the last row. What takes longer is shown as unfinished."""

@@ -9,10 +9,12 @@ is not released. The token provider jar of 4.2.0 is missing; that of a preview s
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 from benchmarks.environments import Environment, install
 from benchmarks.peers.peer import FOLDER, MAIN, PASS_THROUGH, Assignment, Launch, Peer, Say
+from benchmarks.secured import java_settings
 
 ENVIRONMENT = Environment(
     "spark",
@@ -34,8 +36,11 @@ def _prepare(say: Say) -> Callable[[Assignment], Launch]:
     def launch(assignment: Assignment) -> Launch:
         command = [installed.python, FOLDER / "python" / "spark_job.py", assignment.workload]
         command += [assignment.bootstrap_servers, assignment.input, assignment.output, assignment.folder]
+        settings = assignment.folder / "kafka.json"  # a password has no place on a command line
+        security = java_settings(assignment.security) if assignment.security else {}
+        settings.write_text(json.dumps(security), encoding="utf-8")
         return Launch(
-            [*command, jars, str(CORES)],
+            [*command, jars, str(CORES), settings],
             {"PYSPARK_PYTHON": str(installed.python), "SPARK_LOCAL_IP": "127.0.0.1"},
         )
 
@@ -49,5 +54,6 @@ PEERS = (
         "at-least-once",
         (MAIN, PASS_THROUGH),
         _prepare,
+        secured_workloads=(MAIN, PASS_THROUGH),
     ),
 )

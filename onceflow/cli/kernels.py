@@ -7,7 +7,7 @@ import time
 
 import typer
 
-from onceflow.runtime.kernels.compiled import ENVIRONMENT_VARIABLE, kernels_enabled
+from onceflow.runtime.kernels.ops import ENVIRONMENT_VARIABLE, ops
 from onceflow.runtime.kernels.preparation import prepare_kernels
 
 app = typer.Typer(help="Compile the kernels ahead of the first job.", add_completion=False)
@@ -17,7 +17,7 @@ app = typer.Typer(help="Compile the kernels ahead of the first job.", add_comple
 def kernels() -> None:
     """Run it once where jobs will run, or when an image is built: the first job then waits for nothing.
     Compiled kernels are kept in the user's cache folder, for this machine's kind of processor."""
-    if not kernels_enabled():
+    if not ops().are_compiled:
         is_off = ENVIRONMENT_VARIABLE in os.environ
         reason = f"{ENVIRONMENT_VARIABLE} says so" if is_off else "numba can't be imported here"
         typer.echo(f"kernels are off: {reason}")

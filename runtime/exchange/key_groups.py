@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import ops
 from onceflow.runtime.records import Indices, Int64s, Records, UInt64s
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.key_groups import key_groups_of, subtask_of_key_group
@@ -21,21 +21,14 @@ from onceflow.runtime.state.rows import compile_kernels, take_rows
 class Partitioner:
     """Splits batches among the subtasks of a keyed operator. Stateless; any thread."""
 
-    def __init__(
-        self,
-        columns: tuple[str, ...],
-        max_parallelism: int,
-        parallelism: int,
-        kernels: bool | None = None,
-    ) -> None:
-        """`kernels`: whether to use them; None: if they are enabled."""
+    def __init__(self, columns: tuple[str, ...], max_parallelism: int, parallelism: int) -> None:
         assert 1 <= parallelism <= max_parallelism <= 1 << 15, (parallelism, max_parallelism)
         self._columns = columns
         self._max_parallelism = max_parallelism
         self._parallelism = parallelism
         self._owner = _owners(max_parallelism, parallelism)
-        self._with_kernels = kernels_enabled() if kernels is None else kernels
-        if self._with_kernels and parallelism > 1:
+        self._is_compiled = ops().are_compiled
+        if self._is_compiled and parallelism > 1:
             _make_kernels_ready(self._owner.dtype)  # before the first record
 
     def split(self, records: Records) -> Iterator[tuple[int, Records]]:
@@ -64,7 +57,7 @@ class Partitioner:
 
     def _by_owner(self, key_hash: UInt64s) -> tuple[Indices, Int64s]:
         """The rows by subtask, each subtask's in their order; and where each subtask's end."""
-        if not self._with_kernels:
+        if not self._is_compiled:
             owners = self._owner[key_groups_of(key_hash, self._max_parallelism)]
             ends = np.cumsum(np.bincount(owners, minlength=self._parallelism))
             return np.argsort(owners, kind="stable"), ends
@@ -72,10 +65,10 @@ class Partitioner:
 
     def _take(self, records: Records, order: Indices) -> Records:
         """Take rows as Records.take does, with texts taken by a kernel."""
-        if not self._with_kernels:
+        if not self._is_compiled:
             return records.take(order)
         return Records(
-            take_rows(records.batch, order, kernels=True),
+            take_rows(records.batch, order),
             None if records.event_time is None else records.event_time.take(order),
             None if records.key_hash is None else records.key_hash.take(order),
             None if records.origin is None else records.origin.take(order),

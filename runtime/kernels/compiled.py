@@ -1,12 +1,10 @@
-"""Whether kernels are used, and how a function becomes one."""
+"""How a function becomes a kernel."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
 import importlib.util
-import logging
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -14,32 +12,12 @@ from typing import Any, TypeVar, cast
 
 import platformdirs
 
-_LOG = logging.getLogger(__name__)
-
-ENVIRONMENT_VARIABLE = "ONCEFLOW_KERNELS"
-"""The environment variable that turns kernels off, by `off`."""
-
 _WITHOUT_REFERENCE_COUNTS: dict[str, Any] = {"_nrt": False}
 """An option that numba's documentation does not have; its own code for texts and sorting uses it."""
 
 _IMPORTED = re.compile(r"^from (onceflow\.[\w.]+) import", re.MULTILINE)
 
 Function = TypeVar("Function", bound=Callable[..., object])
-
-
-@functools.cache
-def kernels_enabled() -> bool:
-    """Whether kernels are used: numba works here, and they are not turned off. Asked when a reader, decoder
-    or operator is made; the answer holds for the life of the process. Where it is no, the simple code works
-    that also says what is right (ADR 91)."""
-    if os.environ.get(ENVIRONMENT_VARIABLE, "").lower() == "off":
-        return False
-    try:
-        import numba  # noqa: F401 - half a second, and not on every platform
-    except ImportError as error:
-        _LOG.warning("numba can't be used, so onceflow works by its simple code, much slower: %s", error)
-        return False
-    return True
 
 
 def kernel(function: Function) -> Function:
@@ -53,7 +31,7 @@ def kernel(function: Function) -> Function:
 
     It may call kernels of this package and of files `*_kernels.py` beside its own, and use what those files
     import by `from module import ...`: the copy on disk is renewed when one of these changes, not others.
-    Needs numba: ask `kernels_enabled` before importing a file of kernels.
+    Needs numba: ask `ops` (ops.py) before importing a file of kernels.
     """
     import numba
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import ops
 
 PREPARATIONS = (
     "onceflow.runtime.exchange.kernel_preparation",
@@ -20,6 +20,6 @@ with next to nothing, with arguments of the types that they get later."""
 def prepare_kernels() -> None:
     """Nothing if kernels are off. Spark's daemon calls it before it forks slots, which then have them
     all; `onceflow kernels` when a machine or an image is set up. Starts no thread."""
-    if kernels_enabled():
+    if ops().are_compiled:
         for name in PREPARATIONS:
             importlib.import_module(name).prepare()

@@ -57,10 +57,9 @@ class PaneOperator:
         window: Sliding,
         values: MergeableValues,
         late: bool,
-        kernels: bool | None = None,
     ) -> None:
         layout = Layout(key_columns, schema, {"value": values}, "pane_start")
-        self._table = pane_table(layout, kernels)
+        self._table = pane_table(layout)
         self._window = window
         self._values = values
         self._late = late

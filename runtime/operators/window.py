@@ -102,13 +102,13 @@ class WindowAggregate:
             return frozenset(self.input_schema.names)
         return frozenset(self.key_columns).union(*(r for r in read if r is not None))
 
-    def create(self, kernels: bool | None = None) -> Operator:
-        """A fresh operator for one subtask and attempt. `kernels`: whether to use them; None: if enabled."""
+    def create(self) -> Operator:
+        """A fresh operator for one subtask and attempt."""
         schema = self.input_schema
         values = AggregateValues(self.uid, self.typed, self._reader, self.output_schema)
         if isinstance(self.window, Sliding):
-            return PaneOperator(self.key_columns, schema, self.window, values, self.late, kernels)
-        return WindowOperator(self.key_columns, schema, self.window, values, self.late, kernels)
+            return PaneOperator(self.key_columns, schema, self.window, values, self.late)
+        return WindowOperator(self.key_columns, schema, self.window, values, self.late)
 
 
 @dataclass(frozen=True)

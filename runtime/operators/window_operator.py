@@ -61,10 +61,9 @@ class WindowOperator:
         window: Tumbling | Sliding,
         values: WindowValues,
         late: bool,
-        kernels: bool | None = None,
     ) -> None:
         layout = Layout(key_columns, schema, {"value": values}, "window_start", window.slide_ms)
-        self._table = keyed_table(layout, kernels)
+        self._table = keyed_table(layout)
         self._window = window
         self._values = values
         self._late = late

@@ -10,18 +10,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import ops
 from onceflow.runtime.records import Indices, Int64s, Mask
 
 _KERNEL_TYPES = (np.dtype(np.int64), np.dtype(np.float64))
 
 
-def add_at(
-    cells: npt.NDArray[Any], rows: Indices, values: npt.NDArray[Any], kernels: bool | None = None
-) -> None:
-    """Add each row's value to the cell of its row, in the order of the rows; int64 wraps around.
-    `kernels`: whether to use them; None: if they are enabled."""
-    if (kernels_enabled() if kernels is None else kernels) and values.dtype == cells.dtype in _KERNEL_TYPES:
+def add_at(cells: npt.NDArray[Any], rows: Indices, values: npt.NDArray[Any]) -> None:
+    """Add each row's value to the cell of its row, in the order of the rows; int64 wraps around."""
+    if ops().are_compiled and values.dtype == cells.dtype in _KERNEL_TYPES:
         from onceflow.runtime.state import cell_kernels
 
         cell_kernels.add_at(cells, rows, values)
@@ -29,9 +26,9 @@ def add_at(
         np.add.at(cells, rows, values)
 
 
-def count_at(cells: Int64s, rows: Indices, kernels: bool | None = None) -> None:
+def count_at(cells: Int64s, rows: Indices) -> None:
     """Add 1 to the cell of each row's row."""
-    if kernels_enabled() if kernels is None else kernels:
+    if ops().are_compiled:
         from onceflow.runtime.state import cell_kernels
 
         cell_kernels.count_at(cells, rows)
@@ -39,9 +36,9 @@ def count_at(cells: Int64s, rows: Indices, kernels: bool | None = None) -> None:
         np.add.at(cells, rows, 1)
 
 
-def mark_at(flags: Mask, rows: Indices, kernels: bool | None = None) -> None:
+def mark_at(flags: Mask, rows: Indices) -> None:
     """Set the flag of each row's row."""
-    if kernels_enabled() if kernels is None else kernels:
+    if ops().are_compiled:
         from onceflow.runtime.state import cell_kernels
 
         cell_kernels.mark_at(flags, rows)

@@ -19,7 +19,7 @@ import polars_hash
 import pyarrow as pa
 
 from onceflow.runtime.arrays.offsets import offsets_of
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import ops
 from onceflow.runtime.records import UInt64s
 from onceflow.runtime.state.columns import bits_of, is_word, null_mask
 from onceflow.runtime.state.hash_arrays import hash_texts
@@ -94,7 +94,7 @@ def _hash_column(array: pa.Array, seed: int) -> UInt64s:
 def _hash_text(array: pa.Array, seed: int) -> UInt64s:
     if pa.types.is_fixed_size_binary(array.type):
         array = array.cast(pa.binary())
-    hashed = hash_text_by_kernel(array, seed) if kernels_enabled() else hash_text_by_arrays(array, seed)
+    hashed = hash_text_by_kernel(array, seed) if ops().are_compiled else hash_text_by_arrays(array, seed)
     return hash_text_by_polars(array, seed) if hashed is None else hashed
 
 

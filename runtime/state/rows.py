@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import ops
 from onceflow.runtime.records import Indices
 
 _TEXT_BYTES_MAX = (1 << 31) - 1
 
 
-def take_rows(batch: pa.RecordBatch, rows: Indices, kernels: bool | None = None) -> pa.RecordBatch:
+def take_rows(batch: pa.RecordBatch, rows: Indices) -> pa.RecordBatch:
     """These rows, in this order. Arrow takes texts one by one; a kernel has many of them on their way."""
-    if not (kernels_enabled() if kernels is None else kernels):
+    if not ops().are_compiled:
         return batch.take(pa.array(rows))
     columns = [_take_texts(c, rows) if _is_plain_text(c) else c.take(pa.array(rows)) for c in batch.columns]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)

@@ -9,13 +9,13 @@ from onceflow.runtime.state.table import KeyedTable, Layout, PaneTable, TrackedT
 __all__ = ["Layout", "keyed_table", "pane_table", "tracked_table"]
 
 
-def keyed_table(layout: Layout, kernels: bool | None = None) -> KeyedTable:
-    return HeapTable(layout, kernels)
+def keyed_table(layout: Layout) -> KeyedTable:
+    return HeapTable(layout)
 
 
-def pane_table(layout: Layout, kernels: bool | None = None) -> PaneTable:
-    return HeapPanes(layout, kernels)
+def pane_table(layout: Layout) -> PaneTable:
+    return HeapPanes(layout)
 
 
-def tracked_table(layout: Layout, kernels: bool | None = None) -> TrackedTable:
-    return HeapTable(layout, kernels, tracks_changes=True)
+def tracked_table(layout: Layout) -> TrackedTable:
+    return HeapTable(layout, tracks_changes=True)

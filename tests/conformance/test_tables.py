@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
 
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import Ops, ops_here, using
 from onceflow.runtime.state.heap import heap_panes, heap_table
 from onceflow.runtime.state.heap.frozen import FrozenTable
 from onceflow.runtime.state.heap.heap_panes import HeapPanes
@@ -17,21 +16,19 @@ from onceflow.runtime.state.heap.key_index import KeyIndex
 from onceflow.runtime.testing.conformance import TABLE_CHECKS, TableUnderTest
 from onceflow.runtime.testing.mutation import Mutant, mutated
 
-KERNELS = [False, *([True] if kernels_enabled() else [])]
 KINDS = (("keys", HeapTable, False), ("keys and starts", HeapTable, True), ("panes", HeapPanes, True))
 TABLES = {
-    f"{kind}, {'kernels' if kernels else 'plain'}": TableUnderTest(
-        partial(table, kernels=kernels), has_starts
-    )
-    for kernels in KERNELS
+    f"{kind}, {chosen}": (chosen, TableUnderTest(table, has_starts))
+    for chosen in ops_here()
     for kind, table, has_starts in KINDS
 }
 
 
 @pytest.mark.parametrize("check", TABLE_CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("case", TABLES.values(), ids=TABLES)
-def test_table(case: TableUnderTest, check: Callable[[TableUnderTest], None]) -> None:
-    check(case)
+@pytest.mark.parametrize(("chosen", "case"), TABLES.values(), ids=TABLES)
+def test_table(chosen: Ops, case: TableUnderTest, check: Callable[[TableUnderTest], None]) -> None:
+    with using(chosen):
+        check(case)
 
 
 def _without(name: str) -> Any:
@@ -115,6 +112,7 @@ def test_a_heap_that_is_wrong_is_found(mutant: Mutant) -> None:
 
 
 def check_all() -> None:
-    for case in TABLES.values():
-        for check in TABLE_CHECKS:
-            check(case)
+    for chosen, case in TABLES.values():
+        with using(chosen):
+            for check in TABLE_CHECKS:
+                check(case)

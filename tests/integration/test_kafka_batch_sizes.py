@@ -9,8 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from kafka.admin import KafkaAdminClient
-from kafka.protocol.admin import AlterClientQuotasRequest
+from tests.kafka_quotas import quotas
 
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, LedgerKey
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
@@ -120,25 +119,8 @@ def test_a_row_that_is_larger_than_the_topic_takes_is_named_and_fatal(
 def throttled(broker: EmbeddedKafka) -> Iterator[str]:
     """A client id that may write 20 kB a second."""
     client_id = f"throttled-{uuid.uuid4().hex[:8]}"
-    admin: Any = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
-    entry = AlterClientQuotasRequest.EntryData
-    request = AlterClientQuotasRequest(
-        entries=[
-            entry(
-                entity=[entry.EntityData(entity_type="client-id", entity_name=client_id)],
-                ops=[entry.OpData(key="producer_byte_rate", value=20_000.0, remove=False)],
-            )
-        ],
-        validate_only=False,
-    )
-
-    async def ask() -> list[int]:
-        response = await admin._manager.send(request, node_id=1)
-        return [each.error_code for each in response.entries]
-
-    assert admin._manager.run(ask) == [0]
-    yield client_id
-    admin.close()
+    with quotas(broker.bootstrap_servers, client_id, producer_byte_rate=20_000.0):
+        yield client_id
 
 
 def test_a_quota_slows_the_output_down_and_aborts_nothing(

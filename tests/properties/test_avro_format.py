@@ -29,7 +29,7 @@ from onceflow.connectors.formats.avro.rows import BadDatumError, row_reader
 from onceflow.connectors.formats.avro.schema.nodes import parse_schema
 from onceflow.connectors.formats.avro.schema.registry import LocalSchemas
 from onceflow.connectors.formats.avro.schema.target import targets_of_avro
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import Ops, ops_here, using
 
 ID = 7
 HEADER = b"\0\0\0\0\x07"
@@ -218,14 +218,15 @@ def twin(schema: Any, columns: frozenset[str] | None = None) -> Any:
     return row
 
 
-def decoder_of(schema: Any, columns: frozenset[str] | None, compiled: bool) -> AvroDecoder:
+def decoder_of(schema: Any, columns: frozenset[str] | None, chosen: Ops) -> AvroDecoder:
     targets = [t for t in targets_of_avro(parse_schema(schema)) if columns is None or t.name in columns]
-    return AvroDecoder(targets, LocalSchemas({ID: schema}), "error", compiled)
+    with using(chosen):
+        return AvroDecoder(targets, LocalSchemas({ID: schema}), "error")
 
 
 def check(schema: Any, given_values: Any, columns: frozenset[str] | None = None) -> None:
-    for compiled in (False, True) if kernels_enabled() else (False,):
-        check_one(schema, given_values, columns, decoder_of(schema, columns, compiled))
+    for chosen in ops_here():
+        check_one(schema, given_values, columns, decoder_of(schema, columns, chosen))
 
 
 def check_one(schema: Any, given_values: Any, columns: frozenset[str] | None, decoder: AvroDecoder) -> None:
@@ -313,8 +314,8 @@ def test_one_bad_value_among_ten_thousand_costs_nobody_else() -> None:
         "share": 1.5, "kind": "B", "code": b"abc", "blob": b"",
     }  # fmt: skip
     good = HEADER + datum(FLAT, record)
-    for place, compiled in itertools.product((0, 4_321, 9_999), {False, kernels_enabled()}):
-        decoder = decoder_of(FLAT, None, compiled)
+    for place, chosen in itertools.product((0, 4_321, 9_999), ops_here()):
+        decoder = decoder_of(FLAT, None, chosen)
         many = [good] * 10_000
         many[place] = good[:-1]
         decoded = decoder.decode(many)
@@ -378,8 +379,9 @@ def written_like_fastavro(schema: Any, records: list[Any], skip: int) -> None:
     arrays = [pa.array([_as_arrow(r[f.name], f.type) for r in records], f.type) for f in columns]
     batch = pa.RecordBatch.from_arrays(arrays, schema=columns)[skip:]
     node = parse_schema(schema)
-    for compiled in (False, True) if kernels_enabled() else (False,):
-        encoded = AvroEncoder(columns, node, lambda: ID, compiled).encode(batch).to_pylist()
+    for chosen in ops_here():
+        with using(chosen):
+            encoded = AvroEncoder(columns, node, lambda: ID).encode(batch).to_pylist()
         assert encoded == [HEADER + datum(schema, record) for record in records[skip:]]
     again = Avro(schema, registry={ID: schema}).decoder().decode(encoded)
     assert not again.bad

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import COMPILED, PLAIN, ops, using
 from onceflow.runtime.state.heap.key_index import KeyIndex
 
 # Few values for each half, and some that fall on the same place of the table: collisions are the rule.
@@ -20,11 +20,12 @@ KEYS = st.lists(st.tuples(HALVES, HALVES), max_size=60)
 class IndexAgainstDict(RuleBasedStateMachine):
     """`names` is what a caller keeps by row; a key that was removed does not come back."""
 
-    kernels = False
+    chosen = PLAIN
 
     def __init__(self) -> None:
         super().__init__()
-        self.index = KeyIndex(self.kernels)
+        with using(self.chosen):
+            self.index = KeyIndex()
         self.row_of: dict[tuple[int, int], int] = {}
         self.names: list[tuple[int, int]] = []
         self.gone: set[tuple[int, int]] = set()
@@ -85,10 +86,10 @@ TestIndexAgainstDict = IndexAgainstDict.TestCase
 class KernelsAgainstDict(IndexAgainstDict):
     """The same with kernels."""
 
-    kernels = True
+    chosen = COMPILED
 
 
 KernelsAgainstDict.TestCase.settings = IndexAgainstDict.TestCase.settings
-TestKernelsAgainstDict = pytest.mark.skipif(not kernels_enabled(), reason="needs numba")(
+TestKernelsAgainstDict = pytest.mark.skipif(not ops().are_compiled, reason="needs numba")(
     KernelsAgainstDict.TestCase
 )

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import COMPILED, PLAIN, Ops, ops, using
 from onceflow.runtime.state.columns import ArrowRows
 from onceflow.runtime.state.heap.key_rows import key_rows
 from onceflow.runtime.state.heap.text_rows import TextRows
 
-pytestmark = pytest.mark.skipif(not kernels_enabled(), reason="needs numba")
+pytestmark = pytest.mark.skipif(not ops().are_compiled, reason="needs numba")
 
 TYPES = (pa.string(), pa.large_string())
 TEXTS = st.one_of(
@@ -134,8 +134,9 @@ def test_many_neighbours_are_a_view_that_stays_as_it_is(arrow: pa.DataType) -> N
 
 
 @pytest.mark.parametrize(
-    ("arrow", "kernels", "kind"),
-    [(pa.string(), True, TextRows), (pa.string(), False, ArrowRows), (pa.int64(), True, ArrowRows)],
+    ("arrow", "chosen", "kind"),
+    [(pa.string(), COMPILED, TextRows), (pa.string(), PLAIN, ArrowRows), (pa.int64(), COMPILED, ArrowRows)],
 )
-def test_texts_lie_in_memory_of_their_own_with_kernels_only(arrow: Any, kernels: bool, kind: type) -> None:
-    assert isinstance(key_rows(pa.schema([pa.field("k", arrow)]), kernels), kind)
+def test_texts_lie_in_memory_of_their_own_with_kernels_only(arrow: Any, chosen: Ops, kind: type) -> None:
+    with using(chosen):
+        assert isinstance(key_rows(pa.schema([pa.field("k", arrow)])), kind)

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import Ops, ops_here, using
 from onceflow.runtime.state.heap.heap_panes import HeapPanes
 from onceflow.runtime.state.heap.heap_table import HeapTable
 from onceflow.runtime.state.operator_state import of_key_groups
@@ -143,12 +143,8 @@ def machine(case: TableUnderTest) -> type[TableAgainstDictionary]:
 
 
 CASES = {
-    f"{kind}, kernels={kernels}": TableUnderTest(
-        lambda layout, table=table, kernels=kernels: table(layout, kernels),  # type: ignore[misc]
-        has_starts,
-    )
-    for kernels in (False, True)
-    if not kernels or kernels_enabled()
+    f"{kind}, {chosen}": (chosen, TableUnderTest(table, has_starts))
+    for chosen in ops_here()
     for kind, table, has_starts in (
         ("keys", HeapTable, False),
         ("keys and starts", HeapTable, True),
@@ -157,10 +153,12 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_table_is_a_dictionary(case: TableUnderTest) -> None:
-    chosen = settings(max_examples=30, stateful_step_count=15, deadline=None)
-    run_state_machine_as_test(machine(case), settings=chosen)
+@pytest.mark.parametrize(("chosen", "case"), CASES.values(), ids=CASES)
+def test_a_table_is_a_dictionary(chosen: Ops, case: TableUnderTest) -> None:
+    with using(chosen):
+        run_state_machine_as_test(
+            machine(case), settings=settings(max_examples=30, stateful_step_count=15, deadline=None)
+        )
 
 
 def _start_and_key_swapped(self: HeapTable, rows: Any) -> Any:
@@ -189,8 +187,9 @@ def test_a_table_that_is_no_dictionary_is_found(mutant: Mutant) -> None:
     chosen = settings(
         max_examples=100, deadline=None, derandomize=True, database=None, phases=[Phase.generate]
     )
-    with mutated(mutant), pytest.raises(AssertionError):
-        run_state_machine_as_test(machine(CASES["keys and starts, kernels=False"]), settings=chosen)
+    plain, case = CASES["keys and starts, plain"]
+    with mutated(mutant), using(plain), pytest.raises(AssertionError):
+        run_state_machine_as_test(machine(case), settings=chosen)
 
 
 def test_rows_that_have_changed_are_told_once() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from onceflow.runtime.exchange.frames import HEADER, FrameCodec
 from onceflow.runtime.exchange.key_groups import Partitioner
+from onceflow.runtime.kernels.ops import Ops, ops_here, using
 from onceflow.runtime.operators.expressions import Columns, Expressions, Keep
 from onceflow.runtime.operators.stateless import FilterRecords, FlatMapRecords, MapRecords
 from onceflow.runtime.records import Records, RowKind
@@ -57,9 +58,10 @@ def test_filter_take_and_slice(kinds: list[RowKind], data: st.DataObject) -> Non
     assert_each_has_its_own(rows.slice(start, data.draw(st.integers(0, len(kinds) - start))), kinds)
 
 
-@given(kinds=KINDS, parallelism=st.integers(1, 4), kernels=st.booleans())
-def test_split_by_key(kinds: list[RowKind], parallelism: int, kernels: bool) -> None:
-    parts = list(Partitioner(("key",), 128, parallelism, kernels).split(records(kinds)))
+@given(kinds=KINDS, parallelism=st.integers(1, 4), chosen=st.sampled_from(ops_here()))
+def test_split_by_key(kinds: list[RowKind], parallelism: int, chosen: Ops) -> None:
+    with using(chosen):
+        parts = list(Partitioner(("key",), 128, parallelism).split(records(kinds)))
     for _, part in parts:
         assert_each_has_its_own(part, kinds)
     assert sum(len(part) for _, part in parts) == len(kinds)

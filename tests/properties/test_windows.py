@@ -4,8 +4,8 @@ Each start of the operator, also from a snapshot, is with kernels or without.
 """
 
 import math
+from contextlib import ExitStack
 from fractions import Fraction
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onceflow.runtime.errors import Fatal
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import PLAIN, Ops, ops_here, using
 from onceflow.runtime.operators.aggregates import count, first, last, max_, mean, min_, sum_
 from onceflow.runtime.operators.sliding import Sliding
 from onceflow.runtime.operators.tumbling import Tumbling
@@ -57,7 +57,7 @@ STEP = st.one_of(
     st.tuples(st.just("rows"), st.lists(ROW, max_size=12)),
     st.tuples(st.just("watermark"), st.integers(-50, 70)),
     st.tuples(st.just("watermark of one"), st.integers(-50, 70)),
-    st.tuples(st.just("restore"), st.tuples(st.sampled_from([1, 2, 3, 4]), st.booleans())),
+    st.tuples(st.just("restore"), st.tuples(st.sampled_from([1, 2, 3, 4]), st.sampled_from(ops_here()))),
 )
 TUMBLING = st.builds(
     lambda size, offset: Tumbling(size, offset % size), st.integers(1, 30), st.integers(0, 30)
@@ -119,9 +119,11 @@ class NaiveWindows:
 class Run:
     """The real operator, and for each key how far event time was where its state lives."""
 
-    def __init__(self, configured: WindowAggregate) -> None:
+    def __init__(self, configured: WindowAggregate, stack: ExitStack) -> None:
+        """`stack`: until it is closed, ops are those of the last restore."""
         self.configured = configured
-        self.harness = OperatorHarness(partial(configured.create, kernels=False), ["user", "region"], 2)
+        self.stack = stack
+        self.harness = OperatorHarness(configured.create, ["user", "region"], 2)
         self.results: list[dict[str, Any]] = []
         self.late: list[dict[str, Any]] = []
         self.late_rows = 0
@@ -144,7 +146,7 @@ class Run:
         subtask = subtask_of_key_group(128, len(self.watermarks), group)
         return max(self.floor.get(group, -(1 << 63)), self.watermarks[subtask])
 
-    def restore(self, parallelism: int, kernels: bool) -> None:
+    def restore(self, parallelism: int, chosen: Ops) -> None:
         for group in range(128):
             subtask = subtask_of_key_group(128, len(self.watermarks), group)
             self.floor[group] = max(self.floor.get(group, -(1 << 63)), self.watermarks[subtask])
@@ -152,8 +154,8 @@ class Run:
         # What happens after the snapshot is lost in the crash.
         self.harness.push(as_batch([(1, "a", 1, 5, 5.0, "lost"), (50, "b", 0, 5, 5.0, "lost")]), [1, 50])
         self.harness.finish()
-        create = partial(self.configured.create, kernels=kernels and kernels_enabled())
-        self.harness = OperatorHarness(create, ["user", "region"], parallelism, states=states)
+        self.stack.enter_context(using(chosen))
+        self.harness = OperatorHarness(self.configured.create, ["user", "region"], parallelism, states=states)
         self.watermarks = [-(1 << 63)] * parallelism
 
 
@@ -168,8 +170,13 @@ def sort_key(row: tuple[Any, ...]) -> str:
 @settings(max_examples=200, deadline=None)
 @given(steps=st.lists(STEP, max_size=14), window=TUMBLING | SLIDING)
 def test_windows_agree_with_a_naive_list(steps, window):
+    with using(PLAIN), ExitStack() as stack:
+        check_run(steps, window, stack)
+
+
+def check_run(steps, window, stack):
     configured = WindowAggregate("w", ("user", "region"), window, AGGREGATES, SCHEMA, late=True)
-    run, naive = Run(configured), NaiveWindows(window)
+    run, naive = Run(configured, stack), NaiveWindows(window)
     for kind, value in [*steps, ("watermark", (1 << 63) - 1)]:
         if kind == "rows":
             naive.push(value, run.fired_ms)

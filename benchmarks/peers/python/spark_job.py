@@ -1,6 +1,8 @@
 """The workloads in Spark Structured Streaming. Run by the peer's own Python: nothing of onceflow is here."""
 
+import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -9,7 +11,11 @@ from pyspark.sql import functions as f
 EVENT = "user STRING, amount BIGINT, ts BIGINT"
 
 
-def main(workload: str, servers: str, source: str, target: str, folder: str, jars: str, cores: str) -> None:
+def main(
+    workload: str, servers: str, source: str, target: str, folder: str, jars: str, cores: str, settings: str
+) -> None:
+    """`settings`: a file with Kafka's for a secured listener, as a JSON object."""
+    security = {f"kafka.{name}": value for name, value in json.loads(Path(settings).read_text()).items()}
     spark = (
         SparkSession.builder.master(f"local[{cores}]")
         .config("spark.jars", jars)
@@ -30,6 +36,7 @@ def main(workload: str, servers: str, source: str, target: str, folder: str, jar
         .option("kafka.max.poll.records", "10000")
         .option("kafka.fetch.max.bytes", "8388608")
         .option("kafka.max.partition.fetch.bytes", "8388608")
+        .options(**security)
         .load()
     )
     rows = totals(records) if workload == "main" else records.select("value")
@@ -39,6 +46,7 @@ def main(workload: str, servers: str, source: str, target: str, folder: str, jar
         .option("topic", target)
         .option("kafka.linger.ms", "20")
         .option("kafka.batch.size", "262144")
+        .options(**security)
         .option("checkpointLocation", f"{folder}/checkpoints")
         .outputMode("append")
         .start()

@@ -32,7 +32,7 @@ from onceflow.connectors.formats.format import (
     as_binary,
     rows_without_columns,
 )
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import ops
 from onceflow.runtime.records import Int64s
 
 if TYPE_CHECKING:
@@ -61,22 +61,15 @@ class _Values:
 
 class AvroDecoder:
     """See Decoder. `schemas`: where the writers' schemas are, for values in Confluent's wire format; or
-    the one schema of plain datums. `compiled`: whether kernels are used, where they know a record's
-    kind; None: if they are on."""
+    the one schema of plain datums."""
 
-    def __init__(
-        self,
-        targets: Sequence[Target],
-        schemas: Schemas | Node,
-        on_null: OnNull,
-        compiled: bool | None = None,
-    ) -> None:
+    def __init__(self, targets: Sequence[Target], schemas: Schemas | Node, on_null: OnNull) -> None:
         self._targets = targets
         self._schema = pa.schema([target.field for target in targets])
         self._on_null = on_null
         self._schemas = None if isinstance(schemas, Node) else schemas
-        self._compiled = kernels_enabled() if compiled is None else compiled
-        if self._compiled:
+        self._is_compiled = ops().are_compiled
+        if self._is_compiled:
             from onceflow.connectors.formats.avro.compiled.decode import compile_loops
 
             compile_loops()
@@ -148,7 +141,7 @@ class AvroDecoder:
         return reader
 
     def _reader_of(self, writer: Node) -> _Reader:
-        return _Reader(plan(writer, self._targets), self._compiled)
+        return _Reader(plan(writer, self._targets), self._is_compiled)
 
     def _nulls(self, count: int) -> list[pa.Array]:
         return [pa.nulls(count, field.type) for field in self._schema]
@@ -170,9 +163,9 @@ class AvroDecoder:
 class _Reader:
     """Reads datums of one writer's schema."""
 
-    def __init__(self, read: Read, compiled: bool) -> None:
+    def __init__(self, read: Read, is_compiled: bool) -> None:
         self._read = read
-        self._flat = _flat_walk(read) if compiled else None
+        self._flat = _flat_walk(read) if is_compiled else None
         self._read_row = row_reader(read)
         self._types = [] if read.arrow is None else [field.type for field in read.arrow]
 

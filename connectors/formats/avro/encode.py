@@ -23,7 +23,7 @@ from onceflow.connectors.formats.avro.schema.target import Target, targets_of_av
 from onceflow.connectors.formats.avro.wire_format import header
 from onceflow.connectors.formats.format import EncodeError, NotFlatError
 from onceflow.runtime.errors import GraphError, OptionError
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import ops
 from onceflow.runtime.records import Int64s
 from onceflow.runtime.types.conversion import nearest
 
@@ -34,16 +34,9 @@ _TEXT = (pa.string(), pa.large_string())
 
 
 class AvroEncoder:
-    """See Encoder. `schema_id` is called when the first batch is encoded; None: no header. `compiled`:
-    whether kernels are used, where they know columns of this kind; None: if they are on."""
+    """See Encoder. `schema_id` is called when the first batch is encoded; None: no header."""
 
-    def __init__(
-        self,
-        schema: pa.Schema,
-        node: Node,
-        schema_id: Callable[[], int | None],
-        compiled: bool | None = None,
-    ) -> None:
+    def __init__(self, schema: pa.Schema, node: Node, schema_id: Callable[[], int | None]) -> None:
         if len(set(schema.names)) < len(schema):
             raise GraphError(f"Avro can't write two columns of the same name: {', '.join(schema.names)}")
         try:
@@ -51,9 +44,7 @@ class AvroEncoder:
         except OptionError as error:
             raise GraphError(str(error)) from error
         self._fields = _record_fields(node, list(schema), targets, "")
-        self._flat = (
-            _flat_encoder(schema, node) if compiled or (compiled is None and kernels_enabled()) else None
-        )
+        self._flat = _flat_encoder(schema, node) if ops().are_compiled else None
         self._schema_id = schema_id
         self._header: bytes | None = None
 

@@ -17,7 +17,7 @@ from onceflow.connectors.formats.format import EncodeError, NotFlatError
 from onceflow.connectors.formats.json.written_values import writer
 from onceflow.runtime.arrays.recycled_memory import Memory, NewMemory
 from onceflow.runtime.errors import GraphError
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import ops
 from onceflow.runtime.records import Indices
 from onceflow.runtime.types.column_forms import JSON, form_of, outside_name
 from onceflow.runtime.types.encoding import WrongValueError
@@ -52,7 +52,7 @@ class JsonEncoder:
         self._is_plain = not any(self._writers) and all(_is_plain(field.type) for field in schema)
         self._floats = [field.name for field in schema if _has_float(field.type)]
         written = pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])
-        is_flat = kernels_enabled() and not any(self._writers) and spread is None
+        is_flat = ops().are_compiled and not any(self._writers) and spread is None
         self._flat = _flat_encoder(written) if is_flat else None
 
     def encode(self, batch: pa.RecordBatch) -> pa.Array:

@@ -44,7 +44,7 @@ from onceflow.connectors.formats.json.unknown_fields import (
     check_has_place,
 )
 from onceflow.runtime.errors import OptionError
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import ops
 from onceflow.runtime.types.column_forms import outside_name
 from onceflow.runtime.types.declared_fields import is_record_type
 from onceflow.runtime.types.record_types import describe_record
@@ -117,7 +117,7 @@ class Json:
             known = [outside_name(c) for c in self._schema_or_raise() if c.name != COLUMN]
             return CollectingJsonDecoder(self._judge(rest), schema, known)
         judge = self._judge(schema)
-        if not (kernels_enabled() and self._is_plain(schema)):
+        if not (ops().are_compiled and self._is_plain(schema)):
             return judge
         from onceflow.connectors.formats.json.bulk import BulkJsonDecoder  # imports numba
 

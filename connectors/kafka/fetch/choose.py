@@ -14,7 +14,7 @@ from onceflow.connectors.kafka.fetch.per_message import MessageFetcher
 from onceflow.connectors.kafka.fetched import Fetcher, OnThrottle, Wanted
 from onceflow.connectors.kafka.librdkafka.library import Library, UnsupportedLibraryError, load_library
 from onceflow.connectors.kafka.reader_splits import SplitTable
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import ops
 
 _LOG = logging.getLogger(__name__)
 _CLIENT_ID = "rdkafka"  # librdkafka's default
@@ -36,7 +36,7 @@ def open_fetcher(
     `settings`: those the consumer was made with. `room`: how many records a fetch has memory for. Where
     librdkafka can't be called directly the log says why, once.
     """
-    if not kernels_enabled():
+    if not ops().are_compiled:
         return MessageFetcher(consumer, splits, wanted)
     try:
         library = _library()

@@ -18,7 +18,7 @@ from onceflow.connectors.kafka.protocol.broker_access import access_of, may_acce
 from onceflow.connectors.kafka.protocol.wire import ProtocolError
 from onceflow.connectors.kafka.records.compression import codec_of
 from onceflow.runtime.errors import OnceflowError
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import ops
 
 _LOG = logging.getLogger(__name__)
 _NAMES = """
@@ -57,7 +57,7 @@ class DirectChoice:
             may_access(settings)
             and settings.keys() <= _HONOURED
             and (self._codec is not None or names == {"none"})
-            and kernels_enabled()
+            and ops().are_compiled
         )
         """Whether the settings allow it at all, and there are the kernels that write batches."""
         self._access = access_of(settings) if self.is_possible else None

@@ -9,7 +9,7 @@ import pyarrow as pa
 from onceflow.connectors.kafka.produce.partitioner import Partitions
 from onceflow.runtime.arrays.offsets import offsets_of
 from onceflow.runtime.arrays.recycled_memory import Memory
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import ops
 from onceflow.runtime.records import Indices
 
 _NARROW = 1 << 15
@@ -20,7 +20,7 @@ def sort_partitions(partition: Partitions) -> tuple[Indices, Partitions]:
     lowest, highest = int(partition.min(initial=0)), int(partition.max(initial=0))
     if highest - lowest >= _NARROW:
         order = np.argsort(partition, kind="stable")
-    elif kernels_enabled():
+    elif ops().are_compiled:
         return _counted(partition, lowest, highest)
     else:  # NumPy sorts 16 bits by radix, in a tenth of the time
         order = np.argsort((partition - lowest).astype(np.int16), kind="stable")
@@ -30,7 +30,7 @@ def sort_partitions(partition: Partitions) -> tuple[Indices, Partitions]:
 def in_order(values: pa.Array, order: Indices, memory: Memory) -> pa.LargeBinaryArray:
     """The values order[0], order[1] and so on, each at most once, texts or bytes; by a kernel into `memory`,
     where that is worth it."""
-    if values.null_count or not len(order) or not kernels_enabled():
+    if values.null_count or not len(order) or not ops().are_compiled:
         return as_large(values).take(pa.array(order))
     from onceflow.runtime.kernels import taking
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from onceflow.runtime.arrays.offsets import offsets_of
 from onceflow.runtime.errors import Fatal
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import ops
 
 _SEED, _M, _MASK = 0x9747B28C, 0x5BD1E995, 0xFFFFFFFF
 _WORD_BYTES = 4
@@ -36,7 +36,7 @@ def partition_by_key(keys: pa.Array, partitions: int, unkeyed: Partitions | int)
 def partition_of_key(keys: pa.Array, partitions: int) -> Partitions:
     """The partition of each key (text or bytes), chosen as Java's default partitioner does; what a null gets
     means nothing."""
-    return by_kernel(keys, partitions) if kernels_enabled() else one_by_one(keys, partitions)
+    return by_kernel(keys, partitions) if ops().are_compiled else one_by_one(keys, partitions)
 
 
 def one_by_one(keys: pa.Array, partitions: int) -> Partitions:

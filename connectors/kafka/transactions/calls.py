@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -41,6 +42,7 @@ class ExplainedCalls:
         self._producer: Producer | None = producer
         self._reasons = reasons
         self._limit = limit
+        self._request_s = request_s
         self._overdue_s = request_s + _GRACE_S
         self._is_cut = is_cut
         self._discarded = discarded
@@ -59,6 +61,24 @@ class ExplainedCalls:
             )
 
         return self.explained(bounded, action, resource, may_have_happened=may_have_happened)
+
+    def commit(self, commit: Callable[[float], None], resource: str) -> None:
+        """Commit by `commit(timeout_s)`, which goes on where it was if it timed out: a coordinator whose last
+        answer throttles us hears of the end only once that is over."""
+
+        def until_heard() -> None:
+            started_s = time.monotonic()
+            while True:
+                try:
+                    commit(self._request_s)
+                except KafkaException as e:
+                    is_late = e.args[0].code() == KafkaError._TIMED_OUT
+                    if not is_late or self._reasons.throttle.waited_s(started_s) > self._request_s:
+                        raise
+                else:
+                    return
+
+        self.use(until_heard, "commit", resource, may_have_happened=True)
 
     def explained(
         self, call: Callable[[], Result], action: str, resource: str, *, may_have_happened: bool = False

@@ -155,12 +155,7 @@ class LibrdkafkaProducer:
             if not self._route.may_commit:
                 raise Retryable(f"not all that was sent is acknowledged ({self._id})")
             started = time.monotonic()
-            self._calls.use(
-                lambda: self._producer.commit_transaction(self._request_s),
-                "commit",
-                self._id,
-                may_have_happened=True,
-            )
+            self._calls.commit(self._producer.commit_transaction, self._id)
             self._sent_until_us = now_us()
             took_s = time.monotonic() - started
             if took_s > self._request_s / 2:

@@ -24,17 +24,16 @@ from onceflow.runtime.state.table import Layout, LiveRows
 class HeapPanes:
     """PaneTable."""
 
-    def __init__(self, layout: Layout, kernels: bool | None = None) -> None:
-        """`kernels`: whether to use them; None: if they are enabled."""
+    def __init__(self, layout: Layout) -> None:
         assert layout.start_column is not None
         self._start_column = layout.start_column
         self._key_columns = list(layout.key_columns)
         self._columns = layout.columns
-        self._index = KeyIndex(kernels)
+        self._index = KeyIndex()
         self._start = GrowableColumn(np.int64)
         self._key = GrowableColumn(np.int64)
-        self._keys = KeyIndex(kernels)
-        self._key_rows = key_rows(layout.key_schema, kernels)
+        self._keys = KeyIndex()
+        self._key_rows = key_rows(layout.key_schema)
         self._rows_by_pane: dict[int, list[Indices]] = {}
         """The live rows of each pane, in their order, in pieces."""
         compile_kernels(self._key_columns, layout.schema)

@@ -29,13 +29,12 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 class HeapTable:
     """KeyedTable, and TrackedTable if it is to track changes."""
 
-    def __init__(self, layout: Layout, kernels: bool | None = None, tracks_changes: bool = False) -> None:
-        """`kernels`: whether to use them; None: if they are enabled."""
+    def __init__(self, layout: Layout, tracks_changes: bool = False) -> None:
         self._layout = layout
         self._key_columns = list(layout.key_columns)
         self._columns = layout.columns
-        self._index = KeyIndex(kernels)
-        self._keys = key_rows(layout.key_schema, kernels)
+        self._index = KeyIndex()
+        self._keys = key_rows(layout.key_schema)
         self._start = GrowableColumn(np.int64)
         self._earliest: int | None = None
         """No row that was not given as due starts earlier; None: there is none."""

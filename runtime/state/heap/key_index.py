@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import ops
 from onceflow.runtime.records import Indices, Int64s, Mask, UInt64s
 from onceflow.runtime.state.cells import mark_at
 from onceflow.runtime.state.columns import GrowableColumn
@@ -67,14 +67,12 @@ class KeyIndex:
     returns.
     """
 
-    def __init__(self, kernels: bool | None = None) -> None:
-        """`kernels`: whether to use them; None: if they are enabled."""
+    def __init__(self) -> None:
         self._keys = GrowableColumn(np.dtype((np.uint64, 2)), is_overwritten=True)
         """First and second hash by row; side by side, since both are looked at together."""
         self._is_removed = GrowableColumn(np.bool_)
         self._removed = 0
-        self._with_kernels = kernels_enabled() if kernels is None else kernels
-        self._places: _Places = _ByKernels() if self._with_kernels else _ByDictionary()
+        self._places: _Places = _ByKernels() if ops().are_compiled else _ByDictionary()
         # What has to be compiled is compiled now.
         self.find_or_add(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
         self.find(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
@@ -131,7 +129,7 @@ class KeyIndex:
 
     def remove(self, rows: Indices) -> None:
         """Forget these keys, each there and given once."""
-        mark_at(self._is_removed.values, rows, self._with_kernels)
+        mark_at(self._is_removed.values, rows)
         self._removed += len(rows)
 
     @property

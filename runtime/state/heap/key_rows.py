@@ -6,7 +6,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import ops
 from onceflow.runtime.records import Indices
 from onceflow.runtime.state.columns import ArrowRows
 from onceflow.runtime.state.heap.text_rows import TextRows, are_texts
@@ -36,8 +36,6 @@ class KeyRows(FrozenKeyRows, Protocol):
         ...
 
 
-def key_rows(schema: pa.Schema, kernels: bool | None = None) -> KeyRows:
-    """Rows of keys for key columns of this schema. `kernels`: whether to use them; None: if they are
-    enabled."""
-    with_kernels = kernels_enabled() if kernels is None else kernels
-    return TextRows(schema) if with_kernels and are_texts(schema) else ArrowRows(schema)
+def key_rows(schema: pa.Schema) -> KeyRows:
+    """Rows of keys for key columns of this schema."""
+    return TextRows(schema) if ops().are_compiled and are_texts(schema) else ArrowRows(schema)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import fields
 from typing import Any
 
@@ -17,7 +16,7 @@ from onceflow.connectors.kafka.fetch.direct_reading import DirectReading
 from onceflow.connectors.kafka.source.source import KafkaSource
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import Fetch, ReaderContext, SplitState
-from tests.kernels_off import kernels_off
+from onceflow.runtime.kernels.ops import PLAIN, ops, using
 
 DEADLINE_S = 60.0
 RECORDS_ASKED = 10_000
@@ -175,7 +174,7 @@ def all_ways_and_the_judge(request: pytest.FixtureRequest) -> Iterator[None]:
     """The test runs three times: the third time one record after the other is fetched and decoded."""
     if request.param == "directly":
         request.getfixturevalue("directly")
-    with kernels_off() if request.param == "without kernels" else nullcontext():
+    with using(PLAIN if request.param == "without kernels" else ops()):
         yield
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -16,8 +18,10 @@ from rich.console import Console
 from benchmarks.compare import Comparison, parse
 from benchmarks.engine_run import running
 from benchmarks.environments import Unavailable
+from benchmarks.peers import onceflow
 from benchmarks.peers.peer import MAIN, Assignment, Launch, Peer, Say
 from benchmarks.sampler import CpuSampler
+from benchmarks.secured import PASSWORD, USER, client_settings, java_settings
 
 DEADLINE_S = 60.0
 ORPHAN = """
@@ -79,6 +83,35 @@ def test_a_peer_that_cannot_be_installed_is_noted_and_does_not_stop_the_others()
         return lambda assignment: Launch(["true"])
 
     peers = [Peer(name, name, "", (MAIN,), how) for name, how in (("a", refused), ("b", ready))]
-    comparison = Comparison(parse([]), Console(quiet=True), Path())
+    comparison = Comparison(parse([]), Console(quiet=True), Path(), {})
     assert [peer.name for peer in comparison.prepare(peers)] == ["b"]
     assert comparison.unavailable == {"a": "javac is missing: install a JDK, not only a JRE"}
+
+
+def test_on_a_secured_listener_only_those_run_whose_job_can_be_told_of_it(tmp_path: Path) -> None:
+    security = client_settings(tmp_path, "SASL_SSL", "SCRAM-SHA-512")
+    comparison = Comparison(parse(["--listener", "SASL_SSL"]), Console(quiet=True), tmp_path, security)
+    ours, other = onceflow.peer("local[1]", 1), replace(onceflow.peer("local[1]", 1), name="other")
+    other = replace(other, secured_workloads=())
+    assert comparison.prepare([ours, other]) == [ours]
+    assert comparison.unavailable == {"other": "its job can be told of no other listener than PLAINTEXT"}
+    assignment = Assignment(MAIN, "127.0.0.1:1", "in", "out", 4, tmp_path, security)
+    launch = ours.prepare(print)(assignment)
+    assert json.loads((tmp_path / "client.json").read_text()) == security
+    assert PASSWORD not in " ".join(map(str, launch.command))
+
+
+def test_java_clients_are_told_of_the_same_listener(tmp_path: Path) -> None:
+    assert java_settings(client_settings(tmp_path, "SASL_SSL", "SCRAM-SHA-512")) == {
+        "security.protocol": "SASL_SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(tmp_path / "ca.pem"),
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required "
+        f'username="{USER}" password="{PASSWORD}";',
+    }
+    assert java_settings(client_settings(tmp_path, "SSL")).keys() == {
+        "security.protocol",
+        "ssl.truststore.type",
+        "ssl.truststore.location",
+    }

@@ -6,7 +6,7 @@ import pyarrow.compute as pc
 import pytest
 
 from onceflow.runtime.exchange.key_groups import Partitioner
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import COMPILED, PLAIN, Ops, ops, using
 from onceflow.runtime.records import Origin, Records
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.key_groups import key_group_range, key_groups_of
@@ -46,17 +46,20 @@ def test_parallelism_one_and_a_batch_of_one_owner_are_not_copied():
     assert alone.batch is one_key.batch
 
 
-@pytest.mark.skipif(not kernels_enabled(), reason="needs numba")
+def split_by(chosen: Ops, max_parallelism: int, parallelism: int, given: Records):
+    with using(chosen):
+        return list(Partitioner(("user",), max_parallelism, parallelism).split(given))
+
+
+@pytest.mark.skipif(not ops().are_compiled, reason="needs numba")
 @pytest.mark.parametrize("parallelism", [2, 3, 128, 300])
 @pytest.mark.parametrize("max_parallelism", [300, 1 << 15])
 def test_kernels_and_arrays_split_alike(parallelism, max_parallelism):
     batch = pa.record_batch({"user": [f"u{i % 97}" if i % 5 else None for i in range(2_000)]})
     for rows in (batch, batch.slice(7, 1_000), batch.filter(pc.is_valid(batch.column(0)))):
         given = Records(rows, np.arange(len(rows)))
-        by_arrays, by_kernels = (
-            list(Partitioner(("user",), max_parallelism, parallelism, kernels).split(given))
-            for kernels in (False, True)
-        )
+        by_arrays = split_by(PLAIN, max_parallelism, parallelism, given)
+        by_kernels = split_by(COMPILED, max_parallelism, parallelism, given)
         assert len(by_arrays) == len(by_kernels)
         for (one, part), (other, same) in zip(by_arrays, by_kernels, strict=True):
             assert one == other

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import ops
 
-if not kernels_enabled():
+if not ops().are_compiled:
     pytest.skip("needs numba", allow_module_level=True)
 
 from onceflow.runtime.kernels.blocks import BLOCK

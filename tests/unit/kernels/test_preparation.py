@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from onceflow.connectors.formats import Avro, Json
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import ops
 from onceflow.runtime.kernels.preparation import prepare_kernels
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.tables import Layout, keyed_table
@@ -20,7 +20,7 @@ from onceflow.runtime.state.tables import Layout, keyed_table
 ROOT = Path(__file__).resolve().parents[3]
 NAMES = pa.schema([pa.field("s", pa.string(), False), pa.field("n", pa.int32()), pa.field("f", pa.float64())])
 
-pytestmark = pytest.mark.skipif(not kernels_enabled(), reason="needs numba")
+pytestmark = pytest.mark.skipif(not ops().are_compiled, reason="needs numba")
 
 
 def kernel_files() -> list[str]:

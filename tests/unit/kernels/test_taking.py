@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import ops
 from tests.unit.guarded_memory import before_closed_page
 
-if not kernels_enabled():
+if not ops().are_compiled:
     pytest.skip("needs numba", allow_module_level=True)
 
 from onceflow.runtime.kernels.taking import SLACK, copy_texts, measure_texts, place_texts

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import ops
 from tests.unit.guarded_memory import before_closed_page
 
-if not kernels_enabled():
+if not ops().are_compiled:
     pytest.skip("needs numba", allow_module_level=True)
 
 from onceflow.runtime.kernels.text import has_escapes

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import ops
 from onceflow.runtime.state.hashing import (
     CHECK_SEED,
     hash_keys,
@@ -211,7 +211,7 @@ def test_unhashable_types_are_refused():
         hash_keys(pa.record_batch({"k": [[1]]}), ["k"])
 
 
-@pytest.mark.skipif(not kernels_enabled(), reason="needs numba")
+@pytest.mark.skipif(not ops().are_compiled, reason="needs numba")
 @pytest.mark.parametrize("arrow", [pa.binary(), pa.large_binary()])
 @pytest.mark.parametrize("seed", [0, 1, CHECK_SEED, (1 << 64) - 1])
 def test_the_kernel_hashes_texts_of_every_length_like_polars(arrow, seed):
@@ -224,7 +224,7 @@ def test_the_kernel_hashes_texts_of_every_length_like_polars(arrow, seed):
     assert [len(texts[row]) for row in wrong] == []
 
 
-@pytest.mark.skipif(not kernels_enabled(), reason="needs numba")
+@pytest.mark.skipif(not ops().are_compiled, reason="needs numba")
 def test_the_kernel_leaves_long_texts_and_views_to_polars():
     assert hash_text_by_kernel(pa.array(["short", "x" * 241]), 0) is None
     assert hash_text_by_kernel(pa.array(["short"], pa.string_view()), 0) is None

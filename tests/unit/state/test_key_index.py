@@ -4,20 +4,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import COMPILED, PLAIN, ops, ops_here, using
 from onceflow.runtime.state.columns import ArrowRows
 from onceflow.runtime.state.hashing import hash_keys, splitmix64
 from onceflow.runtime.state.heap.heap_table import HeapTable
 from onceflow.runtime.state.heap.key_index import KeyIndex
 from onceflow.runtime.state.table import Layout
 
-NEEDS_NUMBA = pytest.mark.skipif(not kernels_enabled(), reason="needs numba")
+NEEDS_NUMBA = pytest.mark.skipif(not ops().are_compiled, reason="needs numba")
 
 
-@pytest.fixture(params=[False, pytest.param(True, marks=NEEDS_NUMBA)])
+@pytest.fixture(params=ops_here(), ids=str)
 def index(request) -> KeyIndex:
     """Without kernels and with them."""
-    return KeyIndex(request.param)
+    with using(request.param):
+        return KeyIndex()
 
 
 def words(*values: int) -> np.ndarray:
@@ -90,10 +91,12 @@ def test_keys_that_come_and_go_leave_no_place_behind(index):
         index.remove(index.find_or_add(keys, keys).rows)
         index.compact()
         assert len(index) == 0
-    places = index._places
-    assert (
-        (len(places._table) < 4_096 and not places._table.any()) if index._with_kernels else not places._rows
-    )
+    table = getattr(index._places, "_table", None)
+    if table is None:
+        assert not index._places._rows
+    else:
+        assert len(table) < 4_096
+        assert not table.any()
 
 
 @pytest.mark.parametrize(
@@ -157,7 +160,10 @@ def test_rows_in_thousands_of_pieces_stay_few_pieces_and_in_their_order():
 def test_kernels_and_arrays_number_slots_alike():
     """Goal: more than one round of places in the array form, growth, and keys that are not in order."""
     rng = np.random.default_rng(5)
-    by_arrays, by_kernels = KeyIndex(kernels=False), KeyIndex(kernels=True)
+    with using(PLAIN):
+        by_arrays = KeyIndex()
+    with using(COMPILED):
+        by_kernels = KeyIndex()
     for rows in (0, 1, 3_000, 40_000, 63, 64, 65):
         hashes = splitmix64(rng.integers(0, 30_000, rows).astype(np.uint64)) & np.uint64(0xFFFF)
         checks = rng.integers(0, 2, rows).astype(np.uint64)

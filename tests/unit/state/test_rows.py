@@ -7,13 +7,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import COMPILED, PLAIN, ops, using
 from onceflow.runtime.state.rows import take_rows
 
-pytestmark = pytest.mark.skipif(not kernels_enabled(), reason="needs numba")
+pytestmark = pytest.mark.skipif(not ops().are_compiled, reason="needs numba")
 
 
-COMPILED = """
+PROGRAM = """
 import pyarrow as pa
 from onceflow.runtime.exchange.key_groups import Partitioner
 from onceflow.runtime.operators.aggregates import count, mean, sum_
@@ -48,7 +48,7 @@ print("ready")
 
 def test_all_kernels_are_compiled_when_an_operator_is_made():
     """Goal: no record waits for the compiler."""
-    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
     assert done.stdout.strip() == "ready", done.stderr
 
 
@@ -62,6 +62,8 @@ def test_columns_are_taken_alike(arrow, with_null):
     batch = pa.record_batch({"k": column, "n": pa.array(range(6))})
     for rows in (batch, batch.slice(1, 5), batch.slice(2, 1)):
         for slots in ([], [0], [len(rows) - 1, 0, 0], [*range(len(rows))]):
-            taken = take_rows(rows, np.array(slots, np.int64), kernels=True)
+            with using(COMPILED):
+                taken = take_rows(rows, np.array(slots, np.int64))
             taken.validate(full=True)
-            assert taken.equals(take_rows(rows, np.array(slots, np.int64), kernels=False))
+            with using(PLAIN):
+                assert taken.equals(take_rows(rows, np.array(slots, np.int64)))

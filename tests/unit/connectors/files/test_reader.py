@@ -145,7 +145,11 @@ BAD: list[tuple[Callable[[Path], Path], type[OnceflowError], str]] = [
     (put("a.csv", "user,amount,note,user\na,1,,b\n"), BadRecordError, "a.csv has two columns 'user'"),
     (put("a.csv", b"user,amount,note\n\xff,1,\n"), BadRecordError, "byte 17: .*UTF8"),
     (put("a.jsonl.gz", b"not packed"), DataLossError, "a.jsonl.gz is damaged: Not a gzipped file"),
-    (put("a.jsonl.gz", gzip.compress(b'{"user":"a"}', mtime=0)[:-9]), DataLossError, "is cut off: its gzip stream"),
+    (
+        put("a.jsonl.gz", gzip.compress(b'{"user":"a"}', mtime=0)[:-9]),
+        DataLossError,
+        "is cut off: its gzip stream",
+    ),
     (put("a.parquet", b"PAR1"), DataLossError, "a.parquet is no whole Parquet file"),
     (
         put_parquet(pa.table({"usr": ["a"], "amount": [1]})),

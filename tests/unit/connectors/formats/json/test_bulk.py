@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from onceflow.connectors.formats import Decoded, Json
 from onceflow.connectors.formats.format import Values, as_list
 from onceflow.connectors.formats.json.strict import JsonDecoder, OnNull
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import ops
 from onceflow.runtime.types.record_types import describe_record
 from onceflow.runtime.types.value_types import RecordType
 from tests.unit.guarded_memory import array_of, before_closed_page
 
-if not kernels_enabled():
+if not ops().are_compiled:
     pytest.skip("needs numba", allow_module_level=True)
 
 from onceflow.connectors.formats.json.bulk import _VALUES_MIN, BulkJsonDecoder

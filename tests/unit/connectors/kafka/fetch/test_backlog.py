@@ -26,19 +26,20 @@ from onceflow.connectors.kafka.protocol.broker_socket import read_frame
 from onceflow.connectors.kafka.protocol.wire import compact_length, framed
 from onceflow.connectors.kafka.reader_splits import SplitTable
 from onceflow.connectors.kafka.split import KafkaSplit
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import ops
 
-if not kernels_enabled():
+if not ops().are_compiled:
     pytest.skip("needs numba", allow_module_level=True)
 
 from onceflow.connectors.kafka.fetch.backlog import DirectFetcher
+from onceflow.connectors.kafka.fetch.direct_reading import AS_USERS_DO, DirectReading
 from onceflow.connectors.kafka.fetch.lane_opener import fetch_settings
 
 DEADLINE_S = 20.0
 TOPIC_ID = bytes(range(16))
 FAR = 1 << 40
 
-NOT_LEADER, OUT_OF_RANGE, FENCED_EPOCH, UNKNOWN_EPOCH = 6, 1, 74, 75
+NOT_LEADER, TIMED_OUT, OUT_OF_RANGE, FENCED_EPOCH, UNKNOWN_EPOCH = 6, 7, 1, 74, 75
 
 
 class Asked(NamedTuple):
@@ -95,6 +96,8 @@ class PlayedBroker:
 
     script: Script
     throttle_ms: Callable[[int], int] = lambda number: 0
+    refusal: Callable[[int], int] = lambda number: 0
+    """The error with which a request is refused as a whole; 0: it is not."""
     requests: list[list[Asked]] = field(default_factory=list)
     times_s: list[float] = field(default_factory=list)
 
@@ -138,25 +141,34 @@ class PlayedBroker:
         asked = [Asked(*each[:4]) for each in fields]
         self.requests.append(asked)
         body = b"".join(self.script(number, each).encoded(each.partition) for each in asked)
-        head = struct.pack(">ibihi", correlation, 0, self.throttle_ms(number), 0, 0)
+        head = struct.pack(">ibihi", correlation, 0, self.throttle_ms(number), self.refusal(number), 0)
         return framed(head + b"\2" + TOPIC_ID + compact_length(count) + body + b"\0\0")
 
 
 class Others:
-    """Instead of librdkafka: has nothing, and remembers what it was given."""
+    """Instead of librdkafka: has nothing, or of each partition record after record, and remembers what it was
+    given."""
 
-    is_behind = False
+    is_behind = True
 
-    def __init__(self) -> None:
+    def __init__(self, has_records: bool) -> None:
         self.given: list[TopicPartition] = []
+        self._has_records = has_records
+        self._next: dict[int, int] = {}
 
     def assign(self, positions: Sequence[TopicPartition]) -> None:
         self.given += positions
+        self._next.update({each.partition: each.offset for each in positions})
 
-    def unassign(self, positions: Sequence[TopicPartition]) -> None: ...
+    def unassign(self, positions: Sequence[TopicPartition]) -> None:
+        for each in positions:
+            del self._next[each.partition]
 
     def fetch(self, timeout_ms: int, records_max: int) -> Fetched:
-        return Fetched(pa.array([], pa.binary()), np.empty(0, np.uint16), np.empty(0, np.int64))
+        found = dict(self._next) if self._has_records else {}
+        self._next.update({number: offset + 1 for number, offset in found.items()})
+        values = pa.array([b"%d" % offset for offset in found.values()], pa.binary())
+        return Fetched(values, np.array([*found], np.uint16), np.array([*found.values()], np.int64))
 
     def close(self) -> None: ...
 
@@ -164,8 +176,13 @@ class Others:
 class Reading:
     """A DirectFetcher that reads partitions, each from this offset on and behind this epoch."""
 
-    def __init__(self, broker: PlayedBroker, starts: Sequence[tuple[int, int]]) -> None:
-        self.others = Others()
+    def __init__(
+        self, broker: PlayedBroker, starts: Sequence[tuple[int, int]], reading: DirectReading | None = None
+    ) -> None:
+        """`reading`: None: what was given back is left to librdkafka, which has nothing."""
+        self.others = Others(has_records=reading is not None)
+        self.led_by = dict.fromkeys(range(len(starts)), broker)
+        """Which broker leads each partition, for whoever asks."""
         self.throttled: list[int] = []
         self.offsets: dict[int, list[int]] = {number: [] for number in range(len(starts))}
         self.epochs: dict[int, int] = {}
@@ -173,13 +190,11 @@ class Reading:
         splits = SplitTable()
         topic_id = base64.urlsafe_b64encode(TOPIC_ID).decode().rstrip("=")
         splits.add([KafkaSplit("t", topic_id, number, 0, FAR) for number in range(len(starts))])
-        metadata = SimpleNamespace(
-            topics={"t": SimpleNamespace(partitions={n: SimpleNamespace(leader=1) for n in range(9)})},
-            brokers={1: SimpleNamespace(id=1, host="127.0.0.1", port=broker.port)},
+        consumer: Any = SimpleNamespace(
+            list_topics=self._metadata, get_watermark_offsets=lambda where, cached: (0, FAR)
         )
-        consumer: Any = SimpleNamespace(list_topics=lambda topic, timeout: metadata)
         others: Any = self.others
-        settings = fetch_settings({})
+        settings = fetch_settings({}, reading or AS_USERS_DO)
         assert settings is not None
         self.fetcher = DirectFetcher(
             others, consumer, splits, Wanted(), 1_000, settings, self.throttled.append
@@ -187,6 +202,12 @@ class Reading:
         self.fetcher.assign(
             [TopicPartition("t", n, at, leader_epoch=epoch) for n, (at, epoch) in enumerate(starts)]
         )
+
+    def _metadata(self, topic: str, timeout: float) -> Any:
+        ports = sorted({broker.port for broker in self.led_by.values()})
+        partitions = {n: SimpleNamespace(leader=broker.port) for n, broker in self.led_by.items()}
+        brokers = {port: SimpleNamespace(id=port, host="127.0.0.1", port=port) for port in ports}
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions=partitions)}, brokers=brokers)
 
     def until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + DEADLINE_S
@@ -221,8 +242,8 @@ def play() -> Iterator[Callable[..., PlayedBroker]]:
 def read() -> Iterator[Callable[..., Reading]]:
     opened: list[Reading] = []
 
-    def start(broker: PlayedBroker, *starts: tuple[int, int]) -> Reading:
-        opened.append(Reading(broker, starts))
+    def start(broker: PlayedBroker, *starts: tuple[int, int], **options: Any) -> Reading:
+        opened.append(Reading(broker, starts, **options))
         return opened[-1]
 
     yield start
@@ -249,7 +270,7 @@ def test_each_question_tells_the_epoch_of_the_batch_before_it(play: Play, read: 
     assert reading.epochs[0] == 2 + len(reading.offsets[0]) // 2, "that of the last batch read"
 
 
-@pytest.mark.parametrize("error", [NOT_LEADER, OUT_OF_RANGE, FENCED_EPOCH, UNKNOWN_EPOCH])
+@pytest.mark.parametrize("error", [NOT_LEADER, TIMED_OUT, OUT_OF_RANGE, FENCED_EPOCH, UNKNOWN_EPOCH])
 def test_a_partition_answered_with_an_error_leaves_alone(
     play: Play, read: Read, caplog: pytest.LogCaptureFixture, error: int
 ) -> None:
@@ -266,6 +287,40 @@ def test_a_partition_answered_with_an_error_leaves_alone(
     assert reading.offsets[1] == [100, 101, 102, 103]
     assert reading.offsets[0] == list(range(len(reading.offsets[0])))
     assert f"reading t-1 from offset 104: offset 104 is answered with error {error}" in caplog.text
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_leader_that_has_moved_is_looked_up_and_read_from(play: Play, read: Read, times: int) -> None:
+    """Between, librdkafka reads; and also for as long as nobody admits to be the leader."""
+    refusals: list[Asked] = []
+
+    def script(number: int, asked: Asked) -> Answer:
+        if asked.partition == 1 and number >= 2:
+            refusals.append(asked)
+            return Answer(error=NOT_LEADER)
+        return growing(asked)
+
+    old, new = play(script), play(lambda number, asked: growing(asked))
+    reading = read(old, (0, -1), (100, 1), reading=DirectReading(full_fetches=1, pause_s=0.0))
+    reading.until(lambda: len(refusals) >= times)
+    reading.led_by[1] = new
+    reading.until(lambda: len(new.requests) >= 3)
+    reading.until(lambda: reading.offsets[1][-1] >= new.requests[2][0].offset)
+    assert all(asked.partition == 1 for request in new.requests for asked in request)
+    for first_offset, offsets in ((0, reading.offsets[0]), (100, reading.offsets[1])):
+        assert offsets == list(range(first_offset, first_offset + len(offsets)))
+
+
+@pytest.mark.parametrize("error", [NOT_LEADER, TIMED_OUT])
+def test_a_request_refused_as_a_whole_leaves_the_broker_to_librdkafka(
+    play: Play, read: Read, caplog: pytest.LogCaptureFixture, error: int
+) -> None:
+    caplog.set_level(logging.INFO, "onceflow")
+    broker = play(lambda number, asked: growing(asked), refusal=lambda number: error if number == 2 else 0)
+    reading = read(broker, (0, 3), (100, 3))
+    reading.until(lambda: len(reading.given_back) >= 2)
+    assert sorted(reading.given_back) == [(0, 4, 3), (1, 104, 3)]
+    assert f"Fetch is answered with error {error}" in caplog.text
 
 
 def test_a_log_that_is_another_one_leaves_alone(

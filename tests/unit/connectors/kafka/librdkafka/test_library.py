@@ -21,8 +21,7 @@ from onceflow.connectors.kafka.librdkafka.library import (
     load_library,
 )
 from onceflow.connectors.kafka.reader_splits import SplitTable
-from onceflow.runtime.kernels.compiled import kernels_enabled
-from tests.kernels_off import kernels_off
+from onceflow.runtime.kernels.ops import PLAIN, ops, using
 
 SETTINGS = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
 
@@ -89,7 +88,7 @@ def test_what_is_no_handle_of_this_consumer_is_refused_without_a_crash() -> None
         library.handle(number, "rdkafka")
 
 
-@pytest.mark.skipif(not kernels_enabled(), reason="needs numba")
+@pytest.mark.skipif(not ops().are_compiled, reason="needs numba")
 def test_where_the_library_is_no_help_records_are_fetched_one_by_one_and_the_log_says_why(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -107,6 +106,6 @@ def test_where_the_library_is_no_help_records_are_fetched_one_by_one_and_the_log
 
 def test_without_kernels_records_are_fetched_one_by_one() -> None:
     consumer = Consumer(SETTINGS)
-    with kernels_off():
+    with using(PLAIN):
         assert isinstance(open_fetcher(consumer, SETTINGS, SplitTable(), Wanted(), 10), MessageFetcher)
     consumer.close()

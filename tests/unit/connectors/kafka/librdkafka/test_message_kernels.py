@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceflow.connectors.kafka.librdkafka.library import CMessage
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import ops
 
-pytestmark = pytest.mark.skipif(not kernels_enabled(), reason="needs numba")
+pytestmark = pytest.mark.skipif(not ops().are_compiled, reason="needs numba")
 
 
 @dataclass(frozen=True)

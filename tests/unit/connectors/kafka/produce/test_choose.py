@@ -11,10 +11,9 @@ from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.produce.batch_limit import BatchLimit
 from onceflow.connectors.kafka.produce.choose import DirectChoice
 from onceflow.connectors.kafka.transactions.producer_settings import DIRECT_VARIABLE, best_route
-from onceflow.runtime.kernels.compiled import kernels_enabled
-from tests.kernels_off import kernels_off
+from onceflow.runtime.kernels.ops import PLAIN, ops, using
 
-needs_kernels = pytest.mark.skipif(not kernels_enabled(), reason="needs numba")
+needs_kernels = pytest.mark.skipif(not ops().are_compiled, reason="needs numba")
 
 
 def is_direct(**settings: Any) -> bool:
@@ -87,5 +86,5 @@ def test_a_choice_says_no_at_once_where_it_is_not_possible() -> None:
 
 
 def test_without_kernels_nothing_is_written_directly() -> None:
-    with kernels_off():
+    with using(PLAIN):
         assert not is_direct()

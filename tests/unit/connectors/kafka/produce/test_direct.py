@@ -18,7 +18,8 @@ from onceflow.connectors.kafka.protocol.transaction_messages import ADD_PARTITIO
 from onceflow.connectors.kafka.transactions.owner import Claimant, OwnerTransactions
 from onceflow.runtime.errors import Fatal, OnceflowError, Retryable
 from tests.kafka_output import Output
-from tests.unit.connectors.kafka.scripted_broker import HOST, Fault, ScriptedBroker, ScriptedClient, first
+from tests.unit.connectors.kafka.scripted_broker import HOST, Fault, ScriptedBroker, first
+from tests.unit.connectors.kafka.scripted_client import ScriptedClient
 
 LEDGER = LedgerKey("id", "ledger")
 SETTINGS = ProduceSettings(batch_bytes=1_000, message_bytes=1 << 30, answer_s=5.0)
@@ -55,7 +56,7 @@ class Writing:
 
     def judge(self, count: int) -> None:
         """Each of so many rows is visible once, those of a partition in order."""
-        numbers = [int(value.split(b" ")[0]) for _, _, value in self.broker.visible]
+        numbers = [int(value.split(b" ")[0]) for _, _, value in self.broker.transactions.visible]
         assert sorted(numbers) == list(range(count))
         for partition in range(PARTITIONS):
             of_partition = [number for number in numbers if number % PARTITIONS == partition]
@@ -91,6 +92,8 @@ ANSWERS = [
     (PRODUCE, Fault(KafkaError.REQUEST_TIMED_OUT)),
     (PRODUCE, Fault(KafkaError.REQUEST_TIMED_OUT, is_applied=True)),
     (ADD_PARTITIONS, Fault(KafkaError.NOT_COORDINATOR)),
+    (ADD_PARTITIONS, Fault(KafkaError.REQUEST_TIMED_OUT)),
+    (ADD_PARTITIONS, Fault(KafkaError.REQUEST_TIMED_OUT, is_applied=True)),
     (ADD_PARTITIONS, Fault(KafkaError.COORDINATOR_LOAD_IN_PROGRESS)),
     (ADD_PARTITIONS, Fault(KafkaError.COORDINATOR_NOT_AVAILABLE)),
     (FIND_COORDINATOR, Fault(KafkaError.COORDINATOR_LOAD_IN_PROGRESS)),
@@ -100,7 +103,7 @@ ANSWERS = [
 
 def survives(api: int, fault: Fault, make: Callable[..., Writing], route: type[DirectRoute]) -> Writing:
     with ScriptedBroker() as broker:
-        writing = make(broker, route=route)
+        writing = make(broker, route=route, nodes=[(HOST, broker.port)])
         writing.commit(1, rows(0, 100))
         broker.counts.clear()
         broker.script = first(api, fault)
@@ -122,6 +125,35 @@ def test_whatever_is_answered_costs_one_transaction_and_no_row(
     assert len(writing.client.failures) == 1
     assert writing.broker.counts[api] <= 20
     assert sum(writing.broker.counts.values()) <= 60
+
+
+@pytest.mark.parametrize(
+    ("api", "code"),
+    [(PRODUCE, KafkaError.NOT_LEADER_FOR_PARTITION), (ADD_PARTITIONS, KafkaError.NOT_COORDINATOR)],
+)
+def test_what_has_no_leader_or_coordinator_for_a_while_is_tried_until_it_has(
+    write: Callable[..., Writing], api: int, code: int
+) -> None:
+    with ScriptedBroker(first(api, Fault(code), times=5)) as broker:
+        writing = write(broker)
+        writing.commit(1, rows(0, 100))
+        assert len(writing.patience.waits) == len(writing.client.failures) == 5
+        assert all(KafkaError(code).name() in waited for waited in writing.patience.waits)
+        writing.judge(100)
+
+
+@pytest.mark.parametrize("moved", ["leader", "coordinator"])
+def test_what_has_moved_is_looked_up_by_the_next_producer(write: Callable[..., Writing], moved: str) -> None:
+    with ScriptedBroker() as broker:
+        writing = write(broker)
+        writing.commit(1, rows(0, 100))
+        if moved == "leader":
+            broker.leader = 1
+        else:
+            broker.coordinator = 1
+        writing.commit(2, rows(100, 100))
+        assert len(writing.patience.waits) == 1
+        writing.judge(200)
 
 
 class CountsWhatWasRefused(DirectRoute):
@@ -179,7 +211,7 @@ def test_a_transaction_that_is_being_ended_is_waited_for_within_the_same_one(
 def test_one_that_is_never_ended_is_asked_after_ever_more_rarely_and_then_given_up() -> None:
     slept: list[float] = []
     with ScriptedBroker() as broker:
-        identity: ProducerIdentity = broker.init()
+        identity: ProducerIdentity = broker.transactions.init()
         leaders = ScriptedClient(broker, SETTINGS).leaders(LEDGER)
         leaders.of("out", 0)
         broker.script = first(ADD_PARTITIONS, Fault(KafkaError.CONCURRENT_TRANSACTIONS), times=1 << 30)
@@ -196,10 +228,14 @@ def test_one_that_is_never_ended_is_asked_after_ever_more_rarely_and_then_given_
 # --- Throttling ---
 
 
-def test_a_throttled_producer_waits_as_long_as_the_broker_says(write: Callable[..., Writing]) -> None:
-    with ScriptedBroker(first(PRODUCE, Fault(is_applied=True, mute_s=0.6), times=2)) as broker:
+@pytest.mark.parametrize("api", [PRODUCE, ADD_PARTITIONS])
+def test_a_throttled_producer_waits_as_long_as_the_broker_says(
+    write: Callable[..., Writing], api: int
+) -> None:
+    with ScriptedBroker(first(api, Fault(is_applied=True, mute_s=0.6), times=2)) as broker:
         writing = write(broker, ProduceSettings(1_000, 1 << 30, answer_s=0.2))
-        writing.commit(1, *(rows(100 * n, 100) for n in range(4)))
+        for n in range(2):
+            writing.commit(n + 1, rows(200 * n, 100), rows(200 * n + 100, 100))
         assert writing.patience.waits == []
         assert writing.client.failures == []
         writing.judge(400)
@@ -236,7 +272,7 @@ def test_a_batch_that_is_too_large_is_split_and_nothing_else_changes(
 ) -> None:
     settings = ProduceSettings(batch_bytes=100_000, message_bytes=1 << 30, answer_s=5.0)
     with ScriptedBroker(batch_bytes_max=2_000) as broker:
-        broker.refusal = code
+        broker.transactions.refusal = code
         writing = write(broker, settings)
         writing.commit(1, rows(0, 2_000, b"x" * 50))
         assert 1 <= len(writing.patience.waits) <= 3
@@ -254,11 +290,11 @@ def test_a_single_record_that_is_too_large_is_named_and_fatal(
     batch = pa.RecordBatch.from_pylist([large], PRODUCE_SCHEMA)
     settings = ProduceSettings(batch_bytes=100_000, message_bytes=1 << 30, answer_s=5.0)
     with ScriptedBroker(batch_bytes_max=2_000) as broker:
-        broker.refusal = code
+        broker.transactions.refusal = code
         writing = write(broker, settings)
         with pytest.raises(Fatal, match=r"topic 'out' is too large: key b'whale', 50\d\d bytes"):
             writing.commit(1, rows(0, 300), batch, rows(300, 300))
-        assert broker.visible == []
+        assert broker.transactions.visible == []
 
 
 # --- The coordinator ---

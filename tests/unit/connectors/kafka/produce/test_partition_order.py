@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -12,17 +10,16 @@ from hypothesis import strategies as st
 
 from onceflow.connectors.kafka.produce.partition_order import in_order, sort_partitions
 from onceflow.runtime.arrays.recycled_memory import Bytes, RecycledMemory
-from onceflow.runtime.kernels.compiled import kernels_enabled
-from tests.kernels_off import kernels_off
+from onceflow.runtime.kernels.ops import Ops, ops_here, using
 
-with_and_without_kernels = pytest.mark.parametrize("kernels", [True, False] if kernels_enabled() else [False])
+with_and_without_kernels = pytest.mark.parametrize("chosen", ops_here(), ids=str)
 
 
 @with_and_without_kernels
 @given(partitions=st.lists(st.sampled_from([-1, 0, 1, 2, 40_000]) | st.integers(0, 300), max_size=30))
-def test_rows_by_partition_keep_their_order_within_one(kernels: bool, partitions: list[int]) -> None:
+def test_rows_by_partition_keep_their_order_within_one(chosen: Ops, partitions: list[int]) -> None:
     expected = sorted(range(len(partitions)), key=partitions.__getitem__)
-    with nullcontext() if kernels else kernels_off():
+    with using(chosen):
         order, in_it = sort_partitions(np.array(partitions, np.int32))
     assert order.tolist() == expected
     assert in_it.tolist() == sorted(partitions)
@@ -37,12 +34,12 @@ def test_rows_by_partition_keep_their_order_within_one(kernels: bool, partitions
     data=st.data(),
 )
 def test_values_in_another_order(
-    kernels: bool, values: list[bytes | None], start: int, arrow: pa.DataType, data: st.DataObject
+    chosen: Ops, values: list[bytes | None], start: int, arrow: pa.DataType, data: st.DataObject
 ) -> None:
     column = pa.array(values, arrow)[start:]
     order = data.draw(st.permutations(range(len(column))))
     memory = RecycledMemory()
-    with nullcontext() if kernels else kernels_off():
+    with using(chosen):
         moved = in_order(column, np.array(order, np.int64), memory)
         again = in_order(column, np.arange(len(column)), memory)
     moved.validate(full=True)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceflow.connectors.kafka.produce.partitioner import by_kernel, murmur2, one_by_one, partition_by_key
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import ops
 from tests.unit.guarded_memory import array_of, before_closed_page, behind_closed_page
 
 KNOWN = {
@@ -40,7 +40,7 @@ def test_all_agree_on_slices_nulls_and_empty_keys(
 ) -> None:
     column = pa.array(keys, arrow)[start:]
     expected = [(murmur2(k) & 0x7FFFFFFF) % partitions if k is not None else None for k in keys[start:]]
-    for choose in [one_by_one, by_kernel] if kernels_enabled() else [one_by_one]:
+    for choose in [one_by_one, by_kernel] if ops().are_compiled else [one_by_one]:
         got = choose(column, partitions).tolist()
         assert len(got) == len(expected)
         assert [g for g, e in zip(got, expected, strict=True) if e is not None] == [
@@ -48,7 +48,7 @@ def test_all_agree_on_slices_nulls_and_empty_keys(
         ]
 
 
-@pytest.mark.skipif(not kernels_enabled(), reason="needs numba")
+@pytest.mark.skipif(not ops().are_compiled, reason="needs numba")
 @pytest.mark.parametrize("length", [*range(10)])
 def test_the_kernel_reads_nothing_before_or_behind_a_key(length: int) -> None:
     key = bytes(range(200, 200 + length))

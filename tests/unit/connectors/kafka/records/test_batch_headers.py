@@ -34,9 +34,9 @@ from onceflow.connectors.kafka.records.section import (
     WANTED_TO,
     Section,
 )
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import ops
 
-if not kernels_enabled():
+if not ops().are_compiled:
     pytest.skip("needs numba", allow_module_level=True)
 
 from onceflow.connectors.kafka.fetch.broker_lanes import _section

@@ -13,10 +13,10 @@ from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchB
 
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, ProducerIdentity
 from onceflow.connectors.kafka.records.compression import Codec, codec_of, decompress
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import ops
 from tests.unit.guarded_memory import array_of, before_closed_page
 
-if not kernels_enabled():
+if not ops().are_compiled:
     pytest.skip("needs numba", allow_module_level=True)
 
 from onceflow.connectors.kafka.records.batch_writer import BatchWriter, RowsToWrite, next_sequence

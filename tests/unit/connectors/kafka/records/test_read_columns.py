@@ -9,9 +9,9 @@ import pytest
 
 from onceflow.connectors.formats.format import as_list
 from onceflow.connectors.kafka.fetched import Wanted
-from onceflow.runtime.kernels.compiled import kernels_enabled
+from onceflow.runtime.kernels.ops import ops
 
-if not kernels_enabled():
+if not ops().are_compiled:
     pytest.skip("needs numba", allow_module_level=True)
 
 from tests.unit.connectors.kafka.records.test_batch_headers import (
