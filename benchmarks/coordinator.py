@@ -139,6 +139,7 @@ class PlayedLauncher:
     slots_max: int
     operators: int
     driver_host: str = "127.0.0.1"
+    listen_host: str = "127.0.0.1"
     _process: multiprocessing.process.BaseProcess | None = None
 
     def wait_ready(self, timeout_s: float) -> bool:

@@ -9,6 +9,7 @@ import typer
 
 from onceflow.cli.load import load_job
 from onceflow.cli.report import reporter_for
+from onceflow.cli.spark_files import let_import, with_files
 from onceflow.runtime.api.job import DEFAULT_INTERVAL, run_job, run_options
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.driver.driver import JobResult
@@ -60,6 +61,15 @@ def run(
     conf: Annotated[
         list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
     ] = None,
+    archives: Annotated[
+        str | None,
+        typer.Option(metavar="FILE#NAME,...", help="Unpacked as NAME where slots run; as in spark-submit."),
+    ] = None,
+    py_files: Annotated[
+        str | None,
+        typer.Option(metavar="FILE,...", help=".zip, .egg, .py to import in slots; as in spark-submit."),
+    ] = None,
+    control_port: Annotated[int, typer.Option(help="The driver's port for slots. 0: any free one.")] = 0,
     metrics_port: Annotated[int | None, typer.Option(help="Serve Prometheus metrics on this port.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
     debug: Annotated[
@@ -68,6 +78,7 @@ def run(
 ) -> None:
     """Exit code 0: finished, or stopped after a last checkpoint; 1: failed; 2: wrong use; 3: ended on
     request, but without a last checkpoint."""
+    settings = with_files(_settings(conf or []), master, archives, py_files)
     options = run_options(
         checkpoint_dir,
         master=master,
@@ -78,12 +89,14 @@ def run(
         slot_timeout=slot_timeout,
         guarantee=guarantee,
         restart=restart,
-        spark_conf=_settings(conf or []),
+        spark_conf=settings,
+        control_port=control_port,
         start_from=start_from,
         allow_dropped_state=allow_dropped_state,
     )
     if debug:
         show_logs()
+    let_import(settings)
     loaded = load_job(target, arguments or [])
     reporter = reporter_for(as_json)
     if metrics_port is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import threading
@@ -52,7 +53,7 @@ class Job(JobGraphBuilder):
         self,
         checkpoint_dir: str,
         *,
-        master: str = DEFAULT_MASTER,
+        master: str | None = None,
         parallelism: int | None = None,
         checkpoint_interval: str | int = DEFAULT_INTERVAL,
         guarantee: str = "exactly-once",
@@ -66,13 +67,16 @@ class Job(JobGraphBuilder):
         Goes on from the latest completed checkpoint in `checkpoint_dir`, or from the kept one that
         `start_from` says. `allow_dropped_state`: what the checkpoint has of operators, aggregates or states
         that are not in the program is dropped, not refused. `master`: as Spark names it, or
-        `threads[N]` for slots in this process without Spark. Ctrl-C and SIGTERM stop it cleanly after a
-        last checkpoint. Raises UsageError for what is wrong before it starts.
+        `threads[N]` for slots in this process without Spark; default: what spark-submit was given, if that
+        has started this program, with its settings, and else `local[2]`. Ctrl-C and SIGTERM stop it cleanly
+        after a last checkpoint. Raises UsageError for what is wrong before it starts.
         """
+        submitted, spark_conf = _submitted(master)
         options = run_options(
             checkpoint_dir,
-            master=master,
+            master=master or submitted,
             parallelism=parallelism,
+            spark_conf=spark_conf,
             checkpoint_interval=checkpoint_interval,
             guarantee=guarantee,
             restart=restart,
@@ -80,6 +84,16 @@ class Job(JobGraphBuilder):
             allow_dropped_state=allow_dropped_state,
         )
         return run_job(self.build(), options, reporter or Silent(), running_program())
+
+
+def _submitted(master: str | None) -> tuple[str, Mapping[str, str]]:
+    """The master and Spark's settings that spark-submit was given, if it runs this program."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ or _THREADS.fullmatch(master or ""):
+        return DEFAULT_MASTER, {}
+    # Here and not above: it imports PySpark.
+    from onceflow.runtime.hosts.spark.submitted import submitted_settings
+
+    return submitted_settings()
 
 
 def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
@@ -94,6 +108,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
     guarantee: str = "exactly-once",
     restart: str = "exponential",
     spark_conf: Mapping[str, str] | None = None,
+    control_port: int = 0,
     start_from: int | None = None,
     allow_dropped_state: bool = False,
 ) -> RunOptions:
@@ -113,6 +128,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
         ),
         slot_timeout_ms=duration_ms(slot_timeout, "slot_timeout"),
         spark_conf=spark_conf or {},
+        control_port=control_port,
         start_from=start_from,
         allow_dropped_state=allow_dropped_state,
     )
@@ -135,7 +151,7 @@ def run_job(
                 return _stopped_early(reporter)
             driver = JobDriver(graph, options, launcher, SystemClock(), reporter)
             signals.deliver_to(driver)
-            return driver.run(launcher.driver_host)
+            return driver.run(launcher.driver_host, launcher.listen_host)
         finally:
             launcher.close()
             reporter.close()

@@ -18,14 +18,14 @@ import msgspec
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.control.connection import Connection, ConnectionLostError
 from onceflow.runtime.control.messages import Alive, Assignment, Message, ToSlot
-from onceflow.runtime.errors import Retryable
+from onceflow.runtime.errors import Retryable, Unavailable
 from onceflow.runtime.exchange.handshake import HandshakeError, call
 
 CONNECT_TIMEOUT_S = 20.0
 
 
 class ControlClient:
-    """Connects when made. Raises Retryable if the driver can't be reached."""
+    """Connects when made. Raises Unavailable if the driver can't be reached."""
 
     def __init__(self, address: tuple[str, int], secret: bytes, clock: Clock) -> None:
         try:
@@ -33,9 +33,10 @@ class ControlClient:
             call(connection, secret, {"role": "slot"})
         except (OSError, HandshakeError) as error:
             host, port = address
-            raise Retryable(
-                f"the driver at {host}:{port} can't be reached from this executor: {error}; on a cluster set "
-                "spark.driver.host and spark.driver.bindAddress to an address that the executors can reach"
+            raise Unavailable(
+                f"the driver at {host}:{port} can't be reached from {socket.gethostname()}: {error}; "
+                "give an address that the workers reach by --conf spark.driver.host=…, and let a firewall "
+                "between them pass this port (--control-port makes it a fixed one)"
             ) from error
         self._connection = Connection[ToSlot](connection, ToSlot)  # type: ignore[arg-type]  # a union
         self._clock = clock

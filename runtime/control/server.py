@@ -8,7 +8,9 @@ goes to `on_messages` at once, which must be quick (the driver puts it into its 
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
+import os
 import queue
 import selectors
 import socket
@@ -20,6 +22,7 @@ import msgspec
 
 from onceflow.runtime.control.connection import Connection, ConnectionLostError, encoded
 from onceflow.runtime.control.messages import ToDriver
+from onceflow.runtime.errors import OptionError
 from onceflow.runtime.exchange.handshake import HandshakeError, answer
 
 HANDSHAKE_TIMEOUT_S = 10.0
@@ -28,6 +31,21 @@ MANY_PEERS = 100
 GATHER_S = 10e-6
 """How long is gathered, in s for each peer."""
 GATHER_S_MAX = 0.02
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), backlog=512)
+    except OSError as error:
+        what = (
+            "choose another --control-port"
+            if error.errno == errno.EADDRINUSE
+            else "give an address of this machine by --conf spark.driver.bindAddress=…, and by "
+            "spark.driver.host the one by which the workers reach it"
+        )
+        number = error.errno or 0
+        said = os.strerror(number) if number > 0 else error.strerror or str(error)
+        raise OptionError(f"the driver can't listen at {host}:{port}: {said}; {what}") from error
 
 
 class ControlServer:
@@ -39,7 +57,10 @@ class ControlServer:
         host: str,
         on_messages: Callable[[Sequence[tuple[int, ToDriver]]], None],
         on_lost: Callable[[int], None],
+        listen_at: tuple[str, int] | None = None,
     ) -> None:
+        """`host`: where peers find this server. `listen_at`: an address of this machine that leads there
+        (default: the same) and a port (0: any free one). Raises OptionError if it can't listen there."""
         self._secret = secret
         self._on_messages = on_messages
         self._on_lost = on_lost
@@ -50,14 +71,15 @@ class ControlServer:
         self._selector = selectors.DefaultSelector()
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._selector.register(self._wake_receiver, selectors.EVENT_READ)
-        self._listener = socket.create_server((host, 0), backlog=512)
+        self._host = host
+        self._listener = _listen(*(listen_at or (host, 0)))
         threading.Thread(target=self._accept_forever, name="onceflow-control", daemon=True).start()
         threading.Thread(target=self._read_forever, name="onceflow-control-read", daemon=True).start()
 
     @property
     def address(self) -> tuple[str, int]:
-        host, port = self._listener.getsockname()[:2]
-        return str(host), int(port)
+        """Where peers connect to."""
+        return self._host, int(self._listener.getsockname()[1])
 
     def send(self, peer: int, message: msgspec.Struct) -> bool:
         """False if the peer is gone; then `on_lost` tells, or has told."""

@@ -34,6 +34,10 @@ class LocalLauncher:
     def driver_host(self) -> str:
         return "127.0.0.1"
 
+    @property
+    def listen_host(self) -> str:
+        return "127.0.0.1"
+
     def launch(
         self,
         launch: SlotLaunch,
