@@ -1,4 +1,4 @@
-"""docs/deployment.md as the tests read it: its commands, its unit, its program, and what it says of failures."""
+"""docs/deployment.md as the tests read it: its commands, unit and program, and what it says of failures."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ import re
 from pathlib import Path
 
 PAGE = Path(__file__).parents[1] / "docs" / "deployment.md"
-PLACEHOLDERS = {"HOST": r"\S+", "PORT": r"\d+", "PATH": r"\S+", "NAME": r"\S+", "VERSION": r"[\d.]+", "…": ".*"}
+PLACEHOLDERS = {
+    "HOST": r"\S+",
+    "PORT": r"\d+",
+    "PATH": r"\S+",
+    "NAME": r"\S+",
+    "VERSION": r"[\d.]+",
+    "…": ".*",
+}
 
 
 def commands(heading: str) -> list[str]:
-    """The commands of the first block below a heading, each as one line of a shell; the next call with the same
-    heading gives the same."""
+    """The commands below a heading, each as one line of a shell."""
     return [command for block in _blocks(heading, "console") for command in _commands(block)]
 
 

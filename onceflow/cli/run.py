@@ -9,7 +9,7 @@ import typer
 
 from onceflow.cli.load import load_job
 from onceflow.cli.report import reporter_for
-from onceflow.cli.spark_files import let_import, with_files
+from onceflow.cli.spark_files import ArchivesOption, PyFilesOption, let_import, with_files
 from onceflow.runtime.api.job import DEFAULT_INTERVAL, run_job, run_options
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.driver.driver import JobResult
@@ -61,14 +61,8 @@ def run(
     conf: Annotated[
         list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
     ] = None,
-    archives: Annotated[
-        str | None,
-        typer.Option(metavar="FILE#NAME,...", help="Unpacked as NAME where slots run; as in spark-submit."),
-    ] = None,
-    py_files: Annotated[
-        str | None,
-        typer.Option(metavar="FILE,...", help=".zip, .egg, .py to import in slots; as in spark-submit."),
-    ] = None,
+    archives: ArchivesOption = None,
+    py_files: PyFilesOption = None,
     control_port: Annotated[int, typer.Option(help="The driver's port for slots. 0: any free one.")] = 0,
     metrics_port: Annotated[int | None, typer.Option(help="Serve Prometheus metrics on this port.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,

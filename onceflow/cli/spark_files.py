@@ -9,9 +9,25 @@ from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Annotated
+
+import typer
 
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.types.conversion import nearest
+
+ArchivesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--archives", metavar="FILE#NAME,...", help="Unpacked as NAME where slots run; as in spark-submit."
+    ),
+]
+PyFilesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--py-files", metavar="FILE,...", help=".zip, .egg, .py for slots to import; as in spark-submit."
+    ),
+]
 
 ARCHIVES, PY_FILES = "spark.archives", "spark.submit.pyFiles"
 _OPTIONS = {ARCHIVES: "--archives", PY_FILES: "--py-files"}

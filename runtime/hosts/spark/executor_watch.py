@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from onceflow.runtime.clock import Clock
 
-ENDED_MAX = 3
-"""So many executors in a row that ended before one has registered are no accident."""
+ENDED_MAX = 2
+"""How many executors may end before one has registered; more are no accident."""
 REGISTERS_WITHIN_MS = 60_000.0
 """An executor that runs for so long has started its JVM, and has had the time to connect."""
 
@@ -70,7 +70,7 @@ class ExecutorWatch:
         """What is wrong while no executor has registered: so many have ended, or one runs for so long. None:
         there is still hope."""
         with self._lock:
-            if len(self._ended) >= ENDED_MAX:
+            if len(self._ended) > ENDED_MAX:
                 host, why = self._ended[-1]
                 return f"{len(self._ended)} have ended soon after their start, the last one on {host}: {why}"
             now_ms = self._clock.monotonic_ms()

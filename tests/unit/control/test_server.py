@@ -17,8 +17,9 @@ from onceflow.runtime.control.connection import Connection, encoded
 from onceflow.runtime.control.heartbeat import heartbeat_ms, silence_ms_max
 from onceflow.runtime.control.messages import Failed, Running, Shutdown, ToDriver, ToSlot, Trigger
 from onceflow.runtime.control.server import MANY_PEERS, ControlServer
-from onceflow.runtime.errors import Retryable
+from onceflow.runtime.errors import OptionError, Retryable, Unavailable
 from onceflow.runtime.exchange.handshake import call
+from tests.deployment_page import said
 
 SECRET = b"s" * 32
 DEADLINE_S = 20.0
@@ -150,6 +151,37 @@ def test_closing_the_server_ends_every_connection() -> None:
         server.close()
         ended.get(timeout=DEADLINE_S)
         heard.lost.get(timeout=DEADLINE_S)
+
+
+def test_it_listens_at_one_address_and_is_found_at_another() -> None:
+    """Address translation wants it so; the port may be fixed."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    server = ControlServer(SECRET, "localhost", lambda _: None, lambda _: None, ("0.0.0.0", port))
+    assert server.address == ("localhost", port)
+    slot(server).close()
+    server.close()
+
+
+def test_an_address_that_is_not_the_drivers_is_refused_in_one_sentence() -> None:
+    with pytest.raises(OptionError) as refused:
+        ControlServer(SECRET, "driver", lambda _: None, lambda _: None, ("203.0.113.77", 0))
+    assert said("an address of the driver's own").match(str(refused.value)), str(refused.value)
+
+
+def test_a_port_that_is_taken_is_refused_in_one_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = taken.getsockname()
+        with pytest.raises(OptionError, match="Address already in use; choose another --control-port"):
+            ControlServer(SECRET, "driver", lambda _: None, lambda _: None, address)
+
+
+def test_a_driver_that_can_not_be_reached_is_something_outside_that_can_not_be_used() -> None:
+    with serving() as (server, _):
+        address = server.address
+    with pytest.raises(Unavailable) as unreached:
+        ControlClient(address, SECRET, SystemClock())
+    assert said("a way from slots to onceflow's port").fullmatch(str(unreached.value)), str(unreached.value)
 
 
 def test_more_slots_speak_less_often_and_are_given_more_time() -> None:
