@@ -151,7 +151,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     env = {**place.env, **ports, "SPARK_WORKER_DIR": str(folder / "spark" / "work")}
     own = [*OWN_FOLDER, str(place.own)] if can_have_its_own_folder(place.own) else []
     master, worker = (
-        shlex.split(place.line(each, {"spark-master": LOOPBACK})) for each in commands("A standalone cluster")
+        shlex.split(place.line(each, {"--host spark-master": f"--host {LOOPBACK}"}))
+        for each in commands("A standalone cluster")
     )
     place.cluster.start_command("master", master, env=env)
     place.cluster.start_command("worker", [*own, *worker], env=env)
