@@ -45,14 +45,8 @@ class JobProcess:
     def __init__(self, command: Sequence[str], env: Mapping[str, str], errors: Path, cwd: Any) -> None:
         self._errors = errors
         with errors.open("ab") as log:
-            options: Any = {
-                "stderr": log,
-                "env": dict(env),
-                "cwd": cwd,
-                "text": True,
-                "start_new_session": True,
-            }
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, **options)
+            pipes: Any = {"stdout": subprocess.PIPE, "stderr": log, "text": True}
+            self._process = subprocess.Popen(command, env=env, cwd=cwd, start_new_session=True, **pipes)
         self.pid = self._process.pid
         self.events: list[Event] = []
         self.lines: list[str] = []

@@ -88,15 +88,14 @@ class Place:
 
     def line(self, command: str, arguments: Mapping[str, str] | None = None) -> str:
         """A command of the page, here; `arguments`: other words for some of its own."""
-        here = {
-            **(arguments or {}),
+        addresses = {
             "spark-master:7077": self._master,
             "driver-machine": LOOPBACK,
             "/mnt/checkpoints": str(self.folder / "shared"),
             "./onceflow": str(REPOSITORY),
         }
-        for address, ours in here.items():
-            command = command.replace(address, ours)
+        for word, ours in [*(arguments or {}).items(), *addresses.items()]:
+            command = command.replace(word, ours)
         return command
 
     def shell(self, command: str, arguments: Mapping[str, str] | None = None) -> list[str]:

@@ -216,7 +216,7 @@ class SparkLauncher:
                 f"Spark on {self._master} has ended under the job (its JVM was killed, or the master is away "
                 "or has dropped it): run the same command again"
             )
-        return error_of(str(error), failed_on(self._started.result(), str(error)))
+        return error_of(str(error), lambda: failed_on(self._started.result(), str(error)))
 
     def _is_gone(self, error: Exception) -> bool:
         """The JVM has ended, or its context was stopped, as a cluster's master does that drops the job."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from onceflow.runtime.errors import Fatal, OnceflowError, Retryable, Unavailable
 from onceflow.runtime.hosts.spark.worker_environment import environment_error
@@ -28,14 +29,15 @@ def is_too_few_slots(text: str) -> bool:
     return _TOO_FEW_SLOTS in text
 
 
-def error_of(text: str, host: str | None) -> OnceflowError:
-    """What a failed stage means to the driver; `host`: where it failed, as far as Spark knows.
+def error_of(text: str, failed_on: Callable[[], str | None]) -> OnceflowError:
+    """What a failed stage means to the driver. `failed_on` gives the host, as far as Spark knows it; it is
+    asked only where the host matters, since Spark's answer may take a while.
 
     Fatal where slots can't run there at all; the error itself that a slot raised before it had reached the
     driver; else Retryable with the cause.
     """
     if sentence := environment_error(text):
-        return Fatal(f"on {host or 'a worker'}: {sentence}")
+        return Fatal(f"on {failed_on() or 'a worker'}: {sentence}")
     if "Traceback (most recent call last):" in text and (own := _OWN_ERROR.match(_raised(text))):
         return _KINDS.get(own[1], Retryable)(_short(_raised(text)[own.end() :]))
     return Retryable(cause_of(text))

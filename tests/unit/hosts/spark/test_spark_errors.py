@@ -46,7 +46,7 @@ def raised(name: str) -> str:
 def test_what_a_slot_raised_before_it_reached_the_driver_stays_what_it_is(
     text: str, kind: type[OnceflowError]
 ) -> None:
-    error = error_of(text, "10.0.0.2")
+    error = error_of(text, lambda: "10.0.0.2")
     assert type(error) is kind
     assert str(error) == "the driver at d:1 can't be reached"
 
@@ -55,16 +55,16 @@ def test_a_python_in_which_slots_can_not_run_is_fatal_and_its_host_is_named() ->
     text = (
         f'{CALLING}: java.io.IOException: Cannot run program "python9": error=2, No such file or directory\n'
     )
-    error = error_of(text, "10.0.0.2")
+    error = error_of(text, lambda: "10.0.0.2")
     assert isinstance(error, Fatal)
     assert str(error).startswith("on 10.0.0.2: the slots' Python, python9, can't be started (No such file")
-    assert str(error_of(text, None)).startswith("on a worker: ")
+    assert str(error_of(text, lambda: None)).startswith("on a worker: ")
 
 
 @pytest.mark.parametrize("name", CAUSES)
 def test_all_else_may_pass(name: str) -> None:
-    assert type(error_of(TEXTS[name], None)) is Retryable
-    assert str(error_of(TEXTS[name], None)) == CAUSES[name]
+    assert type(error_of(TEXTS[name], lambda: None)) is Retryable
+    assert str(error_of(TEXTS[name], lambda: None)) == CAUSES[name]
 
 
 @pytest.mark.parametrize("name", CAUSES)
