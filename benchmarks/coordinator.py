@@ -138,6 +138,7 @@ class PlayedLauncher:
     operators: int
     driver_host: str = "127.0.0.1"
     encryption_asked_by: str | None = None
+    listen_host: str = "127.0.0.1"
     _process: multiprocessing.process.BaseProcess | None = None
 
     def wait_ready(self, timeout_s: float) -> bool:

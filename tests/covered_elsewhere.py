@@ -185,6 +185,11 @@ COVERED = (
         version""",
     ),
     Covered(
+        "what only a cluster and a JVM can say, asked of a standalone Master",
+        "integration/test_deployment integration/test_spark_cluster",
+        "spark.cluster submitted",
+    ),
+    Covered(
         "JVMs: the archive of their classes, and which Java is found",
         "integration/test_class_archive integration/test_embedded_kafka",
         "class_workload java",

@@ -26,6 +26,7 @@ from onceflow.cli.app import COMMANDS
 from onceflow.cli.metrics import JobMetrics
 from onceflow.runtime.api.job import Job
 from onceflow.runtime.report import JobProgress
+from tests.deployment_page import commands
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [
@@ -234,3 +235,10 @@ def test_every_decision_is_numbered_once() -> None:
     )
     mentioned += re.findall(r"docs/adr/([\w-]+\.md)", (ROOT / "pyproject.toml").read_text())
     assert not [name for name in mentioned if not (ROOT / "docs/adr" / name).exists()]
+
+
+def test_the_commands_for_containers_are_those_of_the_compose_file() -> None:
+    """Those that test_containers.py runs are made of the same words."""
+    told = re.sub(r"\\?\n# +", " ", (ROOT / "docker/compose.yaml").read_text().split("\nname:")[0])
+    for command in commands("In containers"):
+        assert " ".join(command.split()) in " ".join(told.split())

@@ -9,6 +9,7 @@ import typer
 
 from onceflow.cli.load import load_job
 from onceflow.cli.report import reporter_for
+from onceflow.cli.spark_files import ArchivesOption, PyFilesOption, let_import, with_files
 from onceflow.runtime.api.job import DEFAULT_INTERVAL, run_job, run_options
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.driver.options import DEFAULT_MASTER
@@ -61,6 +62,9 @@ def run(
         list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
     ] = None,
     tls: Annotated[bool, typer.Option("--tls", help="Encrypt what driver and slots say.")] = False,
+    archives: ArchivesOption = None,
+    py_files: PyFilesOption = None,
+    control_port: Annotated[int, typer.Option(help="The driver's port for slots. 0: any free one.")] = 0,
     metrics_port: Annotated[int | None, typer.Option(help="Serve Prometheus metrics on this port.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
     debug: Annotated[
@@ -69,6 +73,7 @@ def run(
 ) -> None:
     """Exit code 0: finished, or stopped after a last checkpoint; 1: failed; 2: wrong use; 3: ended on
     request, but without a last checkpoint."""
+    settings = with_files(_settings(conf or []), master, archives, py_files)
     options = run_options(
         checkpoint_dir,
         master=master,
@@ -79,13 +84,15 @@ def run(
         slot_timeout=slot_timeout,
         guarantee=guarantee,
         restart=restart,
-        spark_conf=_settings(conf or []),
+        spark_conf=settings,
+        control_port=control_port,
         start_from=start_from,
         allow_dropped_state=allow_dropped_state,
         tls=tls,
     )
     if debug:
         show_logs()
+    let_import(settings)
     loaded = load_job(target, arguments or [])
     reporter = reporter_for(as_json)
     if metrics_port is not None:

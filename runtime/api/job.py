@@ -91,16 +91,18 @@ class Job(JobGraphBuilder):
         `allow_dropped_state`: what the checkpoint has of operators, aggregates or states that are not in the
         program is dropped, not refused. `tls`: what driver and slots say to each other is encrypted, as it
         is if Spark's own settings ask for it. `master`: as Spark names it, or `threads[N]` for slots in this
-        process without Spark; None: what spark-submit was given, else `local[2]`. Ctrl-C and SIGTERM stop it
-        cleanly after a last checkpoint. Raises UsageError for what is wrong before it starts, JobFailedError
-        if it fails.
+        process without Spark; None: what spark-submit was given, if that has started this program, with its
+        settings, and else `local[2]`. Ctrl-C and SIGTERM stop it cleanly after a last checkpoint. Raises
+        UsageError for what is wrong before it starts, JobFailedError if it fails.
         """
-        master = master or default_master()
+        submitted, spark_conf = _submitted(master)
+        master = master or submitted
         with _checkpoint_folder(checkpoint_dir, master) as folder:
             options = run_options(
                 folder,
                 master=master,
                 parallelism=parallelism,
+                spark_conf=spark_conf,
                 checkpoint_interval=checkpoint_interval,
                 guarantee=guarantee,
                 restart=restart,
@@ -118,16 +120,6 @@ class Job(JobGraphBuilder):
 def run(job: Job, checkpoint_dir: str | None = None, **options: Any) -> JobResult:
     """`onceflow.run(job, ...)` is `job.run(...)`."""
     return job.run(checkpoint_dir, **options)
-
-
-def default_master() -> str:
-    """The master that spark-submit was given, where it runs this program; else `local[2]`."""
-    if not os.environ.get("PYSPARK_GATEWAY_PORT"):
-        return DEFAULT_MASTER
-    # Here and not above: only who is run by spark-submit needs it.
-    from onceflow.runtime.hosts.spark.submitted import submitted_master
-
-    return submitted_master()
 
 
 @contextmanager
@@ -157,6 +149,16 @@ def _raise_if_failed(job: str, result: JobResult, checkpoint_dir: str | None) ->
     raise JobFailedError(f"job {job!r} {result.outcome.value}: {result.reason}{again}")
 
 
+def _submitted(master: str | None) -> tuple[str, Mapping[str, str]]:
+    """The master and Spark's settings that spark-submit was given, if it runs this program."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ or _THREADS.fullmatch(master or ""):
+        return DEFAULT_MASTER, {}
+    # Here and not above: it imports PySpark.
+    from onceflow.runtime.hosts.spark.submitted import submitted_settings
+
+    return submitted_settings()
+
+
 def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
     checkpoint_dir: str,
     *,
@@ -169,6 +171,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
     guarantee: str = "exactly-once",
     restart: str = "exponential",
     spark_conf: Mapping[str, str] | None = None,
+    control_port: int = 0,
     start_from: int | None = None,
     allow_dropped_state: bool = False,
     tls: bool = False,
@@ -189,6 +192,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
         ),
         slot_timeout_ms=duration_ms(slot_timeout, "slot_timeout"),
         spark_conf=spark_conf or {},
+        control_port=control_port,
         start_from=start_from,
         allow_dropped_state=allow_dropped_state,
         tls=tls,
@@ -212,7 +216,7 @@ def run_job(
                 return _stopped_early(reporter)
             driver = JobDriver(graph, options, launcher, SystemClock(), reporter)
             signals.deliver_to(driver)
-            return driver.run(launcher.driver_host)
+            return driver.run(launcher.driver_host, launcher.listen_host)
         finally:
             launcher.close()
             reporter.close()

@@ -31,6 +31,7 @@ from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.old_states import restorable
 from onceflow.runtime.checkpoint.recovery import Finished, NeverStarted, Resumable, derive_job
 from onceflow.runtime.checkpoint.retention import Retention, mend_copies
+from onceflow.runtime.checkpoint.shared_folder import AttemptEntry
 from onceflow.runtime.checkpoint.state_fits import Fit, Program
 from onceflow.runtime.checkpoint.store import AlreadyExists, CheckpointStore
 from onceflow.runtime.checkpoint.verification import check_state_is_there
@@ -80,6 +81,8 @@ class CheckpointIO:
         self._said: list[ev.Announce] = []
         self.from_checkpoint_id: int | None = None
         """The user's choice for the first attempt of this run; None: the latest."""
+        self.attempt_entry: AttemptEntry | None = None
+        """The entry of the log that began the latest attempt: what a slot looks for in its own folder."""
         self.is_refused = False  # the folder does not fit the program: wrong use, no failure of the job
 
     def execute(self, effect: IoEffect) -> Event | None:
@@ -143,14 +146,16 @@ class CheckpointIO:
         # 2. Take the next position. From here on every earlier driver's next append conflicts.
         if self._log is None or self._log.next_position != job.next_position:
             self._log = CheckpointLog(self._store, job.next_position)
+        started = self._attempt_started(job)
         try:
-            self._log.append(self._attempt_started(job))
+            position = self._log.append(started)
         except Fenced:
             if self._has_attempt:
                 raise
             self._log = None
             raise LogMoved("another driver was faster") from None
         self._has_attempt = True
+        self.attempt_entry = AttemptEntry(entry_path(position), encode_entry(position, started))
         mend_copies(self._store, view)
         # 3. At the very first start, fix where the sources begin. A crash before this line: the next
         #    attempt asks the sources again; nothing was read yet.

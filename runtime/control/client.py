@@ -9,6 +9,7 @@ on writing; see runtime/hosts/spark/executor.py).
 from __future__ import annotations
 
 import queue
+import socket
 import threading
 from collections.abc import Callable
 
@@ -17,7 +18,7 @@ import msgspec
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.control.connection import Connection, ConnectionLostError
 from onceflow.runtime.control.messages import Alive, Assignment, Message, ToSlot
-from onceflow.runtime.errors import Retryable
+from onceflow.runtime.errors import Retryable, Unavailable
 from onceflow.runtime.sockets.connect import connect
 from onceflow.runtime.sockets.credentials import Credentials
 from onceflow.runtime.sockets.handshake import HandshakeError
@@ -26,16 +27,17 @@ CONNECT_TIMEOUT_S = 20.0
 
 
 class ControlClient:
-    """Connects when made. Raises Retryable if the driver can't be reached."""
+    """Connects when made. Raises Unavailable if the driver can't be reached."""
 
     def __init__(self, address: tuple[str, int], credentials: Credentials, clock: Clock) -> None:
         try:
             connection = connect(address, credentials, {"role": "slot"}, CONNECT_TIMEOUT_S)
         except (OSError, HandshakeError) as error:
             host, port = address
-            raise Retryable(
-                f"the driver at {host}:{port} can't be reached from this executor: {error}; on a cluster set "
-                "spark.driver.host and spark.driver.bindAddress to an address that the executors can reach"
+            raise Unavailable(
+                f"the driver at {host}:{port} can't be reached from {socket.gethostname()}: {error}; "
+                "give an address that the workers reach by --conf spark.driver.host=…, and let a firewall "
+                "between them pass this port (--control-port makes it a fixed one)"
             ) from error
         self._connection = Connection[ToSlot](connection, ToSlot)  # type: ignore[arg-type]  # a union
         self._clock = clock

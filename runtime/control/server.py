@@ -8,7 +8,9 @@ goes to `on_messages` at once, which must be quick (the driver puts it into its 
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
+import os
 import queue
 import selectors
 import socket
@@ -20,8 +22,9 @@ import msgspec
 
 from onceflow.runtime.control.connection import Connection, ConnectionLostError, encoded
 from onceflow.runtime.control.messages import ToDriver
+from onceflow.runtime.errors import OptionError
 from onceflow.runtime.sockets.credentials import Credentials
-from onceflow.runtime.sockets.listener import PATIENCE_S, Listener
+from onceflow.runtime.sockets.listener import BACKLOG, PATIENCE_S, Listener
 from onceflow.runtime.sockets.tls_socket import Connected
 
 MANY_PEERS = 100
@@ -29,6 +32,21 @@ MANY_PEERS = 100
 GATHER_S = 10e-6
 """How long is gathered, in s for each peer."""
 GATHER_S_MAX = 0.02
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), backlog=BACKLOG)
+    except OSError as error:
+        what = (
+            "choose another --control-port"
+            if error.errno == errno.EADDRINUSE
+            else "give an address of this machine by --conf spark.driver.bindAddress=…, and by "
+            "spark.driver.host the one by which the workers reach it"
+        )
+        number = error.errno or 0
+        said = os.strerror(number) if number > 0 else error.strerror or str(error)
+        raise OptionError(f"the driver can't listen at {host}:{port}: {said}; {what}") from error
 
 
 class ControlServer:
@@ -40,9 +58,12 @@ class ControlServer:
         host: str,
         on_messages: Callable[[Sequence[tuple[int, ToDriver]]], None],
         on_lost: Callable[[int], None],
+        listen_at: tuple[str, int] | None = None,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        """Raises UsageError if `host` is no address of this machine. `patience_s`: see Listener."""
+        """`host`: where peers find this server. `listen_at`: an address of this machine that leads there
+        (default: the same) and a port (0: any free one). Raises OptionError if it can't listen there.
+        `patience_s`: see Listener."""
         self._on_messages = on_messages
         self._on_lost = on_lost
         self._numbers = itertools.count(1)
@@ -52,14 +73,20 @@ class ControlServer:
         self._selector = selectors.DefaultSelector()
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._selector.register(self._wake_receiver, selectors.EVENT_READ)
+        self._host = host
         self._listener = Listener(
-            host, credentials, "control", lambda accepted, _: self._hand_over(accepted), patience_s
+            _listen(*(listen_at or (host, 0))),
+            credentials,
+            "control",
+            lambda accepted, _: self._hand_over(accepted),
+            patience_s,
         )
         threading.Thread(target=self._read_forever, name="onceflow-control-read", daemon=True).start()
 
     @property
     def address(self) -> tuple[str, int]:
-        return self._listener.address
+        """Where peers connect to."""
+        return self._host, self._listener.address[1]
 
     @property
     def turned_away(self) -> Mapping[str, int]:

@@ -93,12 +93,15 @@ class JobDriver:
             has_committers=bool(self._committers),
         )
 
-    def run(self, control_host: str = "127.0.0.1") -> JobResult:
-        """Run the job until it ends. `control_host`: an address of this machine that the slots can reach."""
+    def run(self, control_host: str = "127.0.0.1", listen_host: str | None = None) -> JobResult:
+        """Run the job until it ends. See SlotLauncher for the two addresses of this machine."""
         self._enumerators = Enumerators(self._graph, self._clock)
         self._credentials = new_credentials(self._options.tls, self._launcher, self._reporter)
-        self._server = ControlServer(self._credentials, control_host, self._on_messages, self._on_lost)
-        io = self._checkpoint_io()
+        listen_at = (listen_host or control_host, self._options.control_port)
+        self._server = ControlServer(
+            self._credentials, control_host, self._on_messages, self._on_lost, listen_at
+        )
+        io = self._checkpoint_io = self._make_checkpoint_io()
         self._io = CheckpointIOThread(io, lambda event: self._inbox.put(lambda: self._handle(event)))
         try:
             self._carry_out(self._coordinator.start(self._now_ms()))
@@ -134,7 +137,7 @@ class JobDriver:
             self._announce("job_finished", fields)
             self._finish(JobResult(Outcome.CANCELLED, reason, last, self._meter.late_records))
 
-    def _checkpoint_io(self) -> CheckpointIO:
+    def _make_checkpoint_io(self) -> CheckpointIO:
         graph, options = self._graph, self._options
         io = CheckpointIO(
             self._store,
@@ -233,6 +236,7 @@ class JobDriver:
             control_address=self._server.address,
             credentials=self._credentials,
             checkpoint_url=self._options.checkpoint_dir,
+            attempt_entry=self._checkpoint_io.attempt_entry,
             is_aligned=self._options.guarantee is not Guarantee.AT_LEAST_ONCE,
             checkpoint_interval_ms=self._options.checkpoints.interval_ms,
             slot_timeout_ms=silence_ms,

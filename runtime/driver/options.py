@@ -76,6 +76,8 @@ class RunOptions:
     slot_timeout_ms: int = 30_000
     """A slot that gave no sign of life for so long is lost."""
     spark_conf: Mapping[str, str] = field(default_factory=dict)
+    control_port: int = 0
+    """The driver's port to which the slots connect; 0: any free one."""
     start_from: int | None = None
     """A checkpoint id of the folder to start from instead of the latest."""
     allow_dropped_state: bool = False

@@ -14,8 +14,8 @@ class SlotLauncher(Protocol):
     waits for the host but `wait_ready` and `close`."""
 
     def wait_ready(self, timeout_s: float) -> bool:
-        """Wait so long at most. True: `slots_max`, `driver_host` and
-        `encryption_asked_by` are known from now on.
+        """Wait so long at most. True: `slots_max`, the two addresses and `encryption_asked_by` are known from
+        now on.
 
         Raises OnceflowError if the host can't come up.
         """
@@ -28,7 +28,13 @@ class SlotLauncher(Protocol):
 
     @property
     def driver_host(self) -> str:
-        """An address of this machine that the slots can reach: where the control server listens."""
+        """The address at which the slots reach the control server on this machine."""
+        ...
+
+    @property
+    def listen_host(self) -> str:
+        """The address of this machine at which the control server listens: `driver_host`, unless what the
+        slots connect to leads here by way of another machine."""
         ...
 
     @property

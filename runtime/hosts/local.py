@@ -35,6 +35,10 @@ class LocalLauncher:
         return "127.0.0.1"
 
     @property
+    def listen_host(self) -> str:
+        return "127.0.0.1"
+
+    @property
     def encryption_asked_by(self) -> str | None:
         return None
 

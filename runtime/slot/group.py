@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from onceflow.runtime.checkpoint import events as ev
+from onceflow.runtime.checkpoint.fingerprints import is_unavailable
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.recovery import assign
 from onceflow.runtime.control.messages import (
@@ -95,7 +96,7 @@ class SlotGroup:
         self._slot_of_peer: dict[int, int] = {}
         self._running: set[int] = set()
         self._first_record_ms: int | None = None
-        self._hearsay: tuple[float, str] | None = None
+        self._hearsay: tuple[float, ev.AttemptFailed] | None = None
         """Since when and why the attempt is over as others have it, until a slot says so itself."""
         self._host_wait = (-HOST_WAIT_SHOWN_MS, "")
         self.is_over = False
@@ -162,11 +163,16 @@ class SlotGroup:
         """The host says that all slots are over, and why if it knows."""
         if self.is_over:
             return []
-        said, is_fatal = str(error or "the host ended the slots"), isinstance(error, Fatal | UsageError)
-        if self._arrived and not is_fatal:
+        failed = ev.AttemptFailed(
+            self.attempt,
+            str(error or "the host ended the slots"),
+            isinstance(error, Fatal | UsageError),
+            is_unavailable=error is not None and is_unavailable(error),
+        )
+        if self._arrived and not failed.is_fatal:
             # Why is for the slots to say. It comes on another way than this, and may come behind it.
-            return self._hear_say(said, now_ms)
-        return [ev.AttemptFailed(self.attempt, said, is_fatal)]
+            return self._hear_say(failed, now_ms)
+        return [failed]
 
     def on_host_waiting(self, reason: str, now_ms: float) -> list[ev.Event]:
         """The host has not room for all slots yet."""
@@ -181,7 +187,7 @@ class SlotGroup:
     def check_alive(self, now_ms: float) -> list[ev.Event]:
         """Who has been silent for too long? A frozen process keeps its connection."""
         if self._hearsay is not None and not self.is_over and now_ms - self._hearsay[0] >= HEAR_OUT_MS:
-            return [self._failed(self._hearsay[1])]
+            return [self._hearsay[1]]
         for number, slot in enumerate(self._slots):
             silent_ms = now_ms - slot.heard_ms
             if not self.is_over and silent_ms > self._timeout_ms:
@@ -236,7 +242,7 @@ class SlotGroup:
 
     def _on_failed(self, failed: Failed, now_ms: float) -> list[ev.Event]:
         if failed.is_consequence:
-            return self._hear_say(failed.reason, now_ms)
+            return self._hear_say(self._failed(failed.reason), now_ms)
         return [
             ev.AttemptFailed(
                 self.attempt,
@@ -256,8 +262,8 @@ class SlotGroup:
         self._first_record_ms = first_ms if earlier is None else min(earlier, first_ms)
         return [ev.FirstRecordRead(self.attempt)] if earlier is None else []
 
-    def _hear_say(self, reason: str, now_ms: float) -> list[ev.Event]:
-        self._hearsay = self._hearsay or (now_ms, reason)
+    def _hear_say(self, failed: ev.AttemptFailed, now_ms: float) -> list[ev.Event]:
+        self._hearsay = self._hearsay or (now_ms, failed)
         return []
 
     def _silent(self, number: int, hello: Hello, silent_ms: float) -> ev.AttemptFailed:

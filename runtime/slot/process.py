@@ -20,6 +20,7 @@ from types import FrameType
 from onceflow.runtime.background import Threads
 from onceflow.runtime.checkpoint.fingerprints import fingerprints, is_unavailable
 from onceflow.runtime.checkpoint.manifest import StateHandle
+from onceflow.runtime.checkpoint.shared_folder import AttemptEntry, check_is_shared
 from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles, StateFiles, check_writable
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.clock import Clock, SystemClock
@@ -60,6 +61,8 @@ class SlotLaunch:
     control_address: tuple[str, int]
     credentials: Credentials
     checkpoint_url: str
+    attempt_entry: AttemptEntry | None = None
+    """What the driver has written into the folder, to be seen by the slot. None: it is not looked for."""
     is_aligned: bool = True
     checkpoint_interval_ms: int | None = None
     slot_timeout_ms: float = 30_000.0
@@ -171,6 +174,8 @@ class _SlotRun:
         launch, assignment = self._launch, self._assignment
         self._network.slot = assignment.slot
         store = open_store(launch.checkpoint_url)
+        if launch.attempt_entry is not None:
+            check_is_shared(store, launch.attempt_entry, socket.gethostname())
         check_writable(store, assignment.attempt, assignment.slot)
         state_files = StateFiles(store, assignment.attempt, self._say_healed)
         background = Threads(SNAPSHOT_THREADS, on_done=self._network.wake)

@@ -55,17 +55,16 @@ class Listener:
 
     def __init__(
         self,
-        host: str,
+        at: str | socket.socket,
         credentials: Credentials,
         name: str,
         welcome: Welcome,
         patience_s: float = PATIENCE_S,
         handshakes_max: int = HANDSHAKES_MAX,
     ) -> None:
-        """`name`: of what is listened for, in logs and of threads. Raises UsageError if `host` is not one
-        address of this machine."""
-        if host in _EVERYWHERE:
-            raise UsageError(f"can't listen on {host!r}, {_HOST}")
+        """`at`: an address, where any free port is taken, or a socket that listens already, wherever the user
+        wished it to. `name`: of what is listened for, in logs and of threads. Raises UsageError if the
+        address is not one of this machine."""
         self._name = name
         self._credentials = credentials
         self._welcome = welcome
@@ -77,10 +76,7 @@ class Listener:
         self._is_closed = False
         self.turned_away: Counter[str] = Counter()
         """How many, by why."""
-        try:
-            self._listener = socket.create_server((host, 0), backlog=BACKLOG)
-        except OSError as error:
-            raise UsageError(f"can't listen on {host!r}, {_HOST}: {error.strerror}") from error
+        self._listener = at if isinstance(at, socket.socket) else _listening(at)
         threading.Thread(target=self._accept_forever, name=f"onceflow-accept-{name}", daemon=True).start()
 
     @property
@@ -200,6 +196,15 @@ class Listener:
                 self._name,
                 reason,
             )
+
+
+def _listening(host: str) -> socket.socket:
+    if host in _EVERYWHERE:
+        raise UsageError(f"can't listen on {host!r}, {_HOST}")
+    try:
+        return socket.create_server((host, 0), backlog=BACKLOG)
+    except OSError as error:
+        raise UsageError(f"can't listen on {host!r}, {_HOST}: {error.strerror}") from error
 
 
 def _reason(error: Exception) -> str:

@@ -42,12 +42,11 @@ Event = dict[str, Any]
 class JobProcess:
     """`onceflow run ... --json` in a session of its own; its events, its slots, its end."""
 
-    def __init__(self, command: Sequence[str], env: Mapping[str, str], errors: Path) -> None:
+    def __init__(self, command: Sequence[str], env: Mapping[str, str], errors: Path, cwd: Any) -> None:
         self._errors = errors
         with errors.open("ab") as log:
-            self._process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=log, env=dict(env), text=True, start_new_session=True
-            )
+            pipes: Any = {"stdout": subprocess.PIPE, "stderr": log, "text": True}
+            self._process = subprocess.Popen(command, env=env, cwd=cwd, start_new_session=True, **pipes)
         self.pid = self._process.pid
         self.events: list[Event] = []
         self.lines: list[str] = []
@@ -172,41 +171,44 @@ StartJob = Callable[..., JobProcess]
 
 
 @pytest.fixture
-def start_job(tmp_path: Path) -> Iterator[StartJob]:
-    """`start_job(checkpoint_dir, "--input", ..., parallelism=2)` runs tests/integration/jobs/totals.py.
-
-    `threads[N]` starts in a tenth of a second; Spark where processes matter.
-    """
+def start_process(tmp_path: Path) -> Iterator[StartJob]:
+    """`start_process(command, env, cwd)`: any command that runs a job."""
     with ExitStack() as stack:
 
         def start(
-            checkpoint_dir: Path,
-            *arguments: str,
-            program: Path = JOBS / "totals.py",
-            master: str = "threads[2]",
-            parallelism: int = 2,
-            interval: str = "200 ms",
-            options: Sequence[str] = (),
-            env: Mapping[str, str] | None = None,
-            on: Sequence[str] = (),
+            command: Sequence[str], env: Mapping[str, str] | None = None, cwd: Path | None = None
         ) -> JobProcess:
-            command = [
-                *on,
-                *ONCEFLOW,
-                "run",
-                str(program),
-                "--master",
-                master,
-                "--parallelism",
-                str(parallelism),
-            ]
-            command += ["--checkpoint-dir", str(checkpoint_dir), "--checkpoint-interval", interval, "--json"]
-            command += [*options, "--", *arguments]
-            job = JobProcess(command, {**os.environ, **(env or {})}, tmp_path / "job-errors.log")
+            job = JobProcess(command, {**os.environ, **(env or {})}, tmp_path / "job-errors.log", cwd)
             stack.callback(job.close)
             return job
 
         yield start
+
+
+@pytest.fixture
+def start_job(start_process: StartJob) -> StartJob:
+    """`start_job(checkpoint_dir, "--input", ..., parallelism=2)` runs tests/integration/jobs/totals.py.
+
+    `threads[N]` starts in a tenth of a second; Spark where processes matter.
+    """
+
+    def start(
+        checkpoint_dir: Path,
+        *arguments: str,
+        program: Path = JOBS / "totals.py",
+        master: str = "threads[2]",
+        parallelism: int = 2,
+        interval: str = "200 ms",
+        options: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        on: Sequence[str] = (),
+    ) -> JobProcess:
+        command = [*on, *ONCEFLOW, "run", str(program), "--master", master]
+        command += ["--parallelism", str(parallelism), "--checkpoint-dir", str(checkpoint_dir)]
+        command += ["--checkpoint-interval", interval, "--json", *options, "--", *arguments]
+        return start_process(command, env)
+
+    return start
 
 
 @pytest.fixture

@@ -109,6 +109,10 @@ class Machines:
     def mend(self, name: str) -> None:
         self._cable(name, "up")
 
+    def lose(self, sender: str, receiver: str) -> None:
+        """What this machine sends to that one is lost without a word, as behind a firewall."""
+        self._run("ip", "-n", self._space(sender), "route", "add", "blackhole", self.addresses[receiver])
+
     def lend_port(self, port: int) -> None:
         """A port of loopback here can be reached on loopback of each machine, through its cable."""
         path = str(self._folder / f"port-{port}")

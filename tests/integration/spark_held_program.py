@@ -86,7 +86,7 @@ def main(folder: str, checkpoints: int, arguments: list[str]) -> int:
     try:
         driver = JobDriver(graph, options, launcher, SystemClock(), reporter)
         reporter.driver = driver
-        return int(driver.run(launcher.driver_host).outcome is not Outcome.STOPPED)
+        return int(driver.run(launcher.driver_host, launcher.listen_host).outcome is not Outcome.STOPPED)
     finally:
         launcher.close()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,9 +30,14 @@ class Standalone:
         """`program`: `deploy.master.Master` or `deploy.worker.Worker`. `on`: what a command begins with if it
         is to run where `address` is."""
         command = [*on, f"{spark_home()}/bin/spark-class", f"org.apache.spark.{program}"]
-        command += ["--host", address, "--webui-port", "0", *arguments]
+        self.start_command(name, [*command, "--host", address, "--webui-port", "0", *arguments], address)
+
+    def start_command(
+        self, name: str, command: Sequence[str], address: str = LOOPBACK, env: Mapping[str, str] | None = None
+    ) -> None:
+        """Any command that becomes one of them."""
         with (self.folder / f"{name}.log").open("ab") as log:
-            env = {**os.environ, "SPARK_LOCAL_IP": address}
+            env = {**os.environ, "SPARK_LOCAL_IP": address, **(env or {})}
             self._processes[name] = subprocess.Popen(command, env=env, stdout=log, stderr=log)
 
     def start_worker(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.deployment_page import said
 from tests.integration.namespaces import Machines, why_not
 from tests.integration.standalone import Standalone
 
@@ -79,6 +80,21 @@ def start(
         )
 
     return start_it
+
+
+def test_a_firewall_between_workers_and_driver_ends_the_job_in_one_sentence(
+    machines: Machines, start: Callable[[str, str], Any], new_topic: Any
+) -> None:
+    """No answer comes, and no refusal either: executors would try for minutes."""
+    for name in ("one", "two"):
+        machines.lose("driver", name)
+    job = start(new_topic("in", 4), new_topic("out", 4))
+    assert job.wait(180) == 1, job.story()
+    assert said("a way from executors to the driver").search(job.errors()), job.errors()
+    assert f"on {machines.addresses['one']} since" in job.errors() or (
+        f"on {machines.addresses['two']} since" in job.errors()
+    )
+    assert not job.named("restarted"), job.story()
 
 
 def test_kills_and_a_cut_cable_on_a_cluster_of_several_machines(

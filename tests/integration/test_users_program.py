@@ -196,5 +196,5 @@ def test_a_module_that_a_slot_can_not_import_is_fatal_at_once(
     command = [*ONCEFLOW, "run", str(app / "orders.py"), *options(tmp_path, "local[2]"), "--json", "--"]
     done = run([*command, servers, source, output], tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "a slot can't read the job's program: AssertionError: the driver only; " in done.stderr
+    assert "can't read the job's program: AssertionError: the driver only; " in done.stderr
     assert '"attempt_failed"' not in done.stdout, done.stdout

@@ -7,9 +7,10 @@ sources would be compiled by each daemon. Nothing here starts a thread: threads 
 """
 
 import importlib
+import os
 
 from onceflow.runtime.hosts.spark.installed_package import use_packages
-from onceflow.runtime.kernels.preparation import prepare_kernels
+from onceflow.runtime.hosts.spark.worker_environment import check_environment, import_error
 
 PRELOADED = (
     "confluent_kafka",
@@ -28,9 +29,16 @@ PRELOADED = (
 )
 
 if __name__ == "__main__":
+    check_environment(os.environ)
     use_packages()
     for name in PRELOADED:
-        importlib.import_module(name)
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise import_error(name, error) from None
+    # Here and not above: it needs what may not be installed.
+    from onceflow.runtime.kernels.preparation import prepare_kernels
+
     prepare_kernels()
     from pyspark.daemon import manager
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import socket
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -65,6 +66,7 @@ class SlotFunction:
             return unpack_graph(self._graph)
         except Exception as error:  # whatever a module of the user's raises when it is imported
             raise Fatal(
-                f"a slot can't read the job's program: {type(error).__name__}: {error}; modules and packages "
-                "beside the program are sent along, others must be installed where the slots run"
+                f"a slot on {socket.gethostname()} can't read the job's program: {type(error).__name__}: "
+                f"{error}; modules and packages beside the program are sent along, others have to be "
+                "installed where the slots run, or be given by --py-files"
             ) from error

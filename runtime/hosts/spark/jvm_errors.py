@@ -11,10 +11,13 @@ import logging
 import os
 import re
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from pyspark import SparkConf
 from pyspark.java_gateway import launch_gateway
+
+from onceflow.runtime.hosts.spark.executor_watch import LOGGER
 
 _LOG = logging.getLogger(__name__)
 
@@ -30,27 +33,36 @@ _AT_EACH_START = re.compile(
 )
 
 
-def launch_jvm(conf: SparkConf) -> Any:
-    """PySpark's gateway to a new JVM."""
-    errors = open_errors()
+_OF_EXECUTORS = re.compile(rf"\S+ (?:INFO|WARN) {LOGGER}\$".encode())
+
+
+def launch_jvm(conf: SparkConf, on_executors: Callable[[str], None]) -> Any:
+    """PySpark's gateway to a new JVM. `on_executors` gets each line that it logs of a standalone cluster's
+    executors, on another thread."""
+    errors = open_errors(on_executors=on_executors)
     try:
         return launch_gateway(conf, {"stderr": errors})
     finally:
         os.close(errors)
 
 
-def open_errors(target: int = 2) -> int:
+def open_errors(target: int = 2, on_executors: Callable[[str], None] = lambda line: None) -> int:
     """A file descriptor for a JVM's standard error; the caller closes it once the JVM has its own copy.
     Whole lines come to `target` as they are written, by a thread that ends with the JVM."""
     source, handed_out = os.pipe()
-    threading.Thread(target=_forward, args=(source, target), name="onceflow-jvm-errors", daemon=True).start()
+    arguments = source, target, on_executors
+    threading.Thread(target=_forward, args=arguments, name="onceflow-jvm-errors", daemon=True).start()
     return handed_out
 
 
-def _forward(source: int, target: int) -> None:
+def _forward(source: int, target: int, on_executors: Callable[[str], None]) -> None:
     with os.fdopen(source, "rb") as lines:
         for line in lines:
-            if _AT_EACH_START.match(line):
-                _LOG.info("%s", line.decode(errors="replace").rstrip())
+            is_of_executors = _OF_EXECUTORS.match(line) is not None
+            if is_of_executors or _AT_EACH_START.match(line):
+                text = line.decode(errors="replace").rstrip()
+                _LOG.info("%s", text)
+                if is_of_executors:
+                    on_executors(text)
             else:
                 os.write(target, line)

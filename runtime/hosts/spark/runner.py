@@ -9,8 +9,6 @@ their control connection closes.
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping
@@ -24,41 +22,29 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 
+from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.environment.java import find_java
 from onceflow.runtime.environment.program import Program, archive_modules
-from onceflow.runtime.errors import Fatal, OnceflowError, OptionError, Retryable
+from onceflow.runtime.errors import Fatal, OnceflowError, Retryable, Unavailable
 from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.hosts.spark.class_archive import as_setting, local_java_options
+from onceflow.runtime.hosts.spark.cluster import (
+    driver_address,
+    executors_now,
+    failed_on,
+    jvm_context,
+    slots_now,
+)
 from onceflow.runtime.hosts.spark.encryption import encryption_asked_by
 from onceflow.runtime.hosts.spark.executor import SlotFunction
+from onceflow.runtime.hosts.spark.executor_watch import ExecutorWatch
 from onceflow.runtime.hosts.spark.jvm_errors import launch_jvm
+from onceflow.runtime.hosts.spark.settings import choose_python, job_settings
 from onceflow.runtime.hosts.spark.shipping import pack_graph
 from onceflow.runtime.hosts.spark.slot_limit import can_grow, slot_limit
-from onceflow.runtime.hosts.spark.spark_errors import cause_of, is_too_few_slots
+from onceflow.runtime.hosts.spark.spark_errors import cause_of, error_of, is_too_few_slots
 from onceflow.runtime.hosts.spark.submitted import keep_still, refuse_second_context
 from onceflow.runtime.slot.process import SlotLaunch
-
-OWN_SETTINGS: Mapping[str, str] = {
-    "spark.stage.maxConsecutiveAttempts": "1",
-    "spark.task.maxFailures": "1",
-    # Room for the slots is asked for here, before a stage is submitted; Spark's own look comes to an end.
-    "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
-    "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "1",
-    "spark.python.worker.faulthandler.enabled": "true",
-    "spark.dynamicAllocation.enabled": "false",
-}
-"""Settings that restarts and exactness rest on; a user's own value for one of them is refused."""
-
-DEFAULT_SETTINGS: Mapping[str, str] = {"spark.ui.showConsoleProgress": "false"}
-"""A user's value goes first."""
-
-LOCAL_SETTINGS: Mapping[str, str] = {
-    "spark.ui.enabled": "false",
-    "spark.driver.memory": "512m",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-}
-"""More settings for local masters; a user's value goes first."""
 
 LOOK_FOR_SLOTS_EVERY_S = 1.0
 
@@ -79,34 +65,23 @@ class SparkLauncher:
 
         Raises OptionError for a setting that is ours, GraphError for a graph that can't be shipped.
         """
-        for name, value in settings.items():
-            if OWN_SETTINGS.get(name, value) != value:
-                raise OptionError(
-                    f"--conf {name}={value} can't be set: onceflow restarts attempts itself and needs "
-                    f"{OWN_SETTINGS[name]}"
-                )
         refuse_second_context()
+        is_local = self._is_local = master.startswith("local")
+        self._settings = job_settings(settings, is_local)
         java = find_java()  # here, where it is wrong use of the command, and not on a thread
         self._packed = pack_graph(graph, program.module)
         self._files = TemporaryDirectory(prefix="onceflow-")
         self._modules = Path(self._files.name, "modules.zip")
         if program.folder is None or not archive_modules(program.folder, self._modules):
             self._files.cleanup()
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        is_local = self._is_local = master.startswith("local")
-        self._settings = {
-            "spark.python.daemon.module": "onceflow.runtime.hosts.spark.daemon",
-            **DEFAULT_SETTINGS,
-            **(LOCAL_SETTINGS if is_local else {}),
-            **settings,
-            **OWN_SETTINGS,
-        }
+        choose_python(settings)
         self._java_options = local_java_options(java) if is_local else ()
         self._master = master
         self._can_grow = can_grow(master)
         self._job = graph.job
         self._context_type = context_type
         self._slots_max = slot_limit(master, settings) if is_local else parallelism
+        self._executors = ExecutorWatch(SystemClock())
         self._stage = _Stage(0)
         self._is_closing = threading.Event()
         self._own_jvm: Any = None
@@ -126,7 +101,7 @@ class SparkLauncher:
                     conf.set(name, value)
                 gateway = SparkContext._gateway  # of an earlier job in this process
                 if gateway is None:
-                    gateway = launch_jvm(conf)
+                    gateway = launch_jvm(conf, self._executors.hear)
                     self._own_jvm = gateway.proc
                 if self._is_closing.is_set():
                     if self._own_jvm is not None:
@@ -150,9 +125,9 @@ class SparkLauncher:
         try:
             context = self._started.result(timeout_s)
             if self._slots_max is None:
-                before = _slots_now(context)
+                before = slots_now(context)
                 has_settled = not self._can_grow or not self._is_closing.wait(timeout_s)
-                if has_settled and 0 < before == _slots_now(context):
+                if has_settled and 0 < before == slots_now(context):
                     self._slots_max = before
         except TimeoutError:
             return False
@@ -167,9 +142,16 @@ class SparkLauncher:
 
     @property
     def driver_host(self) -> str:
-        """An address of the driver that the executors can reach: where the control server listens."""
-        host = self._settings.get("spark.driver.host")
-        return host or str(self._started.result().getConf().get("spark.driver.host"))
+        return self._settings.get("spark.driver.host") or self._of_context("spark.driver.host")
+
+    @property
+    def listen_host(self) -> str:
+        """Where Spark's driver listens, too; the executors may reach it under another address."""
+        given = self._settings.get("spark.driver.bindAddress") or self._settings.get("spark.driver.host")
+        return given or self._of_context("spark.driver.bindAddress", self.driver_host)
+
+    def _of_context(self, name: str, default: str | None = None) -> str:
+        return str(self._started.result().getConf().get(name, default))
 
     @property
     def encryption_asked_by(self) -> str | None:
@@ -194,6 +176,7 @@ class SparkLauncher:
                 # Here and not on the driver's thread: while the JVM comes up there is a context that can't
                 # be used yet.
                 context = self._started.result()
+                self._executors.begin()
                 while self._wait_for_room(context, parallelism, stage, on_waiting):
                     if self._host_slots(context, function, parallelism, stage):
                         break
@@ -209,10 +192,14 @@ class SparkLauncher:
     ) -> bool:
         """Wait until there are as many slots as the attempt needs; executors may register late, and a lost
         one is replaced after a while. False: nobody wants the attempt any more."""
-        while (slots := _slots_now(context)) < parallelism:
+        while (slots := slots_now(context)) < parallelism:
             if not self._can_grow:
                 raise Fatal(f"the job needs {parallelism} slots at once, {self._master} has {slots}")
-            on_waiting(f"the job needs {parallelism} slots, the cluster has {slots}")
+            trouble = self._executors.trouble()
+            if trouble is not None and executors_now(context) == 0:
+                raise _unreachable(driver_address(context), trouble)
+            more = f" (of its executors {trouble})" if trouble else ""
+            on_waiting(f"the job needs {parallelism} slots, the cluster has {slots}{more}")
             if stage.is_over.wait(LOOK_FOR_SLOTS_EVERY_S):
                 return False
         return not stage.is_over.is_set()
@@ -241,7 +228,7 @@ class SparkLauncher:
                 f"Spark on {self._master} has ended under the job (its JVM was killed, or the master is away "
                 "or has dropped it): run the same command again"
             )
-        return Retryable(cause_of(str(error)))
+        return error_of(str(error), lambda: failed_on(self._started.result(), str(error)))
 
     def _is_gone(self, error: Exception) -> bool:
         """The JVM has ended, or its context was stopped, as a cluster's master does that drops the job."""
@@ -249,7 +236,7 @@ class SparkLauncher:
         if has_ended or isinstance(error, Py4JNetworkError | OSError):
             return True
         try:
-            return bool(_jvm_context(self._started.result()).isStopped())
+            return bool(jvm_context(self._started.result()).isStopped())
         except (Py4JError, OSError, OnceflowError):
             return True
 
@@ -280,6 +267,14 @@ class SparkLauncher:
         SparkContext._gateway = SparkContext._jvm = None  # or the next job of this process would ask it
 
 
+def _unreachable(address: str, trouble: str) -> Unavailable:
+    return Unavailable(
+        f"no executor has reached the driver at {address}, and of those that were started {trouble}; "
+        "give an address that the workers reach by --conf spark.driver.host=…, and let a firewall between "
+        "them pass it; if that is right, an executor's standard error says why it ended"
+    )
+
+
 class _Stage:
     """The barrier stage of one attempt."""
 
@@ -287,18 +282,3 @@ class _Stage:
         self.group = f"onceflow-{attempt}"
         self.is_over = threading.Event()
         """Nobody wants it any more."""
-
-
-def _slots_now(context: SparkContext) -> int:
-    """How many tasks Spark can run at once on what is there now; what it holds a barrier stage against."""
-    jvm_context = _jvm_context(context)
-    profile = jvm_context.resourceProfileManager().defaultResourceProfile()
-    return int(jvm_context.maxNumConcurrentTasks(profile))
-
-
-def _jvm_context(context: SparkContext) -> Any:
-    """Spark's own, behind the one for Java. Retryable once this process has stopped it."""
-    for_java: Any = context._jsc
-    if for_java is None:
-        raise Retryable("Spark was stopped")
-    return for_java.sc()

@@ -1,8 +1,12 @@
-"""What Spark and Py4J say of an error, in one sentence: its cause. Pure."""
+"""What Spark and Py4J say of an error: in one sentence its cause, and what it means to the driver. Pure."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+
+from onceflow.runtime.errors import Fatal, OnceflowError, Retryable, Unavailable
+from onceflow.runtime.hosts.spark.worker_environment import environment_error
 
 _TOO_FEW_SLOTS = "SPARK-24819"
 _FRAME = re.compile(r"\s+at [\w.$]+\(?.*|\s*\.\.\. \d+ (?:more|elided)")
@@ -15,11 +19,28 @@ _STAGE = re.compile(r"^Job aborted due to stage failure: (?:.*Most recent failur
 _BARRIER = re.compile(r"^Stage failed because barrier task .* finished unsuccessfully\.?$")
 _CODES = re.compile(r"\[[A-Z][A-Z0-9_.-]+\]:? |\s*SQLSTATE: \w+")
 _LENGTH_MAX = 500
+_OWN_ERROR = re.compile(r"^onceflow\.runtime\.errors\.(\w+): ")
+_KINDS = {"Fatal": Fatal, "Unavailable": Unavailable}
+"""Errors that a slot raises before it can tell the driver itself, by their names."""
 
 
 def is_too_few_slots(text: str) -> bool:
     """Spark has refused a barrier stage for which it has not enough slots now; nothing was started."""
     return _TOO_FEW_SLOTS in text
+
+
+def error_of(text: str, failed_on: Callable[[], str | None]) -> OnceflowError:
+    """What a failed stage means to the driver. `failed_on` gives the host, as far as Spark knows it; it is
+    asked only where the host matters, since Spark's answer may take a while.
+
+    Fatal where slots can't run there at all; the error itself that a slot raised before it had reached the
+    driver; else Retryable with the cause.
+    """
+    if sentence := environment_error(text):
+        return Fatal(f"on {failed_on() or 'a worker'}: {sentence}")
+    if "Traceback (most recent call last):" in text and (own := _OWN_ERROR.match(_raised(text))):
+        return _KINDS.get(own[1], Retryable)(_short(_raised(text)[own.end() :]))
+    return Retryable(cause_of(text))
 
 
 def cause_of(text: str) -> str:
@@ -44,11 +65,15 @@ def cause_of(text: str) -> str:
 
 
 def _python_error(text: str) -> str:
+    """The error's class and message, without the place of our own classes."""
+    return _short(_raised(text).removeprefix("onceflow.runtime.errors."))
+
+
+def _raised(text: str) -> str:
     """The line below the frames of the last traceback: the error's class and message."""
     traceback = text.rsplit("Traceback (most recent call last):", 1)[1]
     told = [line for line in _PYTHON_ERROR.findall(traceback) if not _FRAME.fullmatch(line)]
-    line = next(iter(told), "an error in Python without a message")
-    return _short(line.removeprefix("onceflow.runtime.errors."))
+    return next(iter(told), "an error in Python without a message")
 
 
 def _plain(line: str) -> str:

@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
-from pyspark.java_gateway import launch_gateway
 
 from onceflow.runtime.errors import OptionError
+from onceflow.runtime.hosts.spark.settings import OWN_SETTINGS
+
+_JOBS_OWN = {"spark.app.name", "spark.master", *OWN_SETTINGS}
+"""Settings that don't come from there. Restarts rest on some; a cluster's defaults may say otherwise."""
 
 
-def submitted_master() -> str:
-    """The master that spark-submit was given. The JVM is there already, and is asked."""
-    gateway = SparkContext._gateway
-    if gateway is None:
-        gateway = SparkContext._gateway = launch_gateway(SparkConf(loadDefaults=False))
-        SparkContext._jvm = gateway.jvm
-    return str(gateway.jvm.System.getProperty("spark.master"))
+def submitted_settings() -> tuple[str, dict[str, str]]:
+    """The master and Spark's settings, from the JVM of spark-submit, which is there already."""
+    SparkContext._ensure_initialized()
+    settings = dict(SparkConf(loadDefaults=True).getAll())
+    return settings["spark.master"], {k: v for k, v in settings.items() if k not in _JOBS_OWN}
 
 
 def refuse_second_context() -> None:

@@ -10,7 +10,6 @@ import pytest
 
 import onceflow
 from onceflow import Job
-from onceflow.runtime.api.job import default_master
 from onceflow.runtime.errors import JobFailedError, OptionError, UsageError
 
 
@@ -61,8 +60,3 @@ def test_a_folder_of_another_job_is_refused(tmp_path: Path) -> None:
         job.from_records(breaks, type=int).collect()
         with pytest.raises(error, match="numbers"):
             job.run(str(tmp_path), master="threads[1]", restart="none")
-
-
-def test_the_master_is_local_where_spark_submit_says_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
-    assert default_master() == "local[2]"

@@ -102,6 +102,16 @@ def write_checkpoint(
     )
 
 
+def test_the_entry_that_slots_look_for_is_the_one_that_began_the_attempt() -> None:
+    store = MemoryStore()
+    for attempt in (1, 2):
+        io = driver(store)
+        assert opened(io).attempt == attempt
+        assert io.attempt_entry is not None
+        assert store.read(io.attempt_entry.path) == io.attempt_entry.content
+        assert b'"attempt_started"' in io.attempt_entry.content
+
+
 def test_the_first_start_makes_the_sources_beginning_durable_once() -> None:
     store, splits = MemoryStore(), Splits()
     first = opened(driver(store, splits))

@@ -18,11 +18,12 @@ from onceflow.runtime.control.connection import Connection, ConnectionLostError,
 from onceflow.runtime.control.heartbeat import heartbeat_ms, silence_ms_max
 from onceflow.runtime.control.messages import Failed, Running, Shutdown, ToDriver, ToSlot, Trigger
 from onceflow.runtime.control.server import MANY_PEERS, ControlServer
-from onceflow.runtime.errors import Retryable
+from onceflow.runtime.errors import OptionError, Unavailable
 from onceflow.runtime.sockets.certificate import new_identity
 from onceflow.runtime.sockets.connect import connect
 from onceflow.runtime.sockets.credentials import Credentials
 from onceflow.runtime.sockets.tls_socket import Connected
+from tests.deployment_page import said
 
 PLAIN = Credentials(b"s" * 32)
 TLS = Credentials(b"s" * 32, new_identity())
@@ -139,7 +140,7 @@ def test_a_broadcast_reaches_each_peer_that_is_named_and_still_there() -> None:
 
 def test_a_stranger_is_turned_away_and_disturbs_nobody() -> None:
     with serving() as (server, heard):
-        with pytest.raises(Retryable):
+        with pytest.raises(Unavailable):
             ControlClient(server.address, Credentials(b"w" * 32), SystemClock())
         silent = socket.create_connection(server.address)  # says nothing at all
         client = slot(server)
@@ -204,6 +205,37 @@ def test_a_peer_that_is_silent_is_lost_after_the_timeout_and_for_good(credential
         sending.close()
         with pytest.raises(ConnectionLostError):
             sending.send(Running(1))
+
+
+def test_it_listens_at_one_address_and_is_found_at_another() -> None:
+    """Address translation wants it so; the port may be fixed."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    server = ControlServer(PLAIN, "localhost", lambda _: None, lambda _: None, ("0.0.0.0", port))
+    assert server.address == ("localhost", port)
+    ControlClient(("127.0.0.1", port), PLAIN, SystemClock()).close()
+    server.close()
+
+
+def test_an_address_that_is_not_the_drivers_is_refused_in_one_sentence() -> None:
+    with pytest.raises(OptionError) as refused:
+        ControlServer(PLAIN, "driver", lambda _: None, lambda _: None, ("203.0.113.77", 0))
+    assert said("an address of the driver's own").match(str(refused.value)), str(refused.value)
+
+
+def test_a_port_that_is_taken_is_refused_in_one_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = taken.getsockname()
+        with pytest.raises(OptionError, match="Address already in use; choose another --control-port"):
+            ControlServer(PLAIN, "driver", lambda _: None, lambda _: None, address)
+
+
+def test_a_driver_that_can_not_be_reached_is_something_outside_that_can_not_be_used() -> None:
+    with serving() as (server, _):
+        address = server.address
+    with pytest.raises(Unavailable) as unreached:
+        ControlClient(address, PLAIN, SystemClock())
+    assert said("a way from slots to onceflow's port").fullmatch(str(unreached.value)), str(unreached.value)
 
 
 def test_more_slots_speak_less_often_and_are_given_more_time() -> None:

@@ -23,7 +23,7 @@ from onceflow.runtime.control.messages import (
     Running,
     Shutdown,
 )
-from onceflow.runtime.errors import Fatal, OnceflowError, OptionError, Retryable
+from onceflow.runtime.errors import Fatal, OnceflowError, OptionError, Retryable, Unavailable
 from onceflow.runtime.slot.group import SlotGroup
 
 ATTEMPT = 4
@@ -161,6 +161,18 @@ def test_the_hosts_end_fails_the_attempt(
 
 def test_the_hosts_end_before_a_slot_has_come_fails_the_attempt_at_once() -> None:
     assert Driver().group.on_host_ended(Retryable("no slots"), 0.0) == [ev.AttemptFailed(ATTEMPT, "no slots")]
+
+
+def test_a_host_that_could_not_use_something_outside_says_so_also_if_some_slots_came() -> None:
+    """A slot that can't reach the driver beside one that can: else it would be tried twelve times."""
+    driver = Driver()
+    error = Unavailable("the driver can't be reached from worker")
+    failed = ev.AttemptFailed(ATTEMPT, str(error), is_unavailable=True)
+    assert driver.group.on_host_ended(error, 0.0) == [failed]
+    half = Driver()
+    half.hello(10, partition=0)
+    assert half.group.on_host_ended(error, 0.0) == []
+    assert half.group.check_alive(1_000) == [failed]
 
 
 def test_what_the_failed_slot_says_goes_before_what_others_say_of_it(driver: Driver) -> None:

@@ -29,6 +29,26 @@ java.lang.OutOfMemoryError: Java heap space
 """
 
 
+OF_EXECUTORS = """\
+00:10:00 INFO StandaloneAppClient$ClientEndpoint: Executor updated: app-1/0 is now EXITED (Command)
+00:10:00 WARN StandaloneAppClient$ClientEndpoint: Failed to connect to master 10.0.0.1:7077
+"""
+
+
+def test_what_is_said_of_executors_is_handed_over_and_not_shown() -> None:
+    read_end, target = os.pipe()
+    heard: list[str] = []
+    error = "00:10:00 ERROR StandaloneAppClient$ClientEndpoint: All masters are unresponsive! Giving up.\n"
+    errors = open_errors(target, heard.append)
+    program = f"import sys; sys.stderr.write({OF_EXECUTORS + error!r})"
+    subprocess.run([sys.executable, "-c", program], stderr=errors, check=True)
+    os.close(errors)
+    with os.fdopen(read_end) as seen:
+        assert seen.readline() == error
+    os.close(target)
+    assert heard == OF_EXECUTORS.splitlines()
+
+
 def test_only_what_is_said_at_each_start_is_left_out_and_it_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

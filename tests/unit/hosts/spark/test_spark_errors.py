@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from onceflow.runtime.hosts.spark.spark_errors import cause_of, is_too_few_slots
+from onceflow.runtime.errors import Fatal, OnceflowError, Retryable, Unavailable
+from onceflow.runtime.hosts.spark.spark_errors import cause_of, error_of, is_too_few_slots
 
 TEXTS: dict[str, str] = json.loads(Path(__file__).with_name("spark_error_texts.json").read_text())
 CAUSES = {
@@ -24,6 +25,46 @@ CAUSES = {
     "unserializable": "Could not serialize object: TypeError: cannot pickle '_thread.lock' object",
 }
 CALLING = "An error occurred while calling o1.x.\n"
+
+
+def raised(name: str) -> str:
+    return (
+        'Traceback (most recent call last):\n  File "a.py", line 1, in f\n'
+        f"onceflow.runtime.errors.{name}: the driver at d:1 can't be reached\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (raised("Fatal"), Fatal),
+        (raised("Unavailable"), Unavailable),
+        (raised("Retryable"), Retryable),
+        (raised("BadRecordError"), Retryable),
+    ],
+)
+def test_what_a_slot_raised_before_it_reached_the_driver_stays_what_it_is(
+    text: str, kind: type[OnceflowError]
+) -> None:
+    error = error_of(text, lambda: "10.0.0.2")
+    assert type(error) is kind
+    assert str(error) == "the driver at d:1 can't be reached"
+
+
+def test_a_python_in_which_slots_can_not_run_is_fatal_and_its_host_is_named() -> None:
+    text = (
+        f'{CALLING}: java.io.IOException: Cannot run program "python9": error=2, No such file or directory\n'
+    )
+    error = error_of(text, lambda: "10.0.0.2")
+    assert isinstance(error, Fatal)
+    assert str(error).startswith("on 10.0.0.2: the slots' Python, python9, can't be started (No such file")
+    assert str(error_of(text, lambda: None)).startswith("on a worker: ")
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_all_else_may_pass(name: str) -> None:
+    assert type(error_of(TEXTS[name], lambda: None)) is Retryable
+    assert str(error_of(TEXTS[name], lambda: None)) == CAUSES[name]
 
 
 @pytest.mark.parametrize("name", CAUSES)
