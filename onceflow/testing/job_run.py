@@ -28,7 +28,8 @@ from onceflow.runtime.slot.slot import STEPS_PER_TASK
 from onceflow.runtime.testing.sim_driver import SimDriver
 from onceflow.runtime.testing.sim_slot import SimSlot, SimSlotOptions, SimWiring
 from onceflow.runtime.types.conversion import duration_ms
-from onceflow.runtime.types.records_of_columns import records_from_batch
+from onceflow.runtime.types.hints import type_name
+from onceflow.runtime.types.records_of_columns import UnmadeRecordError, records_from_batch
 from onceflow.testing.script import Rows
 from onceflow.testing.stage import Stage, stage_of
 
@@ -140,9 +141,13 @@ class JobRun:
         return [row for records in self._stage.output(sink).committed for row in records.batch.to_pylist()]
 
     def records(self, sink: str, record_type: type[T]) -> list[T]:
-        """The rows as records of a type that has their columns as its fields."""
+        """The rows as records of a type that has their columns as its fields. Raises UsageError for a row
+        that the type does not take."""
         batches = [records.batch for records in self._stage.output(sink).rows]
-        return [record for batch in batches for record in records_from_batch(batch, record_type)]
+        try:
+            return [record for batch in batches for record in records_from_batch(batch, record_type)]
+        except UnmadeRecordError as error:
+            raise UsageError(f"sink {sink!r}: {type_name(record_type)} can't be made: {error}") from error
 
     def changes(self, sink: str) -> list[tuple[RowKind, dict[str, Any]]]:
         """The rows with what each does: insert, update before and after, delete."""

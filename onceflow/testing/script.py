@@ -10,9 +10,15 @@ import pyarrow as pa
 
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.records import WATERMARK_MAX_MS
-from onceflow.runtime.types.columns_of_records import WrongFieldError, batch_from_records
+from onceflow.runtime.types.columns_of_records import RecordWriter, WrongFieldError
 from onceflow.runtime.types.conversion import duration_ms
-from onceflow.runtime.types.record_types import record_class
+from onceflow.runtime.types.record_types import describe_record, record_class
+from onceflow.runtime.types.records_of_columns import (
+    UnmadeRecordError,
+    records_from_batch,
+    validation_reason,
+)
+from onceflow.runtime.types.value_types import RecordType
 
 Rows = Iterable[Any] | Mapping[str, Iterable[Any]]
 """Records of the source's type, dicts or an Arrow table; or these by the name of a split."""
@@ -56,7 +62,7 @@ class Script:
             raise UsageError(f"source {self.uid!r} has ended: give its rows before finish()")
         by_split = rows if isinstance(rows, Mapping) else {"0": rows}
         for split, its in by_split.items():
-            given = _rows(its)
+            given = self._rows(its)
             made = [self._record(number, row) for number, row in enumerate(given)]
             self.batch(made)  # says now, and not in a slot, what is wrong with them
             self.splits.setdefault(split, []).extend(made)
@@ -68,8 +74,9 @@ class Script:
 
     def batch(self, rows: Sequence[At]) -> pa.RecordBatch:
         """The columns of rows."""
+        described = None if self.record_type is None else describe_record(self.record_type)
         try:
-            return batch_from_records([at.row for at in rows], self.schema)
+            return RecordWriter(self.schema, described).write([at.row for at in rows])
         except WrongFieldError as error:
             raise UsageError(f"source {self.uid!r}, row {error.row}: {error}") from error
 
@@ -83,12 +90,28 @@ class Script:
             return row
         try:
             if self.record_type is not None:
-                return self.record_type(**row)
+                return _made(describe_record(self.record_type), row)
             return record_class(self.schema)(*(row[name] for name in self.schema.names))
-        except (TypeError, KeyError) as error:
+        except (TypeError, KeyError, ValueError) as error:
             where = f"source {self.uid!r}, row {number}"
-            raise UsageError(f"{where}: {row!r} has not its fields: {error}") from error
+            reason = validation_reason(error) or error
+            raise UsageError(f"{where}: {row!r} has not its fields: {reason}") from error
+
+    def _rows(self, given: Any) -> list[Any]:
+        """What is given, row by row; rows of Arrow as records of the source's type."""
+        if not isinstance(given, pa.Table | pa.RecordBatch):
+            return list(given)
+        if self.record_type is None:
+            found: list[Any] = given.to_pylist()
+            return found
+        batches = given.to_batches() if isinstance(given, pa.Table) else [given]
+        try:
+            return [row for batch in batches for row in records_from_batch(batch, self.record_type)]
+        except UnmadeRecordError as error:
+            raise UsageError(f"source {self.uid!r}, row {error.row}: {error}") from error
 
 
-def _rows(given: Any) -> list[Any]:
-    return given.to_pylist() if isinstance(given, pa.Table | pa.RecordBatch) else list(given)
+def _made(record: RecordType, row: Mapping[str, Any]) -> Any:
+    """A record of its fields by their own names; a class of pydantic's knows some by others."""
+    keywords = {field.name: field.keyword or field.name for field in record.fields}
+    return record.of(**{keywords.get(name, name): value for name, value in row.items()})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import time
 import uuid
@@ -12,10 +11,14 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from onceflow.connectors.formats import Json
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.produce.route import LOG
 from onceflow.runtime.errors import OnceflowError
+from onceflow.runtime.types.columns_of_records import RecordWriter
 from onceflow.runtime.types.conversion import duration_ms
+from onceflow.runtime.types.declared_fields import is_record_type
+from onceflow.runtime.types.record_types import describe_record
 
 _TIMEOUT_S = 30.0
 
@@ -40,8 +43,8 @@ class Topic:
         return self.name
 
     def produce(self, *records: Any, key: str | Callable[[Any], str] | None = None) -> None:
-        """Write records: bytes as they are, text as UTF-8, anything else (dataclasses too) as JSON. `key`:
-        that of all, or a function of each. Returns when the broker has them."""
+        """Write records: bytes as they are, text as UTF-8, records as `Json()` writes them, anything else as
+        JSON. `key`: that of all, or a function of each. Returns when the broker has them."""
         ours: dict[str, Any] = {"enable.idempotence": True, "partitioner": "murmur2_random", "logger": LOG}
         producer = Producer(self._options.producer(ours))
         failed: list[KafkaError] = []
@@ -94,8 +97,10 @@ def _as_bytes(record: Any) -> bytes | None:
         return record
     if isinstance(record, str):
         return record.encode()
-    if dataclasses.is_dataclass(record) and not isinstance(record, type):
-        record = dataclasses.asdict(record)
+    if is_record_type(type(record)):
+        batch = RecordWriter.of(describe_record(type(record))).write([record])
+        (value,) = Json().encoder(batch.schema).encode(batch).to_pylist()
+        return bytes(value)
     return json.dumps(record, default=str).encode()
 
 

@@ -84,10 +84,9 @@ class RecordWriter:
 
 def _column(field: pa.Field, record: RecordType | None) -> tuple[pa.Field, ValueType | None, Convert]:
     """The column, the type of its values (None: they are plain), and what gets one out of a record."""
-    if record is None:
+    declared = None if record is None else record.field(field.name)
+    if record is None or declared is None:
         return field, None, attrgetter(field.name)
-    declared = record.field(field.name)
-    assert declared is not None, "the columns are the type's"
     get = field_getter(record, declared) if record.is_dict else attrgetter(field.name)
     return field, None if declared.type.is_plain else declared.type, get
 
