@@ -16,6 +16,7 @@ import pyarrow as pa
 from onceflow.runtime.api.built_in import built_in
 from onceflow.runtime.api.collected import COLLECTED_BYTES_MAX, Collected
 from onceflow.runtime.api.keyed_stream import KeyedStream
+from onceflow.runtime.api.record_functions import always, filter_records, key_records
 from onceflow.runtime.api.near_misses import no_such_name, sink_advice
 from onceflow.runtime.arguments import check_given
 from onceflow.runtime.contracts import Sink
@@ -102,7 +103,7 @@ class Stream(Generic[T]):
         uid = self._uid(uid, "filter", predicate)
         record_type = taken_record(predicate, uid, self.schema, rows.record_type)
         reader = RecordReader(record_type)
-        work = Call(partial(_filter_records, uid, predicate, reader), frozenset(reader.columns), passes=True)
+        work = Call(partial(filter_records, uid, predicate, reader), frozenset(reader.columns), passes=True)
         return self._add(uid, f"filter {function_name(predicate)}", work, rows)
 
     def select(self, *columns: str | pl.Expr, **named: pl.Expr | Any) -> Stream[Any]:
@@ -156,7 +157,7 @@ class Stream(Generic[T]):
             raise GraphError(f"operator {uid!r}: behind={behind!r} says nothing without event_time=")
         operator = partial(stateless.MapBatches, uid, fn, made, takes_polars(fn, uid), event_time, behind_ms)
         reads = frozenset(self.schema.names)
-        work = Call(_always(operator, made), reads, is_per_record=False, delays_watermark_ms=behind_ms)
+        work = Call(always(operator, made), reads, is_per_record=False, delays_watermark_ms=behind_ms)
         rows = Rows(made, record_type, has_event_time)
         return self._add(uid, f"map_batches {function_name(fn)}", work, rows)
 
@@ -327,7 +328,7 @@ class Stream(Generic[T]):
         field = of.field("key").with_nullable(True)
         reader = RecordReader(record_type)
         create = partial(stateless.KeyRecords, uid, fn, reader, field, of)
-        work = Call(partial(_key_records, create, field), frozenset(reader.columns), passes=True)
+        work = Call(partial(key_records, create, field), frozenset(reader.columns), passes=True)
         made = Rows(rows.schema.append(field), rows.record_type, rows.has_event_time)
         return self._add(uid, f"key {function_name(fn)}", work, made), of
 
@@ -345,7 +346,7 @@ class Stream(Generic[T]):
         reader = RecordReader(taken_record(fn, uid, self.schema, self._input.rows.record_type))
         writer = RecordWriter.of(describe_record(returned))
         schema = writer.schema
-        work = Call(_always(partial(operator, uid, fn, reader, writer), schema), frozenset(reader.columns))
+        work = Call(always(partial(operator, uid, fn, reader, writer), schema), frozenset(reader.columns))
         made = Rows(schema, returned, self._input.rows.has_event_time)
         return self._add(uid, f"{kind} {function_name(fn)}", work, made)
 
@@ -355,24 +356,3 @@ class Stream(Generic[T]):
     def _uid(self, given: str | None, kind: str, fn: Callable[..., Any] | None = None) -> str:
         name = kind if fn is None else f"{kind}-{function_name(fn)}"
         return self._job.new_uid(given, name, self._input.step.anchor)
-
-
-# Annotations are resolved here, into readers and schemas: in a slot the user's module may not be there.
-
-
-def _always(operator: Callable[[], Any], schema: pa.Schema) -> Build:
-    return lambda _: Built(lambda: stateless.Stateless(operator()), schema)
-
-
-def _filter_records(uid: str, fn: Callable[..., Any], reader: RecordReader, schema: pa.Schema) -> Built:
-    def create() -> Operator:
-        return stateless.Stateless(stateless.FilterRecords(uid, fn, reader))
-
-    return Built(create, schema)
-
-
-def _key_records(operator: Callable[[], stateless.KeyRecords], field: pa.Field, schema: pa.Schema) -> Built:
-    def create() -> Operator:
-        return stateless.Stateless(operator())
-
-    return Built(create, schema.append(field))

@@ -48,6 +48,7 @@ class Rows:
         names = [("user", pa.string()), ("shop", pa.string()), ("amount", amount), ("ts", pa.int64())]
         self.schema = pa.schema([pa.field(name, arrow, nullable=False) for name, arrow in names])
         self.record_type = None
+        self.is_bounded = True
         self.watermarks = WatermarkStrategy("ts", 0) if has_event_time else None
 
 
