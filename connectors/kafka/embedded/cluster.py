@@ -122,7 +122,9 @@ class EmbeddedCluster:
         self._processes[node].suspend()
 
     def thaw(self, node: int) -> None:
+        """Let the process go on, and wait until its copies have caught up."""
         self._processes[node].resume()
+        self._wait_ready([node])
 
     def stop(self) -> None:
         """End all nodes at once: nothing of a cluster that is stopped is read again."""
