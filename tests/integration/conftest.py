@@ -27,6 +27,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from onceflow.connectors.kafka.testing.fault_proxy import Api, Course, FaultProxy
+from tests.integration.forks import Fork, Forks
 
 JOBS = Path(__file__).parent / "jobs"
 ONCEFLOW = [sys.executable, "-c", "from onceflow.cli.app import main; main()"]
@@ -42,12 +43,14 @@ Event = dict[str, Any]
 class JobProcess:
     """`onceflow run ... --json` in a session of its own; its events, its slots, its end."""
 
-    def __init__(self, command: Sequence[str], env: Mapping[str, str], errors: Path) -> None:
+    def __init__(self, start: Callable[[int, int], subprocess.Popen[bytes] | Fork], errors: Path) -> None:
+        """`start(stdout, stderr)` starts it with these descriptors."""
         self._errors = errors
+        reads, writes = os.pipe()
         with errors.open("ab") as log:
-            self._process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=log, env=dict(env), text=True, start_new_session=True
-            )
+            self._process = start(writes, log.fileno())
+        os.close(writes)
+        self._stdout = os.fdopen(reads)
         self.pid = self._process.pid
         self.events: list[Event] = []
         self.lines: list[str] = []
@@ -56,8 +59,7 @@ class JobProcess:
         self._reader.start()
 
     def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        for line in self._stdout:
             with self._changed:
                 self.lines.append(line)
                 if line.startswith("{"):
@@ -159,6 +161,13 @@ def promised(manifest: Mapping[str, Any]) -> int:
     return sum(o["rows"] for c in manifest["committables"] for o in c["payload"]["outputs"])
 
 
+def holds_promise(proxy: FaultProxy, checkpoint_dir: Path) -> bool:
+    """The newest checkpoint promises output that is held up. What is held alone may be no checkpoint's yet:
+    rows are sent ahead."""
+    durable = manifests(checkpoint_dir) if proxy.held else []
+    return bool(durable) and promised(durable[-1]) > 0
+
+
 def wait_for(condition: Callable[[], Any], job: JobProcess, timeout: float = 60) -> Any:
     """What the condition gives, once it is true."""
     deadline = time.monotonic() + timeout
@@ -171,11 +180,21 @@ def wait_for(condition: Callable[[], Any], job: JobProcess, timeout: float = 60)
 StartJob = Callable[..., JobProcess]
 
 
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks | None]:
+    """Where jobs and commands come from. A file of tests for which new interpreters matter, to start in or to
+    go on in, has a fixture of this name that gives None."""
+    forks = Forks()
+    yield forks
+    forks.close()
+
+
 @pytest.fixture
-def start_job(tmp_path: Path) -> Iterator[StartJob]:
+def start_job(tmp_path: Path, forks: Forks | None) -> Iterator[StartJob]:
     """`start_job(checkpoint_dir, "--input", ..., parallelism=2)` runs tests/integration/jobs/totals.py.
 
-    `threads[N]` starts in a tenth of a second; Spark where processes matter.
+    `threads[N]` is there at once; Spark where processes matter. A job with variables of its own in its
+    environment (`env`) or behind another command (`on`) is a new interpreter, as are all on Spark.
     """
     with ExitStack() as stack:
 
@@ -190,19 +209,20 @@ def start_job(tmp_path: Path) -> Iterator[StartJob]:
             env: Mapping[str, str] | None = None,
             on: Sequence[str] = (),
         ) -> JobProcess:
-            command = [
-                *on,
-                *ONCEFLOW,
-                "run",
-                str(program),
-                "--master",
-                master,
-                "--parallelism",
-                str(parallelism),
-            ]
+            command = ["run", str(program), "--master", master, "--parallelism", str(parallelism)]
             command += ["--checkpoint-dir", str(checkpoint_dir), "--checkpoint-interval", interval, "--json"]
             command += [*options, "--", *arguments]
-            job = JobProcess(command, {**os.environ, **(env or {})}, tmp_path / "job-errors.log")
+
+            def run(stdout: int, stderr: int) -> subprocess.Popen[bytes] | Fork:
+                if forks is not None and master.startswith("threads") and not env and not on:
+                    return forks.start(command, stdout=stdout, stderr=stderr, new_session=True)
+                new = [*on, *ONCEFLOW, *command]
+                environment = {**os.environ, **(env or {})}
+                return subprocess.Popen(
+                    new, stdout=stdout, stderr=stderr, env=environment, start_new_session=True
+                )
+
+            job = JobProcess(run, tmp_path / "job-errors.log")
             stack.callback(job.close)
             return job
 
@@ -210,10 +230,12 @@ def start_job(tmp_path: Path) -> Iterator[StartJob]:
 
 
 @pytest.fixture
-def onceflow() -> Callable[..., subprocess.CompletedProcess[str]]:
+def onceflow(forks: Forks | None) -> Callable[..., subprocess.CompletedProcess[str]]:
     """`onceflow("status", DIR)`: another command, to its end."""
 
     def run(*arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+        if forks is not None:
+            return forks.run(arguments, timeout)
         command = [*ONCEFLOW, *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
 
@@ -507,6 +529,7 @@ def holding_commits(servers: str) -> Iterator[FaultProxy]:
 ENGINE = SimpleNamespace(
     manifests=manifests,
     promised=promised,
+    holds_promise=holds_promise,
     wait_for=wait_for,
     holding_commits=holding_commits,
     read_topic=read_topic,

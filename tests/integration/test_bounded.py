@@ -42,8 +42,7 @@ def test_killed_between_the_last_checkpoint_and_its_commit(
     arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output, "--until", "latest")
     with engine.holding_commits(servers) as proxy:
         job = start_job(tmp_path / "ck", *arguments, "--sink-servers", proxy.address, interval="1 h")
-        engine.wait_for(lambda: proxy.held, job)
-        assert engine.promised(engine.manifests(tmp_path / "ck")[-1])
+        engine.wait_for(lambda: engine.holds_promise(proxy, tmp_path / "ck"), job)
         job.kill_group()
         job.wait()
     assert judge(servers).output(output).is_empty()

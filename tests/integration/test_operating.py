@@ -18,6 +18,11 @@ START_MS = 1_700_000_000_000
 PASSWORD = "canary-2f1c9e"
 
 
+@pytest.fixture(scope="module")
+def forks() -> None:
+    """The command as a user starts it, in a new interpreter."""
+
+
 @pytest.mark.parametrize("host", ["threads[2]", pytest.param("local[2]", marks=pytest.mark.spark)])
 def test_signals_stop_after_a_last_checkpoint_and_the_next_run_goes_on(
     host: str, start_job: Any, feed: Any, judge: Any, follow: Any, broker: Any, new_topic: Any, tmp_path: Path
