@@ -194,7 +194,7 @@ def start_job(tmp_path: Path, forks: Forks | None) -> Iterator[StartJob]:
     """`start_job(checkpoint_dir, "--input", ..., parallelism=2)` runs tests/integration/jobs/totals.py.
 
     `threads[N]` is there at once; Spark where processes matter. A job with variables of its own in its
-    environment (`env`) or behind another command (`on`) is a new interpreter, as are all on Spark.
+    environment (`env`) or behind another command (`on`) is a new interpreter.
     """
     with ExitStack() as stack:
 
@@ -214,7 +214,7 @@ def start_job(tmp_path: Path, forks: Forks | None) -> Iterator[StartJob]:
             command += [*options, "--", *arguments]
 
             def run(stdout: int, stderr: int) -> subprocess.Popen[bytes] | Fork:
-                if forks is not None and master.startswith("threads") and not env and not on:
+                if forks is not None and not env and not on:
                     return forks.start(command, stdout=stdout, stderr=stderr, new_session=True)
                 new = [*on, *ONCEFLOW, *command]
                 environment = {**os.environ, **(env or {})}
