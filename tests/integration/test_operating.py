@@ -144,9 +144,9 @@ def test_commands_on_a_running_job(
         assert secret not in str(text)
 
 
-@pytest.mark.parametrize("host", ["threads[2]", pytest.param("local[2]", marks=pytest.mark.spark)])
+@pytest.mark.spark
 def test_no_secret_is_shown_anywhere(
-    host: str, start_job: Any, feed: Any, onceflow: Any, judge: Any, own_broker: Any, tmp_path: Path
+    start_job: Any, feed: Any, onceflow: Any, judge: Any, own_broker: Any, tmp_path: Path
 ) -> None:
     """A SASL password and the control secret, through a run, a failure, commands, and every file."""
     jaas = (
@@ -171,7 +171,7 @@ def test_no_secret_is_shown_anywhere(
 
     arguments = ("--bootstrap-servers", kafka.address("SASL_PLAINTEXT"), "--input", "in", "--output", "out")
     job = start_job(
-        tmp_path / "ck", *arguments, env=env(PASSWORD), master=host, options=["--restart", "none"]
+        tmp_path / "ck", *arguments, env=env(PASSWORD), master="local[2]", options=["--restart", "none"]
     )
     job.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
     secrets = [PASSWORD, json.loads((tmp_path / "ck" / "running.json").read_text())["secret"]]
@@ -179,7 +179,7 @@ def test_no_secret_is_shown_anywhere(
     lines = [" ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"])]
     job.send(signal.SIGTERM)
     assert job.wait(15) == 0, job.story()
-    wrong = start_job(tmp_path / "ck2", *arguments, env=env(f"{PASSWORD}-no"), master=host)
+    wrong = start_job(tmp_path / "ck2", *arguments, env=env(f"{PASSWORD}-no"), master="local[2]")
     assert wrong.wait(60) == 1, wrong.story()
     assert "sasl" in wrong.errors().lower()
     told = ["".join(job.lines), "".join(wrong.lines), job.errors(), status, *lines]
