@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from onceflow.runtime.exchange.handshake import answer, call
 
 from benchmarks.workload import START_MS
 from examples.windowed_totals import build
 from onceflow.runtime.exchange.channel import capacity_of
-from onceflow.runtime.exchange.handshake import answer, call
 from onceflow.runtime.exchange.key_groups import Partitioner
 from onceflow.runtime.exchange.transport import (
     SOCKET_BUFFER_BYTES,

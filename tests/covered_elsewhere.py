@@ -176,7 +176,7 @@ COVERED = (
     Covered(
         "how a job is described; what is made of it is compared with it",
         "unit/api/test_stream unit/graph/test_compile",
-        "arguments graph.columns functions graph_builder job_graph keyed_stream steps",
+        "arguments graph.columns functions graph_builder job_graph keyed_stream record_functions steps",
     ),
     Covered(
         "processes: what they do when they are killed",
@@ -187,7 +187,7 @@ COVERED = (
     Covered(
         "what only a cluster and a JVM can say, asked of a standalone Master",
         "integration/test_deployment integration/test_spark_cluster",
-        "spark.cluster submitted",
+        "spark.cluster",
     ),
     Covered(
         "JVMs: the archive of their classes, and which Java is found",

@@ -143,7 +143,8 @@ def _raise_if_failed(job: str, result: JobResult, checkpoint_dir: str | None) ->
     if result.outcome not in (Outcome.FAILED, Outcome.FENCED):
         return
     again = ""
-    if checkpoint_dir is not None and result.last_checkpoint_id is not None:
+    is_programs = result.cause == UsageError.__name__  # the same program would be refused again
+    if checkpoint_dir is not None and result.last_checkpoint_id is not None and not is_programs:
         last = result.last_checkpoint_id
         again = f"; last completed checkpoint: {last} in {checkpoint_dir}: run again, it goes on from there"
     raise JobFailedError(f"job {job!r} {result.outcome.value}: {result.reason}{again}")

@@ -16,8 +16,8 @@ import pyarrow as pa
 from onceflow.runtime.api.built_in import built_in
 from onceflow.runtime.api.collected import COLLECTED_BYTES_MAX, Collected
 from onceflow.runtime.api.keyed_stream import KeyedStream
-from onceflow.runtime.api.record_functions import always, filter_records, key_records
 from onceflow.runtime.api.near_misses import no_such_name, sink_advice
+from onceflow.runtime.api.record_functions import always, filter_records, key_records
 from onceflow.runtime.arguments import check_given
 from onceflow.runtime.contracts import Sink
 from onceflow.runtime.errors import GraphError
@@ -39,8 +39,6 @@ from onceflow.runtime.graph.functions import (
 from onceflow.runtime.graph.keys import check_key, key_types
 from onceflow.runtime.graph.step_rules import unbounded_source
 from onceflow.runtime.graph.steps import (
-    Build,
-    Built,
     Call,
     Express,
     Input,
@@ -53,7 +51,7 @@ from onceflow.runtime.graph.steps import (
 )
 from onceflow.runtime.operators import stateless
 from onceflow.runtime.operators.expressions import Columns, Keep
-from onceflow.runtime.operators.operator import MAIN, Operator
+from onceflow.runtime.operators.operator import MAIN
 from onceflow.runtime.types.columns_of_records import RecordWriter
 from onceflow.runtime.types.conversion import duration_ms, nearest
 from onceflow.runtime.types.record_types import arrow_schema, describe_record, describe_type

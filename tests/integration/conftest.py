@@ -27,6 +27,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from onceflow.connectors.kafka.testing.fault_proxy import Api, Course, FaultProxy
+from tests.integration.forks import Fork, Forks
 
 JOBS = Path(__file__).parent / "jobs"
 ONCEFLOW = [sys.executable, "-c", "from onceflow.cli.app import main; main()"]
@@ -42,11 +43,14 @@ Event = dict[str, Any]
 class JobProcess:
     """`onceflow run ... --json` in a session of its own; its events, its slots, its end."""
 
-    def __init__(self, command: Sequence[str], env: Mapping[str, str], errors: Path, cwd: Any) -> None:
+    def __init__(self, start: Callable[[int, int], subprocess.Popen[bytes] | Fork], errors: Path) -> None:
+        """`start(stdout, stderr)` starts it with these descriptors."""
         self._errors = errors
+        reads, writes = os.pipe()
         with errors.open("ab") as log:
-            pipes: Any = {"stdout": subprocess.PIPE, "stderr": log, "text": True}
-            self._process = subprocess.Popen(command, env=env, cwd=cwd, start_new_session=True, **pipes)
+            self._process = start(writes, log.fileno())
+        os.close(writes)
+        self._stdout = os.fdopen(reads)
         self.pid = self._process.pid
         self.events: list[Event] = []
         self.lines: list[str] = []
@@ -55,8 +59,7 @@ class JobProcess:
         self._reader.start()
 
     def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        for line in self._stdout:
             with self._changed:
                 self.lines.append(line)
                 if line.startswith("{"):
@@ -158,6 +161,13 @@ def promised(manifest: Mapping[str, Any]) -> int:
     return sum(o["rows"] for c in manifest["committables"] for o in c["payload"]["outputs"])
 
 
+def holds_promise(proxy: FaultProxy, checkpoint_dir: Path) -> bool:
+    """The newest checkpoint promises output that is held up. What is held alone may be no checkpoint's yet:
+    rows are sent ahead."""
+    durable = manifests(checkpoint_dir) if proxy.held else []
+    return bool(durable) and promised(durable[-1]) > 0
+
+
 def wait_for(condition: Callable[[], Any], job: JobProcess, timeout: float = 60) -> Any:
     """What the condition gives, once it is true."""
     deadline = time.monotonic() + timeout
@@ -170,15 +180,30 @@ def wait_for(condition: Callable[[], Any], job: JobProcess, timeout: float = 60)
 StartJob = Callable[..., JobProcess]
 
 
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks | None]:
+    """Where jobs and commands come from. A file of tests for which new interpreters matter, to start in or to
+    go on in, has a fixture of this name that gives None."""
+    forks = Forks()
+    yield forks
+    forks.close()
+
+
 @pytest.fixture
 def start_process(tmp_path: Path) -> Iterator[StartJob]:
-    """`start_process(command, env, cwd)`: any command that runs a job."""
+    """`start_process(command, env, cwd)`: any command that runs a job, as a new process. Or with a function
+    that starts it with two descriptors for its output."""
     with ExitStack() as stack:
 
-        def start(
-            command: Sequence[str], env: Mapping[str, str] | None = None, cwd: Path | None = None
-        ) -> JobProcess:
-            job = JobProcess(command, {**os.environ, **(env or {})}, tmp_path / "job-errors.log", cwd)
+        def start(command: Any, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> JobProcess:
+            def run(stdout: int, stderr: int) -> subprocess.Popen[bytes] | Fork:
+                if callable(command):
+                    return command(stdout, stderr)
+                environment = {**os.environ, **(env or {})}
+                pipes: Any = {"stdout": stdout, "stderr": stderr}
+                return subprocess.Popen(command, env=environment, cwd=cwd, start_new_session=True, **pipes)
+
+            job = JobProcess(run, tmp_path / "job-errors.log")
             stack.callback(job.close)
             return job
 
@@ -186,10 +211,11 @@ def start_process(tmp_path: Path) -> Iterator[StartJob]:
 
 
 @pytest.fixture
-def start_job(start_process: StartJob) -> StartJob:
+def start_job(start_process: StartJob, forks: Forks | None) -> StartJob:
     """`start_job(checkpoint_dir, "--input", ..., parallelism=2)` runs tests/integration/jobs/totals.py.
 
-    `threads[N]` starts in a tenth of a second; Spark where processes matter.
+    `threads[N]` is there at once; Spark where processes matter. A job with variables of its own in its
+    environment (`env`) or behind another command (`on`) is a new interpreter.
     """
 
     def start(
@@ -203,19 +229,25 @@ def start_job(start_process: StartJob) -> StartJob:
         env: Mapping[str, str] | None = None,
         on: Sequence[str] = (),
     ) -> JobProcess:
-        command = [*on, *ONCEFLOW, "run", str(program), "--master", master]
-        command += ["--parallelism", str(parallelism), "--checkpoint-dir", str(checkpoint_dir)]
-        command += ["--checkpoint-interval", interval, "--json", *options, "--", *arguments]
-        return start_process(command, env)
+        command = ["run", str(program), "--master", master, "--parallelism", str(parallelism)]
+        command += ["--checkpoint-dir", str(checkpoint_dir), "--checkpoint-interval", interval, "--json"]
+        command += [*options, "--", *arguments]
+        if forks is None or env or on:
+            return start_process([*on, *ONCEFLOW, *command], env)
+        return start_process(
+            lambda stdout, stderr: forks.start(command, stdout=stdout, stderr=stderr, new_session=True)
+        )
 
     return start
 
 
 @pytest.fixture
-def onceflow() -> Callable[..., subprocess.CompletedProcess[str]]:
+def onceflow(forks: Forks | None) -> Callable[..., subprocess.CompletedProcess[str]]:
     """`onceflow("status", DIR)`: another command, to its end."""
 
     def run(*arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+        if forks is not None:
+            return forks.run(arguments, timeout)
         command = [*ONCEFLOW, *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
 
@@ -509,6 +541,7 @@ def holding_commits(servers: str) -> Iterator[FaultProxy]:
 ENGINE = SimpleNamespace(
     manifests=manifests,
     promised=promised,
+    holds_promise=holds_promise,
     wait_for=wait_for,
     holding_commits=holding_commits,
     read_topic=read_topic,

@@ -11,9 +11,14 @@ from pathlib import Path
 import psutil
 
 from onceflow.runtime.environment.java import find_java
-from onceflow.runtime.hosts.spark.class_archive import spark_home
+from onceflow.runtime.hosts.spark.class_archive import as_setting, local_java_options, spark_home
 
 LOOPBACK = "127.0.0.1"
+
+
+def quick_java() -> str:
+    """Java options for the JVMs of a cluster, as for local Sparks (tests/conftest.py): none lives long."""
+    return as_setting(local_java_options(find_java()))
 
 
 class Standalone:
@@ -37,7 +42,8 @@ class Standalone:
     ) -> None:
         """Any command that becomes one of them."""
         with (self.folder / f"{name}.log").open("ab") as log:
-            env = {**os.environ, "SPARK_LOCAL_IP": address, **(env or {})}
+            ours = {"SPARK_LOCAL_IP": address, "SPARK_DAEMON_JAVA_OPTS": quick_java()}
+            env = {**os.environ, **ours, **(env or {})}
             self._processes[name] = subprocess.Popen(command, env=env, stdout=log, stderr=log)
 
     def start_worker(

@@ -12,15 +12,14 @@ pytestmark = pytest.mark.kafka
 START_MS = 1_700_000_000_000
 
 
-@pytest.mark.parametrize("host", ["threads[2]", pytest.param("local[2]", marks=pytest.mark.spark)])
 def test_a_bounded_job_ends_and_has_nothing_to_do_when_run_again(
-    host: str, start_job: Any, feed: Any, judge: Any, broker: Any, new_topic: Any, tmp_path: Path
+    start_job: Any, feed: Any, judge: Any, broker: Any, new_topic: Any, tmp_path: Path
 ) -> None:
     servers, source, output = broker.bootstrap_servers, new_topic("in", 4), new_topic("out", 4)
     data = feed(servers, source, 4)
     data.close(data.load(100_000, START_MS))
     arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output, "--until", "latest")
-    job = start_job(tmp_path / "ck", *arguments, master=host)
+    job = start_job(tmp_path / "ck", *arguments)
     assert job.wait(60) == 0, job.story()
     finished = job.named("job_finished")[0]
     assert (finished["outcome"], finished["late_records"]) == ("finished", 0)
@@ -42,8 +41,7 @@ def test_killed_between_the_last_checkpoint_and_its_commit(
     arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output, "--until", "latest")
     with engine.holding_commits(servers) as proxy:
         job = start_job(tmp_path / "ck", *arguments, "--sink-servers", proxy.address, interval="1 h")
-        engine.wait_for(lambda: proxy.held, job)
-        assert engine.promised(engine.manifests(tmp_path / "ck")[-1])
+        engine.wait_for(lambda: engine.holds_promise(proxy, tmp_path / "ck"), job)
         job.kill_group()
         job.wait()
     assert judge(servers).output(output).is_empty()

@@ -64,11 +64,11 @@ def test_idle_partitions_late_records_and_a_partition_that_comes_back(
     arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output, "--late", late)
     rows = follow(servers, output)
     data = feed(servers, source, 4)
-    job = start_job(tmp_path / "ck", *arguments, "--idle-after", "500 ms", parallelism=parallelism)
     for partition in range(3):
         data.load(20_000, START_MS, per_ms=4, partition=partition)
         data.send("closing", 0, START_MS + HOUR_MS, partition)
-    data.flush()
+    data.flush()  # all of it, before a partition that has nothing yet can be idle, too
+    job = start_job(tmp_path / "ck", *arguments, "--idle-after", "500 ms", parallelism=parallelism)
     on_time = judge(servers).expected(source)
     rows.wait_rows(len(on_time), job)  # without the empty partition, or this would wait for ever
     for i in range(300):

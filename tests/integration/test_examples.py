@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,7 +21,7 @@ Row = dict[str, Any]
 
 
 @pytest.fixture
-def run_example(broker: Any, new_topic: Any, tmp_path: Path) -> Callable[..., list[Row]]:
+def run_example(broker: Any, new_topic: Any, onceflow: Any, tmp_path: Path) -> Callable[..., list[Row]]:
     """`run_example("word_count", rows, partition_of)`: the output of the example over these input rows."""
 
     def run(
@@ -36,20 +33,11 @@ def run_example(broker: Any, new_topic: Any, tmp_path: Path) -> Callable[..., li
     ) -> list[Row]:
         source, output = new_topic("in", 3), new_topic("out", 2)
         produce(broker.bootstrap_servers, source, rows, partition_of)
-        command = [sys.executable, "-c", "from onceflow.cli.app import main; main()", "run"]
-        command += [str(ROOT / "examples" / f"{name}.py"), "--master", host, "--parallelism", "2"]
-        command += [
-            "--checkpoint-dir",
-            str(tmp_path / "checkpoints"),
-            "--checkpoint-interval",
-            "100 ms",
-            "--",
-        ]
-        command += ["--bootstrap-servers", broker.bootstrap_servers, "--input", source, "--output", output]
-        command += ["--until", "latest", *arguments]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=120, check=False, env={**os.environ}
-        )
+        command = ["run", str(ROOT / "examples" / f"{name}.py"), "--master", host, "--parallelism", "2"]
+        command += ["--checkpoint-dir", str(tmp_path / "checkpoints"), "--checkpoint-interval", "100 ms"]
+        command += ["--", "--bootstrap-servers", broker.bootstrap_servers, "--input", source]
+        command += ["--output", output, "--until", "latest", *arguments]
+        done = onceflow(*command, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr
         return consume(broker.bootstrap_servers, output)
 

@@ -10,8 +10,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -26,6 +24,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.testing.fault_proxy import Api, Course, FaultProxy, Request
+from tests.integration.forks import Fork, Forks
 
 pytestmark = pytest.mark.kafka
 
@@ -53,6 +52,7 @@ WINDOWS = [
 class Job:
     """The child process, and what it should have written."""
 
+    forks: Forks
     bootstrap_servers: str
     topic: str
     folder: Path
@@ -61,9 +61,7 @@ class Job:
     kills: int = 0
     settings: dict[str, Any] = field(default_factory=dict)
 
-    def start(
-        self, checkpoints: int, kill: dict[str, Any] | None = None, servers: str = ""
-    ) -> subprocess.Popen[str]:
+    def start(self, checkpoints: int, kill: dict[str, Any] | None = None, servers: str = "") -> Fork:
         self.checkpoints = max(self.checkpoints, checkpoints)
         config = {
             "bootstrap_servers": servers or self.bootstrap_servers,
@@ -74,22 +72,24 @@ class Job:
             "kill": kill,
             **self.settings,
         }
-        return subprocess.Popen(
-            [sys.executable, str(CHILD), json.dumps(config)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        with self.said.open("wb") as said:
+            return self.forks.start(
+                [json.dumps(config)], program=CHILD, stdout=said.fileno(), stderr=said.fileno()
+            )
 
     def run(self, checkpoints: int, kill: dict[str, Any] | None = None) -> None:
         """Run to the end, or to death if it is to be killed."""
-        child = self.start(checkpoints, kill)
-        out, err = child.communicate(timeout=120)
+        code = self.start(checkpoints, kill).wait(120)
         if kill is None:
-            assert child.returncode == 0, err
+            assert code == 0, self.said.read_text()
         else:
-            assert child.returncode == -signal.SIGKILL, f"not killed at {kill}: {out}\n{err}"
+            assert code == -signal.SIGKILL, f"not killed at {kill}: {self.said.read_text()}"
             self.kills += 1
+
+    @property
+    def said(self) -> Path:
+        """What the latest child has said."""
+        return self.folder.with_suffix(".said")
 
     def latest(self) -> int:
         return max((int(path.stem) for path in self.folder.glob("*.json")), default=0)
@@ -134,10 +134,10 @@ def dump(servers: str, topic: str, deadline_s: float = 60) -> list[dict[str, Any
 
 
 @pytest.fixture
-def job(broker: EmbeddedKafka, new_topic: Callable[..., str], tmp_path: Path) -> Job:
+def job(forks: Forks, broker: EmbeddedKafka, new_topic: Callable[..., str], tmp_path: Path) -> Job:
     folder = tmp_path / f"l{uuid.uuid4().hex[:12]}"
     folder.mkdir()
-    return Job(broker.bootstrap_servers, new_topic("out", partitions=2), folder)
+    return Job(forks, broker.bootstrap_servers, new_topic("out", partitions=2), folder)
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -178,10 +178,10 @@ class KillAt:
         self.is_reached = threading.Event()
         proxy.on_request = self._on_request
 
-    def wait_and_kill(self, child: subprocess.Popen[str]) -> None:
+    def wait_and_kill(self, child: Fork) -> None:
         assert self.is_reached.wait(60), "the request never came"
         os.kill(child.pid, signal.SIGKILL)
-        child.communicate(timeout=30)
+        child.wait(30)
 
     def _on_request(self, request: Request) -> Course:
         if request.api != self._api:
@@ -246,6 +246,6 @@ def test_first_copy_of_a_resent_request_comes_late_and_the_process_is_killed(job
         child = job.start(checkpoints=6, servers=proxy.address)
         assert released.wait(60)
         os.kill(child.pid, signal.SIGKILL)
-        child.communicate(timeout=30)
+        child.wait(30)
         job.run(checkpoints=job.latest() + 2)
         job.judge()

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import os
 import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -86,23 +84,24 @@ def wait_stable_end(servers: str, topic: str, expected: int) -> None:
         assert time.monotonic() < deadline, stable_end(servers, topic)
 
 
-def transactions(servers: str, *arguments: str) -> Any:
-    code = "import sys; from onceflow.cli.app import main; sys.argv[0] = 'onceflow'; main()"
-    command = [sys.executable, "-c", code, "transactions", arguments[0], "--bootstrap-servers", servers]
-    done = subprocess.run(
-        [*command, *arguments[1:]],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, "NO_COLOR": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout) if "--json" in arguments else done.stdout
+Transactions = Callable[..., Any]
+
+
+@pytest.fixture
+def transactions(onceflow: Callable[..., subprocess.CompletedProcess[str]]) -> Transactions:
+    """`transactions(servers, "list", ...)`: what that command says, as values if it is asked for JSON."""
+
+    def run(servers: str, command: str, *arguments: str) -> Any:
+        done = onceflow("transactions", command, "--bootstrap-servers", servers, *arguments)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout) if "--json" in arguments else done.stdout
+
+    return run
 
 
 @pytest.mark.parametrize("outcome", ["commit", "abort"])
 def test_hanging_transaction_is_found_named_and_repaired_and_a_live_one_left_alone(
-    own_broker: Callable[..., EmbeddedKafka], outcome: str
+    own_broker: Callable[..., EmbeddedKafka], outcome: str, transactions: Transactions
 ) -> None:
     kafka = own_broker(properties={"transaction.partition.verification.enable": "false"})
     servers, topic = kafka.bootstrap_servers, kafka.create_topic("out")
@@ -132,7 +131,7 @@ def test_hanging_transaction_is_found_named_and_repaired_and_a_live_one_left_alo
 
 
 def test_abort_ends_the_open_transaction_of_a_writer_that_is_gone(
-    broker: EmbeddedKafka, new_topic: Callable[..., str]
+    broker: EmbeddedKafka, new_topic: Callable[..., str], transactions: Transactions
 ) -> None:
     topic, name = new_topic("out"), f"gone-{uuid.uuid4().hex[:8]}"
     gone = Producer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0, "transactional.id": name})
@@ -173,7 +172,7 @@ class _Job:
 @pytest.mark.soak
 @pytest.mark.timeout(1_500)
 def test_broker_4_3_1_that_lost_its_markers_is_repaired_and_nothing_is_lost(
-    own_broker: Callable[..., EmbeddedKafka],
+    own_broker: Callable[..., EmbeddedKafka], transactions: Transactions
 ) -> None:
     """Kill the broker just after it has answered EndTxn, again and again, until markers are lost."""
     kafka = own_broker(version="4.3.1")

@@ -30,6 +30,11 @@ def listened(pid: int) -> set[tuple[str, int]]:
     return found
 
 
+@pytest.fixture(scope="module")
+def forks() -> None:
+    """The command as a user starts it, in a new interpreter."""
+
+
 @pytest.mark.parametrize("host", ["threads[2]", pytest.param("local[2]", marks=pytest.mark.spark)])
 def test_signals_stop_after_a_last_checkpoint_and_the_next_run_goes_on(
     host: str, start_job: Any, feed: Any, judge: Any, follow: Any, broker: Any, new_topic: Any, tmp_path: Path
@@ -151,9 +156,9 @@ def test_commands_on_a_running_job(
         assert secret not in str(text)
 
 
-@pytest.mark.parametrize("host", ["threads[2]", pytest.param("local[2]", marks=pytest.mark.spark)])
+@pytest.mark.spark
 def test_no_secret_is_shown_anywhere_and_no_port_of_a_local_job_is_open_to_others(
-    host: str, start_job: Any, feed: Any, onceflow: Any, judge: Any, own_broker: Any, tmp_path: Path
+    start_job: Any, feed: Any, onceflow: Any, judge: Any, own_broker: Any, tmp_path: Path
 ) -> None:
     """A SASL password, the control secret and the key of TLS, through a run, a failure, commands, and every
     file."""
@@ -179,7 +184,11 @@ def test_no_secret_is_shown_anywhere_and_no_port_of_a_local_job_is_open_to_other
 
     arguments = ("--bootstrap-servers", kafka.address("SASL_PLAINTEXT"), "--input", "in", "--output", "out")
     job = start_job(
-        tmp_path / "ck", *arguments, env=env(PASSWORD), master=host, options=["--restart", "none", "--tls"]
+        tmp_path / "ck",
+        *arguments,
+        env=env(PASSWORD),
+        master="local[2]",
+        options=["--restart", "none", "--tls"],
     )
     job.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
     assert job.named("encrypted")[0]["asked_by"] == "--tls"
@@ -194,7 +203,7 @@ def test_no_secret_is_shown_anywhere_and_no_port_of_a_local_job_is_open_to_other
     lines = [" ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"])]
     job.send(signal.SIGTERM)
     assert job.wait(15) == 0, job.story()
-    wrong = start_job(tmp_path / "ck2", *arguments, env=env(f"{PASSWORD}-no"), master=host)
+    wrong = start_job(tmp_path / "ck2", *arguments, env=env(f"{PASSWORD}-no"), master="local[2]")
     assert wrong.wait(60) == 1, wrong.story()
     assert "sasl" in wrong.errors().lower()
     told = ["".join(job.lines), "".join(wrong.lines), job.errors(), status, *lines]

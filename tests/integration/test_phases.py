@@ -22,7 +22,7 @@ def test_a_job_runs_once_records_flow_and_says_what_still_waits(
     reached_ms = data.load(20_000, START_MS)
     with engine.holding_commits(servers) as proxy:
         job = start_job(tmp_path / "ck", *arguments, "--sink-servers", proxy.address)
-        engine.wait_for(lambda: proxy.held, job)
+        engine.wait_for(lambda: engine.holds_promise(proxy, tmp_path / "ck"), job)
         job.kill_group()
         job.wait()
         data.load(20_000, reached_ms)

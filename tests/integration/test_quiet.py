@@ -10,6 +10,11 @@ import pytest
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
+@pytest.fixture(scope="module")
+def forks() -> None:
+    """An interpreter, from its start to its end."""
+
+
 @pytest.mark.parametrize("master", ["threads[2]", "local[2]"])
 def test_nothing_of_the_jvm_or_of_librdkafka_is_said_where_nothing_is_wrong(
     master: str, broker: Any, new_topic: Any, start_job: Any, feed: Any, tmp_path: Path

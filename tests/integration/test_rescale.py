@@ -12,6 +12,11 @@ pytestmark = pytest.mark.kafka
 START_MS = 1_700_000_000_000
 
 
+@pytest.fixture(scope="module")
+def forks() -> None:
+    """A job goes on in another interpreter, whose hashes have another seed."""
+
+
 @pytest.mark.parametrize(
     ("host", "parallelism"),
     [
@@ -41,7 +46,7 @@ def test_killed_at_two_slots_restored_at_another_number(
     with engine.holding_commits(servers) as proxy:
         behind = ("--sink-servers", proxy.address)
         job = start_job(tmp_path / "ck", *arguments, *behind, master=host, parallelism=2)
-        engine.wait_for(lambda: proxy.held, job)
+        engine.wait_for(lambda: engine.holds_promise(proxy, tmp_path / "ck"), job)
         job.kill_group()
         job.wait()
     promised = engine.promised(engine.manifests(tmp_path / "ck")[-1])

@@ -15,12 +15,13 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.integration.standalone import LOOPBACK, Standalone
+from tests.integration.standalone import LOOPBACK, Standalone, quick_java
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 START_MS = 1_700_000_000_000
 SMALL = ["--conf", "spark.executor.memory=512m", "--conf", "spark.driver.host=127.0.0.1"]
 SMALL += ["--conf", "spark.driver.bindAddress=127.0.0.1"]
+SMALL += ["--conf", f"spark.executor.extraJavaOptions={quick_java()}"]
 
 
 TAKE_ALL = """
@@ -29,7 +30,7 @@ from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.environment.program import NO_PROGRAM
 from onceflow.runtime.hosts.spark.runner import SparkLauncher
 host = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-settings = {"spark.executor.memory": "512m", **host}
+settings = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": sys.argv[2], **host}
 launcher = SparkLauncher(sys.argv[1], JobGraph("job", (), ()), settings, NO_PROGRAM)
 while not launcher.wait_ready(1.0):
     pass
@@ -115,7 +116,7 @@ def test_a_job_waits_for_slots_that_come_late_and_for_lost_ones_without_failures
 def test_without_a_parallelism_a_job_takes_what_has_registered(cluster: Cluster) -> None:
     cluster.add_worker(3)
     done = subprocess.run(
-        [sys.executable, "-c", TAKE_ALL, cluster.master],
+        [sys.executable, "-c", TAKE_ALL, cluster.master, quick_java()],
         capture_output=True,
         text=True,
         timeout=120,

@@ -65,7 +65,7 @@ def test_an_attempt_is_launched_before_the_jvm_is_up(
 
 
 @pytest.mark.timeout(1_800)
-@pytest.mark.parametrize("restarts", [3, pytest.param(30, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("restarts", [2, pytest.param(30, marks=pytest.mark.soak)])
 def test_the_same_command_comes_up_again_after_each_kill_of_the_driver(
     restarts: int,
     start_job: Any,

@@ -238,27 +238,17 @@ def told(killed: Killed, record_property: Record) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_a_worker_and_the_broker_killed_in_each_step_of_a_batch(
+def test_all_are_killed_in_the_steps_that_differ_for_them(
     killed: Killed, engine: SimpleNamespace, record_property: Record
 ) -> None:
-    for whom in ("worker", "broker"):
-        for window in WINDOWS:
+    """For the worker and the broker these are all, for the driver three, and each of those needs a Spark."""
+    of_driver = ("inside the transaction", "EndTxn unanswered", "after-commit")
+    for whom, windows in (("worker", WINDOWS), ("broker", WINDOWS), ("driver", of_driver)):
+        for window in windows:
             killed.kill(whom, window)
     killed.judge(engine.read_topic)
-    assert len(killed.kills) == 12
+    assert len(killed.kills) == 15
     assert killed.staged() == [], "files of dead attempts and of finished batches are swept"
-    told(killed, record_property)
-
-
-@pytest.mark.timeout(900)
-def test_the_driver_killed_in_the_steps_that_differ_for_it(
-    killed: Killed, engine: SimpleNamespace, record_property: Record
-) -> None:
-    for window in ("inside the transaction", "EndTxn unanswered", "after-commit"):
-        killed.kill("driver", window)
-    killed.judge(engine.read_topic)
-    assert len(killed.kills) == 3
-    assert killed.staged() == []
     told(killed, record_property)
 
 

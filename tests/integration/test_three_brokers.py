@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from kafka import KafkaAdminClient
 from kafka.structs import TopicPartition
-from tests.kafka_quotas import quotas
 
 from onceflow.connectors.kafka.embedded.cluster import EmbeddedCluster
+from tests.kafka_quotas import quotas
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1_500)]
 

@@ -13,25 +13,23 @@ START_MS = 1_700_000_000_000
 HOSTS = ["threads[2]", pytest.param("local[2]", marks=pytest.mark.spark)]
 
 
-@pytest.mark.parametrize("host", HOSTS)
-def test_a_wrong_broker_address_is_fatal_at_once_and_named(host: str, start_job: Any, tmp_path: Path) -> None:
+def test_a_wrong_broker_address_is_fatal_at_once_and_named(start_job: Any, tmp_path: Path) -> None:
     arguments = ("--bootstrap-servers", "127.0.0.1:1", "--input", "in", "--output", "out", "--give-up", "2 s")
-    job = start_job(tmp_path / "ck", *arguments, master=host)
+    job = start_job(tmp_path / "ck", *arguments)
     assert job.wait(60) == 1, job.story()
     assert not job.named("attempt_failed"), job.story()
     assert "127.0.0.1:1" in job.errors()
     assert "Traceback" not in job.errors()
 
 
-@pytest.mark.parametrize("host", HOSTS)
 def test_a_wrong_address_of_the_sinks_broker_is_fatal_at_once_and_named(
-    host: str, start_job: Any, feed: Any, broker: Any, new_topic: Any, tmp_path: Path
+    start_job: Any, feed: Any, broker: Any, new_topic: Any, tmp_path: Path
 ) -> None:
     """Records flow meanwhile: that the source works says nothing of the sink."""
     servers, source = broker.bootstrap_servers, new_topic("in", 2)
     feed(servers, source, 2).load(10_000, START_MS)
     arguments = ("--bootstrap-servers", servers, "--sink-servers", "127.0.0.1:1", "--input", source)
-    job = start_job(tmp_path / "ck", *arguments, "--output", "out", "--give-up", "3 s", master=host)
+    job = start_job(tmp_path / "ck", *arguments, "--output", "out", "--give-up", "3 s")
     assert job.wait(60) == 1, job.story()
     assert not job.named("attempt_failed"), job.story()
     assert "127.0.0.1:1" in job.errors()

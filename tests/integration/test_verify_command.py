@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -25,6 +24,8 @@ FETCH = 1
 
 MakeTopic = Callable[..., str]
 Row = dict[str, Any]
+Command = Callable[..., subprocess.CompletedProcess[str]]
+Verify = Callable[..., tuple[int, Row]]
 
 
 def transaction(
@@ -45,12 +46,17 @@ def transaction(
     return producer
 
 
-def verify(kafka: EmbeddedKafka, *arguments: str) -> tuple[int, Row]:
-    command = [str(Path(sys.executable).with_name("onceflow")), "verify", "--json"]
-    command += ["--bootstrap-servers", kafka.bootstrap_servers, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode in (0, 1), done.stderr
-    return done.returncode, json.loads(done.stdout)
+@pytest.fixture
+def verify(onceflow: Command) -> Verify:
+    """`verify(kafka, ...)`: the command's exit code and what it says."""
+
+    def run(kafka: EmbeddedKafka, *arguments: str) -> tuple[int, Row]:
+        servers = ("--bootstrap-servers", kafka.bootstrap_servers)
+        done = onceflow("verify", "--json", *servers, *arguments, timeout=120)
+        assert done.returncode in (0, 1), done.stderr
+        return done.returncode, json.loads(done.stdout)
+
+    return run
 
 
 def totals(users: int) -> tuple[list[Row], list[Row]]:
@@ -67,7 +73,7 @@ def totals(users: int) -> tuple[list[Row], list[Row]]:
 TOTALS = ["--group-by", "user", "--window", "10 s", "--count", "count", "--sum", "total=amount"]
 
 
-def test_aborted_output_does_not_count(broker: EmbeddedKafka, new_topic: MakeTopic) -> None:
+def test_aborted_output_does_not_count(broker: EmbeddedKafka, new_topic: MakeTopic, verify: Verify) -> None:
     source, output = totals(users=200)
     first, second = new_topic("in", 3), new_topic("out", 2)
     transaction(broker, f"{first}-w", first, source)
@@ -79,7 +85,7 @@ def test_aborted_output_does_not_count(broker: EmbeddedKafka, new_topic: MakeTop
     assert (report["input_records"], report["output_records"]) == (600, 400)
 
 
-def test_each_planted_fault_is_found(broker: EmbeddedKafka, new_topic: MakeTopic) -> None:
+def test_each_planted_fault_is_found(broker: EmbeddedKafka, new_topic: MakeTopic, verify: Verify) -> None:
     source, output = totals(users=50)
     first, second = new_topic("in"), new_topic("out")
     transaction(broker, f"{first}-w", first, source)
@@ -92,7 +98,7 @@ def test_each_planted_fault_is_found(broker: EmbeddedKafka, new_topic: MakeTopic
 
 
 def test_an_open_transaction_is_named_and_what_it_holds_back_is_missing(
-    broker: EmbeddedKafka, new_topic: MakeTopic
+    broker: EmbeddedKafka, new_topic: MakeTopic, verify: Verify
 ) -> None:
     rows = [{"id": number} for number in range(20)]
     first, second = new_topic("in"), new_topic("out")
@@ -106,7 +112,9 @@ def test_an_open_transaction_is_named_and_what_it_holds_back_is_missing(
     assert (named["transactional_id"], named["partition"], named["first_offset"]) == (f"{second}-open", 0, 16)
 
 
-def test_gaps_and_duplicates_need_no_input(broker: EmbeddedKafka, new_topic: MakeTopic) -> None:
+def test_gaps_and_duplicates_need_no_input(
+    broker: EmbeddedKafka, new_topic: MakeTopic, verify: Verify
+) -> None:
     topic = new_topic("out", 2)
     rows = [{"n": number} for number in [*range(100), 42] if number != 17]
     transaction(broker, f"{topic}-w", topic, rows)
@@ -139,14 +147,14 @@ def test_a_partition_that_gives_nothing_is_named_after_the_time_out(
     ],
 )
 def test_wrong_use_says_what_to_do(
-    broker: EmbeddedKafka, tmp_path: Path, arguments: list[str], says: str
+    broker: EmbeddedKafka, tmp_path: Path, onceflow: Command, arguments: list[str], says: str
 ) -> None:
     client = tmp_path / "client.properties"
     client.write_text("group.id=theirs\n")
     arguments = [str(client) if argument == "CLIENT" else argument for argument in arguments]
-    command = [str(Path(sys.executable).with_name("onceflow")), "verify", "--output", "absent"]
-    command += ["--bootstrap-servers", broker.bootstrap_servers, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = onceflow(
+        "verify", "--output", "absent", "--bootstrap-servers", broker.bootstrap_servers, *arguments
+    )
     assert done.returncode == 2
     assert says in done.stderr
     assert "Traceback" not in done.stderr

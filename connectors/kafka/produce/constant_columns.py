@@ -21,7 +21,7 @@ class SameForAll:
         return self._columns.slice(0, count)
 
     def _make(self, count: int) -> pa.RecordBatch:
-        topics = pa.repeat(pa.scalar(self._topic), count)
+        topics = pa.repeat(pa.scalar(self._topic, pa.string()), count)  # a type that is given is not sought
         nulls = [pa.nulls(count, PRODUCE_SCHEMA.field(name).type) for name in ("key", "headers", "timestamp")]
         return pa.RecordBatch.from_arrays([topics, *nulls], ["topic", "key", "headers", "timestamp"])
 

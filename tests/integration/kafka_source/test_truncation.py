@@ -66,14 +66,15 @@ def write(broker: Any, topic: str, values: range) -> None:
         assert producer.flush(30) == 0
 
 
-def cut(broker: Any, topic: str, records: int = CUT_AT, batches: int = RECORDS) -> None:
-    """The broker, stopped, loses the end of the log: what is left are so many of its batches."""
+def cut(broker: Any, *topics: str) -> None:
+    """The broker, stopped, loses the end of these logs: what is left are the first records."""
     broker.stop()
-    segment = broker.data_dir / "logs" / f"{topic}-0" / f"{0:020}.log"
-    size = segment.stat().st_size
-    assert size % batches == 0
-    with segment.open("r+b") as file:
-        file.truncate(size // batches * records)
+    for topic in topics:
+        segment = broker.data_dir / "logs" / f"{topic}-0" / f"{0:020}.log"
+        size = segment.stat().st_size
+        assert size % RECORDS == 0
+        with segment.open("r+b") as file:
+            file.truncate(size // RECORDS * CUT_AT)
     broker.start()
 
 
@@ -91,15 +92,16 @@ def values(read: Any) -> list[int]:
 
 
 @pytest.mark.usefixtures("all_ways")
-@pytest.mark.parametrize("grows", [0, MORE])
-def test_a_log_that_is_cut_while_it_is_read_is_lost_records(mortal: Any, reading: Any, grows: int) -> None:
-    topic = filled(mortal)
-    read = reading(source(mortal, topic)).to_the_end()
-    cut(mortal, topic)
-    write(mortal, topic, range(100, 100 + grows))
-    with pytest.raises(DataLossError, match=sentence(topic)):
-        read_to_loss(read)
-    assert values(read) == list(range(RECORDS))
+def test_a_log_that_is_cut_while_it_is_read_is_lost_records(mortal: Any, reading: Any) -> None:
+    """One that grows again, further than it was read, and one that does not."""
+    reads = {filled(mortal): grows for grows in (0, MORE)}
+    open_reads = {topic: reading(source(mortal, topic)).to_the_end() for topic in reads}
+    cut(mortal, *reads)
+    for topic, grows in reads.items():
+        write(mortal, topic, range(100, 100 + grows))
+        with pytest.raises(DataLossError, match=sentence(topic)):
+            read_to_loss(open_reads[topic])
+        assert values(open_reads[topic]) == list(range(RECORDS))
 
 
 def restored(broker: Any, topic: str, states: Sequence[SplitState], reading: Any) -> Any:
@@ -113,19 +115,16 @@ def restored(broker: Any, topic: str, states: Sequence[SplitState], reading: Any
 
 
 @pytest.mark.usefixtures("all_ways")
-@pytest.mark.parametrize("grows", [0, MORE])
-@pytest.mark.parametrize("stop_offset", [None, 1 << 40])
-def test_a_log_that_was_cut_while_nobody_read_it_is_lost_records(
-    mortal: Any, reading: Any, grows: int, stop_offset: int | None
-) -> None:
-    """A partition with a stop offset far away is read directly at once."""
-    topic = filled(mortal)
-    states = reading(source(mortal, topic)).to_the_end().reader.snapshot()
-    states = [replace(each, position={**each.position, "stop_offset": stop_offset}) for each in states]
-    cut(mortal, topic)
-    write(mortal, topic, range(100, 100 + grows))
-    with pytest.raises(DataLossError, match=sentence(topic)):
-        read_to_loss(restored(mortal, topic, states, reading))
+def test_a_log_that_was_cut_while_nobody_read_it_is_lost_records(mortal: Any, reading: Any) -> None:
+    """As above; a partition with a stop offset far away is read directly at once."""
+    cases = {filled(mortal): (grows, stop) for grows in (0, MORE) for stop in (None, 1 << 40)}
+    states = {topic: reading(source(mortal, topic)).to_the_end().reader.snapshot() for topic in cases}
+    cut(mortal, *cases)
+    for topic, (grows, stop) in cases.items():
+        write(mortal, topic, range(100, 100 + grows))
+        with_stop = [replace(each, position={**each.position, "stop_offset": stop}) for each in states[topic]]
+        with pytest.raises(DataLossError, match=sentence(topic)):
+            read_to_loss(restored(mortal, topic, with_stop, reading))
 
 
 def _split_without_epoch(self: ReaderPositions, index: int) -> KafkaSplit:
@@ -209,23 +208,28 @@ class Query:
         self._cluster.close()
 
 
-@pytest.mark.parametrize("is_fatal", [True, False])
-def test_a_micro_batch_behind_lost_records_is_not_read(mortal: Any, is_fatal: bool) -> None:
-    topic = filled(mortal)
-    query = Query(mortal, topic, failOnDataLoss=str(is_fatal).lower())
+def test_a_micro_batch_behind_lost_records_is_not_read(mortal: Any) -> None:
+    """It fails, or goes on behind what is lost if it may."""
+    queries = {}
+    for is_fatal in (True, False):
+        topic = filled(mortal)
+        queries[is_fatal] = (topic, Query(mortal, topic, failOnDataLoss=str(is_fatal).lower()))
     try:
-        end, found = query.batch(query.stream.initial())
-        assert found == list(range(RECORDS))
-        cut(mortal, topic)
-        write(mortal, topic, range(100, 100 + MORE))
-        if is_fatal:
-            with pytest.raises(DataLossError, match=sentence(topic) + ".* set failOnDataLoss to false"):
-                query.batch(end)
-        else:
-            _, found = query.batch(end)
-            assert found == list(range(100 + RECORDS - CUT_AT, 100 + MORE))
+        ends = {}
+        for is_fatal, (_, query) in queries.items():
+            ends[is_fatal], found = query.batch(query.stream.initial())
+            assert found == list(range(RECORDS))
+        cut(mortal, *(topic for topic, _ in queries.values()))
+        for topic, _ in queries.values():
+            write(mortal, topic, range(100, 100 + MORE))
+        topic, fatal = queries[True]
+        with pytest.raises(DataLossError, match=sentence(topic) + ".* set failOnDataLoss to false"):
+            fatal.batch(ends[True])
+        _, found = queries[False][1].batch(ends[False])
+        assert found == list(range(100 + RECORDS - CUT_AT, 100 + MORE))
     finally:
-        query.close()
+        for _, query in queries.values():
+            query.close()
 
 
 def test_a_split_that_was_kept_without_an_epoch_is_read_on(mortal: Any, reading: Any) -> None:
@@ -267,35 +271,48 @@ def test_a_last_record_that_retention_deleted_is_not_missed(
     assert values(read) == [100, 101]
 
 
+class LostMarker:
+    """A partition whose last marker is cut off: all records that were read are still there. What comes
+    instead of the marker would be skipped."""
+
+    def __init__(self, broker: Any, reading: Any) -> None:
+        self.topic: str = broker.create_topic(f"marker-{time.monotonic_ns()}", 1)
+        write(broker, self.topic, range(3))
+        self._segment = broker.data_dir / "logs" / f"{self.topic}-0" / f"{0:020}.log"
+        producer = Producer(
+            {"bootstrap.servers": broker.bootstrap_servers, "log_level": 0, "transactional.id": self.topic}
+        )
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce(self.topic, b"000003", partition=0)
+        producer.flush(30)
+        self._size = self._segment.stat().st_size
+        producer.commit_transaction(30)
+        self.read = reading(source(broker, self.topic))
+        self.read.until(lambda: self.read.positions()[f"{self.topic}-0"] == 5)
+
+    def cut(self) -> None:
+        """While the broker is stopped."""
+        with self._segment.open("r+b") as file:
+            file.truncate(self._size)
+        for snapshot in self._segment.parent.glob("*.snapshot"):
+            snapshot.unlink()  # the producer is unknown now, so its transaction is not open
+
+
 @pytest.mark.usefixtures("all_ways")
-@pytest.mark.parametrize("is_stopped", [False, True])
 def test_records_where_the_lost_marker_of_a_transaction_was_are_lost_records_too(
-    mortal: Any, reading: Any, is_stopped: bool
+    mortal: Any, reading: Any
 ) -> None:
-    """All that was read is still there. What came instead of the marker would be skipped."""
-    topic: str = mortal.create_topic(f"marker-{time.monotonic_ns()}", 1)
-    write(mortal, topic, range(3))
-    segment = mortal.data_dir / "logs" / f"{topic}-0" / f"{0:020}.log"
-    producer = Producer(
-        {"bootstrap.servers": mortal.bootstrap_servers, "log_level": 0, "transactional.id": topic}
-    )
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    producer.produce(topic, b"000003", partition=0)
-    producer.flush(30)
-    size = segment.stat().st_size
-    producer.commit_transaction(30)
-    read = reading(source(mortal, topic))
-    read.until(lambda: read.positions()[f"{topic}-0"] == 5)
-    states = read.reader.snapshot()
+    """For a reader that goes on, and for one that is restored."""
+    going_on, stopped = LostMarker(mortal, reading), LostMarker(mortal, reading)
+    states = stopped.read.reader.snapshot()
     mortal.stop()
-    with segment.open("r+b") as file:
-        file.truncate(size)
-    for snapshot in segment.parent.glob("*.snapshot"):
-        snapshot.unlink()  # the producer is unknown now, so its transaction is not open
+    going_on.cut()
+    stopped.cut()
     mortal.start()
-    write(mortal, topic, range(100, 102))
-    if is_stopped:
-        read = restored(mortal, topic, states, reading)
-    with pytest.raises(DataLossError, match=rf"{topic}-0 has to go on at offset 5, .* cut at 4"):
-        read_to_loss(read)
+    for each in (going_on, stopped):
+        write(mortal, each.topic, range(100, 102))
+    reads = ((going_on.topic, going_on.read), (stopped.topic, None))
+    for topic, read in reads:
+        with pytest.raises(DataLossError, match=rf"{topic}-0 has to go on at offset 5, .* cut at 4"):
+            read_to_loss(read or restored(mortal, topic, states, reading))

@@ -16,6 +16,7 @@ import pytest
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.checkpoint.log_view import read_log
 from onceflow.runtime.checkpoint.store_url import open_store
+from onceflow.runtime.errors import JobFailedError, UsageError
 from onceflow.runtime.operators.aggregates import AggregateFunction, count, first, max_, mean, min_, sum_
 from onceflow.runtime.operators.begun import BEGUN_BEFORE, Begun
 from onceflow.runtime.operators.keyed_process import KeyedProcess
@@ -131,9 +132,10 @@ def test_an_added_aggregate_is_written_plainly_again_once_the_windows_of_before_
     folder.run(windows(total=sum_("amount")), *FIRST)
     added, plainly = (windows(total=sum_("amount"), top=top) for top in (max_(col("amount")), max_("amount")))
     folder.run(added)
-    refused = folder.run_in_python(plainly).result
-    assert refused.outcome is Outcome.FAILED
-    assert "operator 'op': windows are open that have no value for aggregate 'top'" in refused.reason
+    said = "operator 'op': windows are open that have no value for aggregate 'top'"
+    with pytest.raises(JobFailedError, match=said) as refused:
+        folder.run_in_python(plainly)
+    assert "run again" not in str(refused.value), "the same program would be refused again"
     folder.run(added, *LATER)
     rows = folder.run(plainly, ("ann", 3, 0.5, 99_500), ("end", 0, 0.0, 120_000)).visible["out"]
     assert by_window(rows, "total", "top")["ann", 90_000] == (3, 3)
@@ -193,8 +195,10 @@ def test_a_program_that_runs_itself_says_where_to_begin_and_what_may_be_dropped(
     older = read_log(open_store(str(folder.path))).completed()[-1][1].checkpoint_id
     folder.run(both, ("ann", 100, 1.0, 3_000), retained=100)
     fewer = windows(total=sum_("amount"))
-    assert folder.run_in_python(fewer).result.is_refused
-    assert "checkpoint 999" in folder.run_in_python(fewer, start_from=999).result.reason
+    with pytest.raises(UsageError, match="checkpoint 2 has aggregate 'n', which the program does not have"):
+        folder.run_in_python(fewer)
+    with pytest.raises(UsageError, match="checkpoint 999"):
+        folder.run_in_python(fewer, start_from=999)
     folder.rows = [*FIRST, *LATER]
     run = folder.run_in_python(fewer, start_from=older, allow_dropped_state=True)
     assert run.result.outcome is Outcome.FINISHED, run.result.reason
