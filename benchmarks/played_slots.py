@@ -11,21 +11,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from onceflow.runtime.exchange.handshake import answer, call
 
 from benchmarks.workload import START_MS
 from examples.windowed_totals import build
 from onceflow.runtime.exchange.channel import capacity_of
 from onceflow.runtime.exchange.key_groups import Partitioner
-from onceflow.runtime.exchange.transport import (
-    SOCKET_BUFFER_BYTES,
-    PeerLostError,
-    RemoteInput,
-    RemoteOutput,
-)
+from onceflow.runtime.exchange.remote_channel import PeerLostError, RemoteInput, RemoteOutput
+from onceflow.runtime.exchange.transport import SOCKET_BUFFER_BYTES
 from onceflow.runtime.exchange.wiring import codec_of
 from onceflow.runtime.graph.job_graph import ByKey, Edge, JobGraph
 from onceflow.runtime.records import Barrier, Records, Watermark
+from onceflow.runtime.sockets.handshake import answer, call
 
 HOST = "127.0.0.1"
 BATCH_ROWS, ROWS_PER_MS, DISORDER_MS = 40_000, 100, 2_000

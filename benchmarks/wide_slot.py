@@ -48,6 +48,7 @@ from onceflow.runtime.control.messages import (
 from onceflow.runtime.control.server import ControlServer
 from onceflow.runtime.graph.job_graph import SourceNode
 from onceflow.runtime.slot.process import SlotLaunch, run_slot
+from onceflow.runtime.sockets.credentials import Credentials
 
 CHECKPOINT_EVERY_S = 1.0
 LOOK_S = 0.05
@@ -58,7 +59,9 @@ LOOK_S = 0.05
 
 def be_slot(setting: Setting, control: tuple[str, int]) -> None:
     url = f"{setting.folder}/checkpoints-{setting.parallelism}"
-    launch = SlotLaunch(1, setting.graph(), control, setting.secret, url, checkpoint_interval_ms=1_000)
+    launch = SlotLaunch(
+        1, setting.graph(), control, Credentials(setting.secret), url, checkpoint_interval_ms=1_000
+    )
     run_slot(launch, 0, HOST, end_process=lambda: os._exit(1))
 
 
@@ -73,7 +76,7 @@ class Driver:
         self._split = split
         self._source = source
         self._heard: queue.SimpleQueue[tuple[int, Message]] = queue.SimpleQueue()
-        self._server = ControlServer(setting.secret, HOST, self._on_messages, lambda peer: None)
+        self._server = ControlServer(Credentials(setting.secret), HOST, self._on_messages, lambda peer: None)
         self._peer = 0
         self.address = self._server.address
         self.completed = 0
