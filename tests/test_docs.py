@@ -238,7 +238,7 @@ def test_every_decision_is_numbered_once() -> None:
 
 
 def test_the_commands_for_containers_are_those_of_the_compose_file() -> None:
-    """Those that test_containers.py runs are made of the same words."""
+    """The commands that test_containers.py runs are made of the same words."""
     told = re.sub(r"\\?\n# +", " ", (ROOT / "docker/compose.yaml").read_text().split("\nname:")[0])
     for command in commands("In containers"):
         assert " ".join(command.split()) in " ".join(told.split())

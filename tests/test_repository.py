@@ -49,7 +49,7 @@ LONG_FILES = {
 LONG_TESTS = {"tests/integration/conftest.py": 530}
 """Above the wall; a conftest can't be imported in parts."""
 
-LONG_FUNCTIONS = {"onceflow/cli/run.py:run": 75}
+LONG_FUNCTIONS = {"onceflow/cli/run.py:run": 80}
 """A command with an option on each line."""
 
 MANY_PARAMETERS = {

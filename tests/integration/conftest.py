@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import threading
@@ -22,127 +21,20 @@ from typing import Any
 
 import msgspec
 import polars as pl
-import psutil
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from onceflow.connectors.kafka.testing.fault_proxy import Api, Course, FaultProxy
 from tests.integration.forks import Fork, Forks
+from tests.integration.job_process import JobProcess
 
 JOBS = Path(__file__).parent / "jobs"
 ONCEFLOW = [sys.executable, "-c", "from onceflow.cli.app import main; main()"]
 CLOSING = "closing"
 """The user of the records that close all windows before them; the judge leaves it out."""
 
-Event = dict[str, Any]
-
 
 # --- The job --------------------------------------------------------------------------------------
-
-
-class JobProcess:
-    """`onceflow run ... --json` in a session of its own; its events, its slots, its end."""
-
-    def __init__(self, start: Callable[[int, int], subprocess.Popen[bytes] | Fork], errors: Path) -> None:
-        """`start(stdout, stderr)` starts it with these descriptors."""
-        self._errors = errors
-        reads, writes = os.pipe()
-        with errors.open("ab") as log:
-            self._process = start(writes, log.fileno())
-        os.close(writes)
-        self._stdout = os.fdopen(reads)
-        self.pid = self._process.pid
-        self.events: list[Event] = []
-        self.lines: list[str] = []
-        self._changed = threading.Condition()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        for line in self._stdout:
-            with self._changed:
-                self.lines.append(line)
-                if line.startswith("{"):
-                    self.events.append({**json.loads(line), "at": time.monotonic()})
-                self._changed.notify_all()
-
-    def wait_event(
-        self,
-        name: str,
-        where: Callable[[Event], bool] = lambda _: True,
-        *,
-        after: int = 0,
-        timeout: float = 60,
-    ) -> Event:
-        """The first such event at or after number `after` (see `mark`)."""
-        found: list[Event] = []
-
-        def look() -> bool:
-            found[:] = [e for e in self.events[after:] if e["event"] == name and where(e)][:1]
-            return bool(found) or not self._reader.is_alive()
-
-        with self._changed:
-            deadline = time.monotonic() + timeout
-            while not look() and (left := deadline - time.monotonic()) > 0:
-                self._changed.wait(min(left, 0.2))
-        assert found, f"no event {name!r} within {timeout} s\n{self.story()}"
-        return found[0]
-
-    mark = property(lambda self: len(self.events), doc="Events from here on are new.")
-
-    def named(self, name: str) -> list[Event]:
-        return [e for e in self.events if e["event"] == name]
-
-    def slots(self, attempt: int | None = None) -> list[int]:
-        """Process ids of the slots, of the latest attempt or of this one; waits for the first."""
-        if attempt is None:
-            self.wait_event("slots_started")
-            started = self.named("slots_started")[-1]
-        else:
-            started = self.wait_event("slots_started", lambda e: e["attempt"] == attempt)
-        return [slot["pid"] for slot in started["slots"]]
-
-    def send(self, number: signal.Signals) -> None:
-        self._process.send_signal(number)
-
-    def kill_group(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """The driver and what it started (the JVM); as Ctrl-C or a shell would."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.pid, number)
-
-    def wait(self, timeout: float = 60) -> int:
-        """Its exit code."""
-        try:
-            code = self._process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"the job did not end within {timeout} s\n{self.story()}") from None
-        self._reader.join(10)
-        return code
-
-    @property
-    def is_running(self) -> bool:
-        return self._process.poll() is None
-
-    def errors(self) -> str:
-        return self._errors.read_text(errors="replace")
-
-    def story(self) -> str:
-        """What a failure message needs."""
-        told = [line[:300].rstrip() for line in self.lines if '"event": "progress"' not in line]
-        last = [line[:1500].rstrip() for line in self.lines if '"event": "progress"' in line]
-        return "\n".join([*told[-25:], *last[-1:], "--- stderr", self.errors()[-3000:]])
-
-    def close(self) -> None:
-        """Nothing is left behind."""
-        pids = [slot["pid"] for e in self.named("slots_started") for slot in e["slots"]]
-        with suppress(psutil.NoSuchProcess):
-            pids += [child.pid for child in psutil.Process(self.pid).children(recursive=True)]
-        self.kill_group()
-        self._process.wait(30)
-        for pid in pids:
-            if pid != os.getpid():
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
 
 
 def manifests(checkpoint_dir: Path) -> list[dict[str, Any]]:

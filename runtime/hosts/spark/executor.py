@@ -26,6 +26,13 @@ transaction takes the interpreter some forty times, each time against a slot's t
 1 ms it took 122 ms instead of 157 ms next to a thread that never rests."""
 
 
+def host_of_slot(control_host: str, spark_host: str) -> str:
+    """Where a slot listens for its peers: Spark's address of the executor, or loopback if the driver is
+    reached by that. Then the slot is on the driver's machine, as all others are, and no other one has to
+    reach it."""
+    return control_host if ip_address(control_host).is_loopback else spark_host
+
+
 class SlotFunction:
     """The function that Spark ships to each task: picklable, and what it holds is the whole job."""
 
@@ -47,11 +54,8 @@ class SlotFunction:
         sys.setswitchinterval(GIL_S)
         context = BarrierTaskContext.get()
         partition = context.partitionId()
-        host = self._launch.control_address[0]
-        # Who reaches the driver by loopback is on its machine, as all others are then: no other one has to
-        # reach this slot.
-        if not ip_address(host).is_loopback:
-            host = context.getTaskInfos()[partition].address.rsplit(":", 1)[0]
+        spark_host = context.getTaskInfos()[partition].address.rsplit(":", 1)[0]
+        host = host_of_slot(self._launch.control_address[0], spark_host)
         run_slot(self._launch, partition, host, partial(os._exit, 1), self._read_graph)
         return iter(())
 

@@ -116,7 +116,7 @@ def restored(broker: Any, topic: str, states: Sequence[SplitState], reading: Any
 
 @pytest.mark.usefixtures("all_ways")
 def test_a_log_that_was_cut_while_nobody_read_it_is_lost_records(mortal: Any, reading: Any) -> None:
-    """As above; a partition with a stop offset far away is read directly at once."""
+    """The same is said; a partition with a stop offset far away is read directly at once."""
     cases = {filled(mortal): (grows, stop) for grows in (0, MORE) for stop in (None, 1 << 40)}
     states = {topic: reading(source(mortal, topic)).to_the_end().reader.snapshot() for topic in cases}
     cut(mortal, *cases)
