@@ -181,11 +181,7 @@ COVERED = (
     Covered(
         "processes: what they do when they are killed",
         "integration/test_kills integration/test_operating integration/test_spark_start",
-<<<<<<< HEAD
-        """driver.driver launch local slot slot.process slot.tasks spark.daemon executor runner
-=======
-        """driver.driver job launch local slot slot.process slot.tasks spark.daemon runner
->>>>>>> w-tls
+        """driver.driver launch local slot slot.process slot.tasks spark.daemon runner
         version""",
     ),
     Covered(
