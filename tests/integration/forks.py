@@ -202,7 +202,8 @@ def _become(request: Mapping[str, Any]) -> NoReturn:
     os.chdir(request["folder"])
     program = request["program"]
     sys.path[0] = "" if program is None else str(Path(program).parent)
-    sys.argv[:] = ["-c" if program is None else program, *request["arguments"]]
+    sys.argv.clear()
+    sys.argv.extend(["-c" if program is None else program, *request["arguments"]])
     code: object = 0
     try:
         if program is None:
