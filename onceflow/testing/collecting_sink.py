@@ -13,7 +13,7 @@ from onceflow.runtime.records import Records
 
 
 @dataclass(slots=True)
-class Collected:
+class SinkRows:
     """What came to a sink. It outlives slots and drivers, as a topic does. In order for each subtask."""
 
     uid: str
@@ -46,32 +46,32 @@ class Collected:
 class CollectingSink:
     """Takes rows, updates and deletes of any schema, exactly once."""
 
-    collected: Collected
+    taken: SinkRows
     takes_kinds: bool = True
 
     def check(self, schema: pa.Schema, uid: str) -> None:
         pass
 
     def open_writer(self, context: SinkContext) -> SinkWriter:
-        return _Writer(self.collected, context)
+        return _Writer(self.taken, context)
 
 
 class _Writer:
-    def __init__(self, collected: Collected, context: SinkContext) -> None:
-        self._collected = collected
+    def __init__(self, taken: SinkRows, context: SinkContext) -> None:
+        self._taken = taken
         self._context = context
-        if context.attempt > collected.attempt:
-            collected.attempt = context.attempt
-            collected.open.clear()
+        if context.attempt > taken.attempt:
+            taken.attempt = context.attempt
+            taken.open.clear()
         self._rows: list[Records] = []
-        if context.attempt == collected.attempt:
-            collected.open[context.subtask] = self._rows
+        if context.attempt == taken.attempt:
+            taken.open[context.subtask] = self._rows
         self._frozen: dict[int, tuple[str, int]] = {}
         """The name of a checkpoint's committable, and how many of the rows it has."""
 
     def recover(self, committables: Sequence[Committable]) -> None:
         for committable in committables:
-            self._collected.commit(str(committable.payload["name"]), self._context.attempt)
+            self._taken.commit(str(committable.payload["name"]), self._context.attempt)
 
     def write(self, records: Records) -> None:
         self._rows.append(records)
@@ -79,7 +79,7 @@ class _Writer:
     def pre_commit(self, checkpoint_id: int) -> PreCommit:
         name = f"{self._context.attempt}-{self._context.subtask}-{checkpoint_id}"
         self._frozen[checkpoint_id] = name, len(self._rows)
-        return _PreCommit(self._collected, self._context, checkpoint_id, name, list(self._rows))
+        return _PreCommit(self._taken, self._context, checkpoint_id, name, list(self._rows))
 
     def commit(self, checkpoint_id: int) -> None:
         found = self._frozen.pop(checkpoint_id, None)
@@ -87,7 +87,7 @@ class _Writer:
         if found is None:
             return
         name, count = found
-        self._collected.commit(name, self._context.attempt)
+        self._taken.commit(name, self._context.attempt)
         del self._rows[:count]
         self._frozen = {n: (other, size - count) for n, (other, size) in self._frozen.items()}
 
@@ -97,13 +97,13 @@ class _Writer:
 
 @dataclass(frozen=True, slots=True)
 class _PreCommit:
-    collected: Collected
+    taken: SinkRows
     context: SinkContext
     checkpoint_id: int
     name: str
     rows: list[Records]
 
     def stage(self) -> Committable:
-        self.collected.staged[self.name] = self.rows
+        self.taken.staged[self.name] = self.rows
         owner = str(self.context.subtask)
         return Committable(self.context.uid, owner, self.checkpoint_id, {"name": self.name})

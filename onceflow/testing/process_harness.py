@@ -16,7 +16,7 @@ from onceflow.runtime.operators.keyed_process import KeyedProcess, SideOutput
 from onceflow.runtime.types.declared_fields import is_record_type
 from onceflow.runtime.types.hints import type_name
 from onceflow.runtime.types.record_types import arrow_schema
-from onceflow.testing.collecting_sink import Collected, CollectingSink
+from onceflow.testing.collecting_sink import CollectingSink, SinkRows
 from onceflow.testing.job_run import JobRun, run
 from onceflow.testing.script import At, Script
 from onceflow.testing.scripted_source import ScriptedSource
@@ -87,9 +87,9 @@ def harness(
     sides = {s.name: s for s in vars(type(process)).values() if isinstance(s, SideOutput)}
     made = stream.record_type
     if made is not None:
-        stream.sink_to(CollectingSink(Collected(_OUT, pa.schema([]))), uid=_OUT)
+        stream.sink_to(CollectingSink(SinkRows(_OUT, pa.schema([]))), uid=_OUT)
     for name, side in sides.items():
-        sink = CollectingSink(Collected(name, side.schema))
+        sink = CollectingSink(SinkRows(name, side.schema))
         stream.side_output(name).sink_to(sink, uid=f"side-{name}")
     return ProcessHarness(run(job, parallelism=parallelism, input=[]), made, sides)
 

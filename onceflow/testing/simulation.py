@@ -19,7 +19,7 @@ from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.testing.choices import Choices, SeededChoices
 from onceflow.runtime.testing.simulation import draw_options
 from onceflow.runtime.testing.world import Crash, World, WorldOptions
-from onceflow.testing.collecting_sink import Collected
+from onceflow.testing.collecting_sink import SinkRows
 from onceflow.testing.script import Rows
 from onceflow.testing.stage import Stage, stage_of
 from onceflow.testing.taps import first_difference, tapped
@@ -167,7 +167,7 @@ class _Simulation:
         )
 
 
-def _content(output: Collected) -> Counter[str]:
+def _content(output: SinkRows) -> Counter[str]:
     rows: Counter[str] = Counter()
     for records in output.committed:
         kinds = [0] * len(records) if records.kind is None else records.kind.tolist()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.graph.job_graph import Chain, JobGraph, Node, SinkNode, SourceNode
 from onceflow.runtime.types.conversion import nearest
-from onceflow.testing.collecting_sink import Collected, CollectingSink
+from onceflow.testing.collecting_sink import CollectingSink, SinkRows
 from onceflow.testing.script import Rows, Script
 from onceflow.testing.scripted_source import Choose, ScriptedSource
 
@@ -19,7 +19,7 @@ class Stage:
 
     graph: JobGraph
     scripts: Mapping[str, Script]
-    outputs: Mapping[str, Collected]
+    outputs: Mapping[str, SinkRows]
 
     def script(self, uid: str) -> Script:
         """Raises UsageError if there is no source of this uid."""
@@ -27,7 +27,7 @@ class Stage:
             raise UsageError(f"job {self.graph.job!r} has no source {uid!r}{_offered(uid, self.scripts)}")
         return self.scripts[uid]
 
-    def output(self, uid: str) -> Collected:
+    def output(self, uid: str) -> SinkRows:
         """Raises UsageError if there is no sink of this uid."""
         if uid not in self.outputs:
             raise UsageError(f"job {self.graph.job!r} has no sink {uid!r}{_offered(uid, self.outputs)}")
@@ -38,7 +38,7 @@ def stage_of(graph: JobGraph, inputs: Mapping[str, Rows], choose: Choose | None 
     """Put the test into a graph: neither its brokers nor its files are touched. Raises UsageError for an
     input that names no source or has a row that is none of it."""
     scripts = {n.uid: Script(n.uid, n.source.schema, n.source.record_type) for n in graph.sources()}
-    outputs = {n.uid: Collected(n.uid, n.schema) for n in graph.sinks()}
+    outputs = {n.uid: SinkRows(n.uid, n.schema) for n in graph.sinks()}
 
     def staged(node: Node) -> Node:
         match node:

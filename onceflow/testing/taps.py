@@ -17,7 +17,7 @@ from onceflow.runtime.graph.job_graph import (
     Target,
 )
 from onceflow.runtime.operators.operator import MAIN
-from onceflow.testing.collecting_sink import Collected, CollectingSink
+from onceflow.testing.collecting_sink import CollectingSink, SinkRows
 
 _TAP = "tap of "
 
@@ -49,7 +49,7 @@ def _tapped(chain: Chain) -> Chain:
         outputs = {**node.outputs, MAIN: [*node.outputs.get(MAIN, ()), InChain(tap)]}
         schema = node.source.schema if isinstance(node, SourceNode) else node.schema
         nodes[uid] = _with_outputs(node, outputs)
-        nodes[tap] = SinkNode(tap, CollectingSink(Collected(tap, schema)), schema)
+        nodes[tap] = SinkNode(tap, CollectingSink(SinkRows(tap, schema)), schema)
     return replace(chain, nodes=nodes)
 
 
