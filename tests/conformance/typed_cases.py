@@ -55,7 +55,22 @@ def cases_of(row: Any, record_type: Callable[[Any], Any]) -> dict[str, Case]:
 def _differs(found: Any, right: Any) -> str:
     """RIGHT if both are equal, and of the same types; else what they are. A copy of an enum's member, or of a
     class, is not equal."""
-    return RIGHT if found == right and repr(found) == repr(right) else f"{found!r} in place of {right!r}"
+    alike = found == right and text_of(found) == text_of(right)
+    return RIGHT if alike else f"{text_of(found)} in place of {text_of(right)}"
+
+
+def text_of(value: Any) -> str:
+    """What `repr` says, with types inside, and sets in one order: theirs is chance in each process."""
+    if isinstance(value, set | frozenset):
+        return f"{type(value).__name__}({sorted(map(text_of, value))})"
+    if type(value) in (list, tuple):
+        return f"{type(value).__name__}({', '.join(map(text_of, value))})"
+    if isinstance(value, dict):
+        return f"dict({', '.join(f'{text_of(k)}: {text_of(v)}' for k, v in value.items())})"
+    for names in ("__struct_fields__", "__pydantic_fields__", "__dataclass_fields__", "__match_args__"):
+        if fields := getattr(type(value), names, ()):
+            return f"{type(value).__name__}({', '.join(text_of(getattr(value, name)) for name in fields)})"
+    return repr(value)
 
 
 @dataclass(frozen=True)
@@ -248,12 +263,12 @@ class Named(KeyedProcess[Any, Any, Said]):
     last = ValueState("last", str)
 
     def process(self, record: Any, ctx: Ctx) -> Iterator[Said]:
-        self.last.set(repr(record.x))
+        self.last.set(text_of(record.x))
         ctx.timers.event_time(100)
         yield Said(_differs(ctx.key, record.x))
 
     def on_timer(self, fired: Any, ctx: Ctx) -> Iterator[Said]:
-        yield Said(RIGHT if repr(ctx.key) == self.last.get() else f"{ctx.key!r} for {self.last.get()}")
+        yield Said(RIGHT if text_of(ctx.key) == self.last.get() else f"{ctx.key!r} for {self.last.get()}")
 
 
 @dataclass(frozen=True)
