@@ -32,6 +32,6 @@ WORKDIR /home/onceflow
 # Kernels and Spark's classes: each container would make them anew.
 RUN onceflow prepare
 # Spark's own place for what a worker keeps is among the packages, where this user may not write.
-ENV SPARK_WORKER_DIR=/home/onceflow/work
+ENV SPARK_WORKER_DIR=/tmp/spark-work
 ENTRYPOINT ["tini", "--"]
 CMD ["onceflow", "--help"]
