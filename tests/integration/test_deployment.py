@@ -296,12 +296,13 @@ MISSING = {
     "another minor version of Python": (WITHOUT, another_python),
     "another version of onceflow": (WITHOUT, another_onceflow),
 }
-IN_THE_SOAK = ("no such Python on a Worker", "another minor version of Python", "another version of onceflow")
-"""Where the sentence comes from has a quick test of its own: unit/hosts/spark/test_worker_environment.py."""
+QUICK = ("no onceflow in it", "a way from executors to the driver")
+"""The others are for the soak. Where their sentences come from has quick tests of its own:
+unit/hosts/spark/test_worker_environment.py, integration/test_users_program.py."""
 
 
 @pytest.mark.parametrize(
-    "what", [pytest.param(each, marks=[pytest.mark.soak] if each in IN_THE_SOAK else []) for each in MISSING]
+    "what", [pytest.param(each, marks=[] if each in QUICK else [pytest.mark.soak]) for each in MISSING]
 )
 def test_what_is_missing_ends_the_job_at_once_in_one_sentence(
     what: str, place: Place, topics: dict[str, str], start_process: Any, tmp_path: Path

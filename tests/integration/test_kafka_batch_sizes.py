@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.kafka_quotas import quotas
 
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, LedgerKey
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
@@ -20,6 +19,7 @@ from onceflow.connectors.kafka.transactions.producer_settings import ProducerSet
 from onceflow.connectors.kafka.transactions.staged_writer import LEDGER_TOPIC
 from onceflow.runtime.errors import Fatal
 from tests.kafka_output import NoPatience, Output
+from tests.kafka_quotas import quotas
 
 pytestmark = pytest.mark.kafka
 
