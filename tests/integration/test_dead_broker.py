@@ -90,15 +90,8 @@ def kill_node(cluster: EmbeddedCluster) -> Iterator[Callable[[int], DeadPort]]:
         cluster.start_node(node)
 
 
-@pytest.mark.parametrize("is_sparse", [False, True], ids=["our settings", "librdkafka's own"])
-def test_an_admin_request_for_a_dead_controller_connects_by_the_backoff_and_not_by_the_thousand(
-    cluster: EmbeddedCluster, is_sparse: bool
-) -> None:
-    """The client's controller dies, and the client is asked something that only a controller may answer.
-
-    With the setting that librdkafka has by itself it storms: what is measured here is the right thing.
-    """
-    topic = cluster.create_topic(f"asked-of-the-controller-{is_sparse}", 3)
+def connects_per_second(cluster: EmbeddedCluster, topic: str, is_sparse: bool) -> float:
+    """The client's controller dies, and the client is asked something that only a controller may answer."""
     connects: dict[str, int] = {}
 
     def note(statistics: str) -> None:
@@ -122,7 +115,18 @@ def test_an_admin_request_for_a_dead_controller_connects_by_the_backoff_and_not_
     with suppress(KafkaException):
         assert answer.result().name == topic
     assert sum(connects.values()) > 0
-    assert (sum(connects.values()) > 20 * took_s) is is_sparse, (connects, took_s)
+    return sum(connects.values()) / took_s
+
+
+def test_an_admin_request_for_a_dead_controller_connects_by_the_backoff(cluster: EmbeddedCluster) -> None:
+    assert connects_per_second(cluster, cluster.create_topic("asked-by-our-settings", 3), False) < 20
+
+
+def test_with_librdkafkas_own_setting_it_storms(cluster: EmbeddedCluster) -> None:
+    """What is measured above is the right thing. Now and then another broker answers before the client asks
+    the dead one; then it is looked at once more."""
+    topic = cluster.create_topic("asked-by-their-settings", 3)
+    assert any(connects_per_second(cluster, topic, True) > 20 for _ in range(5))
 
 
 def test_a_look_up_that_meets_a_dead_broker_is_answered_by_another(

@@ -61,7 +61,9 @@ class RunningJob:
         self.credentials = credentials
         self._heard: queue.Queue[tuple[int, ToDriver]] = queue.Queue()
         self._lost: queue.Queue[int] = queue.Queue()
-        self.server = ControlServer(credentials, "127.0.0.1", self._hear, self._lost.put, PATIENCE_S)
+        self.server = ControlServer(
+            credentials, "127.0.0.1", self._hear, self._lost.put, patience_s=PATIENCE_S
+        )
         self._slot = ControlClient(self.server.address, credentials, SystemClock())
         self._upstream, self.network = (Network(credentials, 1, "127.0.0.1", PATIENCE_S) for _ in range(2))
         self._upstream.slot = 0
