@@ -20,7 +20,7 @@ from onceflow.runtime.errors import Fatal, Unavailable
 from onceflow.runtime.hosts.local import LocalLauncher
 from onceflow.runtime.report import Silent
 from onceflow.runtime.slot.process import SlotLaunch
-from onceflow.testing.collecting_sink import Collected, CollectingSink
+from onceflow.testing.collecting_sink import CollectingSink, SinkRows
 from onceflow.testing.script import Script
 from onceflow.testing.scripted_source import ScriptedSource
 from tests.deployment_page import said
@@ -73,7 +73,7 @@ def test_a_job_whose_slots_have_another_folder_ends_at_once_and_reads_nothing(tm
     job = Job("job")
     schema = pa.schema([pa.field("n", pa.int64(), nullable=False)])
     job.source(ScriptedSource(Script("src", schema, None, {"all": []}))).sink_to(
-        CollectingSink(Collected("out", schema))
+        CollectingSink(SinkRows("out", schema))
     )
     options = run_options(str(tmp_path / "drivers"), master="threads[1]")
     launcher = Elsewhere(tmp_path / "slots")
