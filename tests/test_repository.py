@@ -107,7 +107,7 @@ def imports(module: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 CLIENTS = {"AdminClient", "Consumer", "KafkaAdminClient", "Producer"}
-SETTINGS = {"admin", "consumer", "kafka_python", "producer"}
+SETTINGS = {"admin", "assigned_consumer", "consumer", "kafka_python", "producer"}
 """What makes the settings of a client: they keep it from storming at the port of a dead broker."""
 
 

@@ -131,6 +131,25 @@ class KafkaOptions:
         """The dict for confluent_kafka.Consumer. `ours` can't be overridden, `defaults` can."""
         return self._merged(ours, defaults, _PRODUCER_ONLY)
 
+    def assigned_consumer(
+        self,
+        group_id: str,
+        isolation: str,
+        defaults: Mapping[str, Setting] | None = None,
+        logger: Any = None,
+    ) -> dict[str, Any]:
+        """The dict for a Consumer whose partitions are assigned by hand, each at an offset that is there, and
+        which is told of their ends. `group_id` is never joined: confluent-kafka asks for one all the same."""
+        ours: dict[str, Setting] = {
+            "group.id": group_id,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
+            **({} if logger is None else {"logger": logger}),
+        }
+        return self.consumer(ours, defaults)
+
     def producer(
         self, ours: Mapping[str, Setting], defaults: Mapping[str, Setting] | None = None
     ) -> dict[str, Any]:

@@ -49,18 +49,13 @@ class TopicReader:
         check_settings(self._options)
         self._clock = SystemClock()
         self._cluster = ClusterMetadata(self._options, self._clock, timeout_ms)
-        ours: dict[str, Any] = {
-            "group.id": "onceflow-verify",  # never joined: partitions are assigned by hand
-            "enable.auto.commit": False,
-            "auto.offset.reset": "error",
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-        }
         defaults: dict[str, Any] = {
             "queued.min.messages": 200_000,
             "fetch.queue.backoff.ms": 10,  # the default waits 1 s whenever the queue was full
         }
-        self._consumer = Consumer(self._options.consumer(ours, defaults))
+        self._consumer = Consumer(
+            self._options.assigned_consumer("onceflow-verify", "read_committed", defaults)
+        )
 
     def close(self) -> None:
         self._consumer.close()

@@ -107,15 +107,8 @@ class _Reader:
         self._keys = [key for key in keys if partitions is None or key[1] in partitions]
         self._options, self._topic = options, topic
         self._isolation: Isolation = isolation
-        ours: dict[str, Any] = {
-            "group.id": "onceflow-consume",  # never joined: partitions are assigned by hand
-            "enable.auto.commit": False,
-            "auto.offset.reset": "error",
-            "enable.partition.eof": True,
-            "isolation.level": isolation,
-            "logger": LOG,
-        }
-        self._consumer = Consumer(options.consumer(ours, {"fetch.wait.max.ms": 100}))
+        defaults = {"fetch.wait.max.ms": 100}
+        self._consumer = Consumer(options.assigned_consumer("onceflow-consume", isolation, defaults, LOG))
 
     def close(self) -> None:
         self._consumer.close()

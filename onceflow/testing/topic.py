@@ -71,22 +71,18 @@ class Topic:
         return found
 
     def _values(self, count: int, until_s: float) -> list[Any]:
-        ours: dict[str, Any] = {
-            "group.id": "onceflow-test",  # never joined: partitions are assigned by hand
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed",
-            "logger": LOG,
-        }
-        consumer = Consumer(self._options.consumer(ours, {"fetch.wait.max.ms": 100}))
+        defaults = {"fetch.wait.max.ms": 100}
+        consumer = Consumer(self._options.assigned_consumer("onceflow-test", "read_committed", defaults, LOG))
         by_partition: dict[int, list[Any]] = {p: [] for p in range(self._partitions)}
         try:
             consumer.assign([TopicPartition(self.name, p, 0) for p in by_partition])
-            while sum(map(len, by_partition.values())) < count and time.monotonic() < until_s:
-                messages: list[Any] = consumer.consume(count, timeout=0.1)
+            while (left := count - sum(map(len, by_partition.values()))) > 0 and time.monotonic() < until_s:
+                messages: list[Any] = consumer.consume(left, timeout=0.1)
                 for message in messages:
                     if message.error() is None:
                         by_partition[message.partition()].append(_decoded(message.value()))
+                    elif message.error().code() != KafkaError._PARTITION_EOF:
+                        raise OnceflowError(f"topic {self.name} can't be read: {message.error().str()}")
         finally:
             consumer.close()
         return [value for values in by_partition.values() for value in values]
