@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import psutil
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from output_watch import OutputWatch
 from purchases import Purchases, load
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -33,7 +32,6 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.embedded.jars import MAVEN_CENTRAL, PINNED_VERSION, JarCache
 from onceflow.connectors.kafka.embedded.process import stop_broker
-from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.runtime.errors import OnceflowError
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -56,28 +54,6 @@ class DemoFailed(Exception):
 
 class TooQuick(DemoFailed):
     """The job was through before it could be killed: a fast machine, and nothing that is wrong."""
-
-
-class OutputWatch:
-    """How far the output topic is: what is committed, and whether a transaction is being written."""
-
-    def __init__(self, bootstrap_servers: str) -> None:
-        self._admin = AdminClient(KafkaOptions(bootstrap_servers, {"log_level": 0}).admin())
-        self._ends = {TopicPartition(OUTPUT, p): OffsetSpec.latest() for p in range(PARTITIONS)}
-        self.committed = 0
-        self.is_writing = False
-
-    def look(self) -> None:
-        """Ask the broker; a broker that is away leaves what was seen last."""
-        with contextlib.suppress(KafkaException):
-            stable = self._offsets(IsolationLevel.READ_COMMITTED)
-            ends = self._offsets(IsolationLevel.READ_UNCOMMITTED)
-            self.committed, self.is_writing = stable, ends > stable
-
-    def _offsets(self, level: IsolationLevel) -> int:
-        """One request for all partitions: a transaction is open for a tenth of a second."""
-        asked = self._admin.list_offsets(self._ends, isolation_level=level, request_timeout=1.0)
-        return sum(future.result().offset for future in asked.values())
 
 
 class JobProcess:
@@ -167,7 +143,7 @@ class Demo:
 
     def run_and_kill(self) -> None:
         bar = self._progress.add_task("running", total=self._purchases.window_rows())
-        watch = OutputWatch(self._kafka.bootstrap_servers)
+        watch = OutputWatch(self._kafka.bootstrap_servers, OUTPUT, PARTITIONS)
         job = self._job = self._start_job()
         self._wait_until_it_writes(job, watch, bar)
         self._killed("a Python slot", watch, job.kill_slot)
@@ -253,6 +229,25 @@ class Demo:
         raise DemoFailed("\n".join([f"{reason}; its log is {log} and ends with:", *last]))
 
 
+def run(records: int, kafka: EmbeddedKafka, console: Console) -> int:
+    """The demo on a broker of its own, which it ends. Returns the exit code."""
+    bars = TextColumn("{task.description:8}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
+    with Progress(*bars, console=console) as progress:
+        demo = Demo(Purchases(records, PARTITIONS), kafka, progress)
+        try:
+            demo.prepare()
+            demo.run_and_kill()
+            found = demo.audit()
+        finally:
+            before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing may keep it from ending all
+            demo.end()
+            signal.signal(signal.SIGINT, before)
+    faults = found["missing"], found["doubled"], found["wrong"] + found["unreadable"]
+    read = found["input_records"]
+    print(f"{read} records, {demo.kills} kills: {faults[0]} missing, {faults[1]} doubled, {faults[2]} wrong")
+    return 0 if not any(faults) and read == records + PARTITIONS else 1
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -265,38 +260,22 @@ def main() -> int:
     cache = JarCache(maven_mirror=os.environ.get("ONCEFLOW_MAVEN_MIRROR", MAVEN_CENTRAL))
     if not cache.has(version):
         console.print(f"downloading Kafka {version}, once")
-    for left in reversed(range(TRIES)):
-        stop_broker(FOLDER / "broker")  # of a demo that was killed itself
-        shutil.rmtree(FOLDER, ignore_errors=True)
-        kafka = EmbeddedKafka(FOLDER / "broker", version=version, jar_cache=cache)
-        bars = TextColumn("{task.description:8}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
-        with Progress(*bars, console=console) as progress:
-            demo = Demo(Purchases(options.records, PARTITIONS), kafka, progress)
+    try:
+        for tries_left in reversed(range(TRIES)):
+            stop_broker(FOLDER / "broker")  # of a demo that was killed itself
+            shutil.rmtree(FOLDER, ignore_errors=True)
             try:
-                demo.prepare()
-                demo.run_and_kill()
-                found = demo.audit()
-                break
-            except (DemoFailed, OnceflowError) as error:
-                is_again = left > 0 and isinstance(error, TooQuick)
-                said = (
-                    f"[yellow]demo:[/yellow] {error}: once more" if is_again else f"[red]demo:[/red] {error}"
-                )
-                console.print(said, highlight=False)
-                if not is_again:
-                    return 1
-            except KeyboardInterrupt:
-                return 130
-            finally:
-                before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing may keep it from ending all
-                demo.end()
-                signal.signal(signal.SIGINT, before)
-    faults = found["missing"], found["doubled"], found["wrong"] + found["unreadable"]
-    records = found["input_records"]
-    print(
-        f"{records} records, {demo.kills} kills: {faults[0]} missing, {faults[1]} doubled, {faults[2]} wrong"
-    )
-    return 0 if not any(faults) and records == options.records + PARTITIONS else 1
+                kafka = EmbeddedKafka(FOLDER / "broker", version=version, jar_cache=cache)
+                return run(options.records, kafka, console)
+            except TooQuick as error:
+                if not tries_left:
+                    raise
+                console.print(f"[yellow]demo:[/yellow] {error}: once more", highlight=False)
+    except (DemoFailed, OnceflowError) as error:
+        console.print(f"[red]demo:[/red] {error}", highlight=False)
+    except KeyboardInterrupt:
+        return 130
+    return 1
 
 
 if __name__ == "__main__":
