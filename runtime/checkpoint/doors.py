@@ -20,6 +20,11 @@ class SplitDoor(Protocol):
         """Raises DataLossError where reading can't go on exactly."""
         ...
 
+    def found_since(self, manifest: CheckpointManifest) -> Mapping[str, Sequence[SplitProgress]]:
+        """Splits that are there now and not in the restored manifest, from their beginning, by source uid.
+        A source that can't be asked is left out: discovery asks it again while the job runs."""
+        ...
+
     def prune(self, manifest: CheckpointManifest, finished: Mapping[str, Json]) -> CheckpointManifest:
         """Without finished splits that the source remembers; `finished`: of the checkpoint before. Pure."""
         ...

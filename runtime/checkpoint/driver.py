@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeGuard
 
@@ -36,7 +36,7 @@ from onceflow.runtime.checkpoint.state_fits import Fit, Program
 from onceflow.runtime.checkpoint.store import AlreadyExists, CheckpointStore
 from onceflow.runtime.checkpoint.verification import check_state_is_there
 from onceflow.runtime.clock import Clock
-from onceflow.runtime.contracts import Json
+from onceflow.runtime.contracts import Json, SplitProgress
 from onceflow.runtime.errors import (
     Fatal,
     Fenced,
@@ -169,8 +169,12 @@ class CheckpointIO:
         self._finished = latest.finished
         self._retention.sweep(job.next_attempt, self._clock.now_ms())
         self.from_checkpoint_id = None
+        # 5. What appeared while the job was down begins with the rest; nothing of it is durable yet.
+        found = self._splits.found_since(latest) if job.latest is not None else {}
+        latest = replace(latest, splits={**latest.splits, **_with_new(latest, found)})
         next_id = max(job.next_checkpoint_id, latest.checkpoint_id + 1)
-        return ev.AttemptOpened(job.next_attempt, latest, next_id, notes, self._notices(view))
+        notices = [*self._notices(view), *map(_discovered, found, found.values())]
+        return ev.AttemptOpened(job.next_attempt, latest, next_id, notes, notices)
 
     def _check_not_overtaken(self, view: LogView) -> None:
         """This driver had the log: what is beyond its own last entry is another driver's, except a
@@ -278,6 +282,16 @@ class CheckpointIO:
         assert self._retention is not None
         with contextlib.suppress(OSError):
             clean(self._retention)
+
+
+def _with_new(
+    manifest: CheckpointManifest, found: Mapping[str, Sequence[SplitProgress]]
+) -> dict[str, Sequence[SplitProgress]]:
+    return {uid: [*manifest.splits.get(uid, ()), *new] for uid, new in found.items()}
+
+
+def _discovered(uid: str, new: Sequence[SplitProgress]) -> ev.Announce:
+    return ev.Announce("splits_discovered", {"uid": uid, "splits": [p.split.split_id for p in new]})
 
 
 def is_io_effect(effect: Effect) -> TypeGuard[IoEffect]:

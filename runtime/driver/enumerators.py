@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +19,7 @@ from onceflow.runtime.contracts import (
     SplitState,
     WarningEnumerator,
 )
-from onceflow.runtime.errors import Fatal, OnceflowError, Retryable
+from onceflow.runtime.errors import Fatal, OnceflowError
 from onceflow.runtime.graph.job_graph import JobGraph
 
 Splits = Mapping[str, Sequence[SplitProgress]]
@@ -39,6 +40,7 @@ class Enumerators:
         for uid in self._pruning:
             assert isinstance(self._enumerators[uid], PruningEnumerator), f"{uid}: see PruningSource"
         self._books: dict[str, _Book] = {uid: _Book() for uid in self._enumerators}
+        self._found_since: dict[str, frozenset[str]] = {}
 
     def initial_splits(self) -> Splits:
         """The splits of all sources, at the very first start of the job."""
@@ -53,6 +55,18 @@ class Enumerators:
         for uid, progress in splits.items():
             with self._locks[uid]:
                 self._enumerators[uid].check_restored([p.split for p in progress if not p.is_finished])
+
+    def found_since(self, manifest: CheckpointManifest) -> Splits:
+        """Splits that appeared while the job was down, looked for before anything is read. If they were found
+        later, by discovery, the other splits could have passed their event time, and their rows were late."""
+        found: dict[str, Sequence[SplitProgress]] = {}
+        for uid, enumerator in self._enumerators.items():
+            if enumerator.discovery_interval_ms is not None:
+                known = frozenset(p.split.split_id for p in manifest.splits.get(uid, ()))
+                with contextlib.suppress(OnceflowError):
+                    found[uid] = self._look(uid, known, manifest.finished.get(uid))
+        self._found_since = {uid: frozenset(p.split.split_id for p in new) for uid, new in found.items()}
+        return {uid: new for uid, new in found.items() if new}
 
     def restore(self, manifest: CheckpointManifest) -> None:
         """An attempt starts from this: what is discovered from now on is new if it is not in it."""
@@ -92,15 +106,19 @@ class Enumerators:
         ]
 
     def skip_to_end(self, splits: Splits) -> Splits:
-        """At-most-once: leave out what came since the checkpoint. Raises Fatal if a source can't."""
+        """At-most-once: leave out what came since the checkpoint, except splits that the checkpoint doesn't
+        know. Raises Fatal if a source can't."""
         skipped: dict[str, Sequence[SplitProgress]] = {}
-        for uid, progress in splits.items():
+        for uid, all_progress in splits.items():
+            new_ids = self._found_since.get(uid, frozenset())
+            new = [p for p in all_progress if p.split.split_id in new_ids]
+            progress = [p for p in all_progress if p.split.split_id not in new_ids]
             enumerator = self._enumerators[uid]
             if not isinstance(enumerator, SkippingEnumerator):
                 raise Fatal(f"source {uid!r} can't skip to its end: at-most-once is not offered for it")
             with self._locks[uid]:
                 at_end = enumerator.skip_to_end([p.split for p in progress])
-            skipped[uid] = [replace(p, split=split) for p, split in zip(progress, at_end, strict=True)]
+            skipped[uid] = [replace(p, split=split) for p, split in zip(progress, at_end, strict=True)] + new
         return skipped
 
     def start_discovery(self, found: Callable[[str, Sequence[SplitProgress]], None]) -> Callable[[], None]:
@@ -109,7 +127,7 @@ class Enumerators:
         over = threading.Event()
         for uid, enumerator in self._enumerators.items():
             if (interval_ms := enumerator.discovery_interval_ms) is not None:
-                arguments = (uid, enumerator, interval_ms / 1000, over, found)
+                arguments = (uid, interval_ms / 1000, over, found)
                 threading.Thread(
                     target=self._discover, args=arguments, name=f"onceflow-discover-{uid}", daemon=True
                 ).start()
@@ -118,7 +136,6 @@ class Enumerators:
     def _discover(
         self,
         uid: str,
-        enumerator: SplitEnumerator,
         interval_s: float,
         over: threading.Event,
         found: Callable[[str, Sequence[SplitProgress]], None],
@@ -128,16 +145,21 @@ class Enumerators:
             if looked is None:
                 continue
             try:
-                with self._locks[uid]:
-                    if isinstance(enumerator, PruningEnumerator):
-                        splits = enumerator.discover_unfinished(*looked)
-                    else:
-                        splits = enumerator.discover(looked[0])
-            except (Retryable, OnceflowError):
+                splits = self._look(uid, *looked)
+            except OnceflowError:
                 continue
             if splits and not over.is_set():
                 self._books[uid].ask()
-                found(uid, [SplitProgress(split) for split in splits])
+                found(uid, splits)
+
+    def _look(self, uid: str, known: frozenset[str], finished: Json) -> list[SplitProgress]:
+        enumerator = self._enumerators[uid]
+        with self._locks[uid]:
+            if isinstance(enumerator, PruningEnumerator):
+                splits = enumerator.discover_unfinished(known, finished)
+            else:
+                splits = enumerator.discover(known)
+        return [SplitProgress(split) for split in splits]
 
     def close(self) -> None:
         for enumerator in self._enumerators.values():

@@ -130,7 +130,8 @@ def test_checkpoints_every_100_ms_are_carried(
 def test_partitions_and_topics_that_appear_are_read(
     start_job: Any, feed: Any, judge: Any, follow: Any, broker: Any, new_topic: Any, tmp_path: Path
 ) -> None:
-    """A pattern; then a partition more, and a topic more; restored with them after a kill."""
+    """A pattern; then a partition more, and a topic more; restored with them after a kill, and with a topic
+    that appeared while the job was down."""
     servers, name, output = broker.bootstrap_servers, new_topic("grow", 2), new_topic("out", 2)
     arguments = ("--bootstrap-servers", servers, "--pattern", f"{name}.*", "--output", output)
     arguments += ("--discovery", "300 ms", "--idle-after", "1 s")
@@ -149,13 +150,14 @@ def test_partitions_and_topics_that_appear_are_read(
     job.kill_group()
     job.wait()
     # All of it before the job reads: what comes to a partition that has been idle for a second may be late.
-    data, more = feed(servers, name, 3), feed(servers, other, 1)
+    meanwhile = broker.create_topic(f"{name}-meanwhile", 1)
+    data, *more = feed(servers, name, 3), feed(servers, other, 1), feed(servers, meanwhile, 1)
     later_ms = reached_ms + 5_000
-    end_ms = max(data.load(15_000, later_ms, per_ms=3), more.load(5_000, later_ms, per_ms=1))
-    data.close(end_ms)
-    more.close(end_ms)
+    end_ms = max(data.load(15_000, later_ms, per_ms=3), *(f.load(5_000, later_ms, per_ms=1) for f in more))
+    for one in (data, *more):
+        one.close(end_ms)
     again = start_job(tmp_path / "ck", *arguments)
-    expected = judge(servers).expected(name, other)
+    expected = judge(servers).expected(name, other, meanwhile)
     rows.wait_rows(len(expected), again)
     again.send(signal.SIGTERM)
     assert again.wait(15) == 0, again.story()

@@ -32,11 +32,15 @@ class Splits:
     def __init__(self, loss: str = "") -> None:
         self.asked = 0
         self.told: list[int] = []
+        self.new: list[SplitProgress] = []
         self._loss = loss
 
     def initial_splits(self) -> Mapping[str, Sequence[SplitProgress]]:
         self.asked += 1
         return {"src": [SplitProgress(SplitState("t-0", {"next_offset": 10 * self.asked}))]}
+
+    def found_since(self, manifest: CheckpointManifest) -> Mapping[str, Sequence[SplitProgress]]:
+        return {"src": self.new} if self.new else {}
 
     def prune(self, manifest: CheckpointManifest, finished: Mapping[str, Any]) -> CheckpointManifest:
         """Remembers how many splits have finished."""
@@ -119,6 +123,15 @@ def test_the_first_start_makes_the_sources_beginning_durable_once() -> None:
     again = opened(driver(store, splits))
     assert (again.attempt, again.manifest.splits) == (2, first.manifest.splits)
     assert splits.asked == 1
+
+
+def test_splits_that_appeared_while_the_job_was_down_begin_with_the_rest_and_are_said() -> None:
+    store, splits = MemoryStore(), Splits()
+    old = opened(driver(store, splits)).manifest.splits["src"]
+    splits.new = [SplitProgress(SplitState("t-1", {"next_offset": 0}))]
+    again = opened(driver(store, splits))
+    assert again.manifest.splits == {"src": [*old, *splits.new]}
+    assert [(n.event, n.fields["splits"]) for n in again.notices] == [("splits_discovered", ["t-1"])]
 
 
 def test_a_driver_that_was_overtaken_is_fenced_whatever_it_does_next() -> None:

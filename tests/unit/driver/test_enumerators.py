@@ -108,6 +108,24 @@ def test_skipping_keeps_what_the_engine_knows_of_a_split() -> None:
     assert found == {"a": [SplitProgress(split(1, 99), 1_000, is_finished=True)]}
 
 
+def test_what_appeared_while_the_job_was_down_is_found_before_anything_is_read() -> None:
+    away = Enumerator([split(7)], failures=[Retryable("broker away")])
+    never_asked = Enumerator([split(8)], discovery_interval_ms=None)
+    opened = enumerators(a=Enumerator([split(1), split(2)]), b=away, c=never_asked)
+    restored = manifest(SplitProgress(split(1, 5), 1_000))
+    assert opened.found_since(restored) == {"a": [SplitProgress(split(2))]}
+    assert away.failures == []
+
+
+def test_skipping_skips_nothing_of_a_split_that_the_checkpoint_does_not_know() -> None:
+    opened = enumerators(a=Skipping([split(1), split(2)]))
+    opened.found_since(manifest(SplitProgress(split(1, 5))))
+    progress = [SplitProgress(split(2)), SplitProgress(split(1, 5))]
+    assert opened.skip_to_end({"a": progress}) == {
+        "a": [SplitProgress(split(1, 99)), SplitProgress(split(2))]
+    }
+
+
 def test_a_source_that_cannot_skip_refuses_at_most_once() -> None:
     with pytest.raises(Fatal, match="source 'a' can't skip to its end: at-most-once"):
         enumerators(a=Enumerator()).skip_to_end({"a": [SplitProgress(split(1))]})
