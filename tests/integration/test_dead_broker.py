@@ -163,9 +163,9 @@ def test_commands_that_ask_kafka_are_answered_though_a_broker_has_just_died(
     """`verify`, `transactions list`, `transactions ledger` and then `transactions abort`, while whoever leads
     and coordinates what they ask for dies: each ends right, and none of them storms."""
     topic = cluster.create_topic("judged", 6)
-    open_one = Producer(
-        {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "left-open", "log_level": 0}
-    )
+    timeout = {"transaction.timeout.ms": 600_000}  # the coordinator must not end it on a slow machine
+    servers = {"bootstrap.servers": cluster.bootstrap_servers}
+    open_one = Producer({**servers, **timeout, "transactional.id": "left-open", "log_level": 0})
     open_one.init_transactions(30)
     for number in range(600):
         if number % 300 == 0:
@@ -174,12 +174,12 @@ def test_commands_that_ask_kafka_are_answered_though_a_broker_has_just_died(
         if number == 299:
             open_one.commit_transaction(30)
     assert open_one.flush(30) == 0
-    servers = ("--bootstrap-servers", cluster.bootstrap_servers)
+    asked = ("--bootstrap-servers", cluster.bootstrap_servers)
     commands = {
-        "verify": ["verify", "--json", "--output", topic, "--sequence", "n", *servers],
-        "list": ["transactions", "list", "--json", "--topic", topic, *servers],
-        "ledger": ["transactions", "ledger", "left-open", *servers],
-        "abort": ["transactions", "abort", "left-open", *servers],
+        "verify": ["verify", "--json", "--output", topic, "--sequence", "n", *asked],
+        "list": ["transactions", "list", "--json", "--topic", topic, *asked],
+        "ledger": ["transactions", "ledger", "left-open", *asked],
+        "abort": ["transactions", "abort", "left-open", *asked],
     }
     doctor = TransactionDoctor(KafkaOptions(cluster.bootstrap_servers))
     assert len(doctor.open_transactions()) == 1

@@ -26,6 +26,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_expone
 
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.protocol.broker_access import kafka_python
+from onceflow.connectors.kafka.transactions.coordinators import list_all_transactions
 from onceflow.runtime.errors import Retryable, UsageError
 
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -219,8 +220,8 @@ class TransactionDoctor:
 
     def _listed(self) -> list[Any]:
         """All transactional ids that any coordinator knows."""
-        listed = self._ask("list transactions", lambda admin: admin.list_transactions())
-        return [row for rows in listed.values() for row in rows]
+        listed: list[Any] = self._ask("list transactions", list_all_transactions)
+        return listed
 
     def _partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
         found: list[TopicPartition] = []
