@@ -25,7 +25,7 @@ demo: setup  ## the main job on a real Kafka, killed three times, audited
 test: setup  ## the whole suite: unit, property, conformance, simulation, real Kafka, real Spark; says what took longest
 	@sh scripts/check-java.sh
 	@.venv/bin/onceflow prepare  # dozens of local Sparks start below
-	$(PYTEST) -m "not soak and not docker" $(ARGS)
+	$(PYTEST) --durations=40 --durations-min=2 -m "not soak and not docker" $(ARGS)
 
 check: setup  ## ruff, formatting, spelling, mypy, pyright, layers
 	$(PY) -m ruff check .
