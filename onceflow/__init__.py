@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from onceflow.runtime.api.job import Job, run
     from onceflow.runtime.contracts import BatchContext, WatermarkStrategy
     from onceflow.runtime.errors import Retryable
+    from onceflow.runtime.functions.context import FunctionContext
+    from onceflow.runtime.functions.parameters import Secret, secret
     from onceflow.runtime.operators.aggregates import (
         AggregateFunction,
         count,
@@ -59,6 +61,8 @@ _MODULES = {
     "polars": ("col", "lit"),
     "onceflow.runtime.contracts": ("BatchContext", "WatermarkStrategy"),
     "onceflow.runtime.errors": ("Retryable",),
+    "onceflow.runtime.functions.context": ("FunctionContext",),
+    "onceflow.runtime.functions.parameters": ("Secret", "secret"),
     "onceflow.runtime.api.job": ("Job", "run"),
     "onceflow.runtime.operators.aggregates": (
         "AggregateFunction",
@@ -84,12 +88,14 @@ __all__ = [
     "AggregateFunction",
     "BatchContext",
     "Ctx",
+    "FunctionContext",
     "Job",
     "KeyedProcess",
     "ListState",
     "MapState",
     "Retryable",
     "Scale",
+    "Secret",
     "SideOutput",
     "Timer",
     "ValueState",
@@ -104,6 +110,7 @@ __all__ = [
     "min_",
     "register",
     "run",
+    "secret",
     "sliding",
     "sum_",
     "tumbling",

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from onceflow.connectors.staged_rows import RowFile, StagedRowsWriter, row_files
 from onceflow.runtime.contracts import BatchContext, Committable, PreCommit, SinkContext
+from onceflow.runtime.functions.lives import own_instance
 from onceflow.runtime.records import Records
 from onceflow.runtime.types.user_functions import function_name, user_error_at, user_function_error
 
@@ -59,9 +60,11 @@ class ForeachWriter:
     def __init__(self, sink: ForeachSink, context: SinkContext) -> None:
         self._sink = sink
         self._context = context
+        self._function = own_instance(sink.function, context.uid)
         self._rows = StagedRowsWriter(context)
 
     def recover(self, committables: Sequence[Committable]) -> None:
+        self._context.open_function(self._function)  # here: this is the thread that will call it
         for committable in sorted(committables, key=lambda each: int(each.owner)):
             files = row_files(committable)
             self._hand_over(files, committable.checkpoint_id, int(committable.owner))
@@ -91,7 +94,7 @@ class ForeachWriter:
             self._call(batch, told)
 
     def _call_each(self, batch: pa.RecordBatch) -> None:
-        function = self._sink.function
+        function = self._function
         for record in self._sink.reader.read(batch):
             try:
                 function(record)
@@ -99,7 +102,7 @@ class ForeachWriter:
                 raise user_function_error(self._context.uid, function, error, None, 0, record) from error
 
     def _call(self, batch: pa.RecordBatch, told: BatchContext) -> None:
-        function, rows = self._sink.function, self._sink.reader.read(batch)
+        function, rows = self._function, self._sink.reader.read(batch)
         try:
             function(rows, told) if self._sink.takes_context else function(rows)
         except Exception as error:

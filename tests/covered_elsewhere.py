@@ -169,6 +169,11 @@ COVERED = (
         "certificate sockets.connect",
     ),
     Covered(
+        "what is told of an error: by what becomes of it",
+        "unit/checkpoint/test_verdict unit/slot/test_call_watch unit/functions/test_context",
+        "slot.failure",
+    ),
+    Covered(
         "what a row goes through between two tasks",
         "unit/exchange/test_input_gate unit/slot/test_task unit/exchange/test_wiring",
         "channel exchange.partition_kernels exchange.record_writer",
@@ -181,7 +186,7 @@ COVERED = (
     Covered(
         "processes: what they do when they are killed",
         "integration/test_kills integration/test_operating integration/test_spark_start",
-        """driver.driver launch local slot slot.process slot.tasks spark.daemon runner
+        """driver.driver launch local slot slot.process slot.tasks spark.daemon run_signals runner
         version""",
     ),
     Covered(

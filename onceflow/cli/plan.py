@@ -52,6 +52,10 @@ def _tree(plan: dict[str, Any]) -> Tree:
     tree = Tree(
         f"[bold]{escape(plan['job'])}[/bold]  parallelism {slots}, max_parallelism {plan['max_parallelism']}"
     )
+    if plan["params"]:
+        tree.add(
+            f"parameters  [dim]{escape(', '.join(f'{n}: {v}' for n, v in plan['params'].items()))}[/dim]"
+        )
     exchanges = {e["exchange"]: e for e in plan["exchanges"]}
     for chain in plan["chains"]:
         feeds = [e for e in plan["exchanges"] if e["to_chain"] == chain["chain"]]

@@ -8,6 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from onceflow.cli.load import load_job
+from onceflow.cli.params import ParamOption, ParamsFileOption, given_params
 from onceflow.cli.report import reporter_for
 from onceflow.cli.spark_files import ArchivesOption, PyFilesOption, let_import, with_files
 from onceflow.runtime.api.job import DEFAULT_INTERVAL, run_job, run_options
@@ -62,6 +63,8 @@ def run(
         list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
     ] = None,
     tls: Annotated[bool, typer.Option("--tls", help="Encrypt what driver and slots say.")] = False,
+    param: ParamOption = None,
+    params_file: ParamsFileOption = None,
     archives: ArchivesOption = None,
     py_files: PyFilesOption = None,
     control_port: Annotated[int, typer.Option(help="The driver's port for slots. 0: any free one.")] = 0,
@@ -73,7 +76,11 @@ def run(
 ) -> None:
     """Exit code 0: finished, or stopped after a last checkpoint; 1: failed; 2: wrong use; 3: ended on
     request, but without a last checkpoint."""
+    if debug:
+        show_logs()
     settings = with_files(_settings(conf or []), master, archives, py_files)
+    let_import(settings)
+    loaded = load_job(target, arguments or [])
     options = run_options(
         checkpoint_dir,
         master=master,
@@ -89,11 +96,8 @@ def run(
         start_from=start_from,
         allow_dropped_state=allow_dropped_state,
         tls=tls,
+        params=given_params(param or [], params_file, loaded.job.params),
     )
-    if debug:
-        show_logs()
-    let_import(settings)
-    loaded = load_job(target, arguments or [])
     reporter = reporter_for(as_json)
     if metrics_port is not None:
         # Here and not above: most runs serve no metrics.

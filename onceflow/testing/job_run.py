@@ -7,7 +7,7 @@ caused has happened, so a test needs no waiting.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -22,6 +22,8 @@ from onceflow.runtime.checkpoint.restart import NoRestart
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.control.messages import Message
 from onceflow.runtime.errors import OnceflowError, UsageError
+from onceflow.runtime.functions.parameters import Parameters
+from onceflow.runtime.functions.resolve import resolve
 from onceflow.runtime.records import RowKind
 from onceflow.runtime.slot.firing import PIECE_ROWS_MAX
 from onceflow.runtime.slot.slot import STEPS_PER_TASK
@@ -43,8 +45,9 @@ class JobRun:
     """A job that runs as far as its test says; made by `run`. Rows that come to a sink are in `rows`, and in
     an attribute of the sink's name: `run.totals`."""
 
-    def __init__(self, stage: Stage, parallelism: int) -> None:
+    def __init__(self, stage: Stage, parallelism: int, params: Parameters) -> None:
         self._stage = stage
+        self._params = params
         self._store = MemoryStore("test")
         self.clock = ManualClock()
         """The processing time that the job sees, from 0 on: see `advance_clock`."""
@@ -205,7 +208,7 @@ class JobRun:
         self._wiring = wiring
         peers = range(self._next_peer, self._next_peer + self._parallelism)
         self._next_peer = peers.stop
-        options = SimSlotOptions(True, False, PIECE_ROWS_MAX, STEPS_PER_TASK)
+        options = SimSlotOptions(True, False, PIECE_ROWS_MAX, STEPS_PER_TASK, self._params)
         for peer in peers:
             self._slots[peer] = SimSlot(
                 attempt, peer, self._stage.graph, wiring, self._store, self.clock, self._post, options
@@ -273,21 +276,22 @@ class JobRun:
         return False
 
 
-def run(job: Job, *, parallelism: int = 1, **inputs: Rows) -> JobRun:
+def run(job: Job, *, parallelism: int = 1, params: Mapping[str, Any] | None = None, **inputs: Rows) -> JobRun:
     """Start a job in this process, with these rows for its sources by their uids (`-` is `_` in a name), and
     return when they are through. No broker, no Spark, no files. See JobRun for what can be done then; use it
     in a `with`, so that what functions have opened is closed.
 
     Rows are records of the source's type, dicts, or an Arrow table; a dict of these by split, to have several
-    splits. Raises UsageError for what names no source or is no row of it, and what a function of the job's
-    raises.
+    splits. `params`: as for Job.run. Raises UsageError for what names no source or is no row of it, and what
+    a function of the job's raises.
     """
     stage = stage_of(job.build(), {})
+    values = resolve(job.params, params or {})
     for uid, rows in _by_uid(inputs, stage).items():
         if isinstance(rows, dict):
             stage.script(uid).splits.clear()
         stage.script(uid).add(rows)
-    return JobRun(stage, parallelism)
+    return JobRun(stage, parallelism, values)
 
 
 def _by_uid(rows: dict[str, Rows], stage: Stage) -> dict[str, Rows]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +31,16 @@ class ProcessHarness:
         self._run = run
         self._made = made
         self._sides = sides
+
+    def __enter__(self) -> ProcessHarness:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """The subtask ends: close() is called, if the class defines it."""
+        self._run.close()
 
     def element(self, record: Any, at: str | int = 0) -> ProcessHarness:
         """A record comes, with this event time."""
@@ -75,9 +85,11 @@ def harness(
     key: str | Sequence[str],
     takes: type | None = None,
     parallelism: int = 1,
+    params: Mapping[str, Any] | None = None,
 ) -> ProcessHarness:
     """A KeyedProcess as it runs in a job, keyed by these fields of the records that it takes. `takes`: their
-    type, where neither the class nor the annotations of process() say it."""
+    type, where neither the class nor the annotations of process() say it. `params`: what it
+    reads as `ctx.params` in open(); a class with close() is used in a `with`, at whose end it is called."""
     taken = takes or _taken(process)
     keys = [key] if isinstance(key, str) else list(key)
     script = Script(_INPUT, arrow_schema(taken), taken)
@@ -91,12 +103,14 @@ def harness(
     for name, side in sides.items():
         sink = CollectingSink(SinkRows(name, side.schema))
         stream.side_output(name).sink_to(sink, uid=f"side-{name}")
-    return ProcessHarness(run(job, parallelism=parallelism, input=[]), made, sides)
+    return ProcessHarness(run(job, parallelism=parallelism, params=params, input=[]), made, sides)
 
 
 def _taken(process: KeyedProcess[Any, Any, Any]) -> type:
     annotated = [each for name, each in hints(process.process, _PROCESS).items() if name != "return"]
-    arguments = [a for base in getattr(type(process), "__orig_bases__", ()) for a in base.__args__]
+    arguments = [
+        a for base in getattr(type(process), "__orig_bases__", ()) for a in getattr(base, "__args__", ())
+    ]
     for found in (*annotated[:1], *arguments[1:2]):
         if is_record_type(found):
             return found  # type: ignore[no-any-return]

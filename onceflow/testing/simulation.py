@@ -15,6 +15,8 @@ from onceflow.runtime.api.job import Job
 from onceflow.runtime.checkpoint.log import LOG_FOLDER, AttemptStarted, decode_entry
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.errors import OnceflowError
+from onceflow.runtime.functions.parameters import Parameters
+from onceflow.runtime.functions.resolve import resolve
 from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.testing.choices import Choices, SeededChoices
 from onceflow.runtime.testing.simulation import draw_options
@@ -66,17 +68,22 @@ class _Watch:
         pass
 
 
-def simulate(job: Job, inputs: Mapping[str, Rows], seeds: int | Iterable[int] = 1_000) -> SimulationReport:
+def simulate(
+    job: Job,
+    inputs: Mapping[str, Rows],
+    seeds: int | Iterable[int] = 1_000,
+    params: Mapping[str, Any] | None = None,
+) -> SimulationReport:
     """Run a job over these rows (by the uids of its sources, as for `run`) once for each seed, with slots,
     driver or both killed or frozen at any step, and compare what each sink has committed with a run without
     a crash. Rows are compared without their order; floating-point numbers to twelve digits.
 
     Before that the job runs without crashes in several orders. Raises SimulationError naming the operator
     whose output differs: a function that reads a clock or throws dice, or a result that depends on which
-    split is read first. Raises SimulationError with the seed for a crash that changes the output, and what a
-    function of the job's raises.
+    split is read first. `params`: as for Job.run. Raises SimulationError with the seed for a
+    crash that changes the output, and what a function of the job's raises.
     """
-    simulation = _Simulation(job.build(), inputs)
+    simulation = _Simulation(job.build(), inputs, resolve(job.params, params or {}))
     expected, points = simulation.reference()
     crashes: Counter[str] = Counter()
     numbers = range(1, seeds + 1) if isinstance(seeds, int) else list(seeds)
@@ -96,8 +103,9 @@ def simulate(job: Job, inputs: Mapping[str, Rows], seeds: int | Iterable[int] = 
 class _Simulation:
     """The runs of one job over the same rows."""
 
-    def __init__(self, graph: JobGraph, inputs: Mapping[str, Rows]) -> None:
+    def __init__(self, graph: JobGraph, inputs: Mapping[str, Rows], params: Parameters) -> None:
         self._graph = graph
+        self._params = params
         self._inputs = {uid: its if isinstance(its, Mapping) else list(its) for uid, its in inputs.items()}
         stage = self._stage(graph, SeededChoices(0))
         self._rows = sum(len(items) for script in stage.scripts.values() for items in script.splits.values())
@@ -131,6 +139,7 @@ class _Simulation:
         slots_max = graph.max_parallelism
         options = replace(
             options,
+            params=self._params,
             moves_max=_MOVES_MIN + _MOVES_PER_ROW * self._rows,
             parallelism=[min(slots, slots_max) for slots in options.parallelism],
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from onceflow.runtime.api.stream import Stream
 from onceflow.runtime.arguments import check_given
 from onceflow.runtime.contracts import Source, WatermarkStrategy
 from onceflow.runtime.errors import GraphError
+from onceflow.runtime.functions.parameters import check_declared
 from onceflow.runtime.graph.columns import check_event_time
 from onceflow.runtime.graph.compile import compile_graph
 from onceflow.runtime.graph.job_graph import DEFAULT_MAX_PARALLELISM, JobGraph
@@ -31,16 +33,23 @@ class JobGraphBuilder:
     """A program under construction: its name, its steps, and their uids.
 
     `max_parallelism` is the number of key groups: fixed for the life of the job's state, an upper bound
-    for its parallelism.
+    for its parallelism. `params`: what its functions read as `ctx.params`, by name, each with its default
+    (or its type, if it must be given), or `secret(...)`.
     """
 
-    def __init__(self, name: str, max_parallelism: int = DEFAULT_MAX_PARALLELISM) -> None:
+    def __init__(
+        self,
+        name: str,
+        max_parallelism: int = DEFAULT_MAX_PARALLELISM,
+        params: Mapping[str, Any] | None = None,
+    ) -> None:
         if not (isinstance(name, str) and _NAME.fullmatch(name)):
             raise GraphError(f"job name {name!r}: use letters, digits, '.', '_' and '-'")
         if not (isinstance(max_parallelism, int) and 1 <= max_parallelism <= _MAX_PARALLELISM):
             raise GraphError(f"max_parallelism={max_parallelism!r}: it must be from 1 to {_MAX_PARALLELISM}")
         self.name = name
         self.max_parallelism = max_parallelism
+        self.params = check_declared(params)
         self.collected: list[Collected[Any]] = []
         """What `stream.collect()` gave out: filled while the job runs in this process."""
         self._steps: list[Step] = []
@@ -240,7 +249,7 @@ class JobGraphBuilder:
 
     def build(self) -> JobGraph:
         """The graph that runs. Raises GraphError for a stream that ends nowhere."""
-        return compile_graph(self.name, self._steps, self.max_parallelism)
+        return replace(compile_graph(self.name, self._steps, self.max_parallelism), params=self.params)
 
     def add(self, step: Step, tags: Mapping[str, str] | None = None) -> Stream[Any]:
         """Add one more step; returns the stream of its rows. Called by the streams."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 import html
 import os
 import re
-import signal
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from onceflow.runtime.api.graph_builder import JobGraphBuilder
+from onceflow.runtime.api.run_signals import RunSignals, run_signals
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.checkpoint.job_phase import JobPhase
 from onceflow.runtime.checkpoint.options import CheckpointOptions
@@ -30,7 +29,8 @@ from onceflow.runtime.driver.result import JobResult
 from onceflow.runtime.environment.program import NO_PROGRAM, Program, running_program
 from onceflow.runtime.environment.running_jobs import StartingJob
 from onceflow.runtime.errors import JobFailedError, OnceflowError, OptionError, UsageError
-from onceflow.runtime.graph.job_graph import DEFAULT_MAX_PARALLELISM, JobGraph
+from onceflow.runtime.functions.resolve import resolve
+from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.graph.plan import describe
 from onceflow.runtime.graph.plan_display import as_html, as_markdown
 from onceflow.runtime.hosts.launch import SlotLauncher
@@ -51,9 +51,6 @@ class Job(JobGraphBuilder):
     The graph that exists before it runs can be printed (`onceflow plan`), is checked against schemas
     before anything starts, and is what the slots get.
     """
-
-    def __init__(self, name: str, max_parallelism: int = DEFAULT_MAX_PARALLELISM) -> None:
-        super().__init__(name, max_parallelism)
 
     def _repr_html_(self) -> str:
         """How a notebook shows it: the plan, or what is missing."""
@@ -81,6 +78,7 @@ class Job(JobGraphBuilder):
         start_from: int | None = None,
         allow_dropped_state: bool = False,
         tls: bool = False,
+        params: Mapping[str, Any] | None = None,
         reporter: Reporter | None = None,
     ) -> JobResult:
         """Run to the end in this process: a script, a test, a notebook, or what spark-submit runs; the same
@@ -90,10 +88,11 @@ class Job(JobGraphBuilder):
         `start_from` says; without one the checkpoints are in a temporary folder, and go when the job ends.
         `allow_dropped_state`: what the checkpoint has of operators, aggregates or states that are not in the
         program is dropped, not refused. `tls`: what driver and slots say to each other is encrypted, as it
-        is if Spark's own settings ask for it. `master`: as Spark names it, or `threads[N]` for slots in this
-        process without Spark; None: what spark-submit was given, if that has started this program, with its
-        settings, and else `local[2]`. Ctrl-C and SIGTERM stop it cleanly after a last checkpoint. Raises
-        UsageError for what is wrong before it starts, JobFailedError if it fails.
+        is if Spark's own settings ask for it. `params`: values for the parameters that the job declares.
+        `master`: as Spark names it, or `threads[N]` for slots in this process without Spark; None: what
+        spark-submit was given, if that has started this program, with its settings, and else `local[2]`.
+        Ctrl-C and SIGTERM stop it cleanly after a last checkpoint. Raises UsageError for what is wrong before
+        it starts, JobFailedError if it fails.
         """
         submitted, spark_conf = _submitted(master)
         master = master or submitted
@@ -109,6 +108,7 @@ class Job(JobGraphBuilder):
                 start_from=start_from,
                 allow_dropped_state=allow_dropped_state,
                 tls=tls,
+                params=params,
             )
             result = run_job(self.build(), options, reporter or Silent(), running_program())
         for rows in self.collected:
@@ -176,6 +176,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
     start_from: int | None = None,
     allow_dropped_state: bool = False,
     tls: bool = False,
+    params: Mapping[str, Any] | None = None,
 ) -> RunOptions:
     """Options as people write them, checked. Raises OptionError naming the option."""
     if parallelism is not None and parallelism < 1:
@@ -197,6 +198,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
         start_from=start_from,
         allow_dropped_state=allow_dropped_state,
         tls=tls,
+        params=params or {},
     )
 
 
@@ -209,7 +211,8 @@ def run_job(
             f"parallelism={options.parallelism} is more than the job's max_parallelism, which is "
             f"{graph.max_parallelism}"
         )
-    with StartingJob.announced(graph.job, options.checkpoint_dir), _signals() as signals:
+    resolve(graph.params, options.params)  # what is missing is said before anything starts
+    with StartingJob.announced(graph.job, options.checkpoint_dir), run_signals() as signals:
         launcher = _launcher(graph, options, program)
         try:
             reporter.event("job_started", {"job": graph.job, "master": options.master})
@@ -223,7 +226,7 @@ def run_job(
             reporter.close()
 
 
-def _wait_for_host(launcher: SlotLauncher, job: str, signals: _Signals, reporter: Reporter) -> bool:
+def _wait_for_host(launcher: SlotLauncher, job: str, signals: RunSignals, reporter: Reporter) -> bool:
     """False: a signal came first."""
     clock = SystemClock()
     began_ms = clock.monotonic_ms()
@@ -254,42 +257,3 @@ def _launcher(graph: JobGraph, options: RunOptions, program: Program) -> SlotLau
     from onceflow.runtime.hosts.spark.runner import SparkLauncher
 
     return SparkLauncher(options.master, graph, options.spark_conf, program, options.parallelism)
-
-
-class _Signals:
-    """SIGINT and SIGTERM: a last checkpoint, then the end; a second one: the end at once."""
-
-    def __init__(self) -> None:
-        self.was_sent = False
-        self._was_told = False
-        self._driver: JobDriver | None = None
-
-    def deliver_to(self, driver: JobDriver) -> None:
-        """Give signals to this driver from now on; one that came before counts."""
-        self._driver = driver
-        if self.was_sent and not self._was_told:
-            self._was_told = True
-            driver.request_stop()
-
-    def on_signal(self, signum: int, frame: Any) -> None:
-        self.was_sent = True
-        if self._driver is not None and self._was_told:
-            self._driver.request_cancel(f"stopped at once by a second {signal.Signals(signum).name}")
-        elif self._driver is not None:
-            self._was_told = True
-            self._driver.request_stop()
-
-
-@contextmanager
-def _signals() -> Iterator[_Signals]:
-    signals = _Signals()
-    if threading.current_thread() is not threading.main_thread():
-        yield signals
-        return
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    previous = {number: signal.signal(number, signals.on_signal) for number in numbers}
-    try:
-        yield signals
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

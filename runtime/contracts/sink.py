@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -36,6 +36,8 @@ class SinkContext:
     on_wait: Callable[[str], None] = lambda reason: None
     checkpoint_interval_ms: int | None = None
     """How far apart barriers are meant to be. None: not known."""
+    open_function: Callable[[Any], None] = lambda function: None
+    """Call open(ctx) of a function object of the user's; its close() is called when the attempt ends."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,6 +96,25 @@ class Failed(Message):
     """What it has in common with the same failure another time; none: it may pass by itself."""
 
 
+class FunctionsOpened(Message):
+    """Functions of the user's are open in this slot that want to be closed."""
+
+    attempt: int
+
+
+class FunctionsClosed(Message):
+    """All of them were closed, or could not be: the slot's last word."""
+
+    attempt: int
+
+
+class Noticed(Message):
+    """Something went wrong that changes no result and ends nothing, such as a close() that raised."""
+
+    attempt: int
+    reason: str
+
+
 class Progress(Message):
     """Every heartbeat, and a sign of life: counters since the attempt began, by the task's head uid."""
 
@@ -131,6 +150,9 @@ ToDriver = (
     | Drained
     | Healed
     | Failed
+    | FunctionsOpened
+    | FunctionsClosed
+    | Noticed
     | Progress
     | AskStatus
     | AskStop

@@ -50,8 +50,10 @@ from onceflow.runtime.driver.enumerators import Enumerators
 from onceflow.runtime.driver.options import Guarantee, RunOptions
 from onceflow.runtime.driver.progress import PhaseWatch, ProgressMeter, shown_phase
 from onceflow.runtime.driver.result import JobResult
+from onceflow.runtime.driver.slot_closing import SlotClosing
 from onceflow.runtime.environment.running_jobs import RunningJob
 from onceflow.runtime.errors import Fatal, OnceflowError, UsageError
+from onceflow.runtime.functions.resolve import resolve
 from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.hosts.launch import SlotLauncher
 from onceflow.runtime.report import JobProgress, Reporter
@@ -73,6 +75,7 @@ class JobDriver:
         self._launcher = launcher
         self._clock = clock
         self._reporter = reporter
+        self._closing = SlotClosing()
         self._parallelism = options.parallelism or min(launcher.slots_max, graph.max_parallelism)
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._meter = ProgressMeter(graph)
@@ -132,9 +135,8 @@ class JobDriver:
 
     def _cancel(self, reason: str) -> None:
         if self._result is None:
-            last = self._coordinator.last_completed_id
-            fields = {"outcome": Outcome.CANCELLED.value, "reason": reason, "checkpoint_id": last}
-            self._announce("job_finished", fields)
+            last, outcome = self._coordinator.last_completed_id, Outcome.CANCELLED.value
+            self._announce("job_finished", {"outcome": outcome, "reason": reason, "checkpoint_id": last})
             self._finish(JobResult(Outcome.CANCELLED, reason, last, self._meter.late_records))
 
     def _make_checkpoint_io(self) -> CheckpointIO:
@@ -163,7 +165,7 @@ class JobDriver:
                 self._inbox.get(timeout=wait_s)()
             except queue.Empty:
                 self._handle(ev.Tick())
-            if self._clock.monotonic_ms() >= report_at_ms:
+            if self._result is None and self._clock.monotonic_ms() >= report_at_ms:
                 report_at_ms = self._clock.monotonic_ms() + pause_ms
                 self._report()
 
@@ -220,6 +222,7 @@ class JobDriver:
             splits = manifest.splits
             if self._options.guarantee is Guarantee.AT_MOST_ONCE and manifest.checkpoint_id > 0:
                 splits = self._enumerators.skip_to_end(splits)
+            params = resolve(self._graph.params, self._options.params)
             restored = assignments(attempt, replace(manifest, splits=splits), self._parallelism)
         except OnceflowError as error:
             is_fatal = isinstance(error, Fatal | UsageError)
@@ -240,6 +243,7 @@ class JobDriver:
             is_aligned=self._options.guarantee is not Guarantee.AT_LEAST_ONCE,
             checkpoint_interval_ms=self._options.checkpoints.interval_ms,
             slot_timeout_ms=silence_ms,
+            params=params,
         )
 
         def on_ended(error: OnceflowError | None) -> None:
@@ -268,6 +272,7 @@ class JobDriver:
         self._end_discovery()
         if self._slots is not None and not self._slots.is_over:
             self._slots.end(reason)
+            self._closing.wait(lambda reason: self._announce("warning", {"reason": reason}))
             self._launcher.cancel()
 
     # --- What comes in ------------------------------------------------------------------------------
@@ -275,13 +280,15 @@ class JobDriver:
     def _on_messages(self, messages: Sequence[tuple[int, ToDriver]]) -> None:
         """On the control server's thread. One turn for all: a turn for each would hand the interpreter's
         lock over for each."""
-        self._inbox.put(lambda: self._take_messages(messages))
+        rest = self._closing.hear(messages)
+        self._inbox.put(lambda: self._take_messages(rest))
 
     def _say_healed(self, problem: str) -> None:
         """On the thread of the checkpoint folder's I/O: a committer read a staged file from its copy."""
         self._inbox.put(lambda: self._announce("damage_healed", {"message": problem}))
 
     def _on_lost(self, peer: int) -> None:
+        self._closing.on_lost(peer)
         self._inbox.put(lambda: self._handle_all(self._slots.on_lost(peer) if self._slots else []))
 
     def _take_messages(self, messages: Sequence[tuple[int, ToDriver]]) -> None:
@@ -311,13 +318,12 @@ class JobDriver:
                 self._take_slot_message(self._slots, peer, message)
 
     def _take_slot_message(self, group: SlotGroup, peer: int, message: ToDriver) -> None:
-        had_slots, had_first = bool(group.slots), group.first_record_ms is not None
+        had_slots, had_first, attempt = bool(group.slots), group.first_record_ms is not None, group.attempt
         self._handle_all(group.on_message(peer, message, self._clock.monotonic_ms()))
         if group.slots and not had_slots:
-            self._announce("slots_started", {"attempt": group.attempt, "slots": group.describe()})
-        if group.first_record_ms is not None and not had_first:
-            fields = {"attempt": group.attempt, "first_record_ms": group.first_record_ms}
-            self._announce("first_record", fields)
+            self._announce("slots_started", {"attempt": attempt, "slots": group.describe()})
+        if (first_ms := group.first_record_ms) is not None and not had_first:
+            self._announce("first_record", {"attempt": attempt, "first_record_ms": first_ms})
         if isinstance(message, Healed):
             self._announce("damage_healed", {"message": message.problem})
 
@@ -329,6 +335,7 @@ class JobDriver:
 
     def _announce(self, name: str, fields: Mapping[str, object]) -> None:
         if name == "job_finished":
+            self._end_attempt("the job has ended")  # its functions are closed before
             self._report()
             fields = {**fields, "late_records": self._meter.late_records, "restarts": self._meter.restarts}
         self._meter.on_event(name, fields)

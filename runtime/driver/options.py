@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from onceflow.runtime.checkpoint.options import CheckpointOptions
 from onceflow.runtime.checkpoint.restart import ExponentialDelay, FixedDelay, NoRestart, RestartStrategy
@@ -84,3 +85,5 @@ class RunOptions:
     """Start although the checkpoint has state that the program has no place for: it is dropped."""
     tls: bool = False
     """Encrypt what driver and slots say to each other; also done if the host's settings ask for it."""
+    params: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Values for the job's parameters, as they were given: texts, or of the declared types."""

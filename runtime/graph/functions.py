@@ -12,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
+from onceflow.runtime.functions.lives import check_life
 from onceflow.runtime.types.conversion import nearest
 from onceflow.runtime.types.declared_fields import is_record_type
 from onceflow.runtime.types.hints import type_name
@@ -27,6 +28,7 @@ def hints(fn: Callable[..., Any], uid: str, with_extras: bool = False) -> dict[s
     around them. Raises GraphError for what can't be called."""
     if not callable(fn):
         raise GraphError(f"operator {uid!r}: {fn!r} is a {type(fn).__name__}: wanted is a function")
+    check_life(fn, uid)
     plain = fn if isinstance(fn, types.FunctionType | types.MethodType) else type(fn).__call__
     if isinstance(fn, type) or not hasattr(plain, "__annotations__"):
         return {"return": fn} if isinstance(fn, type) else {}

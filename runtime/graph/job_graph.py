@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from onceflow.runtime.contracts import Sink, Source, WatermarkStrategy
+from onceflow.runtime.functions.parameters import Declared
 from onceflow.runtime.operators.operator import Operator
 from onceflow.runtime.state.description import StateDescription
 
@@ -142,6 +143,8 @@ class JobGraph:
     chains: Sequence[Chain]
     edges: Sequence[Edge]
     max_parallelism: int = DEFAULT_MAX_PARALLELISM
+    params: Declared = field(default_factory=dict)
+    """The parameters that the program declares; no value of a secret is here."""
 
     def chain(self, chain_id: int) -> Chain:
         return next(c for c in self.chains if c.chain_id == chain_id)

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from onceflow.runtime.contracts import Noted
+from onceflow.runtime.functions.parameters import shown
 from onceflow.runtime.graph.job_graph import (
     ByKey,
     Chain,
@@ -31,6 +32,7 @@ def describe(graph: JobGraph, parallelism: int | None = None) -> dict[str, Any]:
         "job": graph.job,
         "parallelism": parallelism,
         "max_parallelism": graph.max_parallelism,
+        "params": {name: shown(declared) for name, declared in graph.params.items()},
         "chains": [
             {
                 "chain": chain.chain_id,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.records import Records
@@ -44,6 +44,8 @@ class OperatorContext:
     clock: Clock
     count_late: Callable[[int], None] = lambda rows: None
     """Report late rows: for the live line, the metrics and the job's last line."""
+    open_function: Callable[[Any], None] = lambda function: None
+    """Call open(ctx) of the user's function object, and see to it that its close() is called."""
 
 
 class Operator(Protocol):

@@ -74,6 +74,8 @@ class PaneOperator:
         self._context = context
         self._out = out
         self._lateness = Lateness(context.max_parallelism, context.key_groups)
+        for function in self._values.functions:
+            context.open_function(function)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         for state in states:

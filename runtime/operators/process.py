@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from onceflow.runtime.contracts import Json
+from onceflow.runtime.functions.lives import life_of, own_instance
 from onceflow.runtime.operators.describe import key_columns
 from onceflow.runtime.operators.keyed_process import (
     Ctx,
@@ -84,7 +85,8 @@ class ProcessOperator:
         self._cursor = Cursor()
         self._timers = KeyTimers()
         self._clock_timers = KeyTimers(may_be_left_out=True)
-        self._process = copy.copy(config.process)
+        has_life = life_of(config.process) is not None
+        self._process = own_instance(config.process, config.uid) if has_life else copy.copy(config.process)
         states: dict[str, RowValues] = {}
         for attribute, declared in declared_states(config.process, config.uid).items():
             bound = declared.bind(self._cursor)
@@ -106,6 +108,7 @@ class ProcessOperator:
         config = self._config
         who = f"operator {config.uid!r}: {type(self._process).__name__}"
         self._context = context
+        context.open_function(self._process)
         self._output = ProcessOutput(who, config.made, self._sides, config.has_event_time, out)
         timers = Timers(config.uid, self._timers, self._clock_timers, self._cursor, config.has_event_time)
         self._ctx = Ctx(timers, self._sides, context.clock)

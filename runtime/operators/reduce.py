@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from onceflow.runtime.functions.lives import own_instance
 from onceflow.runtime.operators.describe import key_columns, reduce_part
 from onceflow.runtime.operators.operator import FrozenState, Operator, OperatorContext, Output, RestoredState
 from onceflow.runtime.operators.user_state import RecordRows, UserColumn
@@ -73,7 +74,7 @@ class ReduceOperator:
         rows: RecordRows,
     ) -> None:
         self._uid = uid
-        self._fn = fn
+        self._fn = own_instance(fn, uid)
         self._rows = rows
         self._reduced = UserColumn(rows.as_user_type())
         self._table = keyed_table(Layout(key_columns, schema, {"value": self._reduced}))
@@ -81,6 +82,7 @@ class ReduceOperator:
     def open(self, context: OperatorContext, out: Output) -> None:
         self._context = context
         self._out = out
+        context.open_function(self._fn)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         for state in states:

@@ -7,13 +7,14 @@ the user's line. Event time, origin and kind of an output row are those of the r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.errors import UserFunctionError
+from onceflow.runtime.functions.lives import own_instance
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.records import Indices, Int64s, Mask, Records
 from onceflow.runtime.types.columns_of_records import RecordWriter, WrongFieldError, array_from_values
@@ -28,6 +29,15 @@ from onceflow.runtime.types.user_functions import (
 from onceflow.runtime.types.value_types import ValueType
 
 
+@runtime_checkable
+class CallsFunction(Protocol):
+    """A transform that calls a function of the user's."""
+
+    def open(self, context: OperatorContext) -> None:
+        """Open it, before the first batch."""
+        ...
+
+
 class Stateless:
     """An operator that only transforms batches: nothing at watermarks, barriers and the end.
 
@@ -39,6 +49,9 @@ class Stateless:
 
     def open(self, context: OperatorContext, out: Output) -> None:
         self._out = out
+        transform: object = self._transform
+        if isinstance(transform, CallsFunction):
+            transform.open(context)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         assert not states, "a stateless operator has no state"
@@ -69,7 +82,11 @@ class MapRecords:
     def __init__(
         self, uid: str, fn: Callable[[Any], Any], reader: RecordReader, writer: RecordWriter
     ) -> None:
-        self._uid, self._fn, self._reader, self._writer = uid, fn, reader, writer
+        self._uid, self._fn = uid, own_instance(fn, uid)
+        self._reader, self._writer = reader, writer
+
+    def open(self, context: OperatorContext) -> None:
+        context.open_function(self._fn)
 
     def __call__(self, records: Records) -> Records | None:
         results = call_each(self._uid, self._fn, read_records(self._uid, self._reader, records), records)
@@ -87,7 +104,11 @@ class KeyRecords:
     def __init__(
         self, uid: str, fn: Callable[[Any], Any], reader: RecordReader, field: pa.Field, of: ValueType
     ) -> None:
-        self._uid, self._fn, self._reader, self._field, self._of = uid, fn, reader, field, of
+        self._uid, self._fn = uid, own_instance(fn, uid)
+        self._reader, self._field, self._of = reader, field, of
+
+    def open(self, context: OperatorContext) -> None:
+        context.open_function(self._fn)
 
     def __call__(self, records: Records) -> Records | None:
         results = call_each(self._uid, self._fn, read_records(self._uid, self._reader, records), records)
@@ -102,7 +123,10 @@ class FilterRecords:
     """Keeps the records for which the function returns something true."""
 
     def __init__(self, uid: str, fn: Callable[[Any], Any], reader: RecordReader) -> None:
-        self._uid, self._fn, self._reader = uid, fn, reader
+        self._uid, self._fn, self._reader = uid, own_instance(fn, uid), reader
+
+    def open(self, context: OperatorContext) -> None:
+        context.open_function(self._fn)
 
     def __call__(self, records: Records) -> Records | None:
         results = call_each(self._uid, self._fn, read_records(self._uid, self._reader, records), records)
@@ -116,7 +140,11 @@ class FlatMapRecords:
     def __init__(
         self, uid: str, fn: Callable[[Any], Iterable[Any] | None], reader: RecordReader, writer: RecordWriter
     ) -> None:
-        self._uid, self._fn, self._reader, self._writer = uid, fn, reader, writer
+        self._uid, self._fn = uid, own_instance(fn, uid)
+        self._reader, self._writer = reader, writer
+
+    def open(self, context: OperatorContext) -> None:
+        context.open_function(self._fn)
 
     def __call__(self, records: Records) -> Records | None:
         results: list[Any] = []
@@ -166,8 +194,11 @@ class MapBatches:
         event_time: str | None,
         behind_ms: int = 0,
     ) -> None:
-        self._uid, self._fn, self._schema = uid, fn, schema
+        self._uid, self._fn, self._schema = uid, own_instance(fn, uid), schema
         self._is_polars, self._event_time, self._behind_ms = is_polars, event_time, behind_ms
+
+    def open(self, context: OperatorContext) -> None:
+        context.open_function(self._fn)
 
     def __call__(self, records: Records) -> Records | None:
         given = pl.from_arrow(records.batch) if self._is_polars else records.batch

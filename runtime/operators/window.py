@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
+from onceflow.runtime.functions.lives import own_instance
 from onceflow.runtime.operators.aggregates import (
     Aggregate,
     TypedAggregate,
@@ -105,7 +106,8 @@ class WindowAggregate:
     def create(self) -> Operator:
         """A fresh operator for one subtask and attempt."""
         schema = self.input_schema
-        values = AggregateValues(self.uid, self.typed, self._reader, self.output_schema)
+        typed = [replace(t, aggregate=own_instance(t.aggregate, self.uid)) for t in self.typed]
+        values = AggregateValues(self.uid, typed, self._reader, self.output_schema)
         if isinstance(self.window, Sliding):
             return PaneOperator(self.key_columns, schema, self.window, values, self.late)
         return WindowOperator(self.key_columns, schema, self.window, values, self.late)
@@ -147,7 +149,7 @@ class WindowReduce:
 
     def create(self) -> Operator:
         """A fresh operator for one subtask and attempt."""
-        values = ReduceValues(self.uid, self.fn, self._rows)
+        values = ReduceValues(self.uid, own_instance(self.fn, self.uid), self._rows)
         return WindowOperator(self.key_columns, self.input_schema, self.window, values, self.late)
 
     @cached_property

@@ -6,7 +6,7 @@ What is computed per window is its WindowValues: built-in and user aggregates, o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +39,11 @@ class WindowResults(Protocol):
 
 class WindowValues(WindowResults, RowColumn, Protocol):
     """What a window operator keeps by row, and what it makes of it when the window fires."""
+
+    @property
+    def functions(self) -> Sequence[Any]:
+        """What is called of the user's: to be opened before the first record."""
+        ...
 
     def update(self, records: Records, rows: Indices) -> None:
         """Take in a batch: the row of the table for each of its records."""
@@ -74,6 +79,8 @@ class WindowOperator:
         self._context = context
         self._out = out
         self._lateness = Lateness(context.max_parallelism, context.key_groups)
+        for function in self._values.functions:
+            context.open_function(function)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         for state in states:

@@ -174,6 +174,7 @@ class AggregateValues:
         output: pa.Schema,
     ) -> None:
         self._uid = uid
+        self.functions = [typed.aggregate for typed in aggregates]
         self._output = output
         self._arguments = Arguments(uid)
         self._reader = reader
@@ -256,6 +257,7 @@ class ReduceValues:
     def __init__(self, uid: str, fn: Callable[[Any, Any], Any], rows: RecordRows) -> None:
         self._uid = uid
         self._fn = fn
+        self.functions = [fn]
         self._rows = rows
         self._column = UserColumn(rows.as_user_type())
         self.grow = self._column.grow

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
+from onceflow.runtime.functions.lives import FunctionLives
 from onceflow.runtime.operators import stateless, window_values
 from onceflow.runtime.operators.process import ProcessOperator
 from onceflow.runtime.operators.timer_firing import TimerFiring
@@ -31,6 +32,8 @@ class UserCall:
     row: int = 0
     record: str = ""
     """Where the record came from; "" if it is not known."""
+    may_last: bool = False
+    """It is shown, and not ended: an open() may load what is large."""
 
     def describe(self, lasted_ms: float) -> str:
         """One sentence for people: whose call it is, how long it has lasted, and on what."""
@@ -86,6 +89,13 @@ def find_user_call(frame: FrameType | None) -> UserCall | None:
     return None
 
 
+def current_origin() -> str:
+    """Where the record came from for which this thread is in a call of a user's function, as in `events-3 at
+    offset 17`; "" if it is in none, or that is not known."""
+    call = find_user_call(sys._getframe())
+    return "" if call is None else call.record
+
+
 # --- Our loops over the user's functions ---------------------------------------------------------------
 
 _Locals = Mapping[str, Any]
@@ -96,6 +106,11 @@ def _on_row(
 ) -> UserCall:
     place = shown_record(records, row, rows[row])
     return UserCall(uid, function_name(fn), place, row, origin_of(records, row))
+
+
+def _in_open(at: _Locals) -> UserCall:
+    context = at["context"]
+    return UserCall(context.uid, function_name(at["life"].open), at["place"], may_last=True)
 
 
 def _in_each(at: _Locals) -> UserCall:
@@ -142,6 +157,7 @@ def _shown(value: object) -> str:
 
 
 _LOOPS: Mapping[CodeType, Callable[[_Locals], UserCall]] = {
+    FunctionLives.open.__code__: _in_open,
     stateless.call_each.__code__: _in_each,
     stateless.FlatMapRecords.__call__.__code__: _in_flat_map,
     stateless.MapBatches.__call__.__code__: _in_map_batches,

@@ -12,13 +12,11 @@ import gc
 import os
 import socket
 import threading
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import FrameType
 
 from onceflow.runtime.background import Threads
-from onceflow.runtime.checkpoint.fingerprints import fingerprints, is_unavailable
 from onceflow.runtime.checkpoint.manifest import StateHandle
 from onceflow.runtime.checkpoint.shared_folder import AttemptEntry, check_is_shared
 from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles, StateFiles, check_writable
@@ -26,14 +24,21 @@ from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.clock import Clock, SystemClock
 from onceflow.runtime.control.client import ControlClient
 from onceflow.runtime.control.heartbeat import heartbeat_ms
-from onceflow.runtime.control.messages import Assignment, Failed, Healed, Hello
+from onceflow.runtime.control.messages import (
+    Assignment,
+    Healed,
+    Hello,
+)
 from onceflow.runtime.environment.stalls import StallWatch
-from onceflow.runtime.errors import Fatal, Fenced, OnceflowError, Retryable, UsageError, UserFunctionError
-from onceflow.runtime.exchange.remote_channel import PeerLostError
+from onceflow.runtime.errors import Retryable
 from onceflow.runtime.exchange.transport import Network
 from onceflow.runtime.exchange.wiring import NetworkWiring
+from onceflow.runtime.functions.lives import FunctionLives
+from onceflow.runtime.functions.parameters import NO_PARAMS, Parameters
 from onceflow.runtime.graph.job_graph import JobGraph
-from onceflow.runtime.slot.call_watch import CallWatch, UserCall, stack_of
+from onceflow.runtime.slot.call_watch import CallWatch, stack_of
+from onceflow.runtime.slot.failure import failure, hanging
+from onceflow.runtime.slot.function_closing import SlotWord, close_functions
 from onceflow.runtime.slot.slot import Slot
 from onceflow.runtime.slot.tasks import SlotBuilder, SlotEnvironment, SlotTasks
 from onceflow.runtime.sockets.credentials import Credentials
@@ -66,6 +71,7 @@ class SlotLaunch:
     is_aligned: bool = True
     checkpoint_interval_ms: int | None = None
     slot_timeout_ms: float = 30_000.0
+    params: Parameters = NO_PARAMS
 
     def __repr__(self) -> str:
         return f"SlotLaunch(job={self.graph.job!r}, attempt={self.attempt})"  # never the secret
@@ -93,17 +99,21 @@ def run_slot(
     network = Network(launch.credentials, launch.attempt, host)
     is_near = launch.control_address[0].startswith("127.")
     stalls = StallWatch(launch.slot_timeout_ms, has_process=end_process is not None, is_near=is_near)
+    say = SlotWord(launch.attempt, control.send, launch.params)
+    lives = FunctionLives(say.noticed, say.functions_opened)
     try:
         if graph is not None:
             launch = replace(launch, graph=graph())
         control.send(_hello(launch.attempt, spark_partition, network, stalls.fd))
         assignment = control.wait_assignment(ASSIGNMENT_TIMEOUT_S)
         if assignment is not None:
-            _SlotRun(launch, assignment, control, network, clock, stalls).run(end_process)
+            _SlotRun(launch, assignment, control, network, clock, stalls, lives).run(end_process)
     except Exception as error:
-        with contextlib.suppress(Retryable):
-            control.send(failure(launch.attempt, error))
+        say.send(failure(launch.attempt, error, launch.params))
     finally:
+        # Behind the first error, which nothing that goes wrong here may hide.
+        close_functions(lives, say.noticed, end_process)
+        say.functions_closed()
         stalls.close()
         network.close()
         control.close()
@@ -121,34 +131,6 @@ def _hello(attempt: int, spark_partition: int, network: Network, stacks_fd: int 
     )
 
 
-def failure(attempt: int, error: Exception) -> Failed:
-    """What the driver has to know of an error that ended the slot."""
-    expected = isinstance(error, OnceflowError)
-    return Failed(
-        attempt=attempt,
-        reason=str(error) if expected else f"{type(error).__name__}: {error}",
-        is_fatal=isinstance(error, Fatal | UsageError),
-        is_fenced=isinstance(error, Fenced),
-        kind=type(error).__name__,
-        detail="".join(traceback.format_exception(error)),
-        is_unavailable=is_unavailable(error),
-        is_consequence=isinstance(error, PeerLostError),
-        fingerprints=tuple(sorted(fingerprints(error))),
-    )
-
-
-def hanging(attempt: int, call: UserCall, lasted_ms: float, can_end: bool) -> Failed:
-    """What the driver has to know of a call that does not come back. Without a process of its own the slot
-    can't be ended, and another attempt would run beside the call: fatal."""
-    reason = f"{call.describe(lasted_ms)}: if it may take so long, give a longer slot_timeout"
-    if not can_end:
-        reason += ". A thread of the job's own process can't be ended, as a slot on Spark can"
-    kind = UserFunctionError.__name__
-    return Failed(
-        attempt=attempt, reason=reason, is_fatal=not can_end, kind=kind, fingerprints=(call.fingerprint,)
-    )
-
-
 class _SlotRun:
     """One slot between its assignment and its end."""
 
@@ -160,6 +142,7 @@ class _SlotRun:
         network: Network,
         clock: Clock,
         stalls: StallWatch,
+        lives: FunctionLives,
     ) -> None:
         self._launch = launch
         self._assignment = assignment
@@ -167,6 +150,7 @@ class _SlotRun:
         self._network = network
         self._clock = clock
         self._stalls = stalls
+        self._lives = lives
         self._has_ended = threading.Event()
         self._steps = 0
 
@@ -195,6 +179,8 @@ class _SlotRun:
             wake=self._network.wake,
             is_aligned=launch.is_aligned,
             checkpoint_interval_ms=launch.checkpoint_interval_ms,
+            functions=self._lives,
+            params=launch.params,
         )
         slot_tasks: SlotTasks | None = None
         try:
@@ -271,8 +257,9 @@ class _SlotRun:
         call = watch.look(self._steps, self._clock.monotonic_ms())
         lasted_ms = watch.lasted_ms
         try:
-            if call is not None and lasted_ms >= self._launch.slot_timeout_ms:
-                self._control.send(hanging(self._launch.attempt, call, lasted_ms, can_end))
+            if call is not None and not call.may_last and lasted_ms >= self._launch.slot_timeout_ms:
+                failed = hanging(self._launch.attempt, call, lasted_ms, can_end, self._launch.params)
+                self._control.send(failed)
                 return False
             if call is not None and lasted_ms >= SAY_CALL_AFTER_MS:
                 slot.waiting_for(call.uid, call.describe(lasted_ms))

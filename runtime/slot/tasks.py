@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from onceflow.runtime.checkpoint.alignment import Alignment
 from onceflow.runtime.checkpoint.manifest import StateHandle
@@ -24,8 +25,12 @@ from onceflow.runtime.control.messages import Assignment
 from onceflow.runtime.exchange.input_gate import InputGate
 from onceflow.runtime.exchange.record_writer import RecordWriter
 from onceflow.runtime.exchange.wiring import Wiring, record_writer
+from onceflow.runtime.functions.context import FunctionContext, function_context
+from onceflow.runtime.functions.lives import FunctionLives
+from onceflow.runtime.functions.parameters import NO_PARAMS, Parameters
 from onceflow.runtime.graph.job_graph import Chain, JobGraph, OperatorNode, SinkNode, SourceNode
 from onceflow.runtime.operators.operator import Operator, OperatorContext, RestoredState
+from onceflow.runtime.slot.call_watch import current_origin
 from onceflow.runtime.slot.firing import PIECE_ROWS_MAX
 from onceflow.runtime.slot.source_task import SourceTask
 from onceflow.runtime.slot.task import ChainBody, OperatorTask, Task, TaskCounters, TaskSnapshot
@@ -45,6 +50,9 @@ class SlotEnvironment:
     """Task number, its snapshot: called in the middle of the task's step."""
     on_wait: Callable[[str, str], None]
     """(uid, reason): a connector waits for something; from any thread."""
+    functions: FunctionLives
+    """Where functions of the user's are opened; who made it closes them."""
+    params: Parameters = NO_PARAMS
     wake: Callable[[], None] = lambda: None
     """Ends the loop's waiting, from any thread."""
     is_aligned: bool = True
@@ -204,6 +212,7 @@ class SlotBuilder:
                 schema=node.schema,
                 on_wait=lambda reason: self._environment.on_wait(node.uid, reason),
                 checkpoint_interval_ms=self._environment.checkpoint_interval_ms,
+                open_function=lambda function: self._open_function(node.uid, function),
             )
         )
         self._writers[node.uid] = writer
@@ -221,6 +230,22 @@ class SlotBuilder:
             key_groups=self._key_groups,
             clock=self._environment.clock,
             count_late=count_late,
+            open_function=lambda function: self._open_function(uid, function),
+        )
+
+    def _open_function(self, uid: str, function: Any) -> None:
+        self._environment.functions.open(function, self._function_context(uid))
+
+    def _function_context(self, uid: str) -> FunctionContext:
+        assignment = self._assignment
+        return function_context(
+            self._graph.job,
+            uid,
+            assignment.slot,
+            assignment.parallelism,
+            assignment.attempt,
+            self._environment.params,
+            current_origin,
         )
 
     def _restore(self, uid: str, operator: Operator) -> None:

@@ -31,6 +31,8 @@ from onceflow.runtime.state.operator_state import Batches, FrozenRows, of_key_gr
 
 Row = dict[str, Any]
 PIECE_ROWS = 1_000
+LONE_SUBTASK = OperatorContext("operator", 0, 1, 128, range(128), ManualClock())
+"""The context of an operator's only subtask, for one that is driven by hand."""
 
 
 class Collected:

@@ -14,6 +14,8 @@ from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.control.messages import Assignment, Message, ToSlot
 from onceflow.runtime.exchange.channel import InputChannel, OutputChannel
+from onceflow.runtime.functions.lives import FunctionLives
+from onceflow.runtime.functions.parameters import NO_PARAMS, Parameters
 from onceflow.runtime.graph.job_graph import Edge, Forward, JobGraph
 from onceflow.runtime.operators.operator import FrozenState
 from onceflow.runtime.records import Element
@@ -145,6 +147,7 @@ class SimSlotOptions:
     shares_files: bool
     piece_rows_max: int
     steps_per_task: int
+    params: Parameters = NO_PARAMS
 
 
 class SimSlot:
@@ -181,6 +184,9 @@ class SimSlot:
         self._slot: Slot | None = None
         self._readers: list[PacedReader] = []
         self._tasks: SlotTasks | None = None
+        self.notices: list[str] = []
+        """What went wrong while functions were closed."""
+        self._lives = FunctionLives(self.notices.append)
 
     def __repr__(self) -> str:
         return f"slot {self.number} of attempt {self.attempt}"
@@ -205,7 +211,14 @@ class SimSlot:
             self.is_idle = False
 
     def step(self) -> None:
-        """Start, or do what there is to do. Raises what the real slot raises."""
+        """Start, or do what there is to do. Raises what the real slot raises, its functions closed."""
+        try:
+            self._step()
+        except Exception:
+            self.close_functions()
+            raise
+
+    def _step(self) -> None:
         if self._slot is None:
             command = self.poll()
             if isinstance(command, Assignment):
@@ -228,6 +241,11 @@ class SimSlot:
         """Let go of what tasks have opened. A process that is killed does not."""
         if self._tasks is not None:
             self._tasks.close()
+        self.close_functions()
+
+    def close_functions(self) -> None:
+        """The attempt has ended here, and the process goes on: the user's functions are closed."""
+        self._lives.close()
 
     def _start(self, assignment: Assignment) -> Slot:
         self.number = assignment.slot
@@ -252,6 +270,8 @@ class SimSlot:
             is_aligned=self._options.is_aligned,
             make_alignment=Alignment,
             piece_rows_max=self._options.piece_rows_max,
+            functions=self._lives,
+            params=self._options.params,
         )
         wiring = self.wiring.of_slot(self, assignment.slot)
         tasks: SlotTasks = SlotBuilder(self._graph, assignment, wiring, environment).build()

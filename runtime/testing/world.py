@@ -21,9 +21,10 @@ from onceflow.runtime.checkpoint.restart import FixedDelay
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.control.messages import Message
 from onceflow.runtime.errors import OnceflowError
+from onceflow.runtime.functions.parameters import NO_PARAMS, Parameters
 from onceflow.runtime.graph.job_graph import JobGraph
+from onceflow.runtime.slot.failure import failure
 from onceflow.runtime.slot.firing import PIECE_ROWS_MAX
-from onceflow.runtime.slot.process import failure
 from onceflow.runtime.slot.slot import STEPS_PER_TASK
 from onceflow.runtime.testing.choices import Choices
 from onceflow.runtime.testing.faults import FaultyStore
@@ -81,6 +82,7 @@ class WorldOptions:
     """The most windows that fire between two looks at barriers and records."""
     moves_max: int = MOVES_MAX
     """A run that has not finished by then is stuck."""
+    params: Parameters = NO_PARAMS
     steps_per_task: int = STEPS_PER_TASK
     """The most elements and pieces of one task in a step of its slot."""
 
@@ -203,6 +205,7 @@ class World:
             self._add_driver_moves(driver, moves)
         for slot in list(self._slots.values()):
             if slot.is_over:
+                slot.close_functions()
                 self._remove(slot, says_goodbye=True)
             elif slot.frozen_until <= self.moves:
                 self._add_slot_moves(slot, moves)
@@ -311,6 +314,7 @@ class World:
                     self.options.shares_files,
                     self.options.piece_rows_max,
                     self.options.steps_per_task,
+                    self.options.params,
                 ),
             )
             peers.append(peer)

@@ -33,7 +33,7 @@ from onceflow import (
 )
 from onceflow.connectors.formats import Avro, Decoder, Json
 from onceflow.runtime.records import Records
-from onceflow.runtime.testing.harness import OperatorHarness
+from onceflow.runtime.testing.harness import LONE_SUBTASK, OperatorHarness
 from onceflow.runtime.types.columns_of_records import batch_from_records
 from onceflow.runtime.types.record_types import arrow_schema
 from onceflow.runtime.types.records_of_columns import RecordReader
@@ -451,7 +451,7 @@ class Stateless:
     def __call__(self) -> Any:
         out = Out()
         operator = self.create()
-        operator.open(None, out)
+        operator.open(LONE_SUBTASK, out)
         operator.on_records(Records(INPUT))
         return [(row["user"], row["amount"], row["note"]) for row in out.rows]
 

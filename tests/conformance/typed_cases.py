@@ -16,7 +16,7 @@ from onceflow.connectors.formats.avro.schema.derived import avro_of_arrow
 from onceflow.connectors.formats.avro.wire_columns import wire_field
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.records import Records
-from onceflow.runtime.testing.harness import OperatorHarness
+from onceflow.runtime.testing.harness import LONE_SUBTASK, OperatorHarness
 from onceflow.runtime.types.columns_of_records import RecordWriter
 from onceflow.runtime.types.record_types import describe_record, describe_type
 from onceflow.runtime.types.records_of_columns import RecordReader
@@ -283,7 +283,7 @@ class Keys:
         rows = self.batch
         for create in self.creates[:-1]:
             operator, out = create(), Out()
-            operator.open(None, out)
+            operator.open(LONE_SUBTASK, out)
             operator.on_records(Records(rows))
             rows = out.records[0].batch
         first = OperatorHarness(self.creates[-1], [self.column])

@@ -21,6 +21,7 @@ from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import Fetch, SplitProgress, SplitState, WatermarkStrategy
 from onceflow.runtime.control.messages import Assignment
 from onceflow.runtime.exchange.wiring import LocalWiring
+from onceflow.runtime.functions.lives import FunctionLives
 from onceflow.runtime.graph.job_graph import Chain, JobGraph, OperatorNode
 from onceflow.runtime.operators.aggregates import count
 from onceflow.runtime.operators.tumbling import tumbling
@@ -107,6 +108,7 @@ class Job:
         splits = [SplitProgress(SplitState(f"t-{number}", {})) for number in range(2)]
         assignment = Assignment(0, 0, 1, "ab", 0, [], {"source": splits}, [], {})
         environment = SlotEnvironment(
+            functions=FunctionLives(lambda trouble: None),
             clock=ManualClock(),
             staged_files=lambda uid: None,  # type: ignore[arg-type, return-value]
             read_state=lambda handle, groups: None,  # type: ignore[arg-type, return-value]

@@ -21,7 +21,7 @@ from onceflow.runtime.checkpoint.verdict import Failure, FailureRow, GiveUp, Res
 from onceflow.runtime.errors import Retryable, Unavailable
 from onceflow.runtime.operators.stateless import call_each
 from onceflow.runtime.records import Origin, Records
-from onceflow.runtime.slot.process import failure
+from onceflow.runtime.slot.failure import failure
 from onceflow.runtime.testing.coordination import Coordination
 from onceflow.runtime.testing.mutation import Mutant, mutated
 

@@ -190,12 +190,12 @@ from onceflow.runtime.hosts.spark.shipping import unpack_graph
 graph = unpack_graph(pathlib.Path(sys.argv[1]).read_bytes())
 assert not [n for n, m in sys.modules.items() if "travels" in n and hasattr(m, "__file__")], "not the file"
 from onceflow.runtime.records import Records
-from onceflow.runtime.testing.harness import OperatorHarness
+from onceflow.runtime.testing.harness import LONE_SUBTASK, OperatorHarness
 mapped = graph.chains[0].nodes["map"].create()
 class Out:
     def emit(self, records, tag=""): self.records = records
 out = Out()
-mapped.open(None, out)
+mapped.open(LONE_SUBTASK, out)
 schema = graph.chains[0].nodes["words"].source.schema
 words = pa.RecordBatch.from_pylist([{"word": "a"}, {"word": "b", "inner": {"n": 3}}], schema)
 mapped.on_records(Records(words))

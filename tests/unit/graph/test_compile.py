@@ -31,6 +31,7 @@ from onceflow.runtime.operators.keyed_process import Ctx, KeyedProcess
 from onceflow.runtime.operators.operator import MAIN
 from onceflow.runtime.operators.tumbling import tumbling
 from onceflow.runtime.records import Records
+from onceflow.runtime.testing.harness import LONE_SUBTASK
 
 col = pl.col
 
@@ -128,7 +129,7 @@ def run_chain(chain: Chain, batch: pa.RecordBatch) -> dict[int, list[dict[str, A
             emitted = []
             out = Collect()
             out.emit = lambda r, tag=MAIN: emitted.append(r)  # type: ignore[method-assign,misc,assignment]
-            operator.open(None, out)  # type: ignore[arg-type]
+            operator.open(LONE_SUBTASK, out)
             operator.on_records(records)
             assert all(r.batch.schema == this.schema for r in emitted)
         for target in this.outputs.get(MAIN, ()):

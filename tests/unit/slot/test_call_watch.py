@@ -20,7 +20,7 @@ from onceflow.runtime.operators.stateless import FlatMapRecords, MapBatches, cal
 from onceflow.runtime.operators.window import WindowAggregate
 from onceflow.runtime.records import Origin, Records
 from onceflow.runtime.slot.call_watch import _LOOPS, CallWatch, UserCall, find_user_call, stack_of
-from onceflow.runtime.slot.process import hanging
+from onceflow.runtime.slot.failure import hanging
 from onceflow.runtime.state.timers import Timer
 from onceflow.runtime.testing.harness import OperatorHarness
 from onceflow.runtime.types.columns_of_records import RecordWriter

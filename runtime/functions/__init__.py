@@ -1,0 +1,1 @@
+"""What the user's functions get besides records: parameters, a log, metrics, and a life of their own."""
