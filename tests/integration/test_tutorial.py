@@ -1,4 +1,4 @@
-"""docs/tutorial.md as a newcomer follows it: every file, edit and command of the page, in order, in one shell.
+"""docs/tutorial.md as a newcomer follows it: each file, edit and command, in order, in one shell.
 
 What a command prints has to be what the page shows. `…` on the page stands for anything.
 """
@@ -47,7 +47,8 @@ class Shell:
 
     def run(self, command: str) -> str:
         """What it prints, standard error included."""
-        assert self._bash.stdin is not None and self._bash.stdout is not None
+        assert self._bash.stdin is not None
+        assert self._bash.stdout is not None
         self._bash.stdin.write(f"{{\n{command}\n}} > '{self._said}' 2>&1 < /dev/null\necho over\n")
         self._bash.stdin.flush()
         assert self._bash.stdout.readline() == "over\n", f"{command} did not end"
