@@ -1,9 +1,9 @@
 """Every snippet of the documents runs, every link leads somewhere, and what they list is what the code has.
 
 A ```python block is executed; a `job` that it leaves behind is built. With title="name.py" behind it, it is a
-file that other blocks of the page import. A ```py block with title="examples/name.py" is a part of that example,
-whose own tests run it. A ```console block is for eyes, unless its first line is `$ # runnable`: then each of its
-commands has to end with exit code 0. The tutorial is followed by tests/integration/test_tutorial.py.
+file that other blocks of the page import. A ```py block with title="examples/name.py" is a part of that
+example, whose own tests run it. A ```console block is for eyes, unless its first line is `$ # runnable`: then
+each of its commands has to end with exit code 0. tests/integration/test_tutorial.py follows the tutorial.
 """
 
 from __future__ import annotations
