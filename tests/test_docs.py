@@ -1,8 +1,9 @@
 """Every snippet of the documents runs, every link leads somewhere, and what they list is what the code has.
 
 A ```python block is executed; a `job` that it leaves behind is built. With title="name.py" behind it, it is a
-file that other blocks of the page import. A ```console block is for eyes, unless
-its first line is `$ # runnable`: then each of its commands has to end with exit code 0.
+file that other blocks of the page import. A ```py block with title="examples/name.py" is a part of that
+example, whose own tests run it. A ```console block is for eyes, unless its first line is `$ # runnable`: then
+each of its commands has to end with exit code 0. tests/integration/test_tutorial.py follows the tutorial.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def snippets(kind: str) -> list[Snippet]:
         text = document.read_text()
         for match in re.finditer(r"^```(\w+)([^\n]*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
             if match[1] == kind:
-                title = re.search(r'title="([\w.]+)"', match[2])
+                title = re.search(r'title="([\w./]+)"', match[2])
                 line = text.count("\n", 0, match.start()) + 1
                 found.append(Snippet(document, line, kind, match[3], title[1] if title else ""))
     return found
@@ -74,6 +75,11 @@ def test_each_python_block_runs_and_builds_its_job(snippet: Snippet) -> None:
         for value in list(vars(ran).values()):
             if isinstance(value, Job):
                 assert value.build().chains
+
+
+@pytest.mark.parametrize("snippet", [s for s in snippets("py") if s.title.startswith("examples/")], ids=str)
+def test_each_part_of_an_example_is_in_it(snippet: Snippet) -> None:
+    assert snippet.text in (ROOT / snippet.title).read_text()
 
 
 @contextmanager
@@ -90,8 +96,9 @@ def as_modules(parts: Iterable[tuple[str, Snippet]]) -> Iterator[types.ModuleTyp
             del sys.modules[name]
 
 
-def test_there_is_something_to_run() -> None:
-    assert any(snippet.document.name == "README.md" for snippet in snippets("python"))
+@pytest.mark.parametrize("folder", ["", "docs", "docs/how-to", "docs/coming-from"])
+def test_there_is_something_to_run(folder: str) -> None:
+    assert any(snippet.document.parent == ROOT / folder for snippet in snippets("python"))
 
 
 @pytest.mark.parametrize("snippet", snippets("console") or [None], ids=str)

@@ -33,6 +33,7 @@ from onceflow.cli.audit import (
     find_gaps,
 )
 from onceflow.cli.audit_topics import TopicReader
+from onceflow.cli.broker_options import LOCAL, LocalServers
 from onceflow.runtime.errors import UsageError
 
 app = typer.Typer(add_completion=False)
@@ -43,7 +44,7 @@ _UNITS_MS = {"ms": 1, "s": 1000, "min": 60_000, "m": 60_000, "h": 3_600_000, "d"
 @app.command()
 def verify(
     output: Annotated[str, typer.Option(help="The topic to judge.")],
-    bootstrap_servers: Annotated[str, typer.Option(help="The broker.")] = "127.0.0.1:9092",
+    bootstrap_servers: LocalServers = LOCAL,
     input_topic: Annotated[str | None, typer.Option("--input", help="The topic it was made from.")] = None,
     key: Annotated[
         list[str] | None, typer.Option(help="A field that identifies a record; repeatable.")

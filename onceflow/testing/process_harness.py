@@ -76,7 +76,7 @@ class ProcessHarness:
         return self._run.records(f"side-{name}", self._sides[name].record_type)
 
     def state(self, table: str | None = None) -> list[dict[str, Any]]:
-        """What it keeps, a row for each key; the table "timers" has its timers."""
+        """What it keeps, a row for each key, with the key's timers."""
         return self._run.state(_PROCESS, table)
 
 

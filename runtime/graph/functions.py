@@ -95,6 +95,12 @@ def taken_record(fn: Callable[..., Any], uid: str, schema: pa.Schema, record_typ
     """
     annotated = _first_parameter(fn, uid)
     if annotated is not None and not is_record_type(annotated):
+        if schema.names == ["value"]:  # from plain values, as in from_elements("ann", "bob")
+            raise GraphError(
+                f"operator {uid!r}: {function_name(fn)} takes a {type_name(annotated)}, and gets a record "
+                "with the field 'value': leave the annotation out and use row.value, or annotate a dataclass "
+                "or NamedTuple that has the field"
+            )
         raise GraphError(
             f"operator {uid!r}: {function_name(fn)} takes a {type_name(annotated)}; wanted is a record type: "
             "annotate its parameter with a dataclass or a NamedTuple, or not at all"

@@ -87,8 +87,8 @@ def test_a_job_reads_and_writes_what_confluents_serializers_write_and_read(
     arguments = ("--bootstrap-servers", servers, "--registry", registry, "--input", source)
     job = start_job(
         tmp_path / "ck",
-        *(*arguments, "--output", output, "--dead-letters", dead),
-        program=engine.jobs / "avro_totals.py",
+        *(*arguments, "--output", output, "--dead-letters", dead, "--window", "1 s", "--until", "latest"),
+        program=engine.jobs.parents[2] / "examples" / "avro_totals.py",
         master=host,
     )
     assert job.wait(240) == 0, job.story()

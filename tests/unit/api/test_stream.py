@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from onceflow import Job
 from onceflow.runtime.api.graph_builder import JobGraphBuilder
 from onceflow.runtime.api.stream import Stream
 from onceflow.runtime.contracts import WatermarkStrategy
@@ -200,6 +201,16 @@ MISTAKES: list[tuple[Use, str]] = [
 def test_a_mistake_is_refused_where_it_is_written(use: Use, sentence: str, purchases: Stream[Any]) -> None:
     with pytest.raises(GraphError, match=sentence):
         use(purchases)
+
+
+def test_a_function_of_a_plain_value_is_told_that_it_gets_a_record() -> None:
+    def shout(word: str) -> Total:
+        return Total(word, 1)
+
+    words = Job("words").from_elements("ann", "bob")
+    sentence = "shout takes a str, and gets a record with the field 'value': .* use row.value"
+    with pytest.raises(GraphError, match=sentence):
+        words.map(shout)
 
 
 def test_a_window_without_event_time_is_refused(job: JobGraphBuilder, list_source: Any) -> None:

@@ -1,0 +1,65 @@
+"""Let each click through once: copies with the same id are dropped for a day of event time.
+
+onceflow run examples/deduplicate.py --checkpoint-dir /tmp/clicks -- --bootstrap-servers localhost:9092 \
+    --input clicks --output clicks-once
+"""
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from onceflow import Ctx, Job, KeyedProcess, Timer, ValueState, WatermarkStrategy
+from onceflow.connectors.formats import Json
+from onceflow.connectors.kafka import KafkaSource
+from onceflow.sinks.kafka import KafkaSink
+
+REMEMBERED_MS = 24 * 60 * 60 * 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Click:
+    click_id: str
+    page: str
+    ts: int  # event time, ms
+
+
+class Once(KeyedProcess[str, Click, Click]):
+    """Passes the first click of an id, and forgets the id when event time has gone on by a day."""
+
+    is_seen = ValueState("is_seen", bool)
+
+    def process(self, click: Click, ctx: Ctx) -> Iterator[Click]:
+        if self.is_seen.get() is None:
+            self.is_seen.set(True)
+            ctx.timers.event_time(click.ts + REMEMBERED_MS)
+            yield click
+
+    def on_timer(self, fired: Timer, ctx: Ctx) -> None:
+        self.is_seen.clear()
+
+
+def build(arguments: list[str]) -> Job:
+    options = parse(arguments)
+    servers = options.bootstrap_servers
+    job = Job("deduplicate")
+    clicks = job.source(
+        KafkaSource(
+            bootstrap_servers=servers, topics=[options.input], value=Json(Click), until=options.until
+        ),
+        watermarks=WatermarkStrategy.bounded_out_of_orderness("1 min", event_time="ts", idle_after="1 min"),
+        uid="clicks",
+    )
+    once = clicks.key_by("click_id").process(Once(), uid="once")
+    once.sink_to(
+        KafkaSink(bootstrap_servers=servers, topic=options.output, key="click_id"), uid="clicks-once"
+    )
+    return job
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="deduplicate.py", description=__doc__)
+    parser.add_argument("--bootstrap-servers", default="localhost:9092")
+    parser.add_argument("--input", default="clicks", help="topic with clicks")
+    parser.add_argument("--output", default="clicks-once", help="topic for each click once")
+    parser.add_argument("--until", choices=["latest"], help="stop at what is there now; else run on")
+    return parser.parse_args(arguments)
