@@ -475,8 +475,8 @@ def test_make_prints_its_targets() -> None:
     phony = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
     assert phony is not None
     assert printed == set(phony[1].split())
-    wanted = {"setup", "demo", "test", "check", "fast", "sim", "mutants", "bench", "docs", "docs-site", "wheel"}
-    assert wanted <= printed
+    assert {"setup", "demo", "test", "check", "fast", "sim", "mutants", "bench", "wheel"} <= printed
+    assert {"docs", "docs-site"} <= printed
 
 
 def test_the_long_files_that_tests_begin_with_exist() -> None:

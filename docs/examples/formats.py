@@ -39,7 +39,9 @@ json = decoded(
 assert json.batch.to_pylist() == [{"user": "ann", "amount": 5}]
 assert [bad.row for bad in json.bad] == [1, 2]
 assert isinstance(json.bad[0], BadValue)
-assert decoded(Text("line"), [b"\xc3\xa9t\xc3\xa9"]).batch.to_pylist() == [{"line": "été"}]
+assert decoded(Text("line"), [b"\xc3\xa9t\xc3\xa9"]).batch.to_pylist() == [
+    {"line": "été"}
+]
 assert decoded(Raw(), [b"\x00", None]).batch.to_pylist() == [
     {"value": b"\x00"},
     {"value": None},
