@@ -7,10 +7,10 @@ unexport PYTHONDONTWRITEBYTECODE
 # stays on one worker, with its broker; files begin in the order of tests/conftest.py, the longest first.
 PYTEST := $(PY) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup demo test check fast sim mutants integration soak bench profile docs wheel
+.PHONY: help setup demo test check fast sim mutants integration soak bench profile docs docs-site wheel
 
 help:  ## print the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: .venv/.ready  ## .venv with onceflow in it, editable, and the tools
 
@@ -65,6 +65,11 @@ profile: setup  ## where the main job's time goes
 
 docs: setup  ## run every snippet of the documentation
 	$(PYTEST) tests/test_docs.py $(ARGS)
+
+docs-site: setup  ## the documents as a site, in build/site; a link or a page that is missing fails it
+	$(PY) scripts/write_documents.py
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build
+	@echo "build/site/index.html"
 
 wheel: setup  ## build the wheel, install it in a clean environment, import it, compare it with the tree
 	$(PY) -m pip wheel -q --no-deps --no-build-isolation --wheel-dir dist .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email
 import os
 import shutil
 import subprocess
@@ -93,6 +94,20 @@ def test_the_wheel_holds_the_tree_and_nothing_else(wheel: Path) -> None:
         held = {name for name in content.namelist() if ".dist-info/" not in name}
     assert held == tree_files()
     assert held >= PACKAGE_DATA
+
+
+def test_the_metadata_has_what_an_index_shows(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as content:
+        (name,) = (name for name in content.namelist() if name.endswith(".dist-info/METADATA"))
+        said = email.message_from_bytes(content.read(name))
+        assert any(name.endswith("/licenses/LICENSE") for name in content.namelist())
+    assert said["License-Expression"] == "Apache-2.0"
+    assert said["Description-Content-Type"] == "text/markdown"
+    assert "Typing :: Typed" in said.get_all("Classifier", [])
+    addresses = dict(line.split(", ") for line in said.get_all("Project-URL", []))
+    assert {"Repository", "Documentation", "Changelog", "Issues"} == addresses.keys()
+    assert all(address.startswith(addresses["Repository"]) for address in addresses.values())
+    assert said.get_all("Provides-Extra") == ["avro", "testing"]
 
 
 def test_the_installed_wheel_imports_from_where_it_was_installed(clean_python: Path) -> None:

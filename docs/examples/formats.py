@@ -1,0 +1,68 @@
+"""The formats of Kafka's keys and values: what they decode, what is bad, what they encode."""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+from onceflow.connectors.formats import (
+    Avro,
+    BadValue,
+    Decoded,
+    Decoder,
+    EncodeError,
+    Encoder,
+    Format,
+    Json,
+    PlacingEncoder,
+    Raw,
+    Text,
+    TopicFormat,
+    Values,
+    for_topic,
+)
+from onceflow.runtime.arrays.recycled_memory import RecycledMemory
+
+
+@dataclass(frozen=True)
+class Purchase:
+    user: str
+    amount: int
+
+
+def decoded(format: Format, values: Values) -> Decoded:
+    decoder: Decoder = format.decoder()
+    return decoder.decode(values)
+
+
+json = decoded(
+    Json(Purchase), [b'{"user": "ann", "amount": 5}', b'{"user": "ann"}', None]
+)
+assert json.batch.to_pylist() == [{"user": "ann", "amount": 5}]
+assert [bad.row for bad in json.bad] == [1, 2]
+assert isinstance(json.bad[0], BadValue)
+assert decoded(Text("line"), [b"\xc3\xa9t\xc3\xa9"]).batch.to_pylist() == [
+    {"line": "été"}
+]
+assert decoded(Raw(), [b"\x00", None]).batch.to_pylist() == [
+    {"value": b"\x00"},
+    {"value": None},
+]
+
+plain = Avro(Purchase, framing="none")
+rows = pa.RecordBatch.from_pylist([{"user": "ann", "amount": 5}], plain.schema)
+encoder: Encoder = plain.encoder(rows.schema)
+assert decoded(plain, encoder.encode(rows)).batch.to_pylist() == rows.to_pylist()
+
+# What a sink does: the subject of a registry is named by the topic, and rows are encoded in its order.
+assert isinstance(Avro(Purchase, registry="http://localhost:8081"), TopicFormat)
+of_topic = for_topic(Json(), "purchases", "value").encoder(rows.schema)
+if isinstance(of_topic, PlacingEncoder):
+    assert of_topic.encode_in_order(rows, None, RecycledMemory()).to_pylist() == [
+        b'{"user":"ann","amount":5}'
+    ]
+
+try:
+    Json().encoder(pa.schema([("x", pa.float64())])).encode(
+        pa.RecordBatch.from_pylist([{"x": float("nan")}])
+    )
+except EncodeError as error:
+    assert "x" in str(error)

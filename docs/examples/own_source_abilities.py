@@ -1,0 +1,120 @@
+"""What a source may do beyond reading: each ability is a protocol, and whoever has its methods has it.
+
+The sources are those of onceflow.runtime.testing.connectors, small and whole: a folder of files that grows,
+and a queue that delivers again what is not acknowledged.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pyarrow as pa
+from onceflow.runtime.clock import SystemClock
+from onceflow.runtime.contracts import (
+    DEAD_LETTER_SCHEMA,
+    AcknowledgingReader,
+    ChangelogSource,
+    DeadLetterSource,
+    ForgettingReader,
+    Json,
+    PausableReader,
+    PruningEnumerator,
+    PruningSource,
+    ReaderContext,
+    Sink,
+    SkippingEnumerator,
+    SplitProgress,
+    SplitState,
+    WarningEnumerator,
+)
+from onceflow.runtime.testing.conformance import (
+    ACKNOWLEDGING_CHECKS,
+    PAUSING_CHECKS,
+    PRUNING_CHECKS,
+    WAKING_CHECKS,
+    QueueUnderTest,
+    WakingSourceUnderTest,
+)
+from onceflow.runtime.testing.connectors.folder_queue import FolderQueue, add_message
+from onceflow.runtime.testing.connectors.folder_source import FolderSource, add_file
+
+schema = pa.schema([("n", pa.int64())])
+
+# Splits that finish while new ones come leave the checkpoints; one value stands for all of them.
+folder = Path(mkdtemp())
+for number in (1, 2, 3):
+    add_file(folder, number, [{"n": number}, {"n": -number}])
+files = FolderSource(str(folder), schema, is_bounded=True)
+assert isinstance(files, PruningSource)
+assert isinstance(files, ChangelogSource)
+enumerator = files.open_enumerator("job", SystemClock())
+assert isinstance(enumerator, PruningEnumerator)
+reader = files.open_reader(ReaderContext("job", "files", 0, 1, SystemClock()))
+assert isinstance(reader, ForgettingReader)
+assert isinstance(reader, PausableReader)
+finished: Json = files.add_finished(
+    None, [SplitState("0000000001.jsonl", {"next_byte": 20})]
+)
+assert finished == {"below": 2, "also": []}
+for pruning in PRUNING_CHECKS:
+    pruning(files)
+for pausing in PAUSING_CHECKS:
+    pausing(files)
+
+
+def a_queue() -> QueueUnderTest:
+    messages = Path(mkdtemp())
+    for number in range(5):
+        add_message(messages, f"m{number}", {"n": number})
+    return QueueUnderTest(
+        FolderQueue(str(messages), schema, is_bounded=True),
+        lambda: len(list(messages.glob("*.json"))),
+    )
+
+
+queue_reader = a_queue().source.open_reader(
+    ReaderContext("job", "queue", 0, 1, SystemClock())
+)
+assert isinstance(queue_reader, AcknowledgingReader)
+for acknowledging in ACKNOWLEDGING_CHECKS:
+    acknowledging(a_queue())
+
+
+class Offsets:
+    """An enumerator that can skip, for at-most-once, and that warns of an option which no longer applies."""
+
+    def skip_to_end(self, splits: Sequence[SplitState]) -> Sequence[SplitState]:
+        return [SplitState(split.split_id, {"next": 100}) for split in splits]
+
+    def warnings(self, splits: Sequence[SplitState]) -> Sequence[str]:
+        return [
+            f"start= does not apply to {split.split_id}: it goes on from the checkpoint"
+            for split in splits
+        ]
+
+
+offsets = Offsets()
+assert isinstance(offsets, SkippingEnumerator)
+assert isinstance(offsets, WarningEnumerator)
+progress = SplitProgress(
+    offsets.skip_to_end([SplitState("p0", {"next": 3})])[0], max_event_time_ms=7
+)
+assert progress.split.position == {"next": 100}
+
+
+class Lenient:
+    """A source whose bad records go to an output of their own, with the columns of DEAD_LETTER_SCHEMA."""
+
+    def dead_letter_sink(self) -> Sink | None:
+        return None  # none: a bad record fails the job
+
+
+assert isinstance(Lenient(), DeadLetterSource)
+assert "reason" in DEAD_LETTER_SCHEMA.names
+
+# A reader with a thread of its own calls context.wake(); WAKING_CHECKS examine that it does.
+wakes: Mapping[str, Collection[object]] = {
+    "checks": WAKING_CHECKS,
+    "of": [WakingSourceUnderTest(files, lambda: None)],
+}
+assert len(wakes["checks"]) == 1

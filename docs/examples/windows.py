@@ -1,0 +1,68 @@
+"""Event-time windows of each key with every built-in aggregate, and what comes too late for them."""
+
+from dataclasses import dataclass
+
+from onceflow import (
+    Job,
+    WatermarkStrategy,
+    col,
+    count,
+    first,
+    last,
+    max_,
+    mean,
+    min_,
+    sliding,
+    sum_,
+    tumbling,
+)
+
+
+@dataclass(frozen=True)
+class Purchase:
+    user: str
+    amount: int
+    ts: int  # event time, ms
+
+
+job = Job("totals")
+purchases = job.from_elements(
+    Purchase("ann", 5, 1_000),
+    Purchase("ann", 7, 4_000),
+    Purchase("ann", 1, 31_000),
+    watermarks=WatermarkStrategy.bounded_out_of_orderness(
+        "2 s", event_time="ts", idle_after="30 s"
+    ),
+)
+by_user = purchases.key_by("user")
+windows = by_user.window(tumbling("10 s")).late_to("late")
+totals = windows.aggregate(
+    count=count(),
+    total=sum_("amount"),
+    in_cents=sum_(col("amount") * 100),
+    low=min_("amount"),
+    high=max_("amount"),
+    mean=mean("amount"),
+    first=first("amount"),
+    last=last("amount"),
+)
+late = totals.side_output("late").collect()
+rows = totals.collect()
+moving = by_user.window(sliding("10 s", "5 s")).aggregate(count=count()).collect()
+largest = windows.reduce(
+    lambda one, other: one if one.amount > other.amount else other
+).collect()
+
+job.run(master="threads[1]")
+assert rows[0] == {
+    "user": "ann", "window_start": 0, "window_end": 10_000, "count": 2, "total": 12, "in_cents": 1_200,
+    "low": 5, "high": 7, "mean": 6.0, "first": 5, "last": 7,
+}  # fmt: skip
+assert [(row["window_end"], row["count"]) for row in moving] == [
+    (5_000, 2),
+    (10_000, 2),
+    (35_000, 1),
+    (40_000, 1),
+]
+assert largest == [Purchase("ann", 7, 4_000), Purchase("ann", 1, 31_000)]
+assert late == []

@@ -1,0 +1,177 @@
+"""docs/reference/errors.md: each sentence that an error of ours may say, and what to do about it.
+
+The sentences are read from the source (raise_sites.py). Most say themselves what to do; for the others
+ways_out.toml does.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from documents.raise_sites import Site, all_sites
+
+INSIDE = frozenset({"AlreadyExists", "LogMoved"})
+"""Caught by whoever called: nobody reads them."""
+
+PASSED_ON = {
+    "connectors/formats/avro/encode.py": "the sentence of a column that Avro can't write",
+    "connectors/kafka/transactions/reasons.py": "a sentence of the producer, with librdkafka's reasons",
+    "onceflow/cli/broker_consume.py": "a sentence of Kafka's, without secrets",
+    "onceflow/cli/broker_produce.py": "a sentence of Kafka's, without secrets",
+    "onceflow/cli/broker_topics.py": "a sentence of Kafka's, without secrets",
+    "onceflow/cli/run.py": "the sentence of what refused the job",
+    "onceflow/structured_streaming/sink_rows.py": "the sentence of the row",
+    "onceflow/testing/job_run.py": "the sentence of what failed the job",
+    "runtime/api/collected.py": "the sentence of _missing",
+    "runtime/api/job.py": "the sentence of what refused the job",
+    "runtime/checkpoint/recovery.py": "the sentence of the log's first entry",
+}
+"""Files with a call whose text is another's: where that is."""
+
+AREAS: Sequence[tuple[str, str]] = (
+    (
+        "Writing a job",
+        "runtime/api/ runtime/graph/ runtime/operators/ runtime/state/ runtime/types/ runtime/contracts/ "
+        "runtime/arguments.py connectors/generator/ connectors/collections/",
+    ),
+    ("Formats", "connectors/formats/"),
+    (
+        "Files",
+        "connectors/files/ sinks/files.py connectors/staged_rows.py connectors/hand_over.py sinks/collect.py "
+        "sinks/print.py sinks/foreach.py",
+    ),
+    ("Kafka", "connectors/kafka/ sinks/kafka.py"),
+    ("Checkpoints and recovery", "runtime/checkpoint/"),
+    ("Running", "runtime/"),
+    ("Command line", "onceflow/cli/"),
+    ("Structured Streaming", "onceflow/structured_streaming/"),
+    ("Testing", "onceflow/testing/"),
+)
+"""Parts of the page, and the files whose errors are there: the first that fits."""
+
+_BEGINS = (
+    r"use|give|name|pass|write|set|start|run|look|put|leave|call|add|make|install|check|choose|remove|keep|see|"
+    r"register|declare|annotate|select|decode|drop|take|say|stop|wait|create|delete|rename|restore|send|try|"
+    r"clear|turn|ask|read|mount|copy|open|allow|bring|compute|derive|export|let|begin|free|raise|cast|key_by|"
+    r"shorten|split|lower|go"
+)
+_WAY_OUT = re.compile(
+    rf"[:;.,](?: or| and| then)? (?=(?:(?:or|and|then|please|first|to) )*(?:{_BEGINS})\b"
+    r"|did you mean|wanted is|it has to|it must|is it )",
+    re.IGNORECASE,
+)
+_RULE = re.compile(
+    r"\b(?:must|needs?|has to|have to|may only|takes|wanted|is no|are no|only|did you mean|there (?:is|are)|"
+    rf"{_BEGINS})\b|‹(?:nearest|advice|hint|todo|near|offered)"
+)
+
+HEAD = """# Error index
+
+What onceflow says when something is wrong: one sentence, with what was wrong, where, and what to do. Search
+here for a few of its words; what stands between ‹ and › is filled in. A way out that the sentence itself
+names is in its own words.
+
+The kinds of errors, and what happens to the job: [exceptions](exceptions.md). This page is written from the
+source by `python scripts/write_documents.py`, so no sentence is missing.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way out that is written by hand."""
+
+    says: str
+    do: str
+    error: str = ""
+
+    def fits(self, error: str, sentence: str) -> bool:
+        pattern = self.says.replace("‹…›", "'?‹[^›]*›'?")
+        return self.error in ("", error) and re.match(pattern, sentence) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A sentence of the index."""
+
+    area: str
+    error: str
+    sentence: str
+    do: str | None
+    """What to do; None: nobody has said it."""
+    way: Way | None = None
+
+
+def ways() -> list[Way]:
+    text = (Path(__file__).parent / "ways_out.toml").read_text()
+    return [Way(**each) for each in tomllib.loads(text)["way"]]
+
+
+@cache
+def entries() -> Sequence[Entry]:
+    """All sentences, once for each area and kind."""
+    by_hand = ways()
+    found: dict[tuple[str, str, str], Entry] = {}
+    for site in met(all_sites()):
+        for sentence in site.sentences:
+            key = (area_of(site.file), site.error, sentence)
+            found[key] = _entry(*key, by_hand)
+    return tuple(found.values())
+
+
+def met(sites: Sequence[Site]) -> list[Site]:
+    """The sites whose errors people meet."""
+    return [s for s in sites if s.error not in INSIDE and "/testing/fake.py" not in s.file]
+
+
+def without_text(sites: Sequence[Site]) -> list[str]:
+    """Calls whose text is not found, in files that PASSED_ON does not know."""
+    return [
+        f"{s.file}:{s.line} {s.source}" for s in met(sites) if not s.sentences and s.file not in PASSED_ON
+    ]
+
+
+def area_of(file: str) -> str:
+    return next(area for area, begins in AREAS if file.startswith(tuple(begins.split())))
+
+
+def _entry(area: str, error: str, sentence: str, by_hand: Sequence[Way]) -> Entry:
+    parts = list(_WAY_OUT.finditer(sentence))
+    if parts and parts[0].start() > 8:
+        at = parts[0]
+        do = sentence[at.end() :]
+        end = "" if do.endswith("?") else "."
+        return Entry(area, error, sentence[: at.start()], f"{_in_markdown(do[0].upper() + do[1:])}{end}")
+    way = next((way for way in by_hand if way.fits(error, sentence)), None)
+    if way is not None:
+        return Entry(area, error, sentence, way.do, way)
+    return Entry(area, error, sentence, "As it says." if _RULE.search(sentence) else None)
+
+
+def page() -> str:
+    """The whole page."""
+    found = entries()
+    return "\n".join([HEAD, *(line for area, _ in AREAS for line in _area(area, found))])
+
+
+def _area(area: str, found: Sequence[Entry]) -> Iterator[str]:
+    here = [entry for entry in found if entry.area == area]
+    yield f"## {area}\n"
+    for error in dict.fromkeys(sorted(entry.error for entry in here)):
+        yield f"### {error}\n"
+        yield "| it says | what to do |\n| --- | --- |"
+        for entry in sorted((e for e in here if e.error == error), key=lambda e: e.sentence.lower()):
+            yield f"| {_in_markdown(entry.sentence)} | {entry.do} |"
+        yield ""
+
+
+def _in_markdown(text: str) -> str:
+    """A sentence for a cell of a table: what is filled in is in italics, what is in backticks stays."""
+    text = text.replace("‹nearest›", "")
+    pieces = re.split(r"(`[^`]+`)", text)
+    pieces[::2] = [re.sub(r"([|*_<>`\[\]#])", r"\\\1", piece) for piece in pieces[::2]]
+    return re.sub(r"'‹([^›]*)›'(?!\w)|‹([^›]*)›", r"<em>‹\1\2›</em>", "".join(pieces))

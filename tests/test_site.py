@@ -1,0 +1,129 @@
+"""The site of the documents builds, strictly, and needs no other host; no generated page is old."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from documents import site_hooks  # noqa: E402 - scripts/ is a folder of programs, not a package
+from write_documents import written  # noqa: E402
+
+
+def build(root: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    """`make docs-site`, into another folder."""
+    return subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(site)],
+        cwd=root,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    run = build(ROOT, folder)
+    assert run.returncode == 0, run.stdout + run.stderr
+    return folder
+
+
+class Loaded(HTMLParser):
+    """What a browser loads with a page: scripts, styles, pictures."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        given = dict(attributes)
+        if tag == "link" and given.get("rel") in ("canonical", "next", "prev"):
+            return
+        wanted = given.get("src") or (given.get("href") if tag == "link" else None)
+        self.found += [wanted] if wanted else []
+
+
+def from_elsewhere(text: str) -> list[str]:
+    return [name for name in Loaded(text).found if re.match(r"(?:https?:)?//", name)]
+
+
+def test_a_page_loads_nothing_from_other_hosts(site: Path) -> None:
+    assert from_elsewhere('<script src="https://x.org/a.js"></script><a href="https://x.org">') != []
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) > 40
+    assert not [(page.name, found) for page in pages if (found := from_elsewhere(page.read_text()))]
+    styles = [style for style in site.rglob("*.css") if re.search(r"url\((?:https?:)?//", style.read_text())]
+    assert not styles
+
+
+def test_every_page_is_in_the_site_and_in_its_menu(site: Path) -> None:
+    """mkdocs itself refuses a page that the menu has not (`validation` in mkdocs.yml)."""
+    there = {page.relative_to(site).as_posix() for page in site.rglob("*.html")}
+    pages = [page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md")]
+    assert not [page for page in pages if place_of(page) not in there]
+    menu = (site / "index.html").read_text()
+    assert not [page for page in pages if page.parts[0] == "reference" and f'"{place_of(page)}"' not in menu]
+
+
+def place_of(page: Path) -> str:
+    """Where the site has a page of docs/."""
+    return page.with_name("index.html" if page.stem == "README" else f"{page.stem}.html").as_posix()
+
+
+FAULTS = {
+    "[gone](no-such-page.md)": "no-such-page.md",
+    "[gone](kafka.md#no-such-heading)": "no-such-heading",
+    "[gone](../scripts/no-such-script.py)": "no-such-script.py",
+}
+
+
+@pytest.mark.parametrize("faults", [FAULTS, {"::: onceflow.NoSuchName": "NoSuchName"}], ids=["links", "name"])
+def test_a_broken_page_fails_the_build(faults: dict[str, str], tmp_path: Path) -> None:
+    """A site of two pages, one of which has these lines."""
+    for name in ("mkdocs.yml", "pyproject.toml", "CHANGELOG.md", "CONTRIBUTING.md"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    shutil.copytree(ROOT / "scripts" / "documents", tmp_path / "scripts" / "documents")
+    (tmp_path / "onceflow").symlink_to(ROOT / "onceflow")
+    (tmp_path / "docs").mkdir()
+    for name in ("CHANGELOG.md", "CONTRIBUTING.md"):
+        (tmp_path / name).write_text("# Root\n")
+    (tmp_path / "docs" / "kafka.md").write_text("# Kafka\n")
+    (tmp_path / "docs" / "index.md").write_text(f"# Start\n\n[whole](kafka.md)\n\n{' '.join(faults)}\n")
+    config = (tmp_path / "mkdocs.yml").read_text()
+    config = re.sub(r"^watch:.*\n", "", config, flags=re.MULTILINE)
+    (tmp_path / "mkdocs.yml").write_text(config)
+    run = build(tmp_path, tmp_path / "built")
+    assert run.returncode != 0
+    assert not [said for said in faults.values() if said not in run.stdout + run.stderr]
+
+
+def test_links_that_leave_the_pages_lead_to_the_repository() -> None:
+    page = "[a](../runtime/errors.py) [b](kafka.md#x) [c](adr/README.md) [d](../benchmarks/results) [e](#f)"
+    at = site_hooks.repository()
+    assert site_hooks.with_links(page, "index.md") == (
+        f"[a]({at}/blob/main/runtime/errors.py) [b](kafka.md#x) [c](adr/README.md) "
+        f"[d]({at}/tree/main/benchmarks/results) [e](#f)"
+    )
+    assert site_hooks.with_links("[a](docs/kafka.md) [b](CONTRIBUTING.md)", "changelog.md") == (
+        "[a](kafka.md) [b](contributing.md)"
+    )
+    assert site_hooks.with_links("[a](../../CHANGELOG.md)", "adr/0001-layout.md") == "[a](../changelog.md)"
+    assert site_hooks.with_links("[a](../gone.py)", "index.md") == "[a](../gone.py)"
+
+
+def test_what_is_made_from_the_program_is_new() -> None:
+    old = [path.name for path, text in written().items() if path.read_text() != text]
+    assert not old, "run: python scripts/write_documents.py"
