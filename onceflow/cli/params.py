@@ -45,9 +45,11 @@ def _read(file: Path) -> Mapping[str, Any]:
         text = file.read_text()
         found = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
     except OSError as error:
-        raise OptionError(f"--params-file {file}: {error.strerror}") from None
+        raise OptionError(f"--params-file {file}: {error.strerror}; name a file that can be read") from None
     except (ValueError, RecursionError):  # nothing of its content is said: secrets may be in it
-        raise OptionError(f"--params-file {file}: it is neither TOML nor, as .json, JSON") from None
+        raise OptionError(
+            f"--params-file {file}: it is neither TOML nor, as .json, JSON: write name = value lines"
+        ) from None
     if not isinstance(found, Mapping):
-        raise OptionError(f"--params-file {file}: wanted are names and values")
+        raise OptionError(f"--params-file {file}: wanted are names and values, as in retries = 5")
     return found

@@ -1,0 +1,39 @@
+"""A function object with a client of its own, a parameter and a secret."""
+
+from dataclasses import dataclass
+
+from onceflow import FunctionContext, Job, Secret, secret
+
+
+@dataclass(frozen=True)
+class Order:
+    id: int
+    amount: float
+
+
+class Convert:
+    """Euros, by a rate that is a parameter of the job."""
+
+    def open(self, ctx: FunctionContext) -> None:
+        self.rate = float(ctx.params["rate"])
+        token = ctx.params["token"]
+        assert isinstance(token, Secret)
+        self.header = {"Authorization": f"Bearer {token.reveal()}"}
+        ctx.log.info(
+            "subtask %d of %d converts at %s", ctx.subtask, ctx.parallelism, self.rate
+        )
+
+    def __call__(self, order: Order) -> Order:
+        return Order(order.id, order.amount * self.rate)
+
+    def close(self) -> None:
+        self.header.clear()
+
+
+job = Job("euros", params={"rate": 0.9, "token": secret(env="RATES_TOKEN")})
+orders = job.from_elements(Order(1, 10.0), Order(2, 20.0))
+euros = orders.map(Convert()).collect()
+
+if __name__ == "__main__":
+    job.run()
+    print(list(euros))
