@@ -13,11 +13,11 @@ def check_given(
     it."""
     if isinstance(value, type):
         name = value.__name__
-        advice = f"write {name}(...)" if hasattr(value, offers) else f"wanted is {wanted}"
+        advice = f"write {name}(...)" if hasattr(value, offers) else f"expected {wanted}"
         raise error(f"{where} is the class {name}: {advice}")
     if not hasattr(value, offers):
         advice = f"write {instead}; " if instead else ""
-        raise error(f"{where} is {repr(value)[:80]}, a {type(value).__name__}: {advice}wanted is {wanted}")
+        raise error(f"{where} is {repr(value)[:80]}, a {type(value).__name__}: {advice}expected {wanted}")
 
 
 def check_formats(offers: str, **formats: object) -> None:

@@ -105,7 +105,7 @@ def _batch_from_dicts(rows: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
     names = frozenset(schema.names)
     for place, row in enumerate(rows):
         if not isinstance(row, dict):
-            raise WrongFieldError(place, f"{shown(row)} is a {type_name(type(row))}; wanted is a dict")
+            raise WrongFieldError(place, f"{shown(row)} is a {type_name(type(row))}; expected a dict")
         if unknown := sorted(map(str, row.keys() - names)):
             raise WrongFieldError(
                 place, f"{shown(row)} has {unknown[0]!r}, which is no column{nearest(unknown[0], names)}"

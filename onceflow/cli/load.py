@@ -107,14 +107,14 @@ def _find(module: ModuleType, attribute: str, target: str) -> Any:
 def _call(found: Any, arguments: list[str], target: str) -> JobGraphBuilder:
     if not callable(found):
         raise UsageError(
-            f"{target} is a {type(found).__name__}; wanted is a Job, or a function that makes one"
+            f"{target} is a {type(found).__name__}; expected a Job, or a function that makes one"
         )
     takes_arguments = bool(inspect.signature(found).parameters)
     if arguments and not takes_arguments:
         raise UsageError(f"{target} takes no arguments, but after '--' there are: {' '.join(arguments)}")
     job = _run_user_code(lambda: found(arguments) if takes_arguments else found(), target)
     if not isinstance(job, JobGraphBuilder):
-        raise UsageError(f"{target} returned a {type(job).__name__}; wanted is a Job")
+        raise UsageError(f"{target} returned a {type(job).__name__}; expected a Job")
     return job
 
 

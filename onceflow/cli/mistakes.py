@@ -70,7 +70,7 @@ def _about_a_call(message: str) -> str:
         match = pattern.match(message)
         if match is None or (called := _ours(match[1])) is None:
             continue
-        name = match[1].removesuffix(".__init__")
+        name = match[1].removesuffix(".__init__").replace("JobGraphBuilder", "Job")  # the name users know
         takes = [each for each in inspect.signature(called).parameters if each != "self"]
         if pattern is _UNEXPECTED:
             hint = nearest(match[2], takes) or f"; its arguments are {', '.join(takes)}"

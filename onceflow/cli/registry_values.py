@@ -9,6 +9,8 @@ from typing import Any
 from onceflow.runtime.errors import OnceflowError, OptionError, UsageError
 
 _REQUEST_S = 10
+_NO_SUBJECT = 40401
+"""What a registry says where a subject has no schema."""
 
 
 class RegistryValues:
@@ -51,6 +53,11 @@ class RegistryValues:
             return bytes(self._serializer(value, self._context))
         except Exception as error:  # the library raises what comes along
             subject = f"{self._context.topic}-value"
+            if getattr(error, "error_code", None) == _NO_SUBJECT:
+                raise UsageError(
+                    f"{where} can't be written: no schema is registered as {subject} at {self._url}: "
+                    "register one first, by a producer or the registry's own interface"
+                ) from error
             raise UsageError(
                 f"{where} can't be written by the latest schema of {subject} at {self._url}: {error}"
             ) from error

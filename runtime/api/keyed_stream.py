@@ -98,9 +98,7 @@ class KeyedStream(Generic[K, T]):
         """
         rows = self._input.rows
         if not isinstance(process, KeyedProcess):
-            raise GraphError(
-                f"process({process!r}): wanted is an object of a class derived from KeyedProcess"
-            )
+            raise GraphError(f"process({process!r}): expected an object of a class derived from KeyedProcess")
         uid = self._job.new_uid(uid, f"process-{type(process).__name__}", self._input.step.anchor)
         types = process_types(process)
         keys = declared_keys(types.key, self._keys, rows.schema, uid)

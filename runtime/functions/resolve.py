@@ -87,4 +87,4 @@ def _converted(name: str, wanted: type, found: Any) -> Any:
         except ValueError:
             pass
     offered = "true or false" if wanted is bool else f"{wanted.__name__}"
-    raise OptionError(f"parameter {name!r} is {found!r}: wanted is {offered}")
+    raise OptionError(f"parameter {name!r} is {found!r}: expected {offered}")

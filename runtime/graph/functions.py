@@ -27,7 +27,7 @@ def hints(fn: Callable[..., Any], uid: str, with_extras: bool = False) -> dict[s
     """The annotations of a function, method or callable object, resolved. `with_extras`: with Annotated
     around them. Raises GraphError for what can't be called."""
     if not callable(fn):
-        raise GraphError(f"operator {uid!r}: {fn!r} is a {type(fn).__name__}: wanted is a function")
+        raise GraphError(f"operator {uid!r}: {fn!r} is a {type(fn).__name__}: expected a function")
     check_life(fn, uid)
     plain = fn if isinstance(fn, types.FunctionType | types.MethodType) else type(fn).__call__
     if isinstance(fn, type) or not hasattr(plain, "__annotations__"):
@@ -76,7 +76,7 @@ def yielded_record(fn: Callable[..., Any], uid: str, returns: type | None) -> ty
             found = typing.get_args(found)[0]
         else:
             raise GraphError(
-                f"operator {uid!r}: {function_name(fn)} returns {type_name(found)}; wanted is an iterable of "
+                f"operator {uid!r}: {function_name(fn)} returns {type_name(found)}; expected an iterable of "
                 "records: write `-> Iterator[YourType]`"
             )
     if not is_record_type(found):
@@ -102,7 +102,7 @@ def taken_record(fn: Callable[..., Any], uid: str, schema: pa.Schema, record_typ
                 "or NamedTuple that has the field"
             )
         raise GraphError(
-            f"operator {uid!r}: {function_name(fn)} takes a {type_name(annotated)}; wanted is a record type: "
+            f"operator {uid!r}: {function_name(fn)} takes a {type_name(annotated)}; expected a record type: "
             "annotate its parameter with a dataclass or a NamedTuple, or not at all"
         )
     taken = annotated or record_type
@@ -152,7 +152,7 @@ def batch_reader(
         return RecordReader(record_class(schema))
     if not is_record_type(of):
         raise GraphError(
-            f"operator {uid!r}: {function_name(fn)} takes a {type_name(annotated)}; wanted is a list of "
+            f"operator {uid!r}: {function_name(fn)} takes a {type_name(annotated)}; expected a list of "
             "records: annotate it as list[YourType], with a dataclass or a NamedTuple"
         )
     check_record(of, schema, f"operator {uid!r}: {function_name(fn)}")

@@ -181,7 +181,7 @@ def _argument(argument: str | pl.Expr, schema: pa.Schema, where: str) -> pa.Fiel
         _check_columns([argument], schema, where)
         return schema.field(argument)
     if not isinstance(argument, pl.Expr):
-        raise GraphError(f"{where}({argument!r}): wanted is a column's name or a polars expression")
+        raise GraphError(f"{where}({argument!r}): expected a column's name or a polars expression")
     _check_columns(argument.meta.root_names(), schema, where)
     # Two rows, so that an expression that gives one value for the whole batch is found out.
     nulls = pa.Table.from_arrays(

@@ -244,7 +244,7 @@ class MapBatches:
             returned = returned.to_arrow()
         if not isinstance(returned, pa.Table | pa.RecordBatch):
             raise self._refusal(
-                f"a {type(returned).__name__} was returned; wanted is a RecordBatch, Table or DataFrame"
+                f"a {type(returned).__name__} was returned; expected a RecordBatch, Table or DataFrame"
             )
         columns = []
         for field in self._schema:

@@ -56,7 +56,7 @@ class RecordWriter:
             if isinstance(record, dict) and (strange := record.keys() - names):
                 raise WrongFieldError(
                     row,
-                    f"a dict with {min(map(repr, strange))} was returned; wanted is a record with the fields "
+                    f"a dict with {min(map(repr, strange))} was returned; expected a record with the fields "
                     f"{', '.join(self.schema.names)}",
                 )
 
@@ -73,7 +73,7 @@ class RecordWriter:
                     )
                     known = ", ".join(self.schema.names)
                     return WrongFieldError(
-                        row, f"{what} was returned; wanted is a record with the fields {known}"
+                        row, f"{what} was returned; expected a record with the fields {known}"
                     )
                 try:
                     array_from_values([value], field, of)

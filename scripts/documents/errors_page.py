@@ -62,7 +62,7 @@ _BEGINS = (
 )
 _WAY_OUT = re.compile(
     rf"[:;.,](?: or| and| then)? (?=(?:(?:or|and|then|please|first|to) )*(?:{_BEGINS})\b"
-    r"|did you mean|wanted is|it has to|it must|is it )",
+    r"|did you mean|expected|wanted is|it has to|it must|is it )",
     re.IGNORECASE,
 )
 _RULE = re.compile(

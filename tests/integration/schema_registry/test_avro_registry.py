@@ -149,7 +149,6 @@ def test_a_schema_that_would_break_readers_is_refused_by_the_registry(registry: 
 def test_the_broker_command_writes_and_prints_avro(registry: str, broker: Any, new_topic: Any) -> None:
     """JSON lines go in by the latest schema of the subject, and come out as they were."""
     topic = new_topic("avro-lines", 1)
-    client_of(registry).register_schema(f"{topic}-value", Schema(json.dumps(FIRST), "AVRO"))
     record = {"user": "ann", "amount": 7, "ts": START_MS}
     where = ["--registry", registry, "--bootstrap-servers", broker.bootstrap_servers]
     command = [str(Path(sys.executable).with_name("onceflow")), "broker"]
@@ -158,6 +157,9 @@ def test_the_broker_command_writes_and_prints_avro(registry: str, broker: Any, n
         whole = [*command, *arguments, *where]
         return subprocess.run(whole, input=given, capture_output=True, text=True, check=False, timeout=120)
 
+    early = run("produce", topic, given=json.dumps(record) + "\n")
+    assert f"no schema is registered as {topic}-value at {registry}: register one first" in early.stderr
+    client_of(registry).register_schema(f"{topic}-value", Schema(json.dumps(FIRST), "AVRO"))
     written = run("produce", topic, given=json.dumps(record) + "\n")
     assert written.stderr == f"{topic}: 1 records written\n"
     assert json.loads(run("consume", topic, "--format", "values").stdout) == record

@@ -22,7 +22,7 @@ def numbers() -> list[int]:
 
 
 SOURCES: list[tuple[Any, str]] = [
-    ([1, 2], "write job.from_records(rows); wanted is a source"),
+    ([1, 2], "write job.from_records(rows); expected a source"),
     (pa.table({"n": [1]}), "write job.from_records(rows)"),
     (pl.DataFrame({"n": [1]}), "write job.from_records(rows)"),
     (range(3), "write job.from_records(rows)"),
@@ -30,7 +30,7 @@ SOURCES: list[tuple[Any, str]] = [
     (Path("in"), "write job.from_files('in', YourType)"),
     (numbers, "write job.from_records(numbers)"),
     (iter([1]), "write job.from_records(function), with the function that makes it, not called yet"),
-    (3, "job.source(...) is 3, a int: wanted is a source"),
+    (3, "job.source(...) is 3, a int: expected a source"),
 ]
 
 
@@ -45,7 +45,7 @@ SINKS: list[tuple[Any, str]] = [
     ("out", "write stream.to_files('out')"),
     ([], "write rows = stream.collect(), and look at rows after job.run()"),
     (numbers, "write stream.foreach(numbers)"),
-    (3, "is 3, a int: wanted is a sink"),
+    (3, "is 3, a int: expected a sink"),
 ]
 
 

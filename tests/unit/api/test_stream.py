@@ -125,7 +125,7 @@ MISTAKES: list[tuple[Use, str]] = [
     (lambda s: s.map(lambda p: p), "<lambda> has no return annotation"),
     (lambda s: s.map(returns_text), "returns_text returns str, which is no record type"),
     (lambda s: s.map(takes_totals), "takes_totals takes Total, but the stream has no column 'total'"),
-    (lambda s: s.flat_map(to_total), "to_total returns Total; wanted is an iterable of records"),
+    (lambda s: s.flat_map(to_total), "to_total returns Total; expected an iterable of records"),
     (lambda s: s.flat_map(to_list_of_text), "to_list_of_text yields str, which is no record type"),
     (
         lambda s: s.select(user=col("amount"), total=col("amount")).map(takes_totals),
@@ -165,7 +165,7 @@ MISTAKES: list[tuple[Use, str]] = [
         lambda s: s.key_by("user").window(tumbling("1 s")).reduce(to_other),
         "to_other takes Purchase but returns Total; reduce returns what it takes",
     ),
-    (lambda s: s.key_by("user").process(Echo), "wanted is an object of a class derived from KeyedProcess"),
+    (lambda s: s.key_by("user").process(Echo), "expected an object of a class derived from KeyedProcess"),
     (
         lambda s: s.key_by("user").process(IntKey()),
         "its key is declared int, but key column 'user' is string",

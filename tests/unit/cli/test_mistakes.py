@@ -36,16 +36,16 @@ LINE = PROGRAM.count("\n") + 1
     [
         (
             "job.source([1, 2])",
-            r"job\.source\(\.\.\.\) is \[1, 2\], a list: write job\.from_records\(rows\); wanted is a source",
+            r"job\.source\(\.\.\.\) is \[1, 2\], a list: write job\.from_records\(rows\); expected a source",
         ),
         ("job.source(KafkaSource)", r"is the class KafkaSource: write KafkaSource\(\.\.\.\)"),
-        ("job.source(source(), '2 s')", "watermarks is '2 s', a str: wanted is a strategy, as in Watermark"),
+        ("job.source(source(), '2 s')", "watermarks is '2 s', a str: expected a strategy, as in Watermark"),
         (
             "stream.sink_to('out')",
-            r"is 'out', a str: write stream\.to_files\('out'\); wanted is a sink, as in KafkaSink",
+            r"is 'out', a str: write stream\.to_files\('out'\); expected a sink, as in KafkaSink",
         ),
-        ("stream.map('shout')", "'shout' is a str: wanted is a function"),
-        ("stream.filter('user')", "'user' is a str: wanted is a function"),
+        ("stream.map('shout')", "'shout' is a str: expected a function"),
+        ("stream.filter('user')", "'user' is a str: expected a function"),
         ("job.from_collection([1])", r"a Job has no 'from_collection': write job\.from_records\(rows\)$"),
         ("stream.key_bye('user')", r"a Stream has no 'key_bye' \(did you mean 'key_by'\?\)"),
         (
@@ -63,7 +63,7 @@ LINE = PROGRAM.count("\n") + 1
         ("KafkaSink('x:1', 't', keys='user')", r"KafkaSink has no argument 'keys' \(did you mean 'key'\?\)"),
         (
             "KafkaSink('x:1', 't', value=Purchase)",
-            "value is the class Purchase: wanted is a format, as in Json",
+            "value is the class Purchase: expected a format, as in Json",
         ),
         ("KafkaSink('x:1', 5)", "topic must be the name of a topic"),
         ("Json(Purchase, onnull='skip')", r"Json has no argument 'onnull' \(did you mean 'on_null'\?\)"),

@@ -93,7 +93,7 @@ def test_parameters_are_checked_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = every_kind(tmp_path / "notes")
-    with pytest.raises(OptionError, match="parameter 'plus' is 'x': wanted is int"):
+    with pytest.raises(OptionError, match="parameter 'plus' is 'x': expected int"):
         job.run(master="threads[1]", params={"plus": "x"})
     monkeypatch.delenv("LIVES_TOKEN")
     with pytest.raises(OptionError, match="secret 'token' is missing or empty: set LIVES_TOKEN or"):

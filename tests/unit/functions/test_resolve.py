@@ -39,7 +39,7 @@ def test_a_text_becomes_what_the_default_is(default: Any, text: Any, value: Any)
     ("default", "given"), [(1, "x"), (1, True), (True, "yes"), (True, 1), ("x", 3), (1, 1.5)]
 )
 def test_what_is_of_another_type_is_refused(default: Any, given: Any) -> None:
-    with pytest.raises(OptionError, match=r"parameter 'p' is .*: wanted is"):
+    with pytest.raises(OptionError, match=r"parameter 'p' is .*: expected"):
         resolve({"p": default}, {"p": given}, {})
 
 

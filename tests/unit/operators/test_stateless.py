@@ -157,7 +157,7 @@ def test_map_batches(fn: Callable[[Any], Any], is_polars: bool) -> None:
     ("fn", "sentence"),
     [
         (lambda b: b.slice(1), "1 rows were returned for 2, so it is open which event time they have"),
-        (lambda b: 5, "a int was returned; wanted is a RecordBatch, Table or DataFrame"),
+        (lambda b: 5, "a int was returned; expected a RecordBatch, Table or DataFrame"),
         (
             lambda b: b.rename_columns(["m"]),
             "column 'n' of the declared schema is not in what was returned; there are m",

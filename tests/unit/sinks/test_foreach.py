@@ -127,12 +127,12 @@ def words() -> Iterator[str]:
     [
         (lambda s: s.foreach(takes_other), "takes Other, but the stream has no column 'name'"),
         (lambda s: s.foreach_batch(takes_others), "takes Other, but the stream has no column 'name'"),
-        (lambda s: s.foreach_batch(takes_text), r"takes a list\[str\]; wanted is a list of records"),
+        (lambda s: s.foreach_batch(takes_text), r"takes a list\[str\]; expected a list of records"),
         (
             lambda s: s.foreach_batch(takes_three),
             "takes_three takes a, b, c; foreach_batch gives a batch, and",
         ),
-        (lambda s: s.foreach(3), "3 is a int: wanted is a function"),
+        (lambda s: s.foreach(3), "3 is a int: expected a function"),
     ],
 )
 def test_each_mistake_has_its_sentence(use: Callable[[Stream[Any]], None], sentence: str) -> None:

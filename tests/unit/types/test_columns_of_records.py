@@ -39,11 +39,11 @@ GOOD = Item(Color.RED)
         (Item, [Item(None), GOOD], 0, "field 'color' is None, but is declared without None"),  # type: ignore[arg-type]
         (Item, [GOOD, Item(Color.RED, Decimal("1e-19"))], 1, "'price' is declared Decimal but .* round it"),
         (Item, [Item(Color.RED, tags={1})], 0, r"field 'tags' is declared frozenset\[str\] but"),  # type: ignore[arg-type]
-        (Item, [{"color": Color.RED}], 0, "a dict was returned; wanted is a record with the fields color"),
+        (Item, [{"color": Color.RED}], 0, "a dict was returned; expected a record with the fields color"),
         (Movie, [{"title": "a"}, {"title": 1}], 1, "field 'title' is declared str but is 1"),
-        (Movie, [{"title": "a"}, {"year": 1}], 1, "a dict without 'title' was returned; wanted is"),
-        (Movie, [{"title": "a", "yaer": 1}], 0, "a dict with 'yaer' was returned; wanted is"),
-        (Movie, [GOOD], 0, "a Item was returned; wanted is a record with the fields title, year"),
+        (Movie, [{"title": "a"}, {"year": 1}], 1, "a dict without 'title' was returned; expected"),
+        (Movie, [{"title": "a", "yaer": 1}], 0, "a dict with 'yaer' was returned; expected"),
+        (Movie, [GOOD], 0, "a Item was returned; expected a record with the fields title, year"),
     ],
 )  # fmt: skip
 def test_a_wrong_field_names_record_and_field(

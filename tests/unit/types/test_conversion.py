@@ -123,7 +123,7 @@ def test_types_without_an_arrow_type_are_refused(record_type: type, sentence: st
         ([Point(1), Point("two")], 1, r"field 'x' is declared int but is 'two' \(str\)"),  # type: ignore[arg-type]
         ([Point(1), Point(None)], 1, "field 'x' is None, but is declared without None"),  # type: ignore[arg-type]
         ([Point(2**63)], 0, "field 'x' is declared int but is 9223372036854775808 .*does not fit 64 bits"),
-        ([Point(1), {"x": 1}], 1, "a dict was returned; wanted is a record with the fields x, y"),
+        ([Point(1), {"x": 1}], 1, "a dict was returned; expected a record with the fields x, y"),
         ([Point(1.5)], 0, "field 'x' is declared int but is 1.5"),  # type: ignore[arg-type]
     ],
 )

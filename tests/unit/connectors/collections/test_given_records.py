@@ -142,7 +142,7 @@ OF_RECORDS: list[tuple[Any, Any, str]] = [
     ([{"tag": []}], DICTS, "record 1: .* has 'tag', which is no column .did you mean 'tags'"),
     ([{"tags": []}], DICTS, "record 1: field 'n' is missing, and may not be null"),
     ([{"n": 1}, {"n": "x"}], DICTS, "record 2: field 'n' is int64, but is 'x'"),
-    ([3], DICTS, "record 1: 3 is a int; wanted is a dict"),
+    ([3], DICTS, "record 1: 3 is a int; expected a dict"),
     ([{"usr": "a"}], Purchase, "record 1: .* makes no Purchase: .*'usr'"),
     ("in.jsonl", None, r"write job.from_files\('in.jsonl', ...\)"),
     ({"n": 1}, None, r"write job.from_elements\(row\)"),
