@@ -40,7 +40,7 @@ def init(
         path = root / file.removesuffix(_SUFFIX)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(Template(text).substitute(values))
-    typer.echo(f"made {root}: read its README.md; its tests run by: cd {root} && pytest")
+    typer.echo(f"made {root}: see its README.md; run its tests with: cd {root} && pytest")
 
 
 def _files(folder: Traversable, prefix: str) -> list[tuple[str, str]]:
