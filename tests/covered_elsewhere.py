@@ -243,8 +243,8 @@ COVERED = (
     ),
     Covered(
         "what a test of a user's job is made of",
-        "unit/testing/test_job_run unit/testing/test_simulation",
-        "script scripted_source collecting_sink stage taps",
+        "unit/testing/test_job_run unit/testing/test_process_harness unit/testing/test_simulation",
+        "kept_rows script scripted_source collecting_sink stage taps",
     ),
     Covered(
         "what a test on a real broker is made of, in a project of a user's",

@@ -17,7 +17,6 @@ from onceflow.runtime.checkpoint.job_phase import JobPhase
 from onceflow.runtime.checkpoint.log_view import read_log
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.options import CheckpointOptions
-from onceflow.runtime.checkpoint.reading import stored_checkpoint
 from onceflow.runtime.checkpoint.restart import NoRestart
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.control.messages import Message
@@ -32,6 +31,7 @@ from onceflow.runtime.testing.sim_slot import SimSlot, SimSlotOptions, SimWiring
 from onceflow.runtime.types.conversion import duration_ms
 from onceflow.runtime.types.hints import type_name
 from onceflow.runtime.types.records_of_columns import UnmadeRecordError, records_from_batch
+from onceflow.testing.kept_rows import kept_rows
 from onceflow.testing.script import Rows
 from onceflow.testing.stage import Stage, stage_of
 
@@ -161,11 +161,10 @@ class JobRun:
         return found
 
     def state(self, uid: str, table: str | None = None) -> list[dict[str, Any]]:
-        """The state of an operator, row by row, as a checkpoint that is taken for it has it. `table`: which,
-        where an operator has several, such as "timers"."""
+        """The state of an operator, row by row, as a checkpoint that is taken for it has it, without keys
+        that have forgotten everything. `table`: which, where an operator has several."""
         self.checkpoint()
-        batches = stored_checkpoint(self._store).batches(uid, table)
-        return [row for batch in batches for row in batch.to_pylist()]
+        return kept_rows(self._store, uid, table)
 
     @property
     def late_records(self) -> int:

@@ -48,6 +48,7 @@ def test_an_order_is_unpaid_when_both_topics_have_come_an_hour_further() -> None
         assert job.rows("unpaid") == []
         job.advance_to(HOUR, source="payments")
         assert job.records("unpaid", Order) == [Order("a", "tea", 0)]
+        assert job.state("join") == []
         job.push(payments=[Payment("a", 5, HOUR + MINUTE)])
         assert job.rows("paid") == []
 
@@ -72,8 +73,9 @@ def test_a_click_passes_once_in_a_day() -> None:
             {"click_id": "a", "page": "/", "ts": 0},
             {"click_id": "b", "page": "/", "ts": 5},
         ]
-        job.advance_to(DAY)
-        job.push(clicks=[Click("a", "/", DAY + 1), Click("b", "/", 5)])
+        job.advance_to(DAY + 5)
+        assert job.state("once") == []
+        job.push(clicks=[Click("a", "/", DAY + 6), Click("a", "/", DAY + 6)])
         assert [row["click_id"] for row in job.rows("clicks-once")] == ["a", "b", "a"]
 
 

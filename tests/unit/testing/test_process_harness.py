@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onceflow import KeyedProcess
+from onceflow import Ctx, KeyedProcess, ListState, Timer
 from onceflow.runtime.errors import UsageError
 from onceflow.testing import harness
 from tests.unit.testing.jobs import Purchase, Seen, Silence, Visits
@@ -29,6 +29,24 @@ def test_records_state_and_timers() -> None:
     assert visits.advance("15 s").side("silent") == [Silence("bob", 11_000), Silence("ann", 15_000)]
     visits.element(buy("ann", 16_000), at="16 s")
     assert visits.out[-1] == Seen("ann", 3)
+
+
+def test_a_key_that_has_forgotten_everything_is_no_state() -> None:
+    class Once(KeyedProcess[str, Purchase, Purchase]):
+        seen = ListState("seen", int)
+
+        def process(self, purchase: Purchase, ctx: Ctx) -> None:
+            self.seen.add(purchase.ts)
+            ctx.timers.event_time(purchase.ts + 10)
+            ctx.timers.processing_time(ctx.processing_time + 60_000)
+
+        def on_timer(self, fired: Timer, ctx: Ctx) -> None:
+            self.seen.clear()
+
+    once = harness(Once(), key="user").element(buy("ann", 0))
+    assert [row["state"]["seen"] for row in once.state()] == [[0]]
+    assert len(once.advance(10).state()) == 1, "a timer is left"
+    assert once.advance_clock("1 min").state() == []
 
 
 def test_processing_time() -> None:
