@@ -7,16 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 
 from documents import cli_page, errors_page
+from documents.pictures import alignment, checkpoint, crashes, svg, watermarks, windows
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def written() -> Mapping[Path, str]:
     """What is made: files of the repository, and what has to be in them."""
-    reference = ROOT / "docs" / "reference"
-    return {reference / "cli.md": cli_page.page(), reference / "errors.md": errors_page.page()}
+    docs = ROOT / "docs"
+    drawn = (alignment, checkpoint, crashes, watermarks, windows)
+    pictures = {docs / "pictures" / f"{_name(each)}.svg": each.picture() for each in drawn}
+    return pictures | {
+        docs / "reference" / "cli.md": cli_page.page(),
+        docs / "reference" / "errors.md": errors_page.page(),
+        docs / "stylesheets" / "pictures.css": svg.stylesheet(),
+    }
+
+
+def _name(module: ModuleType) -> str:
+    return module.__name__.split(".")[-1]
 
 
 def main() -> None:

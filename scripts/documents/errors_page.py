@@ -15,6 +15,9 @@ from pathlib import Path
 
 from documents.raise_sites import Site, all_sites
 
+MISTAKES = ("GraphError", "OptionError", "UsageError")
+"""The kinds that come first: mistakes in a program or a command."""
+
 INSIDE = frozenset({"AlreadyExists", "LogMoved"})
 """Caught by whoever called: nobody reads them."""
 
@@ -161,7 +164,7 @@ def page() -> str:
 def _area(area: str, found: Sequence[Entry]) -> Iterator[str]:
     here = [entry for entry in found if entry.area == area]
     yield f"## {area}\n"
-    for error in dict.fromkeys(sorted(entry.error for entry in here)):
+    for error in sorted({entry.error for entry in here}, key=lambda e: (e not in MISTAKES, e)):
         yield f"### {error}\n"
         yield "| it says | what to do |\n| --- | --- |"
         for entry in sorted((e for e in here if e.error == error), key=lambda e: e.sentence.lower()):

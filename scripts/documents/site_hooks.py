@@ -74,5 +74,8 @@ def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
 
 def _inlined(match: re.Match[str]) -> str:
     svg = (ROOT / "docs" / "pictures" / match[2]).read_text()
+    if 'class="picture"' not in svg:  # has colours for one kind of page only
+        return match[0]
     label = unescape(match[1]).replace('"', "&quot;")
-    return svg[svg.index("<svg") :].replace("<svg", f'<svg role="img" aria-label="{label}"', 1).strip()
+    inside = svg[svg.index("<svg") :].replace("<svg", f'<svg role="img" aria-label="{label}"', 1).strip()
+    return f'<span class="picture-frame">{inside}</span>'

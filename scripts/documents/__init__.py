@@ -1,0 +1,1 @@
+"""What makes the generated pages and pictures of docs/, and the hooks of its site."""
