@@ -29,7 +29,8 @@ from onceflow.connectors.kafka.client import (
     TransactionalProducer,
 )
 from onceflow.connectors.kafka.transactions.ahead import Output
-from onceflow.connectors.kafka.transactions.owner import Claimant, OwnerTransactions, Patience
+from onceflow.connectors.kafka.transactions.owner import Claimant, OwnerTransactions
+from onceflow.connectors.waiting import Patience
 from onceflow.runtime.errors import DataLossError, Fatal, UsageError
 
 

@@ -22,9 +22,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from onceflow.connectors.kafka.client import KafkaClient, LedgerEntry, LedgerKey
 from onceflow.connectors.kafka.transactions.held import StagedOutput
 from onceflow.connectors.kafka.transactions.librdkafka_client import LibrdkafkaClient
-from onceflow.connectors.kafka.transactions.owner import Patience
 from onceflow.connectors.kafka.transactions.producer_settings import ProducerSettings, RouteName, best_route
-from onceflow.connectors.kafka.transactions.waiting import WaitForBroker
+from onceflow.connectors.waiting import Patience, WaitForSystem
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.errors import CorruptCheckpointError, Fatal, OnceflowError, OptionError, Retryable
 from onceflow.structured_streaming.arrow_types import arrow_schema_of
@@ -248,8 +247,8 @@ def _client(options: SinkOptions, rows: int) -> LibrdkafkaClient:
     return LibrdkafkaClient(options.kafka, ProducerSettings(options.transaction_timeout_ms, route=route))
 
 
-def _patience(options: SinkOptions) -> WaitForBroker:
-    return WaitForBroker(SystemClock(), _say, options.delivery_timeout_ms, threading.Event())
+def _patience(options: SinkOptions) -> WaitForSystem:
+    return WaitForSystem("Kafka sink", SystemClock(), _say, options.delivery_timeout_ms, threading.Event())
 
 
 def _damaged(error: CorruptCheckpointError) -> str:

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 from onceflow.connectors.kafka.client import KafkaClient, LedgerEntry, LedgerKey
 from onceflow.connectors.kafka.transactions.ahead import Output
-from onceflow.connectors.kafka.transactions.owner import Claimant, OwnerTransactions, Patience
+from onceflow.connectors.kafka.transactions.owner import Claimant, OwnerTransactions
+from onceflow.connectors.waiting import Patience
 from onceflow.runtime.errors import UsageError
 from onceflow.structured_streaming.micro_batches import TiedClient, ledger_after, owner_of
 from onceflow.structured_streaming.staging import Folder

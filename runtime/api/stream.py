@@ -19,7 +19,7 @@ from onceflow.runtime.api.keyed_stream import KeyedStream
 from onceflow.runtime.api.near_misses import no_such_name, sink_advice
 from onceflow.runtime.api.record_functions import always, filter_records, key_records
 from onceflow.runtime.arguments import check_given
-from onceflow.runtime.contracts import Sink
+from onceflow.runtime.contracts import PartitionedSink, Sink
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.columns import (
     ColumnCheck,
@@ -37,12 +37,13 @@ from onceflow.runtime.graph.functions import (
     yielded_record,
 )
 from onceflow.runtime.graph.keys import check_key, key_types
-from onceflow.runtime.graph.step_rules import unbounded_source
+from onceflow.runtime.graph.step_rules import is_partitioned, unbounded_source
 from onceflow.runtime.graph.steps import (
     Call,
     Express,
     Input,
     Merge,
+    Partition,
     Rows,
     Scatter,
     Step,
@@ -272,7 +273,16 @@ class Stream(Generic[T]):
         if not self.schema.names:
             raise GraphError(f"sink {uid!r}: the stream has no columns")
         sink.check(self.schema, uid)
-        self._job.add(Step(uid, name, Write(sink), (self._input,)))
+        rows = self._partitioned(tuple(sink.partition_columns), uid) if isinstance(sink, PartitionedSink) else self
+        self._job.add(Step(uid, name, Write(sink), (rows._input,)))
+
+    def _partitioned(self, columns: tuple[str, ...], uid: str) -> Stream[T]:
+        """The rows, those with the same values in these columns in one subtask."""
+        if not columns or is_partitioned(self._input.step, columns):
+            return self
+        for name in columns:
+            check_key(self.schema.field(name), uid)
+        return self._add(f"{uid}.by-key", f"by {', '.join(columns)}", Partition(columns), self._input.rows)
 
     # --- How steps are made ---
 

@@ -27,6 +27,7 @@ from onceflow.runtime.contracts.json_values import Json
 from onceflow.runtime.contracts.sink import (
     ChangelogSink,
     Committable,
+    PartitionedSink,
     PreCommit,
     Sink,
     SinkContext,
@@ -62,6 +63,7 @@ __all__ = [
     "Json",
     "NoFiles",
     "Noted",
+    "PartitionedSink",
     "PausableReader",
     "PreCommit",
     "ProjectableSource",

@@ -116,6 +116,17 @@ class ChangelogSink(Protocol):
     def takes_kinds(self) -> bool: ...
 
 
+@runtime_checkable
+class PartitionedSink(Protocol):
+    """A sink that needs all rows with the same values in some columns in one writer, in their order: one that
+    updates by key. The engine brings them there, unless they are already."""
+
+    @property
+    def partition_columns(self) -> Sequence[str]:
+        """Empty: it does not matter. All are columns that can be keys: `Sink.check` comes first."""
+        ...
+
+
 class Sink(Protocol):
     """The description of an output. Immutable, picklable, opens nothing when it is made."""
 

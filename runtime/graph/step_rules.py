@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from onceflow.runtime.contracts import ChangelogSink, ChangelogSource
 from onceflow.runtime.errors import GraphError
-from onceflow.runtime.graph.steps import Call, Express, Merge, Read, Scatter, Step, Write
+from onceflow.runtime.graph.steps import Call, Express, Keyed, Merge, Partition, Read, Scatter, Step, Write
 from onceflow.runtime.operators.operator import MAIN
 
 
@@ -28,6 +28,13 @@ def unbounded_source(step: Step) -> str | None:
     if isinstance(step.work, Read):
         return None if step.work.source.is_bounded else step.uid
     return next((uid for i in step.inputs if (uid := unbounded_source(i.step)) is not None), None)
+
+
+def is_partitioned(step: Step, columns: Collection[str]) -> bool:
+    """Whether rows of this step with the same values in these columns are in one subtask already: they have
+    the operator's own key among them. What a function of the user's returns may have other values there."""
+    work = step.work
+    return isinstance(work, Keyed) and not work.is_per_record and set(work.keys) <= set(columns)
 
 
 def find_changelogs(steps: Sequence[Step]) -> frozenset[str]:
@@ -53,7 +60,7 @@ def find_changelogs(steps: Sequence[Step]) -> frozenset[str]:
 def _refuse_ignorant(step: Step, source: str) -> None:
     changes = f"the updates and deletes of {source!r}"
     match step.work:
-        case Express() | Merge() | Call(is_per_record=True):
+        case Express() | Merge() | Partition() | Call(is_per_record=True):
             return
         case Write(sink) if isinstance(sink, ChangelogSink) and sink.takes_kinds:
             return

@@ -68,6 +68,13 @@ class Scatter:
 
 
 @dataclass(frozen=True, slots=True)
+class Partition:
+    """The same rows, those with the same values in these columns in one subtask and in their order."""
+
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Keyed:
     """A stateful operator behind a key_by. `row_tags`: side outputs whose rows are input rows."""
 
@@ -87,7 +94,7 @@ class Write:
     sink: Sink
 
 
-Work: TypeAlias = Read | Express | Call | Merge | Scatter | Keyed | Write
+Work: TypeAlias = Read | Express | Call | Merge | Scatter | Partition | Keyed | Write
 
 
 @dataclass(frozen=True, slots=True)

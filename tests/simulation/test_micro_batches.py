@@ -28,7 +28,8 @@ from onceflow.connectors.kafka.testing.fake import (
     Row,
 )
 from onceflow.connectors.kafka.transactions.ahead import Output
-from onceflow.connectors.kafka.transactions.owner import Claimant, OwnerTransactions, Patience
+from onceflow.connectors.kafka.transactions.owner import Claimant, OwnerTransactions
+from onceflow.connectors.waiting import Patience
 from onceflow.runtime.errors import (
     DataLossError,
     Fatal,

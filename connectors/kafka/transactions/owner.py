@@ -24,25 +24,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from onceflow.connectors.kafka.client import KafkaClient, LedgerEntry, LedgerKey, TransactionalProducer
 from onceflow.connectors.kafka.transactions.ahead import AheadOutput, Output, SentAhead
+from onceflow.connectors.waiting import Patience
 from onceflow.runtime.errors import DataLossError, Fatal, Fenced, Indeterminate, OnceflowError, Retryable
 
 _FENCED_IN_A_ROW_MAX = 5
-
-
-class Patience(Protocol):
-    """How long to try again while the broker is away."""
-
-    def wait(self, error: OnceflowError) -> None:
-        """Pause before the next try; raises Retryable with what to do when the time is up."""
-        ...
-
-    def reset(self) -> None:
-        """Called when something went well: the next failure starts a new wait."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from onceflow.connectors.kafka.produce.record_size import refuse_too_large
 from onceflow.connectors.kafka.transactions.ahead import AheadThread, Output
 from onceflow.connectors.kafka.transactions.held import HeldOutput, RestoredOutput
 from onceflow.connectors.kafka.transactions.known_topics import KnownTopics
-from onceflow.connectors.kafka.transactions.owner import Claimant, OwnerTransactions, Patience
+from onceflow.connectors.kafka.transactions.owner import Claimant, OwnerTransactions
 from onceflow.connectors.kafka.transactions.promise import Promise
-from onceflow.connectors.kafka.transactions.waiting import WaitForBroker
+from onceflow.connectors.waiting import Patience, WaitForSystem
 from onceflow.runtime.contracts import Committable, SinkContext
 from onceflow.runtime.errors import Retryable, UsageError
 from onceflow.runtime.records import Records
@@ -69,8 +69,8 @@ class StagedWriter:
         self._settings = settings
         self._closed = threading.Event()
         self._in_use = threading.Lock()
-        self._patience = patience or WaitForBroker(
-            context.clock, context.on_wait, settings.delivery_timeout_ms, self._closed
+        self._patience = patience or WaitForSystem(
+            "Kafka sink", context.clock, context.on_wait, settings.delivery_timeout_ms, self._closed
         )
         self._claimant = Claimant(context.lineage, context.attempt)
         self._own = self._transactions(self._ledger_key(str(context.subtask)), None)

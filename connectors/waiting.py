@@ -1,9 +1,10 @@
-"""WaitForBroker: how long, and how visibly, a sink tries again."""
+"""WaitForSystem: how long, and how visibly, a sink tries again while the system that it writes to is away."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.errors import OnceflowError, Retryable, Unavailable
@@ -13,12 +14,31 @@ _PAUSE_MAX_S = 1.0
 _SAY_AFTER_MS = 1_000
 
 
-class WaitForBroker:
-    """Patience of transactions.py: longer and longer pauses, said on the live line, until time is up."""
+class Patience(Protocol):
+    """How long to try again while the system that is written to is away."""
+
+    def wait(self, error: OnceflowError) -> None:
+        """Pause before the next try; raises Retryable with what to do when the time is up."""
+        ...
+
+    def reset(self) -> None:
+        """Called when something went well: the next failure starts a new wait."""
+        ...
+
+
+class WaitForSystem:
+    """Patience in longer and longer pauses, said on the live line, until time is up. `who` is the sink, as
+    people read it there; `closed` ends a pause."""
 
     def __init__(
-        self, clock: Clock, on_wait: Callable[[str], None], give_up_after_ms: int, closed: threading.Event
+        self,
+        who: str,
+        clock: Clock,
+        on_wait: Callable[[str], None],
+        give_up_after_ms: int,
+        closed: threading.Event,
     ) -> None:
+        self._who = who
         self._clock = clock
         self._on_wait = on_wait
         self._give_up_after_ms = give_up_after_ms
@@ -39,7 +59,7 @@ class WaitForBroker:
             ) from error
         if waited_ms >= _SAY_AFTER_MS:
             self._has_said = True
-            self._on_wait(f"Kafka sink waits since {waited_ms / 1000:.0f} s: {error}")
+            self._on_wait(f"{self._who} waits since {waited_ms / 1000:.0f} s: {error}")
         if self._closed.wait(self._pause_s):
             raise Retryable(f"closed while it waited: {error}") from error
         self._pause_s = min(self._pause_s * 2, _PAUSE_MAX_S)

@@ -1,0 +1,1 @@
+"""PostgreSQL as the system that a sink writes to (sinks/postgres.py). Needs the extra `postgres`."""

@@ -1,0 +1,66 @@
+"""What an error of the server means for whoever writes. Pure."""
+
+from __future__ import annotations
+
+import psycopg
+
+from onceflow.runtime.errors import Fatal, Indeterminate, OnceflowError, Retryable
+
+_BAD_VALUES = ("22", "23")
+"""The classes of SQLSTATE for data exceptions and violated constraints."""
+_RAISED = "P0001"
+"""RAISE EXCEPTION in a trigger."""
+_PASSING = ("08", "25", "40", "53", "55", "57", "58", "XX")
+"""Connection, a standby that takes no writes, rollback, resources, a lock, an operator's intervention, I/O."""
+_HOPELESS_ANSWERS = (
+    "password authentication failed",
+    "no pg_hba.conf entry",
+    "no password supplied",
+    "does not exist",
+    "certificate",
+)
+"""libpq has no SQLSTATE for a connection that is refused: only its sentence, in the server's language."""
+
+
+class BadRowsError(OnceflowError):
+    """The server, or a cast before it, refuses some of the rows, whenever they are tried.
+
+    `constraint`: the constraint or column that they violate, if it is known; `sqlstate`: empty if the server
+    was not asked.
+    """
+
+    def __init__(self, reason: str, constraint: str = "", sqlstate: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.constraint = constraint
+        self.sqlstate = sqlstate
+
+
+def meaning(error: psycopg.Error, doing: str) -> OnceflowError:
+    """What to raise for an error of a statement before COMMIT, or of connecting: nothing was committed."""
+    state, text = error.sqlstate or "", _first_line(error)
+    if state[:2] in _BAD_VALUES or state == _RAISED:
+        diagnosis = error.diag
+        return BadRowsError(text, diagnosis.constraint_name or diagnosis.column_name or "", state)
+    if not state:
+        if isinstance(error, psycopg.OperationalError) and not any(a in text for a in _HOPELESS_ANSWERS):
+            return Retryable(f"{doing}: {text}")
+        return Fatal(f"{doing}: {text}")
+    if state[:2] in _PASSING and state != "57P04":  # the database was dropped
+        return Retryable(f"{doing}: {text} (SQLSTATE {state})")
+    return Fatal(f"{doing}: {text} (SQLSTATE {state})")
+
+
+def meaning_of_commit(error: psycopg.Error) -> OnceflowError:
+    """What to raise for an error of COMMIT itself."""
+    state = error.sqlstate or ""
+    if not state or state[:2] in ("08", "57", "58", "XX"):
+        return Indeterminate(f"the commit has no answer: {_first_line(error)}")
+    return meaning(error, "committing")
+
+
+def _first_line(error: psycopg.Error) -> str:
+    """Without what libpq says below it; the detail names the key of a violated constraint."""
+    text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    detail = error.diag.message_detail
+    return f"{text}: {detail}" if detail and detail not in text else text

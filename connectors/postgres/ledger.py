@@ -1,0 +1,92 @@
+"""The ledger of an owner: one row of a table beside the output, changed in the same transaction."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import sql
+
+from onceflow.connectors.postgres.table import TableName
+from onceflow.runtime.errors import Fenced, Retryable
+
+Connection = psycopg.Connection[tuple[object, ...]]
+
+_CREATE = """
+    CREATE TABLE IF NOT EXISTS {} (
+        lineage text, uid text, owner text, job text NOT NULL, attempt bigint NOT NULL,
+        checkpoint bigint NOT NULL, changed timestamptz NOT NULL DEFAULT now(),
+        PRIMARY KEY (lineage, uid, owner))
+"""
+_CLAIM = """
+    INSERT INTO {} AS ledger (lineage, uid, owner, job, attempt, checkpoint) VALUES (%s, %s, %s, %s, %s, 0)
+    ON CONFLICT (lineage, uid, owner) DO UPDATE SET attempt = excluded.attempt, changed = now()
+    WHERE ledger.attempt <= excluded.attempt RETURNING checkpoint
+"""
+_ADVANCE = """
+    UPDATE {} SET checkpoint = %s, changed = now()
+    WHERE lineage = %s AND uid = %s AND owner = %s AND attempt = %s AND checkpoint < %s
+"""
+_READ = "SELECT attempt, checkpoint FROM {} WHERE lineage = %s AND uid = %s AND owner = %s"
+_END_OLDER = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE pid <> pg_backend_pid() AND starts_with(application_name, %s)
+          AND split_part(application_name, ' ', 3)::bigint <= %s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Where an owner's ledger is, and who writes under it."""
+
+    table: TableName
+    lineage: str
+    uid: str
+    owner: str
+    job: str
+    attempt: int
+
+    @property
+    def application_name(self) -> str:
+        """What the connections of this attempt are called in pg_stat_activity, by which a later one finds and
+        ends them. At most 63 bytes."""
+        return f"{self._owner_name()}{self.attempt}"
+
+    def create(self, connection: Connection) -> None:
+        """Make the table if it is not there. Two at once may collide: try again."""
+        connection.execute(sql.SQL(_CREATE).format(self.table.identifier()))
+
+    def end_older(self, connection: Connection) -> None:
+        """End the connections of earlier attempts and earlier ones of this one: their transactions are over
+        when the row can be locked. One that hangs, or is frozen, would hold the row for ever."""
+        connection.execute(_END_OLDER, (self._owner_name(), self.attempt))
+
+    def claim(self, connection: Connection) -> int:
+        """Put our attempt into the row, and read the checkpoint. Waits for whoever has the row locked. Raises
+        Fenced if a newer attempt has it."""
+        values = (*self._key(), self.job, self.attempt)
+        row = connection.execute(sql.SQL(_CLAIM).format(self.table.identifier()), values).fetchone()
+        if row is None:
+            raise Fenced(f"a newer attempt writes the output of sink {self.uid!r}, subtask {self.owner}")
+        return int(row[0])  # type: ignore[call-overload]
+
+    def advance(self, connection: Connection, checkpoint_id: int) -> None:
+        """In the transaction with the rows, and before them: from here on no other attempt can claim it until
+        this transaction has ended. Raises Fenced if one already has; Retryable if the ledger is there
+        already: a claim says so."""
+        values = (checkpoint_id, *self._key(), self.attempt, checkpoint_id)
+        done = connection.execute(sql.SQL(_ADVANCE).format(self.table.identifier()), values)
+        if done.rowcount == 1:
+            return
+        row = connection.execute(sql.SQL(_READ).format(self.table.identifier()), self._key()).fetchone()
+        if row is not None and row[0] != self.attempt:
+            raise Fenced(f"a newer attempt writes the output of sink {self.uid!r}, subtask {self.owner}")
+        raise Retryable(f"the ledger of sink {self.uid!r}, subtask {self.owner}, is at {row and row[1]}")
+
+    def _key(self) -> tuple[str, str, str]:
+        return (self.lineage, self.uid, self.owner)
+
+    def _owner_name(self) -> str:
+        digest = hashlib.sha256("\n".join(self._key()).encode()).hexdigest()[:32]
+        return f"onceflow {digest} "

@@ -1,0 +1,137 @@
+"""PostgresSink: rows into a table of PostgreSQL, exactly once: appended, or updated and deleted by key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from onceflow.connectors.staged_commits.row_kinds import kinds_beside, with_kind
+from onceflow.connectors.staged_commits.writer import CommitSettings, StagedCommitsWriter
+from onceflow.runtime.contracts import SinkContext
+from onceflow.runtime.errors import GraphError, OptionError, UsageError
+from onceflow.runtime.records import Records
+from onceflow.runtime.types.conversion import duration_ms, nearest
+
+if TYPE_CHECKING:
+    from onceflow.connectors.postgres.settings import PostgresSettings
+
+LEDGER_TABLE = "onceflow_ledger"
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresSink:
+    """Writes each row into `table` ("orders" or "shop.orders"), by the columns' names. A Sink; opens nothing
+    when it is made. Needs `pip install 'onceflow[postgres]'`.
+
+    A checkpoint's rows wait in the checkpoint folder until it is durable. Then each subtask writes its own in
+    one transaction, together with a row of `ledger_table` that says so: whatever is killed when, each row
+    is there once, and nothing of an aborted checkpoint is ever seen.
+
+    `url`: "postgresql://user@host/database" or "host=... dbname=...", as psql takes it; a password is better
+    left to PGPASSWORD, PGPASSFILE or a service file, which are read in the slots.
+
+    `key`: the column or columns that identify a row. Without one rows are appended. With one a row replaces
+    the one with its key (INSERT ... ON CONFLICT), deletes of a changelog delete it, and the last row of a
+    key in a checkpoint counts; the table needs a unique index on just these columns, and the engine brings
+    all rows of a key to one subtask.
+
+    `bad_rows_to`: a table for rows that `table` refuses (a violated constraint, a value that is out of
+    range), with the reason; it is created if it is not there, and written in the same transaction. Without
+    it such a row ends the job and is named. `create_table`: create `table` if it is not there.
+    `delivery_timeout`: how long the database may be away before the attempt fails.
+    """
+
+    url: str = field(repr=False)
+    table: str
+    key: str | Sequence[str] | None = None
+    bad_rows_to: str | None = None
+    create_table: bool = False
+    ledger_table: str = LEDGER_TABLE
+    delivery_timeout: str | int = "2 min"
+
+    def __post_init__(self) -> None:
+        duration_ms(self.delivery_timeout, "delivery_timeout")
+        for name in ("url", "table", "ledger_table"):
+            if not (isinstance(getattr(self, name), str) and getattr(self, name)):
+                raise OptionError(f"PostgresSink: {name} must be a text that is not empty")
+        if self.table in (self.ledger_table, self.bad_rows_to):
+            raise OptionError(f"PostgresSink: table {self.table!r} is named for two purposes")
+        _settings_type()
+
+    @property
+    def takes_kinds(self) -> bool:
+        """See ChangelogSink: without a key there is nothing to update."""
+        return bool(self.partition_columns)
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """See PartitionedSink."""
+        return (self.key,) if isinstance(self.key, str) else tuple(self.key or ())
+
+    @property
+    def plan_note(self) -> str:
+        how = f"replaced by {', '.join(self.partition_columns)}" if self.partition_columns else "appended"
+        return f"exactly once: {how}, a transaction for each subtask and checkpoint"
+
+    def check(self, schema: pa.Schema, uid: str) -> None:
+        for name in self.partition_columns:
+            if name not in schema.names:
+                raise GraphError(
+                    f"sink {uid!r}: key column {name!r} is not in the rows{nearest(name, schema.names)}"
+                )
+
+    def open_writer(self, context: SinkContext) -> StagedCommitsWriter:
+        from onceflow.connectors.postgres.ledger import Ledger
+        from onceflow.connectors.postgres.target import PostgresTarget
+
+        settings = self._settings(context.schema)
+
+        def open_target(owner: str) -> PostgresTarget:
+            names = (context.lineage, context.uid, owner, context.job)
+            return PostgresTarget(settings, Ledger(settings.ledger_table, *names, context.attempt))
+
+        staged_schema = context.schema
+        staged: Callable[[Records], pa.RecordBatch] = _as_they_are
+        if self.partition_columns:
+            staged_schema = with_kind(context.schema)
+            staged = partial(kinds_beside, staged_schema)
+        timeout_ms = duration_ms(self.delivery_timeout, "delivery_timeout")
+        return StagedCommitsWriter(
+            context, CommitSettings("PostgreSQL sink", open_target, timeout_ms, staged_schema, staged)
+        )
+
+    def _settings(self, schema: pa.Schema) -> PostgresSettings:
+        from onceflow.connectors.postgres.table import TableName
+
+        table = TableName.of(self.table)
+        return _settings_type()(
+            conninfo=self.url,
+            table=table,
+            key=self.partition_columns,
+            ledger_table=table.beside(self.ledger_table),
+            bad_rows=table.beside(self.bad_rows_to) if self.bad_rows_to else None,
+            create_table=self.create_table,
+            schema=schema,
+        )
+
+
+def _settings_type() -> type[PostgresSettings]:
+    """Raises UsageError if the packages are not there."""
+    try:
+        import pgpq  # noqa: F401
+
+        from onceflow.connectors.postgres.settings import PostgresSettings
+    except ImportError as error:
+        raise UsageError(
+            "PostgresSink needs packages that are not installed: pip install 'onceflow[postgres]' "
+            f"(it lacks {error.name!r})"
+        ) from error
+    return PostgresSettings
+
+
+def _as_they_are(records: Records) -> pa.RecordBatch:
+    return records.batch

