@@ -50,7 +50,19 @@ class PostgresServer:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        self._run("initdb", "-D", self.data, "-U", "onceflow", "-A", "trust", "-E", "UTF8", "--no-sync", "--locale=C")
+        self._run(
+            "initdb",
+            "-D",
+            self.data,
+            "-U",
+            "onceflow",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--no-sync",
+            "--locale=C",
+        )
 
     @property
     def data(self) -> str:
@@ -73,7 +85,16 @@ class PostgresServer:
         settings = [word for name, value in self._settings.items() for word in ("-c", f"{name}={value}")]
         with open(self._folder / "server.log", "ab") as log:
             self._process = subprocess.Popen(
-                [self._programs / "postgres", "-D", self.data, "-p", str(self.port), "-k", self._folder, *settings],
+                [
+                    self._programs / "postgres",
+                    "-D",
+                    self.data,
+                    "-p",
+                    str(self.port),
+                    "-k",
+                    self._folder,
+                    *settings,
+                ],
                 stdout=log,
                 stderr=log,
                 start_new_session=True,

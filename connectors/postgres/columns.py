@@ -70,7 +70,11 @@ def sent_column(field: pa.Field, column: Column, where: str) -> SentColumn:
         case "json" | "jsonb":
             head = b"\x01" if column.type == "jsonb" else b""  # the version of its binary format
             return SentColumn(name, _json_bytes(field, head), pa.binary())
-    if pa.types.is_string(of) and not column.element and column.type not in {*_INTS, *_PLAIN, "float4", "float8"}:
+    if (
+        pa.types.is_string(of)
+        and not column.element
+        and column.type not in {*_INTS, *_PLAIN, "float4", "float8"}
+    ):
         return SentColumn(name, _casting(pa.string()), pa.string(), is_read_by_server=not column.is_enum)
     raise Fatal(
         f"{where}: column {name!r} is {of} in the rows and {column.declared} in the table, which does not fit"
@@ -92,7 +96,13 @@ def column_type(field: pa.Field) -> str:
     if pa.types.is_uint64(of):
         return "numeric(20)"
     if pa.types.is_integer(of):
-        return "smallint" if of.bit_width < 16 else "integer" if str(of) == "uint16" else _FOR.get(str(of), "bigint")
+        return (
+            "smallint"
+            if of.bit_width < 16
+            else "integer"
+            if str(of) == "uint16"
+            else _FOR.get(str(of), "bigint")
+        )
     if pa.types.is_list(of) and str(of.value_type) in _FOR:
         return f"{_FOR[str(of.value_type)]}[]"
     return _FOR.get(str(of).removeprefix("large_"), "jsonb")
@@ -131,7 +141,9 @@ def _rounded_to(of: pa.DataType, declared: str) -> pa.DataType:
     with_scale = re.fullmatch(r"numeric\(\d+,(\d+)\)", declared)
     if with_scale is None or int(with_scale[1]) >= of.scale:
         return of
-    return pa.decimal256(76, int(with_scale[1])) if of.precision > 38 else pa.decimal128(38, int(with_scale[1]))
+    return (
+        pa.decimal256(76, int(with_scale[1])) if of.precision > 38 else pa.decimal128(38, int(with_scale[1]))
+    )
 
 
 def _element(column: Column) -> Column:
@@ -146,7 +158,9 @@ def _is_same_kind(of: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_duration(wanted):
         return bool(pa.types.is_duration(of))
     if pa.types.is_binary(wanted):
-        return bool(pa.types.is_binary(of) or pa.types.is_large_binary(of) or pa.types.is_fixed_size_binary(of))
+        return bool(
+            pa.types.is_binary(of) or pa.types.is_large_binary(of) or pa.types.is_fixed_size_binary(of)
+        )
     return bool(of == wanted)
 
 
@@ -171,7 +185,9 @@ def _json_bytes(field: pa.Field, head: bytes) -> Cast:
     def of_value(array: pa.Array) -> pa.Array:
         rows = encoder.encode(pa.record_batch([array], names=["v"]))
         texts = pc.binary_slice(rows, len(b'{"v":'), -1)
-        return _headed(pc.if_else(pc.is_null(array), pa.scalar(None, pa.binary()), texts.cast(pa.binary())), head)
+        return _headed(
+            pc.if_else(pc.is_null(array), pa.scalar(None, pa.binary()), texts.cast(pa.binary())), head
+        )
 
     return of_value
 

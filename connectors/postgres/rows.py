@@ -40,7 +40,11 @@ class RowWriter:
             self._copy(connection, self.table.name.identifier(), names, map(self._sent, batches))
             return
         connection.execute(self._create_stage())
-        names = [sql.Identifier(_ORDER), sql.Identifier(_IS_GONE), *(sql.Identifier(c.name) for c in self.columns)]
+        names = [
+            sql.Identifier(_ORDER),
+            sql.Identifier(_IS_GONE),
+            *(sql.Identifier(c.name) for c in self.columns),
+        ]
         self._copy(connection, _STAGE, names, self._numbered(batches))
         connection.execute(self._merge() if self.key else self._insert(_STAGE))
         connection.execute(sql.SQL("TRUNCATE {}").format(_STAGE))

@@ -50,7 +50,11 @@ class SimulatedSystem:
 
     def fate(self) -> Fate:
         fates = list(Fate)
-        return fates[self.choose(2 * len(fates)) % len(fates)] if self.crashes and self.choose(3) == 0 else Fate.DONE
+        return (
+            fates[self.choose(2 * len(fates)) % len(fates)]
+            if self.crashes and self.choose(3) == 0
+            else Fate.DONE
+        )
 
     def settle(self, owner: str | None = None) -> None:
         """What is under way (of this owner) ends now: done or not. With no owner, some of it."""

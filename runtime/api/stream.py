@@ -273,7 +273,11 @@ class Stream(Generic[T]):
         if not self.schema.names:
             raise GraphError(f"sink {uid!r}: the stream has no columns")
         sink.check(self.schema, uid)
-        rows = self._partitioned(tuple(sink.partition_columns), uid) if isinstance(sink, PartitionedSink) else self
+        rows = (
+            self._partitioned(tuple(sink.partition_columns), uid)
+            if isinstance(sink, PartitionedSink)
+            else self
+        )
         self._job.add(Step(uid, name, Write(sink), (rows._input,)))
 
     def _partitioned(self, columns: tuple[str, ...], uid: str) -> Stream[T]:

@@ -173,7 +173,9 @@ class _Compiler:
                 self._add_behind(step.inputs[0], step.uid, step.name, built.create, built.schema, delay_ms)
                 self._placed[step.uid] = step.uid
             case Merge():
-                if not all(isinstance(c.work, Keyed | Merge | Partition) for c, _ in self._consumers[step.uid]):
+                if not all(
+                    isinstance(c.work, Keyed | Merge | Partition) for c, _ in self._consumers[step.uid]
+                ):
                     schema = self._narrowed(step.rows.schema, step)
                     self._begin_chain(step, Forward(), Built(_identity, schema), schema)
             case Scatter():

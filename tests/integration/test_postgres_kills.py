@@ -36,7 +36,9 @@ class CommitHeld:
 
     def is_reached(self) -> bool:
         """Whether a writer waits for the lock."""
-        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname IS NOT NULL"
+        waiting = (
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname IS NOT NULL"
+        )
         return bool(self._server.rows(waiting)[0])
 
     def let_go(self) -> None:

@@ -107,7 +107,10 @@ def test_values_arrive_as_they_are(
 ) -> None:
     """Null too, and the same by COPY alone as by way of a table beside it."""
     if not server.rows("SELECT 1 FROM pg_type WHERE typname = 'mood'"):
-        server.execute("CREATE TYPE mood AS ENUM ('glad', 'sad')", "CREATE DOMAIN short AS text CHECK (length(VALUE) < 3)")
+        server.execute(
+            "CREATE TYPE mood AS ENUM ('glad', 'sad')",
+            "CREATE DOMAIN short AS text CHECK (length(VALUE) < 3)",
+        )
     values = [*values, None]
     batch = pa.record_batch([pa.array(range(len(values))), pa.array(values, arrow)], names=["n", "v"])
     for name, key in ((table, None), (f"{table}_keyed", "n")):
@@ -139,15 +142,35 @@ def test_a_table_is_made_from_the_rows(server: PostgresServer, table: str) -> No
 @pytest.mark.parametrize(
     ("ddl", "key", "row", "sentence"),
     [
-        ("", None, {"n": 1}, r"there is no table t\w+, or it may not be seen: create it, or say create_table"),
+        (
+            "",
+            None,
+            {"n": 1},
+            r"there is no table t\w+, or it may not be seen: create it, or say create_table",
+        ),
         ("(m int)", None, {"n": 1}, r"has no column 'n'; it has m"),
-        ("(n int, m int NOT NULL)", None, {"n": 1}, r"column 'm' of table t\w+ is NOT NULL without a default"),
+        (
+            "(n int, m int NOT NULL)",
+            None,
+            {"n": 1},
+            r"column 'm' of table t\w+ is NOT NULL without a default",
+        ),
         ("(n int)", "n", {"n": 1}, r"no unique index on just that: CREATE UNIQUE INDEX ON t\w+ \(n\)"),
         ("(n int GENERATED ALWAYS AS (1) STORED)", None, {"n": 1}, "column 'n' of table .* is generated"),
-        ("(n timestamptz)", None, {"n": NOON}, "no zone would be read as another one; make the column timestamp"),
+        (
+            "(n timestamptz)",
+            None,
+            {"n": NOON},
+            "no zone would be read as another one; make the column timestamp",
+        ),
         ("(n real)", None, {"n": 0.1}, "digits would be lost; make the column double precision"),
         ("(n int)", None, {"n": "x"}, r"is string in the rows and integer in the table, which does not fit"),
-        ("(n text)", None, {"n": 1}, r"is int64 in the rows and text .*make the column bigint, or cast in the job"),
+        (
+            "(n text)",
+            None,
+            {"n": 1},
+            r"is int64 in the rows and text .*make the column bigint, or cast in the job",
+        ),
     ],
 )
 def test_what_does_not_fit_ends_in_a_sentence(
@@ -209,13 +232,15 @@ def test_bad_rows_go_to_a_table_of_their_own_once(server: PostgresServer, table:
     job.from_records(rows).sink_to(sink, uid="out")
     job.run(master="threads[2]")
     assert server.rows(f"SELECT count(*) FROM {table}") == [898]
-    bad = server.rows(f'SELECT "constraint", sqlstate, row::jsonb -> \'n\' FROM {table}_bad ORDER BY 3')
+    bad = server.rows(f"SELECT \"constraint\", sqlstate, row::jsonb -> 'n' FROM {table}_bad ORDER BY 3")
     assert bad[:2] == [(None, "22001", 7), ("small", "23514", 900)]
     assert bad[-1] == ("n", None, 3_000_000_000)
     assert len(bad) == 102
 
 
-def test_without_one_a_bad_row_ends_the_job_and_nothing_is_written(server: PostgresServer, table: str) -> None:
+def test_without_one_a_bad_row_ends_the_job_and_nothing_is_written(
+    server: PostgresServer, table: str
+) -> None:
     server.execute(f"CREATE TABLE {table} (n int CONSTRAINT small CHECK (n <> 7))")
     job = Job("bad")
     job.from_records([{"n": n} for n in range(10)]).sink_to(PostgresSink(server.url, table), uid="out")
@@ -259,7 +284,9 @@ def batches(*numbers: int) -> Iterator[pa.RecordBatch]:
     yield pa.record_batch({"n": pa.array(numbers, pa.int64())})
 
 
-def test_a_writer_that_hangs_inside_its_commit_is_ended_by_the_next(server: PostgresServer, table: str) -> None:
+def test_a_writer_that_hangs_inside_its_commit_is_ended_by_the_next(
+    server: PostgresServer, table: str
+) -> None:
     """It holds the ledger's row locked, and would for ever."""
     zombie, hangs, wakes = target(server, table, 1), threading.Event(), threading.Event()
     outcome: list[Exception] = []

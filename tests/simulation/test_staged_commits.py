@@ -81,7 +81,9 @@ class Job:
                 self._next_checkpoint(owners)
         finally:
             n, rows = self.durable.checkpoint_id, self.durable.rows
-            self.zombies += [(commits, n, rows[owner]) for owner, commits in owners.items() if rows.get(owner)]
+            self.zombies += [
+                (commits, n, rows[owner]) for owner, commits in owners.items() if rows.get(owner)
+            ]
 
     def _recover(self, owners: dict[str, OwnerCommits]) -> None:
         n = self.durable.checkpoint_id
@@ -131,7 +133,9 @@ def batches(rows: list[int]) -> Callable[[], Iterator[pa.RecordBatch]]:
     return lambda: iter([pa.record_batch({"n": rows})])
 
 
-def survivors(commits: Commits, target: type[SimulatedTarget] = SimulatedTarget, seeds: int = SEEDS) -> list[str]:
+def survivors(
+    commits: Commits, target: type[SimulatedTarget] = SimulatedTarget, seeds: int = SEEDS
+) -> list[str]:
     """What went wrong, by seed."""
     wrong = []
     for seed in range(seeds):
