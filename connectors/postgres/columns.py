@@ -35,6 +35,7 @@ class SentColumn:
 
 
 _INTS = {"int2": pa.int16(), "int4": pa.int32(), "int8": pa.int64()}
+_NUMBERS = {*_INTS, "float4", "float8", "numeric"}
 _TEXTS = {"text", "varchar", "bpchar", "citext", "name"}
 _PLAIN: Mapping[str, pa.DataType] = {
     "bool": pa.bool_(),
@@ -110,17 +111,8 @@ def column_type(field: pa.Field) -> str:
 
 def _cast_to(of: pa.DataType, column: Column) -> pa.DataType | None:
     """The Arrow type whose binary form is the column's, if all values of `of` may be cast to it."""
-    if column.type in _INTS:
-        return _INTS[column.type] if pa.types.is_integer(of) else None  # a value that is too large is refused
-    if column.type == "float8":
-        is_exact = pa.types.is_floating(of) or (pa.types.is_integer(of) and of.bit_width <= 32)
-        return pa.float64() if is_exact else None
-    if column.type == "float4":
-        return pa.float32() if str(of) in ("float", "halffloat") else None
-    if column.type == "numeric":
-        if pa.types.is_integer(of):
-            return pa.decimal128(_DIGITS.get(of, 10))
-        return _rounded_to(of, column.declared) if pa.types.is_decimal(of) else None
+    if column.type in _NUMBERS:
+        return _number_type(of, column)
     if column.type == "timestamptz":
         return pa.timestamp("us", "UTC") if pa.types.is_timestamp(of) and of.tz else None
     if column.type in _TEXTS or column.is_enum:
@@ -134,6 +126,19 @@ def _cast_to(of: pa.DataType, column: Column) -> pa.DataType | None:
         wanted = _PLAIN[column.type]
         return wanted if _is_same_kind(of, wanted) else None
     return None
+
+
+def _number_type(of: pa.DataType, column: Column) -> pa.DataType | None:
+    if column.type in _INTS:
+        return _INTS[column.type] if pa.types.is_integer(of) else None  # a value that is too large is refused
+    if column.type == "float8":
+        is_exact = pa.types.is_floating(of) or (pa.types.is_integer(of) and of.bit_width <= 32)
+        return pa.float64() if is_exact else None
+    if column.type == "float4":
+        return pa.float32() if str(of) in ("float", "halffloat") else None
+    if pa.types.is_integer(of):
+        return pa.decimal128(_DIGITS.get(of, 10))
+    return _rounded_to(of, column.declared) if pa.types.is_decimal(of) else None
 
 
 def _rounded_to(of: pa.DataType, declared: str) -> pa.DataType:
@@ -200,8 +205,8 @@ def _headed(array: pa.Array, head: bytes) -> pa.Array:
 
 def _advice(of: pa.DataType, column: Column) -> str:
     if pa.types.is_timestamp(of) and column.type in ("timestamp", "timestamptz"):
-        with_zone = "a zone" if of.tz else "no zone"
-        return f": a time with {with_zone} would be read as another one; make the column {column_type(pa.field('x', of))}"
+        zone, wanted = "a zone" if of.tz else "no zone", column_type(pa.field("x", of))
+        return f": a time with {zone} would be read as another one; make the column {wanted}"
     if pa.types.is_floating(of) and column.type == "float4":
         return ": digits would be lost; make the column double precision"
     return f": make the column {column_type(pa.field('x', of))}, or cast in the job"

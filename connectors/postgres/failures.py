@@ -11,7 +11,7 @@ _BAD_VALUES = ("22", "23")
 _RAISED = "P0001"
 """RAISE EXCEPTION in a trigger."""
 _PASSING = ("08", "25", "40", "53", "55", "57", "58", "XX")
-"""Connection, a standby that takes no writes, rollback, resources, a lock, an operator's intervention, I/O."""
+"""The connection, a standby that takes no writes, rollback, resources, a lock, an operator, I/O."""
 _HOPELESS_ANSWERS = (
     "password authentication failed",
     "no pg_hba.conf entry",

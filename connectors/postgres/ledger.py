@@ -70,7 +70,7 @@ class Ledger:
         row = connection.execute(sql.SQL(_CLAIM).format(self.table.identifier()), values).fetchone()
         if row is None:
             raise Fenced(f"a newer attempt writes the output of sink {self.uid!r}, subtask {self.owner}")
-        return int(row[0])  # type: ignore[call-overload]
+        return int(row[0])  # type: ignore[call-overload, no-any-return]
 
     def advance(self, connection: Connection, checkpoint_id: int) -> None:
         """In the transaction with the rows, and before them: from here on no other attempt can claim it until

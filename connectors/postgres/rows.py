@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, LiteralString, cast
 
 import numpy as np
 import pgpq
@@ -33,8 +33,8 @@ class RowWriter:
     key: Sequence[str]
 
     def write(self, connection: Connection, batches: Iterable[pa.RecordBatch]) -> None:
-        """All of these rows, in this order: of two with the same key the later one counts. Raises BadRowsError
-        if some can't be written, psycopg.Error for whatever else went wrong."""
+        """Write all of these rows, in this order: of two with the same key the later one counts. Raises
+        BadRowsError if some can't be written, psycopg.Error for whatever else went wrong."""
         if not self._is_staged:
             names = [sql.Identifier(column.name) for column in self.columns]
             self._copy(connection, self.table.name.identifier(), names, map(self._sent, batches))
@@ -97,21 +97,22 @@ class RowWriter:
     def _create_stage(self) -> sql.Composed:
         columns = [sql.SQL("{} bigint, {} bool").format(sql.Identifier(_ORDER), sql.Identifier(_IS_GONE))]
         for column in self.columns:
-            of = "text" if column.is_read_by_server else self._declared(column.name)
-            columns.append(sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(of)))  # type: ignore[arg-type]
+            of: LiteralString = "text" if column.is_read_by_server else self._declared(column.name)
+            columns.append(sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(of)))
         return sql.SQL("CREATE TEMP TABLE IF NOT EXISTS {} ({}) ON COMMIT DELETE ROWS").format(
             sql.Identifier("onceflow rows"), sql.SQL(", ").join(columns)
         )
 
-    def _declared(self, name: str) -> str:
+    def _declared(self, name: str) -> LiteralString:
+        """The type as the catalog spells it, which is no text of anybody else's."""
         column = self.table.column(name)
         assert column is not None, "check_table has found it"
-        return column.declared
+        return cast(LiteralString, column.declared)  # type: ignore[redundant-cast]
 
     def _insert(self, source: sql.Identifier) -> sql.Composed:
         names = sql.SQL(", ").join(sql.Identifier(column.name) for column in self.columns)
         values = sql.SQL(", ").join(
-            sql.SQL("{}::{}").format(sql.Identifier(c.name), sql.SQL(self._declared(c.name)))  # type: ignore[arg-type]
+            sql.SQL("{}::{}").format(sql.Identifier(c.name), sql.SQL(self._declared(c.name)))
             if c.is_read_by_server
             else sql.Identifier(c.name)
             for c in self.columns
@@ -133,7 +134,8 @@ class RowWriter:
             sql.SQL("old.{0} = last.{0}").format(sql.Identifier(name)) for name in self.key
         )
         return sql.SQL(
-            "WITH last AS MATERIALIZED (SELECT DISTINCT ON ({key}) * FROM {stage} ORDER BY {key}, {order} DESC), "
+            "WITH last AS MATERIALIZED "
+            "(SELECT DISTINCT ON ({key}) * FROM {stage} ORDER BY {key}, {order} DESC), "
             "gone AS (DELETE FROM {table} old USING last WHERE last.{is_gone} AND {same}) "
             "{insert} WHERE NOT {is_gone} ON CONFLICT ({key}) {conflict}"
         ).format(

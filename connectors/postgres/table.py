@@ -109,11 +109,11 @@ def check_table(table: Table, written: Sequence[str], key: Sequence[str], where:
     for column in table.columns:
         if column.is_required and column.name not in written:
             raise Fatal(
-                f"{where}: column {column.name!r} of table {table.name} is NOT NULL without a default, and the "
-                "rows have no such column: give the column a default, or the rows the column"
+                f"{where}: column {column.name!r} of table {table.name} is NOT NULL without a default, and "
+                "the rows have no such column: give the column a default, or the rows the column"
             )
     if key and frozenset(key) not in table.unique_keys:
         raise Fatal(
-            f"{where}: rows are written by key {', '.join(key)}, and table {table.name} has no unique index on "
-            f"just that: CREATE UNIQUE INDEX ON {table.name} ({', '.join(key)})"
+            f"{where}: rows are written by key {', '.join(key)}, and table {table.name} has no unique index "
+            f"on just that: CREATE UNIQUE INDEX ON {table.name} ({', '.join(key)})"
         )

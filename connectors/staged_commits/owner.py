@@ -50,8 +50,8 @@ class OwnerCommits:
             committed = self._committed()
             if committed > restored_checkpoint_id:
                 raise Fatal(
-                    f"the output of {self._name} is committed up to checkpoint {committed}, but the job starts "
-                    f"from checkpoint {restored_checkpoint_id}: it would write that output again. "
+                    f"the output of {self._name} is committed up to checkpoint {committed}, but the job "
+                    f"starts from checkpoint {restored_checkpoint_id}: it would write that output again. "
                     f"Start from checkpoint {committed} or later, or in a new checkpoint folder"
                 )
 
@@ -78,8 +78,8 @@ class OwnerCommits:
             ledger = self._target.claim()
             if self._last_seen is not None and ledger < self._last_seen:
                 raise DataLossError(
-                    f"the ledger of {self._name} says {ledger or 'nothing'}, and it was at {self._last_seen}: "
-                    "it was deleted, or the database is an older copy of itself. Whether the output of the "
+                    f"the ledger of {self._name} says {ledger or 'nothing'}, and it was at {self._last_seen}"
+                    ": it was deleted, or the database is an older copy of itself. Whether the output of the "
                     "last checkpoint is there can't be told: look for it, then put the ledger back"
                 )
             self._is_sure, self._last_seen = True, ledger

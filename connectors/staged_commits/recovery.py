@@ -10,8 +10,8 @@ from onceflow.runtime.errors import Retryable
 
 
 class Recovery:
-    """Whether a writer has recovered. `under_way` is the commit thread's, `wait` that of staging: a checkpoint
-    that completed before would forget what the one before it promised."""
+    """Whether a writer has recovered. The commit thread is in `under_way`, and staging waits in `wait`: a
+    checkpoint that completed before would forget what the one before it promised."""
 
     def __init__(self, uid: str, patience_s: float) -> None:
         self._uid = uid

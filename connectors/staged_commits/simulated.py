@@ -1,8 +1,8 @@
-"""A system in memory with Targets, on which anything may go wrong: what the commits of an owner are proven on.
+"""A system in memory with Targets, on which anything may go wrong: the commits of an owner are proven on it.
 
 It keeps what a Target promises and nothing more: a commit is atomic, fails for an attempt that is not the
-ledger's, and may still be under way when its caller has long given up; a claim ends what is under way or waits
-for it. It does not mind a commit that it has had already: its caller must.
+ledger's, and may still be under way when its caller has long given up; a claim ends what is under way, or
+waits for it. It does not mind a commit that it has had already: its caller must.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Fate(Enum):
     DONE = "done"
     REFUSED = "refused"
     LOST = "lost"
-    """Not done, and nobody says so."""
+    """It is not done, and nobody says so."""
     DONE_UNSAID = "done, and the answer is lost"
     UNDER_WAY = "under way when the caller gives up"
     CRASH_BEFORE = "killed before"

@@ -1,4 +1,4 @@
-"""Target: one owner's place in the system that a sink writes to, with its ledger. What such a system brings."""
+"""Target: one owner's place in the system that a sink writes to, with its ledger."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Target(Protocol):
     def commit(self, checkpoint_id: int, rows: Iterator[pa.RecordBatch]) -> None:
         """Make these rows visible, and the ledger say `checkpoint_id`, in one step.
 
-        Called only if the answer of `claim`, or the last commit, is lower. Raises Retryable if it is known not
-        to be done, Indeterminate if nobody knows (`claim` is asked before the next try), Fenced if a newer
+        Called only if the answer of `claim`, or the last commit, is lower. Raises Retryable if it is
+        known not to be done, Indeterminate if nobody knows (`claim` is asked before the next try), Fenced if a newer
         attempt has claimed the ledger, and Fatal if these rows can't be written, whenever they are tried.
         """
         ...

@@ -29,7 +29,7 @@ class CommitSettings:
 
     who: str
     open_target: Callable[[str], Target]
-    """By owner: the text of a subtask's number."""
+    """Makes the Target of an owner, which is the text of a subtask's number."""
     give_up_after_ms: int
     staged_schema: pa.Schema
     """The columns of what is staged, and of what the Target gets."""
@@ -86,7 +86,7 @@ class StagedCommitsWriter:
             self._in_use.release()
 
     def promised(self, committable: Committable) -> Committable:
-        """With what the ledger said last, so that a ledger that was lost is noticed."""
+        """Add what the ledger said last, so that a ledger that was lost is noticed."""
         self._recovery.wait()
         assert self._own is not None, "it has recovered"
         return replace(committable, payload={**committable.payload, "ledger": self._own.last_seen})

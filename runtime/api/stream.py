@@ -43,9 +43,8 @@ from onceflow.runtime.graph.steps import (
     Express,
     Input,
     Merge,
-    Partition,
+    Route,
     Rows,
-    Scatter,
     Step,
     Work,
     Write,
@@ -185,7 +184,7 @@ class Stream(Generic[T]):
 
     def rebalance(self) -> Stream[T]:
         """The same rows, spread evenly over the subtasks: after a source with few or uneven splits."""
-        return self._add(self._uid(None, "rebalance"), "rebalance", Scatter(), self._input.rows)
+        return self._add(self._uid(None, "rebalance"), "rebalance", Route(), self._input.rows)
 
     def side_output(self, tag: Any) -> Stream[Any]:
         """The rows that the operator of this stream sends to a side output: late_to(tag), SideOutput."""
@@ -286,7 +285,7 @@ class Stream(Generic[T]):
             return self
         for name in columns:
             check_key(self.schema.field(name), uid)
-        return self._add(f"{uid}.by-key", f"by {', '.join(columns)}", Partition(columns), self._input.rows)
+        return self._add(f"{uid}.by-key", f"by {', '.join(columns)}", Route(columns), self._input.rows)
 
     # --- How steps are made ---
 

@@ -32,19 +32,7 @@ from onceflow.runtime.graph.job_graph import (
     ToEdge,
 )
 from onceflow.runtime.graph.step_rules import find_changelogs, refuse_loose_ends
-from onceflow.runtime.graph.steps import (
-    Built,
-    Call,
-    Express,
-    Input,
-    Keyed,
-    Merge,
-    Partition,
-    Read,
-    Scatter,
-    Step,
-    Write,
-)
+from onceflow.runtime.graph.steps import Built, Call, Express, Input, Keyed, Merge, Read, Route, Step, Write
 from onceflow.runtime.operators import expressions
 from onceflow.runtime.operators.describe import with_key_expressions
 from onceflow.runtime.operators.operator import MAIN, Operator
@@ -135,9 +123,9 @@ class _Compiler:
             case Keyed(keys=keys, reads=reads, row_tags=row_tags):
                 whole_rows = any(tag in row_tags for _, tag in self._consumers[step.uid])
                 return given if whole_rows else set(keys) | reads
-            case Merge() | Scatter():
+            case Merge():
                 return wanted
-            case Partition(keys=keys):
+            case Route(keys=keys):
                 return wanted | set(keys)
             case _:
                 return given
@@ -146,7 +134,7 @@ class _Compiler:
         """Whether a per-record function gets a step's rows (to be named if it raises), by the step's uid."""
         wants = {s.uid: False for s in self._steps}
         for step in reversed(self._steps):
-            is_stateless = isinstance(step.work, Express | Call | Merge | Scatter | Partition)
+            is_stateless = isinstance(step.work, Express | Call | Merge | Route)
             is_function = isinstance(step.work, Call | Keyed) and step.work.is_per_record
             if is_function or (is_stateless and wants[step.uid]):
                 for source in step.inputs:
@@ -173,17 +161,12 @@ class _Compiler:
                 self._add_behind(step.inputs[0], step.uid, step.name, built.create, built.schema, delay_ms)
                 self._placed[step.uid] = step.uid
             case Merge():
-                if not all(
-                    isinstance(c.work, Keyed | Merge | Partition) for c, _ in self._consumers[step.uid]
-                ):
+                if not all(isinstance(c.work, Keyed | Merge | Route) for c, _ in self._consumers[step.uid]):
                     schema = self._narrowed(step.rows.schema, step)
                     self._begin_chain(step, Forward(), Built(_identity, schema), schema)
-            case Scatter():
-                schema = self._narrowed(step.rows.schema, step)
-                self._begin_chain(step, Rebalance(), Built(_identity, schema), schema)
-            case Partition(keys=keys):
-                schema = self._narrowed(step.rows.schema, step)
-                self._begin_chain(step, ByKey(keys), Built(_identity, schema), schema)
+            case Route(keys=keys):
+                schema, how = self._narrowed(step.rows.schema, step), ByKey(keys) if keys else Rebalance()
+                self._begin_chain(step, how, Built(_identity, schema), schema)
             case Keyed(keys=keys, build=build):
                 wanted = self._reads(step, set(), set(step.inputs[0].rows.schema.names))
                 schema = _only(step.inputs[0].rows.schema, wanted)

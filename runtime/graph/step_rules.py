@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from onceflow.runtime.contracts import ChangelogSink, ChangelogSource
 from onceflow.runtime.errors import GraphError
-from onceflow.runtime.graph.steps import Call, Express, Keyed, Merge, Partition, Read, Scatter, Step, Write
+from onceflow.runtime.graph.steps import Call, Express, Keyed, Merge, Read, Route, Step, Write
 from onceflow.runtime.operators.operator import MAIN
 
 
@@ -60,7 +60,7 @@ def find_changelogs(steps: Sequence[Step]) -> frozenset[str]:
 def _refuse_ignorant(step: Step, source: str) -> None:
     changes = f"the updates and deletes of {source!r}"
     match step.work:
-        case Express() | Merge() | Partition() | Call(is_per_record=True):
+        case Express() | Merge() | Call(is_per_record=True):
             return
         case Write(sink) if isinstance(sink, ChangelogSink) and sink.takes_kinds:
             return
@@ -69,11 +69,13 @@ def _refuse_ignorant(step: Step, source: str) -> None:
                 f"sink {step.uid!r} would write {changes} as if they were new rows: write them to a sink "
                 "that takes changes, or read the source without them"
             )
-        case Scatter():
+        case Route(keys=()):
             raise GraphError(
                 f"{step.uid!r} ({step.name}) would bring {changes} out of their order, so that a delete may "
                 "come before its insert: leave it out"
             )
+        case Route():
+            return
         case _:
             raise GraphError(
                 f"{step.uid!r} ({step.name}) would take {changes} for new rows: only map, flat_map, filter, "

@@ -63,15 +63,11 @@ class Merge:
 
 
 @dataclass(frozen=True, slots=True)
-class Scatter:
-    """A rebalance."""
+class Route:
+    """The same rows in other subtasks: those with the same values in the columns `keys` in one, in their
+    order; without keys round robin, as a rebalance does."""
 
-
-@dataclass(frozen=True, slots=True)
-class Partition:
-    """The same rows, those with the same values in these columns in one subtask and in their order."""
-
-    keys: tuple[str, ...]
+    keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +90,7 @@ class Write:
     sink: Sink
 
 
-Work: TypeAlias = Read | Express | Call | Merge | Scatter | Partition | Keyed | Write
+Work: TypeAlias = Read | Express | Call | Merge | Route | Keyed | Write
 
 
 @dataclass(frozen=True, slots=True)

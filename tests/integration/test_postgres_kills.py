@@ -1,4 +1,4 @@
-"""A job that writes into PostgreSQL is killed inside its commits, and its server too: each row is there once."""
+"""A job that writes into PostgreSQL is killed inside its commits, and so is its server: all is there once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PostgresSink on a real PostgreSQL: the contract of sinks, types, keys, bad rows, zombies and lost answers."""
+"""PostgresSink on a real PostgreSQL: the contract, types, keys, bad rows, zombies and lost answers."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def plain(value: Any) -> Any:
 
 
 def test_a_table_is_made_from_the_rows(server: PostgresServer, table: str) -> None:
-    """With a key, and each type that has a place."""
+    """It has a primary key, and a type for each column."""
     rows = {"id": 1, "who": "ann", "at": NOON, "price": Decimal("1.20"), "tags": ["a"], "more": {"a": 1}}
     job = Job("made")
     job.from_records([rows]).sink_to(PostgresSink(server.url, f"public.{table}", key="id", create_table=True))
@@ -351,7 +351,7 @@ def test_one_whose_connection_could_not_be_ended_is_fenced_by_the_ledger(
 def test_a_commit_without_an_answer_is_decided_by_the_ledger(
     is_done: bool, server: PostgresServer, table: str
 ) -> None:
-    """The connection breaks when COMMIT is sent: before the server gets it, or before its answer comes back."""
+    """The connection breaks when COMMIT is sent: before the server gets it, or before it has answered."""
     with CommitProxy(server.port, is_done) as proxy:
         patience = Eager()
         sent = target(server, table, 1, server.url.replace(str(server.port), str(proxy.port)))

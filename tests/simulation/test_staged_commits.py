@@ -1,5 +1,5 @@
-"""The commits of a sink with a ledger in the system it writes to: whatever is killed, lost, late or overtaken,
-each row of a durable checkpoint is there once, and no other.
+"""The commits of a sink with a ledger in the system it writes to: whatever is killed, lost, late or
+overtaken, each row of a durable checkpoint is there once, and no other.
 
 A job of two subtasks writes checkpoints; any call to the system may crash it, be refused, lose its answer, or
 land later; a restart begins a new attempt from the last durable checkpoint, at another parallelism, and the
