@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from onceflow.connectors.staged_commits.row_kinds import kinds_beside, with_kind
+from onceflow.connectors.staged_commits.staged_kinds import kinds_beside, with_kind
 from onceflow.connectors.staged_commits.writer import CommitSettings, StagedCommitsWriter
 from onceflow.runtime.contracts import SinkContext
 from onceflow.runtime.errors import GraphError, OptionError, UsageError
@@ -105,7 +105,7 @@ class PostgresSink:
         )
 
     def _settings(self, schema: pa.Schema) -> PostgresSettings:
-        from onceflow.connectors.postgres.table import TableName
+        from onceflow.connectors.postgres.catalog import TableName
 
         table = TableName.of(self.table)
         return _settings_type()(

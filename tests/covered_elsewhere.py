@@ -87,7 +87,7 @@ COVERED = (
         "the staged protocol, with crashes at every call",
         """simulation/test_transactions conformance/test_kafka_staged
         unit/connectors/kafka/transactions/test_staged_file""",
-        "staged_writer waiting fake",
+        "staged_writer connectors.waiting fake",
     ),
     Covered(
         "it looks for transactions that hang, which only a real broker has",
@@ -121,6 +121,18 @@ COVERED = (
         "formats of files: what their readers meet, and each cut anywhere",
         "unit/connectors/files/test_reader conformance/test_files conformance/test_file_sink",
         "csv_files file_format file_split finished_files json_lines parquet_files record_blocks",
+    ),
+    Covered(
+        "a sink whose ledger is in the system that it writes to: crashes at every call",
+        "simulation/test_staged_commits integration/test_postgres_sink",
+        """staged_commits.owner staged_commits.recovery staged_kinds simulated staged_commits.target
+        staged_commits.writer""",
+    ),
+    Covered(
+        "PostgreSQL, on a real server",
+        "integration/test_postgres_sink integration/test_postgres_kills",
+        """bad_rows catalog postgres.columns postgres.ledger postgres.rows postgres.settings
+        postgres.target server_errors sinks.postgres""",
     ),
     Covered(
         "handing rows on in the driver: one suite for what is printed and what is collected",

@@ -29,6 +29,7 @@ PUBLIC = (
     "onceflow.connectors.formats",
     "onceflow.connectors.files",
     "onceflow.sinks.kafka",
+    "onceflow.sinks.postgres",
     "onceflow.runtime.contracts",
     "onceflow.runtime.testing.conformance",
     "onceflow.runtime.errors",

@@ -9,12 +9,12 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from onceflow.connectors.postgres.failures import BadRowsError, meaning
+from onceflow.connectors.postgres.catalog import TableName
 from onceflow.connectors.postgres.ledger import Ledger
 from onceflow.connectors.postgres.rows import RowWriter
-from onceflow.connectors.postgres.table import TableName
+from onceflow.connectors.postgres.server_errors import BadRowsError, meaning
 from onceflow.connectors.rows_as_text import json_lines
-from onceflow.connectors.staged_commits.row_kinds import KIND
+from onceflow.connectors.staged_commits.staged_kinds import KIND
 from onceflow.runtime.errors import Fatal
 
 Connection = psycopg.Connection[tuple[object, ...]]

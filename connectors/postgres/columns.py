@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onceflow.connectors.formats import Json
-from onceflow.connectors.postgres.table import Column
+from onceflow.connectors.postgres.catalog import Column
 from onceflow.runtime.errors import Fatal
 
 Cast = Callable[[pa.Array], pa.Array]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import sql
 
-from onceflow.connectors.postgres.table import TableName
+from onceflow.connectors.postgres.catalog import TableName
 from onceflow.runtime.errors import Fenced, Retryable
 
 Connection = psycopg.Connection[tuple[object, ...]]

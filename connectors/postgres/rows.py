@@ -12,10 +12,10 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
+from onceflow.connectors.postgres.catalog import Table
 from onceflow.connectors.postgres.columns import SentColumn
-from onceflow.connectors.postgres.failures import BadRowsError
-from onceflow.connectors.postgres.table import Table
-from onceflow.connectors.staged_commits.row_kinds import KIND
+from onceflow.connectors.postgres.server_errors import BadRowsError
+from onceflow.connectors.staged_commits.staged_kinds import KIND
 from onceflow.runtime.records import RowKind
 
 _ORDER, _IS_GONE = "onceflow order", "onceflow is gone"

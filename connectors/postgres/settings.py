@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from onceflow.connectors.postgres.table import TableName
+from onceflow.connectors.postgres.catalog import TableName
 
 _DEFAULTS: dict[str, Any] = {
     "connect_timeout": 10,

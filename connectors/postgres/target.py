@@ -11,12 +11,12 @@ import pyarrow as pa
 from psycopg import sql
 
 from onceflow.connectors.postgres.bad_rows import CarefulWriter
+from onceflow.connectors.postgres.catalog import Table, check_table, find_table
 from onceflow.connectors.postgres.columns import column_type, sent_column
-from onceflow.connectors.postgres.failures import BadRowsError, meaning, meaning_of_commit
 from onceflow.connectors.postgres.ledger import Connection, Ledger
 from onceflow.connectors.postgres.rows import RowWriter
+from onceflow.connectors.postgres.server_errors import BadRowsError, meaning, meaning_of_commit
 from onceflow.connectors.postgres.settings import PostgresSettings
-from onceflow.connectors.postgres.table import Table, check_table, find_table
 from onceflow.runtime.errors import Fatal, Retryable
 
 T = TypeVar("T")

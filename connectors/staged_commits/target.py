@@ -33,8 +33,9 @@ class Target(Protocol):
         """Make these rows visible, and the ledger say `checkpoint_id`, in one step.
 
         Called only if the answer of `claim`, or the last commit, is lower. Raises Retryable if it is
-        known not to be done, Indeterminate if nobody knows (`claim` is asked before the next try), Fenced if a newer
-        attempt has claimed the ledger, and Fatal if these rows can't be written, whenever they are tried.
+        known not to be done, Indeterminate if nobody knows (`claim` is asked before the next try), Fenced if
+        a newer attempt has claimed the ledger, and Fatal if these rows can't be written, whenever they are
+        tried.
         """
         ...
 

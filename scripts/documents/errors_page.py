@@ -49,6 +49,10 @@ AREAS: Sequence[tuple[str, str]] = (
         "sinks/print.py sinks/foreach.py",
     ),
     ("Kafka", "connectors/kafka/ sinks/kafka.py"),
+    (
+        "PostgreSQL, and sinks with a ledger",
+        "connectors/postgres/ connectors/staged_commits/ connectors/waiting.py sinks/postgres.py",
+    ),
     ("Checkpoints and recovery", "runtime/checkpoint/"),
     ("Running", "runtime/"),
     ("Command line", "onceflow/cli/"),

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pytest
 
 from onceflow import Job
+from onceflow.connectors.postgres.catalog import TableName
 from onceflow.connectors.postgres.ledger import Ledger
 from onceflow.connectors.postgres.settings import PostgresSettings
-from onceflow.connectors.postgres.table import TableName
 from onceflow.connectors.postgres.target import PostgresTarget
 from onceflow.connectors.staged_commits.owner import OwnerCommits
 from onceflow.runtime.checkpoint.memory_store import MemoryStore

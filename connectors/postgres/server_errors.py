@@ -22,7 +22,7 @@ _HOPELESS_ANSWERS = (
 """libpq has no SQLSTATE for a connection that is refused: only its sentence, in the server's language."""
 
 
-class BadRowsError(OnceflowError):
+class BadRowsError(Exception):
     """The server, or a cast before it, refuses some of the rows, whenever they are tried.
 
     `constraint`: the constraint or column that they violate, if it is known; `sqlstate`: empty if the server
@@ -36,7 +36,7 @@ class BadRowsError(OnceflowError):
         self.sqlstate = sqlstate
 
 
-def meaning(error: psycopg.Error, doing: str) -> OnceflowError:
+def meaning(error: psycopg.Error, doing: str) -> OnceflowError | BadRowsError:
     """What to raise for an error of a statement before COMMIT, or of connecting: nothing was committed."""
     state, text = error.sqlstate or "", _first_line(error)
     if state[:2] in _BAD_VALUES or state == _RAISED:
@@ -51,7 +51,7 @@ def meaning(error: psycopg.Error, doing: str) -> OnceflowError:
     return Fatal(f"{doing}: {text} (SQLSTATE {state})")
 
 
-def meaning_of_commit(error: psycopg.Error) -> OnceflowError:
+def meaning_of_commit(error: psycopg.Error) -> OnceflowError | BadRowsError:
     """What to raise for an error of COMMIT itself."""
     state = error.sqlstate or ""
     if not state or state[:2] in ("08", "57", "58", "XX"):
