@@ -21,11 +21,15 @@ def add(total: Order, one: Order) -> Order:
 
 
 job = Job("orders")
-orders = job.from_elements(Order(1, "ann", 250), Order(2, "bob", 100), Order(3, "ann", 50))
+orders = job.from_elements(
+    Order(1, "ann", 250), Order(2, "bob", 100), Order(3, "ann", 50)
+)
 orders.sink_to(PostgresSink(SHOP, "orders", bad_rows_to="orders_refused"), uid="orders")
 totals = orders.key_by("customer").reduce(add, uid="totals")
 by_customer = PostgresSink(SHOP, "totals", key="customer", create_table=True)
-assert isinstance(by_customer, PartitionedSink)  # so all rows of a customer come to one subtask
+assert isinstance(
+    by_customer, PartitionedSink
+)  # so all rows of a customer come to one subtask
 totals.sink_to(by_customer, uid="totals-table")
 
 if __name__ == "__main__":
