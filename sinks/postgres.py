@@ -59,7 +59,9 @@ class PostgresSink:
             if not (isinstance(getattr(self, name), str) and getattr(self, name)):
                 raise OptionError(f"PostgresSink: {name} must be a text that is not empty")
         if self.table in (self.ledger_table, self.bad_rows_to):
-            raise OptionError(f"PostgresSink: table {self.table!r} is named for two purposes")
+            raise OptionError(
+                f"PostgresSink: table {self.table!r} has two purposes: give each table a name of its own"
+            )
         _settings_type()
 
     @property

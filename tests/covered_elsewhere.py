@@ -125,7 +125,7 @@ COVERED = (
     Covered(
         "a sink whose ledger is in the system that it writes to: crashes at every call",
         "simulation/test_staged_commits integration/test_postgres_sink",
-        """staged_commits.owner staged_commits.recovery staged_kinds simulated staged_commits.target
+        """staged_commits.owner staged_commits.recovery staged_kinds staged_commits.target
         staged_commits.writer""",
     ),
     Covered(

@@ -137,7 +137,10 @@ class PostgresTarget:
         if not isinstance(error, BadRowsError):
             return error
         if self._is_careful:
-            return Fatal(f"{self._where}: {error.reason}, which is true of no single row")
+            return Fatal(
+                f"{self._where}: {error.reason}, which is true of no single row: see what the "
+                "rows of a checkpoint violate together"
+            )
         self._is_careful = True
         return Retryable(f"{self._where}: the table refuses rows: {error.reason}")
 

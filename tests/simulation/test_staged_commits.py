@@ -17,9 +17,9 @@ import pyarrow as pa
 import pytest
 
 from onceflow.connectors.staged_commits.owner import OwnerCommits
-from onceflow.connectors.staged_commits.simulated import CrashError, SimulatedSystem, SimulatedTarget
 from onceflow.connectors.staged_commits.target import Target
 from onceflow.runtime.errors import Fatal, Fenced, OnceflowError
+from tests.simulated_target import CrashError, SimulatedSystem, SimulatedTarget
 
 SEEDS, CHECKPOINTS = 400, 6
 Commits = Callable[[str, Target, Any, int | None], OwnerCommits]
