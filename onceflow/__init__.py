@@ -15,6 +15,7 @@ from onceflow.runtime.version import VERSION
 if TYPE_CHECKING:
     from polars import col, lit
 
+    from onceflow.runtime.api.error_policies import errors_to
     from onceflow.runtime.api.job import Job, run
     from onceflow.runtime.contracts import BatchContext, WatermarkStrategy
     from onceflow.runtime.errors import Retryable
@@ -61,6 +62,7 @@ _MODULES = {
     "polars": ("col", "lit"),
     "onceflow.runtime.contracts": ("BatchContext", "WatermarkStrategy"),
     "onceflow.runtime.errors": ("Retryable",),
+    "onceflow.runtime.api.error_policies": ("errors_to",),
     "onceflow.runtime.functions.context": ("FunctionContext",),
     "onceflow.runtime.functions.parameters": ("Secret", "secret"),
     "onceflow.runtime.api.job": ("Job", "run"),
@@ -102,6 +104,7 @@ __all__ = [
     "WatermarkStrategy",
     "col",
     "count",
+    "errors_to",
     "first",
     "last",
     "lit",

@@ -29,6 +29,8 @@ class JobProgress:
     late_records: int = 0
     """Over all attempts: a replay counts again."""
     dead_letters: int = 0
+    failed_records: int = 0
+    """For which a function raised, and that were dropped or sent to a side output (`on_error=`)."""
     watermark_ms: int | None = None
     """The lowest watermark of the tasks; None: none yet."""
     watermark_lag_ms: int | None = None
@@ -44,6 +46,8 @@ class JobProgress:
     task_counters: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Counters by the uid of the task's head, summed over slots; watermark_ms is the lowest,
     max_event_time_ms the highest."""
+    metrics: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
+    """The user's own, by uid and name; see docs/functions.md."""
     busy_ratio: float = 0.0
     """The part of the last second in which the busiest slot had something to do, 0 to 1."""
     rss_bytes: int = 0

@@ -193,7 +193,8 @@ COVERED = (
     Covered(
         "how a job is described; what is made of it is compared with it",
         "unit/api/test_stream unit/graph/test_compile",
-        "arguments graph.columns functions graph_builder job_graph keyed_stream record_functions steps",
+        """arguments graph.columns functions graph_builder job_graph keyed_stream keys_of_streams
+        record_functions steps""",
     ),
     Covered(
         "processes: what they do when they are killed",
@@ -228,6 +229,11 @@ COVERED = (
         "what operators share",
         "unit/operators/test_process unit/operators/test_timers unit/operators/test_stateless",
         "describe operators.operator process_output timer_firing user_functions",
+    ),
+    Covered(
+        "what becomes of a record for which a function raises: each policy against a job without that record",
+        "unit/api/test_error_policies unit/operators/test_stateless",
+        "failed_records map_batches process_undo",
     ),
     Covered(
         "parts of the key index and of hashing, compared with plain ones",

@@ -37,7 +37,15 @@ DOCUMENTS = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "benchmarks").rglob("*.md")),
 ]
-COUNTERS = ("records_in", "records_out", "late_records", "dead_letters", "watermark_ms", "max_event_time_ms")
+COUNTERS = (
+    "records_in",
+    "records_out",
+    "late_records",
+    "dead_letters",
+    "failed_records",
+    "watermark_ms",
+    "max_event_time_ms",
+)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from onceflow import FunctionContext, Job, Secret, secret
+from onceflow import FunctionContext, Job, Secret, errors_to, secret
 
 
 @dataclass(frozen=True)
@@ -18,12 +18,14 @@ class Convert:
         self.rate = float(ctx.params["rate"])
         token = ctx.params["token"]
         assert isinstance(token, Secret)
+        self.converted = ctx.metrics.counter("converted")
         self.header = {"Authorization": f"Bearer {token.reveal()}"}
         ctx.log.info(
             "subtask %d of %d converts at %s", ctx.subtask, ctx.parallelism, self.rate
         )
 
     def __call__(self, order: Order) -> Order:
+        self.converted.inc()
         return Order(order.id, order.amount * self.rate)
 
     def close(self) -> None:
@@ -32,7 +34,9 @@ class Convert:
 
 job = Job("euros", params={"rate": 0.9, "token": secret(env="RATES_TOKEN")})
 orders = job.from_elements(Order(1, 10.0), Order(2, 20.0))
-euros = orders.map(Convert()).collect()
+converted = orders.map(Convert(), on_error=errors_to("failed"))
+failed = converted.side_output("failed").collect()
+euros = converted.collect()
 
 if __name__ == "__main__":
     job.run()

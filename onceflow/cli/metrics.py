@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from onceflow.cli.function_metrics import families
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.records import WATERMARK_MIN_MS
 from onceflow.runtime.report import JobProgress, Reporter
@@ -100,12 +101,13 @@ class JobMetrics(Collector):
         self._measured_s = now_s
         self._progress = progress
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         """Called for each scrape. Nothing until the driver has told something."""
         progress = self._progress
         if progress is not None:
             yield from self._of_job(progress)
             yield from self._of_tasks(progress)
+            yield from families(progress.job, progress.metrics)
 
     def _of_job(self, progress: JobProgress) -> Iterator[GaugeMetricFamily]:
         values: Mapping[str, tuple[str, float | None]] = {
@@ -148,6 +150,7 @@ class JobMetrics(Collector):
                 "Late, also if a late output takes them.",
                 lambda _, c: c["late_records"],
             ),
+            "numFailedRecords": ("Dropped or set aside by on_error=.", lambda _, c: c["failed_records"]),
             "numDeadLetterRecords": ("That could not be decoded.", lambda _, c: c["dead_letters"]),
         }
         for name, (text, value_of) in values.items():

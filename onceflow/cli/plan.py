@@ -78,6 +78,8 @@ def _add(
         bound = f"out of order by {operator['out_of_orderness_ms']} ms"
         never = "never idle" if idle is None else f"idle after {idle} ms"
         leaf.add(f"[dim]event time {escape(operator['event_time'])}, {bound}, {never}[/dim]")
+    if "rate_limit_per_s" in operator:
+        leaf.add(f"[dim]at most {operator['rate_limit_per_s']:g} records a second, of the whole job[/dim]")
     if "note" in operator:
         leaf.add(f"[dim]{escape(operator['note'])}[/dim]")
     targets = [("", t) for t in operator.get("to", [])]

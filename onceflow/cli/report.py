@@ -158,6 +158,7 @@ def _lines(progress: JobProgress) -> list[Text]:
     for count, name in (
         (progress.late_records, "late"),
         (progress.dead_letters, "dead letters"),
+        (progress.failed_records, "failed"),
         (progress.restarts, "restarts"),
     ):
         if count:

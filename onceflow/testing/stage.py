@@ -43,7 +43,7 @@ def stage_of(graph: JobGraph, inputs: Mapping[str, Rows], choose: Choose | None 
     def staged(node: Node) -> Node:
         match node:
             case SourceNode():
-                return replace(node, source=ScriptedSource(scripts[node.uid], choose))
+                return replace(node, source=ScriptedSource(scripts[node.uid], choose), rate_per_s=None)
             case SinkNode():
                 return replace(node, sink=CollectingSink(outputs[node.uid]))
             case _:

@@ -22,6 +22,7 @@ from onceflow.runtime.graph.compile import compile_graph
 from onceflow.runtime.graph.job_graph import DEFAULT_MAX_PARALLELISM, JobGraph
 from onceflow.runtime.graph.steps import Input, Read, Rows, Step
 from onceflow.runtime.operators.operator import MAIN
+from onceflow.runtime.types.conversion import rate_per_s
 
 T = TypeVar("T")
 
@@ -60,12 +61,20 @@ class JobGraphBuilder:
             raise no_such_name(self, name)
 
     def source(
-        self, source: Source, watermarks: WatermarkStrategy | None = None, uid: str | None = None
+        self,
+        source: Source,
+        watermarks: WatermarkStrategy | None = None,
+        uid: str | None = None,
+        rate_limit: str | float | None = None,
     ) -> Stream[Any]:
-        """A stream of what the source reads. With `watermarks` it has event time, which windows need."""
+        """A stream of what the source reads. With `watermarks` it has event time, which windows need.
+
+        `rate_limit`, as in "100/s" or "6000/min": no more records than that are read, by the whole job; each
+        subtask has an equal part of it, also one that has nothing to read.
+        """
         wanted = "a source, as in KafkaSource(...)"
         check_given(source, "is_bounded", "job.source(...)", wanted, GraphError, source_advice(source))
-        return self._read(source, watermarks, uid, type(source).__name__)
+        return self._read(source, watermarks, uid, type(source).__name__, rate_limit)
 
     def from_elements(
         self,
@@ -135,6 +144,7 @@ class JobGraphBuilder:
         watermarks: WatermarkStrategy | None = None,
         storage_options: Mapping[str, Any] | None = None,
         uid: str | None = None,
+        rate_limit: str | float | None = None,
     ) -> Stream[T]: ...
     @overload
     def from_files(
@@ -147,6 +157,7 @@ class JobGraphBuilder:
         watermarks: WatermarkStrategy | None = None,
         storage_options: Mapping[str, Any] | None = None,
         uid: str | None = None,
+        rate_limit: str | float | None = None,
     ) -> Stream[Any]: ...
     def from_files(
         self,
@@ -158,6 +169,7 @@ class JobGraphBuilder:
         watermarks: WatermarkStrategy | None = None,
         storage_options: Mapping[str, Any] | None = None,
         uid: str | None = None,
+        rate_limit: str | float | None = None,
     ) -> Stream[Any]:
         """The records of a file, of the files of a folder, or of those that match a pattern (`in/*.jsonl`),
         on any file system that fsspec knows (`s3://...`, whose `storage_options` go there).
@@ -166,10 +178,10 @@ class JobGraphBuilder:
         JSON lines and CSV may be packed, as `.jsonl.gz`. `type` has the columns; Parquet says them itself.
         One slot reads a file, each exactly once. Bounded by the files that are there at the first start;
         with `watch="10 s"` new ones are looked for so often. A file that is changed once it is there is
-        refused.
+        refused. `rate_limit`: see source.
         """
         source = built_in("files")(url, type, format, watch, storage_options)
-        return self._read_rows(source, watermarks, uid, "from_files")
+        return self._read_rows(source, watermarks, uid, "from_files", rate_limit)
 
     @overload
     def data_generator(
@@ -219,7 +231,12 @@ class JobGraphBuilder:
         return self._read_rows(source, watermarks, uid, "data_generator")
 
     def _read_rows(
-        self, source: Source, watermarks: WatermarkStrategy | None, uid: str | None, name: str
+        self,
+        source: Source,
+        watermarks: WatermarkStrategy | None,
+        uid: str | None,
+        name: str,
+        rate_limit: str | float | None = None,
     ) -> Stream[Any]:
         """A source whose records have no timestamp beside their columns, as Kafka's have."""
         if watermarks is not None and getattr(watermarks, "event_time", "") is None:
@@ -227,10 +244,15 @@ class JobGraphBuilder:
                 f"job.{name}(...): these records have no timestamp of their own: name the column with event "
                 'time, as in WatermarkStrategy.bounded_out_of_orderness("2 s", event_time="ts")'
             )
-        return self._read(source, watermarks, uid, name)
+        return self._read(source, watermarks, uid, name, rate_limit)
 
     def _read(
-        self, source: Source, watermarks: WatermarkStrategy | None, uid: str | None, name: str
+        self,
+        source: Source,
+        watermarks: WatermarkStrategy | None,
+        uid: str | None,
+        name: str,
+        rate_limit: str | float | None,
     ) -> Stream[Any]:
         uid = self.new_uid(uid, name.lower())
         if watermarks is not None:
@@ -244,7 +266,13 @@ class JobGraphBuilder:
                     f"source {uid!r}: column {field.name!r} is dictionary-encoded: decode it first"
                 )
         rows = Rows(source.schema, source.record_type, watermarks is not None)
-        step = Step(uid, name, Read(source, watermarks), (), {MAIN: rows}, uid)
+        rate = None if rate_limit is None else rate_per_s(rate_limit, f"source {uid!r}: rate_limit")
+        if rate is not None and watermarks is not None and watermarks.idle_after_ms is not None:
+            raise GraphError(
+                f"source {uid!r}: a split that counts as idle may have records that rate_limit= keeps "
+                "unread, and they would be late: leave out idle_after= or rate_limit="
+            )
+        step = Step(uid, name, Read(source, watermarks, rate), (), {MAIN: rows}, uid)
         return self.add(step)
 
     def build(self) -> JobGraph:

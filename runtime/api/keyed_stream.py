@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import polars as pl
 import pyarrow as pa
 
+from onceflow.runtime.api.error_policies import OnError, aside_of
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.functions import check_record, hints, taken_record, yielded_record
 from onceflow.runtime.graph.keys import declared_keys
@@ -90,11 +91,17 @@ class KeyedStream(Generic[K, T]):
         return self._job.add(step)
 
     def process(
-        self, process: KeyedProcess[Any, T, R], returns: type[R] | None = None, uid: str | None = None
+        self,
+        process: KeyedProcess[Any, T, R],
+        returns: type[R] | None = None,
+        uid: str | None = None,
+        on_error: OnError = "fail",
     ) -> Stream[R]:
         """The user's code with state and timers for each key: `.process(Alert())`.
 
         The record types are those of `class Alert(KeyedProcess[K, I, O])`, or of process()'s annotations.
+        `on_error`: as for map, of a record for which process() raises: what the call did to state and timers,
+        yielded and sent is undone. A failing on_timer() fails the attempt always.
         """
         rows = self._input.rows
         if not isinstance(process, KeyedProcess):
@@ -107,17 +114,28 @@ class KeyedStream(Generic[K, T]):
         made, writer = self._made(process, returns or types.made, uid)
         sides = declared_sides(process, uid)
         declared_states(process, uid)
+        aside = aside_of(on_error, uid, process.process, rows.schema)
+        if aside.tag in sides:
+            raise GraphError(f"operator {uid!r}: its class has a side output {aside.tag!r}: name another")
         config = ProcessConfig(
-            uid, process, self._keys, rows.schema, writer, reader, rows.has_event_time, key_types
+            uid,
+            process,
+            self._keys,
+            rows.schema,
+            writer,
+            reader,
+            rows.has_event_time,
+            key_types,
+            on_error=aside.policy,
         )
-        outputs = {MAIN: made} | {
+        outputs = aside.outputs(made) | {
             name: Rows(side.schema, side.record_type, rows.has_event_time) for name, side in sides.items()
         }
         reads, build = frozenset(reader.columns), partial(_process_with_schema, config)
-        work = Keyed(self._keys, build, reads, frozenset(), True, self._expressions)
+        work = Keyed(self._keys, build, reads, frozenset(aside.tags.values()), True, self._expressions)
         name = f"process {type(process).__name__} by {', '.join(self._keys)}"
         step = Step(uid, name, work, (self._input,), outputs, uid)
-        return self._job.add(step, {name: name for name in sides})
+        return self._job.add(step, {**{name: name for name in sides}, **aside.tags})
 
     def _taken(self, process: KeyedProcess[Any, Any, Any], declared: Any, uid: str) -> type:
         rows = self._input.rows

@@ -13,17 +13,24 @@ import pyarrow as pa
 
 from onceflow.runtime.graph.steps import Build, Built
 from onceflow.runtime.operators import stateless
+from onceflow.runtime.operators.failed_records import ErrorPolicy
 from onceflow.runtime.operators.operator import Operator
 from onceflow.runtime.types.records_of_columns import RecordReader
 
 
-def always(operator: Callable[[], Any], schema: pa.Schema) -> Build:
-    return lambda _: Built(lambda: stateless.Stateless(operator()), schema)
+def always(operator: Callable[[], Any], schema: pa.Schema, on_error: ErrorPolicy | None = None) -> Build:
+    return lambda _: Built(lambda: stateless.Stateless(operator(), on_error), schema)
 
 
-def filter_records(uid: str, fn: Callable[..., Any], reader: RecordReader, schema: pa.Schema) -> Built:
+def filter_records(
+    uid: str,
+    fn: Callable[..., Any],
+    reader: RecordReader,
+    on_error: ErrorPolicy | None,
+    schema: pa.Schema,
+) -> Built:
     def create() -> Operator:
-        return stateless.Stateless(stateless.FilterRecords(uid, fn, reader))
+        return stateless.Stateless(stateless.FilterRecords(uid, fn, reader), on_error)
 
     return Built(create, schema)
 

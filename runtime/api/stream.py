@@ -15,9 +15,11 @@ import pyarrow as pa
 
 from onceflow.runtime.api.built_in import built_in
 from onceflow.runtime.api.collected import COLLECTED_BYTES_MAX, Collected
+from onceflow.runtime.api.error_policies import NO_ASIDE, Aside, OnError, aside_of
 from onceflow.runtime.api.keyed_stream import KeyedStream
+from onceflow.runtime.api.keys_of_streams import with_keys
 from onceflow.runtime.api.near_misses import no_such_name, sink_advice
-from onceflow.runtime.api.record_functions import always, filter_records, key_records
+from onceflow.runtime.api.record_functions import always, filter_records
 from onceflow.runtime.arguments import check_given
 from onceflow.runtime.contracts import PartitionedSink, Sink
 from onceflow.runtime.errors import GraphError
@@ -30,13 +32,12 @@ from onceflow.runtime.graph.columns import (
 from onceflow.runtime.graph.functions import (
     batch_reader,
     returned_record,
-    returned_type,
     taken_record,
     takes_context,
     takes_polars,
     yielded_record,
 )
-from onceflow.runtime.graph.keys import check_key, key_types
+from onceflow.runtime.graph.keys import check_key
 from onceflow.runtime.graph.step_rules import is_partitioned, unbounded_source
 from onceflow.runtime.graph.steps import (
     Call,
@@ -51,13 +52,13 @@ from onceflow.runtime.graph.steps import (
 )
 from onceflow.runtime.operators import stateless
 from onceflow.runtime.operators.expressions import Columns, Keep
+from onceflow.runtime.operators.map_batches import MapBatches
 from onceflow.runtime.operators.operator import MAIN
 from onceflow.runtime.types.columns_of_records import RecordWriter
 from onceflow.runtime.types.conversion import duration_ms, nearest
-from onceflow.runtime.types.record_types import arrow_schema, describe_record, describe_type
+from onceflow.runtime.types.record_types import arrow_schema, describe_record
 from onceflow.runtime.types.records_of_columns import RecordReader
 from onceflow.runtime.types.user_functions import function_name
-from onceflow.runtime.types.value_types import ValueType
 
 if TYPE_CHECKING:
     from onceflow.runtime.api.graph_builder import JobGraphBuilder
@@ -91,18 +92,25 @@ class Stream(Generic[T]):
 
     # --- Columns ---
 
-    def filter(self, predicate: pl.Expr | Callable[[T], bool], uid: str | None = None) -> Stream[T]:
-        """The rows for which a polars expression, or a function of the record, is true."""
+    def filter(
+        self, predicate: pl.Expr | Callable[[T], bool], uid: str | None = None, on_error: OnError = "fail"
+    ) -> Stream[T]:
+        """The rows for which a polars expression, or a function of the record, is true. `on_error`: see
+        map."""
         rows = self._input.rows
         if isinstance(predicate, pl.Expr):
             uid = self._uid(uid, "filter")
+            if on_error != "fail":
+                raise GraphError(f"operator {uid!r}: on_error= is for a function: leave it out")
             ColumnCheck(uid, self.schema).predicate(predicate)
             return self._add(uid, "filter", Express(Keep(predicate)), rows)
         uid = self._uid(uid, "filter", predicate)
         record_type = taken_record(predicate, uid, self.schema, rows.record_type)
         reader = RecordReader(record_type)
-        work = Call(partial(filter_records, uid, predicate, reader), frozenset(reader.columns), passes=True)
-        return self._add(uid, f"filter {function_name(predicate)}", work, rows)
+        aside = aside_of(on_error, uid, predicate, self.schema)
+        build = partial(filter_records, uid, predicate, reader, aside.policy)
+        work = Call(build, aside.reads(frozenset(reader.columns)), passes=True, sets_aside=aside.is_wanted)
+        return self._add(uid, f"filter {function_name(predicate)}", work, rows, aside)
 
     def select(self, *columns: str | pl.Expr, **named: pl.Expr | Any) -> Stream[Any]:
         """Exactly these columns: names, polars expressions, or name=expression."""
@@ -118,17 +126,34 @@ class Stream(Generic[T]):
 
     # --- Functions ---
 
-    def map(self, fn: Callable[[T], R], returns: type[R] | None = None, uid: str | None = None) -> Stream[R]:
-        """One record for each record; its type is the function's return annotation, or `returns`."""
+    def map(
+        self,
+        fn: Callable[[T], R],
+        returns: type[R] | None = None,
+        uid: str | None = None,
+        on_error: OnError = "fail",
+    ) -> Stream[R]:
+        """One record for each record; its type is the function's return annotation, or `returns`.
+
+        `on_error`: what becomes of a record for which the function raises. "fail": the attempt fails; "drop":
+        it is counted and left out; errors_to("failed"): it goes to side_output("failed") of the result.
+        """
         uid = self._uid(uid, "map", fn)
-        return self._call(uid, "map", fn, returned_record(fn, uid, returns), stateless.MapRecords)
+        returned = returned_record(fn, uid, returns)
+        return self._call(uid, "map", fn, returned, stateless.MapRecords, on_error)
 
     def flat_map(
-        self, fn: Callable[[T], Iterable[R] | None], returns: type[R] | None = None, uid: str | None = None
+        self,
+        fn: Callable[[T], Iterable[R] | None],
+        returns: type[R] | None = None,
+        uid: str | None = None,
+        on_error: OnError = "fail",
     ) -> Stream[R]:
-        """Any number of records for each record: the function yields them (`-> Iterator[R]`)."""
+        """Any number of records for each record: the function yields them (`-> Iterator[R]`). `on_error`: see
+        map; of a record that fails nothing is kept that was yielded before."""
         uid = self._uid(uid, "flat_map", fn)
-        return self._call(uid, "flat_map", fn, yielded_record(fn, uid, returns), stateless.FlatMapRecords)
+        yielded = yielded_record(fn, uid, returns)
+        return self._call(uid, "flat_map", fn, yielded, stateless.FlatMapRecords, on_error)
 
     def map_batches(
         self,
@@ -137,12 +162,14 @@ class Stream(Generic[T]):
         event_time: str | None = None,
         uid: str | None = None,
         behind: str | int = 0,
+        on_error: OnError = "fail",
     ) -> Stream[Any]:
         """The function over batches: pyarrow.RecordBatch, or polars.DataFrame if its parameter says so.
 
         How rows are cut into batches is chance: row i of the result must come from row i alone. With
         another number of rows, `event_time` names the output column that says when each happened: at most
         `behind` ("1 h") before the row that it was made of, since the watermark is held back by so much.
+        `on_error`: see map; a batch that fails is called again in halves, down to the rows that do.
         """
         uid = self._uid(uid, "map_batches", fn)
         record_type = None if isinstance(schema, pa.Schema) else schema
@@ -153,11 +180,13 @@ class Stream(Generic[T]):
             refuse_event_time_without_watermarks(uid, event_time, has_event_time)
         elif behind_ms:
             raise GraphError(f"operator {uid!r}: behind={behind!r} says nothing without event_time=")
-        operator = partial(stateless.MapBatches, uid, fn, made, takes_polars(fn, uid), event_time, behind_ms)
+        operator = partial(MapBatches, uid, fn, made, takes_polars(fn, uid), event_time, behind_ms)
         reads = frozenset(self.schema.names)
-        work = Call(always(operator, made), reads, is_per_record=False, delays_watermark_ms=behind_ms)
+        aside = aside_of(on_error, uid, fn, self.schema)
+        build = always(operator, made, aside.policy)
+        work = Call(build, reads, False, aside.is_wanted, behind_ms, aside.is_wanted)
         rows = Rows(made, record_type, has_event_time)
-        return self._add(uid, f"map_batches {function_name(fn)}", work, rows)
+        return self._add(uid, f"map_batches {function_name(fn)}", work, rows, aside)
 
     # --- Several streams ---
 
@@ -203,7 +232,7 @@ class Stream(Generic[T]):
         uid = self._uid(None, "key_by")
         if not keys:
             raise GraphError(f"operator {uid!r}: key_by needs a column, an expression or a function")
-        stream, names, computed, types = self._with_keys(uid, keys)
+        stream, names, computed, types = with_keys(self, uid, keys)
         for name in names:
             check_key(stream.schema.field(name), uid)
         return KeyedStream(self._job, stream._input, tuple(names), computed, types)
@@ -289,60 +318,6 @@ class Stream(Generic[T]):
 
     # --- How steps are made ---
 
-    def _with_keys(
-        self, uid: str, keys: tuple[Any, ...]
-    ) -> tuple[Stream[T], list[str], Mapping[str, pl.Expr], Mapping[str, ValueType]]:
-        """The stream with a column for each key, their names, the expressions among them, and the types of
-        those that are fields of the user's, or what a function of the user's returns."""
-        check = ColumnCheck(uid, self.schema)
-        others = [key for key in keys if not isinstance(key, str | pl.Expr)]
-        if others:
-            if len(keys) > 1 or not callable(others[0]):
-                raise GraphError(f"operator {uid!r}: key_by takes columns and expressions, or one function")
-            stream, of = self._with_key_function(uid, others[0])
-            return stream, ["key"], {}, {"key": of}
-        new: dict[str, pl.Expr] = {}
-        names: list[str] = []
-        for key in keys:
-            if isinstance(key, str):
-                names.append(check.need(key, "key column").name)
-                continue
-            ((name, expression),) = check.named((key,), {})
-            names.append(name)
-            if not expression.meta.is_column():
-                if name in self.schema.names:
-                    raise GraphError(
-                        f"operator {uid!r}: the key {expression} would replace column {name!r}: "
-                        'give it a name of its own, as in .alias("key")'
-                    )
-                new[name] = expression
-        if len(set(names)) < len(names):
-            raise GraphError(f"operator {uid!r}: the key has a column twice: {', '.join(names)}")
-        types = key_types(names, self._input.rows)
-        if not new:
-            return self, names, new, types
-        old = {name: pl.col(name) for name in self.schema.names}
-        keyed = self._columns(uid, "key", list((old | new).items()), self._input.rows.record_type)
-        return keyed, names, new, types
-
-    def _with_key_function(self, uid: str, fn: Callable[[T], Any]) -> tuple[Stream[T], ValueType]:
-        rows = self._input.rows
-        if "key" in rows.schema.names:
-            raise GraphError(
-                f"operator {uid!r}: a key function adds a column 'key', but the stream has one: key_by an "
-                "expression with .alias(...), or a column"
-            )
-        uid = self._uid(None, "key", fn)
-        record_type = taken_record(fn, uid, rows.schema, rows.record_type)
-        returned = returned_type(fn, uid, "-> str", with_extras=True)
-        of = describe_type(returned, f"operator {uid!r}: the key of {function_name(fn)}")
-        field = of.field("key").with_nullable(True)
-        reader = RecordReader(record_type)
-        create = partial(stateless.KeyRecords, uid, fn, reader, field, of)
-        work = Call(partial(key_records, create, field), frozenset(reader.columns), passes=True)
-        made = Rows(rows.schema.append(field), rows.record_type, rows.has_event_time)
-        return self._add(uid, f"key {function_name(fn)}", work, made), of
-
     def _columns(
         self, uid: str, name: str, columns: list[tuple[str, pl.Expr]], record_type: type | None = None
     ) -> Stream[Any]:
@@ -352,17 +327,25 @@ class Stream(Generic[T]):
         return self._add(uid, name, Express(Columns(tuple(columns))), rows)
 
     def _call(
-        self, uid: str, kind: str, fn: Callable[..., Any], returned: type, operator: Callable[..., Any]
+        self,
+        uid: str,
+        kind: str,
+        fn: Callable[..., Any],
+        returned: type,
+        operator: Callable[..., Any],
+        on_error: OnError,
     ) -> Stream[Any]:
         reader = RecordReader(taken_record(fn, uid, self.schema, self._input.rows.record_type))
         writer = RecordWriter.of(describe_record(returned))
-        schema = writer.schema
-        work = Call(always(partial(operator, uid, fn, reader, writer), schema), frozenset(reader.columns))
-        made = Rows(schema, returned, self._input.rows.has_event_time)
-        return self._add(uid, f"{kind} {function_name(fn)}", work, made)
+        aside = aside_of(on_error, uid, fn, self.schema)
+        build = always(partial(operator, uid, fn, reader, writer), writer.schema, aside.policy)
+        work = Call(build, aside.reads(frozenset(reader.columns)), sets_aside=aside.is_wanted)
+        made = Rows(writer.schema, returned, self._input.rows.has_event_time)
+        return self._add(uid, f"{kind} {function_name(fn)}", work, made, aside)
 
-    def _add(self, uid: str, name: str, work: Work, rows: Rows) -> Stream[Any]:
-        return self._job.add(Step(uid, name, work, (self._input,), {MAIN: rows}, self._input.step.anchor))
+    def _add(self, uid: str, name: str, work: Work, rows: Rows, aside: Aside = NO_ASIDE) -> Stream[Any]:
+        anchor, outputs = self._input.step.anchor, aside.outputs(rows)
+        return self._job.add(Step(uid, name, work, (self._input,), outputs, anchor), aside.tags)
 
     def _uid(self, given: str | None, kind: str, fn: Callable[..., Any] | None = None) -> str:
         name = kind if fn is None else f"{kind}-{function_name(fn)}"

@@ -13,6 +13,7 @@ import msgspec
 
 from onceflow.runtime.checkpoint.manifest import SlotSnapshot, StateHandle
 from onceflow.runtime.contracts import Committable, SplitProgress
+from onceflow.runtime.functions.metrics import Reading
 
 
 class Message(msgspec.Struct, tag=True, gc=False):
@@ -124,6 +125,8 @@ class Progress(Message):
     first_record_ms: int | None = None
     busy_ratio: float = 0.0
     rss_bytes: int = 0
+    metrics: Sequence[Reading] = ()
+    """The user's own."""
 
 
 # --- an operator of the job to the driver -------------------------------------------------------

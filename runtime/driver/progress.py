@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from onceflow.runtime.checkpoint.job_phase import JobPhase
 from onceflow.runtime.contracts import Json
 from onceflow.runtime.control.messages import Progress
+from onceflow.runtime.functions.metrics import summed
 from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from onceflow.runtime.report import JobProgress
@@ -104,6 +105,7 @@ class ProgressMeter:
             records_in_per_s=self._rates[0],
             records_out_per_s=self._rates[1],
             late_records=self.late_records,
+            failed_records=sum(counters["failed_records"] for counters in totals.values()),
             dead_letters=sum(counters["dead_letters"] for counters in totals.values()),
             watermark_ms=watermark_ms,
             watermark_lag_ms=lag_ms,
@@ -113,6 +115,7 @@ class ProgressMeter:
             last_checkpoint_failure=self._failure,
             waiting=tuple(dict.fromkeys(reason for report in reports for reason in report.waiting)),
             task_counters=totals,
+            metrics=summed([() if slot is None else slot.metrics for slot in slots]),
             busy_ratio=max((report.busy_ratio for report in reports), default=0.0),
         )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from onceflow.runtime.functions.log import FunctionLog
+from onceflow.runtime.functions.metrics import FunctionMetrics, MetricRegistry
 from onceflow.runtime.functions.parameters import Parameters
 
 
@@ -22,6 +23,7 @@ class FunctionContext:
     """The run of the job between two restarts."""
     params: Parameters
     log: FunctionLog
+    metrics: FunctionMetrics
 
 
 def function_context(
@@ -32,8 +34,11 @@ def function_context(
     attempt: int,
     params: Parameters,
     origin: Callable[[], str],
+    registry: MetricRegistry,
 ) -> FunctionContext:
     """The context of one function of one subtask. `origin`: see FunctionLog."""
     about = {"job": job, "uid": uid, "subtask": subtask, "attempt": attempt}
     log = FunctionLog(about, origin, params.redact)
-    return FunctionContext(job, uid, subtask, parallelism, attempt, params, log)
+    return FunctionContext(
+        job, uid, subtask, parallelism, attempt, params, log, FunctionMetrics(registry, uid)
+    )

@@ -7,7 +7,7 @@ where chains begin, and last the frozen graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -156,9 +156,9 @@ class _Compiler:
             case Express():
                 self._place_expression(step, step.work)
             case Call(build=build, delays_watermark_ms=delay_ms):
-                _, draft = self._node_of(step.inputs[0])
-                built = build(draft.schema)
-                self._add_behind(step.inputs[0], step.uid, step.name, built.create, built.schema, delay_ms)
+                built = build(self._schema_of(step.inputs[0]))
+                sides = {t: r.schema for t, r in step.outputs.items() if t != MAIN}
+                self._add_behind(step.inputs[0], step.uid, step.name, built, delay_ms, sides)
                 self._placed[step.uid] = step.uid
             case Merge():
                 if not all(isinstance(c.work, Keyed | Merge | Route) for c, _ in self._consumers[step.uid]):
@@ -187,7 +187,9 @@ class _Compiler:
         with_origin = self._wants_origin[step.uid]
 
         def make(outputs: dict[str, Sequence[Target]], source: Source = source) -> Node:
-            return SourceNode(step.uid, source, read.watermarks, outputs, with_origin, step.name)
+            return SourceNode(
+                step.uid, source, read.watermarks, outputs, with_origin, step.name, read.rate_per_s
+            )
 
         chain = len(self._heads)
         self._heads.append(step.uid)
@@ -225,8 +227,8 @@ class _Compiler:
         chain = len(self._heads)
         for number, source in enumerate(self._feeders(step.inputs)):
             _, draft = self._node_of(source)
-            tag, schema = source.tag, draft.schema if source.tag == MAIN else source.rows.schema
-            if schema != schema_in:
+            tag = source.tag
+            if self._schema_of(source) != schema_in:
                 uid = f"{step.uid}.columns" + (f"-{number + 1}" if number else "")
                 self._add_expressions(source, uid, "columns", [], schema_in)
                 draft, tag = self._drafts[uid], MAIN
@@ -279,6 +281,10 @@ class _Compiler:
             raise GraphError(f"uid {uid!r} is also derived for another operator: give yours another name")
         self._drafts[uid] = draft
 
+    def _schema_of(self, source: Input) -> pa.Schema:
+        """The columns that really come; side outputs keep all of theirs."""
+        return self._node_of(source)[1].schema if source.tag == MAIN else source.rows.schema
+
     def _node_of(self, source: Input) -> tuple[str, _Draft]:
         uid = self._placed[source.step.uid]
         return uid, self._drafts[uid]
@@ -288,24 +294,24 @@ class _Compiler:
         source: Input,
         uid: str,
         name: str,
-        create: Callable[[], Operator],
-        schema: pa.Schema,
+        built: Built,
         delay_ms: int = 0,
+        sides: Mapping[str, pa.Schema] | None = None,
     ) -> None:
         """A node in the chain of its input, in the same call stack."""
         _, upstream = self._node_of(source)
         upstream.connect(source.tag, InChain(uid))
 
         def make(outputs: dict[str, Sequence[Target]]) -> Node:
-            return OperatorNode(uid, name, create, schema, outputs, delays_watermark_ms=delay_ms)
+            return OperatorNode(uid, name, built.create, built.schema, outputs, sides or {}, delay_ms)
 
-        self._put(uid, _Draft(upstream.chain, schema, make))
+        self._put(uid, _Draft(upstream.chain, built.schema, make))
 
     def _add_expressions(
         self, source: Input, uid: str, name: str, steps: list[expressions.Step], schema: pa.Schema
     ) -> None:
         create = partial(_expressions, tuple(expressions.prune(steps, schema.names)), schema)
-        self._add_behind(source, uid, name, create, schema)
+        self._add_behind(source, uid, name, Built(create, schema))
 
     def _narrowed(self, schema: pa.Schema, step: Step) -> pa.Schema:
         return _only(schema, self._needed[step.uid])

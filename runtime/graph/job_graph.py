@@ -48,6 +48,8 @@ class SourceNode:
     """Where rows go, by tag: MAIN for records, "dead-letters" for DEAD_LETTER_SCHEMA."""
     with_origin: bool = False
     name: str = "source"
+    rate_per_s: float | None = None
+    """At most so many records a second, of the whole job; None: as many as there are."""
 
 
 @dataclass(frozen=True, slots=True)

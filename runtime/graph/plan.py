@@ -50,6 +50,8 @@ def _operator(chain: Chain, node: Node) -> dict[str, Any]:
     match node:
         case SourceNode(source=source, watermarks=watermarks):
             described |= {"kind": "source", "bounded": source.is_bounded, "columns": _columns(source.schema)}
+            if node.rate_per_s is not None:
+                described["rate_limit_per_s"] = node.rate_per_s
             if watermarks is not None:
                 described["event_time"] = watermarks.event_time or "record timestamp"
                 described["out_of_orderness_ms"] = watermarks.out_of_orderness_ms

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from onceflow.runtime.contracts import ChangelogSink, ChangelogSource
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.steps import Call, Express, Keyed, Merge, Read, Route, Step, Write
+from onceflow.runtime.operators.failed_records import FAILED
 from onceflow.runtime.operators.operator import MAIN
 
 
@@ -15,7 +16,13 @@ def refuse_loose_ends(job: str, steps: Sequence[Step]) -> None:
     if not steps:
         raise GraphError(f"job {job!r} has no source: begin with job.source(...)")
     used = {i.step.uid for s in steps for i in s.inputs}
+    ends = {(i.step.uid, i.tag) for s in steps for i in s.inputs}
     for step in steps:
+        if FAILED in step.outputs and (step.uid, FAILED) not in ends:
+            raise GraphError(
+                f"the failed records of {step.uid!r} ({step.name}) go nowhere: take them by "
+                '.side_output(tag) of what the step returned, or write on_error="drop"'
+            )
         if step.uid not in used and not isinstance(step.work, Write):
             raise GraphError(
                 f"the rows of {step.uid!r} ({step.name}) go nowhere: end the stream with sink_to(...); "
@@ -60,7 +67,7 @@ def find_changelogs(steps: Sequence[Step]) -> frozenset[str]:
 def _refuse_ignorant(step: Step, source: str) -> None:
     changes = f"the updates and deletes of {source!r}"
     match step.work:
-        case Express() | Merge() | Call(is_per_record=True):
+        case Express() | Merge() | Call(is_per_record=True, sets_aside=False):
             return
         case Write(sink) if isinstance(sink, ChangelogSink) and sink.takes_kinds:
             return
@@ -76,6 +83,11 @@ def _refuse_ignorant(step: Step, source: str) -> None:
             )
         case Route():
             return
+        case Call(is_per_record=True):
+            raise GraphError(
+                f"{step.uid!r} ({step.name}) with on_error= would leave out one of {changes} and not the "
+                "others of its row: a changed result; let it fail"
+            )
         case _:
             raise GraphError(
                 f"{step.uid!r} ({step.name}) would take {changes} for new rows: only map, flat_map, filter, "

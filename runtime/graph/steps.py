@@ -35,6 +35,7 @@ class Read:
 
     source: Source
     watermarks: WatermarkStrategy | None
+    rate_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,8 @@ class Call:
     is_per_record: bool = True
     delays_watermark_ms: int = 0
     """How far its rows' event time may lie behind that of the rows it gets."""
+    sets_aside: bool = False
+    """Whether a row for which the function raises is dropped or sent to a side output."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,10 @@ class OperatorContext:
     clock: Clock
     count_late: Callable[[int], None] = lambda rows: None
     """Report late rows: for the live line, the metrics and the job's last line."""
+    count_failed: Callable[[int, str], None] = lambda rows, said: None
+    """Report rows that a function of the user's failed on, where the job goes on; `said`: on which first."""
+    redact: Callable[[str], str] = lambda text: text
+    """Take the job's secrets out of a text."""
     open_function: Callable[[Any], None] = lambda function: None
     """Call open(ctx) of the user's function object, and see to it that its close() is called."""
 

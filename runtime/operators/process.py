@@ -14,6 +14,7 @@ import pyarrow as pa
 from onceflow.runtime.contracts import Json
 from onceflow.runtime.functions.lives import life_of, own_instance
 from onceflow.runtime.operators.describe import key_columns
+from onceflow.runtime.operators.failed_records import ErrorPolicy, FailedRecords, read_or_set_aside
 from onceflow.runtime.operators.keyed_process import (
     Ctx,
     KeyedProcess,
@@ -24,6 +25,7 @@ from onceflow.runtime.operators.keyed_process import (
 )
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.operators.process_output import Made, ProcessOutput
+from onceflow.runtime.operators.process_undo import Undo
 from onceflow.runtime.operators.timer_firing import CHAINED_TIMERS_MAX, TimerFiring
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Indices, Records
 from onceflow.runtime.state.columns import GrowableColumn
@@ -59,6 +61,8 @@ class ProcessConfig:
     key_types: tuple[ValueType | None, ...] = ()
     chained_timers_max: int = CHAINED_TIMERS_MAX
     """More timers that fire at one watermark and were registered meanwhile are taken for an endless chain."""
+    on_error: ErrorPolicy | None = None
+    """What becomes of a record for which process() raises; a failing on_timer() always fails the attempt."""
 
     @property
     def description(self) -> StateDescription:
@@ -103,6 +107,7 @@ class ProcessOperator:
         """All event-time timers up to here have fired."""
         self._is_firing = False
         """Whether some up to the watermark may not have."""
+        self._failed: FailedRecords | None = None
 
     def open(self, context: OperatorContext, out: Output) -> None:
         config = self._config
@@ -110,6 +115,8 @@ class ProcessOperator:
         self._context = context
         context.open_function(self._process)
         self._output = ProcessOutput(who, config.made, self._sides, config.has_event_time, out)
+        if config.on_error is not None:
+            self._failed = FailedRecords(config.on_error, context, out)
         timers = Timers(config.uid, self._timers, self._clock_timers, self._cursor, config.has_event_time)
         self._ctx = Ctx(timers, self._sides, context.clock)
         self._firing = TimerFiring(
@@ -136,6 +143,14 @@ class ProcessOperator:
             self._firing.begin(self._timers)
 
     def on_records(self, records: Records) -> None:
+        config, failed = self._config, self._failed
+        if failed is None:
+            typed = read_records(config.uid, config.reader, records)
+        else:
+            typed, records = read_or_set_aside(config.uid, config.reader, records, failed)
+            if not len(records):
+                failed.send()
+                return
         assert records.key_hash is not None, "a KeyedProcess comes after a key_by"
         rows = self._table.find_or_add(records.batch, records.key_hash)
         self._count_late(records)
@@ -143,20 +158,30 @@ class ProcessOperator:
         if self._is_firing:
             self._firing.fire_of(self._timers, rows)
         times = repeat(None) if records.event_time is None else records.event_time.tolist()
-        typed = read_records(self._config.uid, self._config.reader, records)
         made = Made()
+        undo = None if failed is None else self._undo(made)
         n = 0
-        try:
-            for n, (cursor.row, ctx.key, ctx.event_time, record) in enumerate(
-                zip(rows.tolist(), self._keys(records.batch), times, typed, strict=False)
-            ):
+        for n, (cursor.row, ctx.key, ctx.event_time, record) in enumerate(
+            zip(rows.tolist(), self._keys(records.batch), times, typed, strict=False)
+        ):
+            if undo is not None:
+                undo.begin(cursor.row)
+            try:
                 results = process(record, ctx)
                 if results is not None:
                     made.add(results, n, ctx.event_time)
-        except Exception as error:
-            place = shown_record(records, n, typed[n])
-            raise user_error_at(self._config.uid, process, error, place, records, n) from error
+            except Exception as error:
+                if failed is None or undo is None:
+                    place = shown_record(records, n, record)
+                    raise user_error_at(config.uid, process, error, place, records, n) from error
+                failed.add(process, error, records, n, record)
+                undo.roll_back(cursor.row)
         self._output.send(made, ctx.sent, lambda n: shown_record(records, n, typed[n]))
+        if failed is not None:
+            failed.send()
+
+    def _undo(self, made: Made) -> Undo:
+        return Undo(self._states, self._timers, self._clock_timers, self._ctx.sent, made)
 
     def on_watermark(self, time_ms: int) -> None:
         self._ctx.watermark = max(time_ms, self._ctx.watermark)  # after a restore it begins again lower

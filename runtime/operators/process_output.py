@@ -35,6 +35,10 @@ class Made:
             self._rows.append(row)
             self._times.append(event_time)
 
+    def undo(self) -> None:
+        """Take back what `add` took before an iterator that it went through raised."""
+        del self.records[self._ends[-1] if self._ends else 0 :]
+
     def event_times(self) -> list[int | None]:
         counts = np.diff(self._ends, prepend=0).tolist()
         return [time for time, count in zip(self._times, counts, strict=True) for _ in range(count)]

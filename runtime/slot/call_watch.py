@@ -10,11 +10,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import CodeType, FrameType
 from typing import Any
 
 from onceflow.runtime.functions.lives import FunctionLives
 from onceflow.runtime.operators import stateless, window_values
+from onceflow.runtime.operators.failed_records import call_or_set_aside
+from onceflow.runtime.operators.map_batches import MapBatches
 from onceflow.runtime.operators.process import ProcessOperator
 from onceflow.runtime.operators.timer_firing import TimerFiring
 from onceflow.runtime.records import Records
@@ -117,6 +120,13 @@ def _in_each(at: _Locals) -> UserCall:
     return _on_row(at["uid"], at["fn"], at["records"], len(at["results"]), at["rows"])
 
 
+def _in_each_or_aside(at: _Locals) -> UserCall:
+    row = at["before"] + len(at["results"])
+    fn = at["fn"]
+    fn = fn.args[0] if isinstance(fn, partial) else fn  # of a filter
+    return _on_row(at["failed"].uid, fn, at["records"], row, at["rows"])
+
+
 def _in_flat_map(at: _Locals) -> UserCall:
     return _on_row(at["self"]._uid, at["fn"], at["records"], len(at["ends"]), at["rows"])
 
@@ -160,7 +170,8 @@ _LOOPS: Mapping[CodeType, Callable[[_Locals], UserCall]] = {
     FunctionLives.open.__code__: _in_open,
     stateless.call_each.__code__: _in_each,
     stateless.FlatMapRecords.__call__.__code__: _in_flat_map,
-    stateless.MapBatches.__call__.__code__: _in_map_batches,
+    MapBatches._call.__code__: _in_map_batches,
+    call_or_set_aside.__code__: _in_each_or_aside,
     window_values.reduce_each.__code__: _in_reduce,
     window_values.UserAggregate.update.__code__: _in_add,
     window_values.UserAggregate.merged.__code__: _in_merge,

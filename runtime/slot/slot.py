@@ -212,6 +212,7 @@ class Slot:
             first_record_ms=self._first_record_ms,
             busy_ratio=self.usage.busy_ratio,
             rss_bytes=self.usage.rss_bytes,
+            metrics=[] if tasks is None else tasks.metrics.read(),
         )
 
     @property

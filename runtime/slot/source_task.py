@@ -29,6 +29,7 @@ from onceflow.runtime.records import (
     Watermark,
 )
 from onceflow.runtime.slot.event_time import SourceWatermarks, event_times
+from onceflow.runtime.slot.source_rate import SourceRate
 from onceflow.runtime.slot.task import ChainBody, TaskCounters, TaskSnapshot
 
 DEAD_LETTERS = "dead-letters"
@@ -46,9 +47,11 @@ class SourceTask:
         clock: Clock,
         counters: TaskCounters,
         on_snapshot: Callable[[TaskSnapshot], None],
+        rate: SourceRate | None = None,
     ) -> None:
         self.counters = counters
         self._node = node
+        self._rate = rate
         self._reader = reader
         self._body = body
         self._clock = clock
@@ -131,15 +134,27 @@ class SourceTask:
         if self._body.firing.is_due:
             self._body.firing.advance()
             return True
-        fetch = self._reader.poll(0, self._batch_size.ask(self._clock.monotonic_ms()))
+        fetch = self._poll()
         if fetch is not None:
-            self._batch_size.took(fetch.records.num_rows)
             self._on_fetch(fetch)
         moved = self._advance_event_time()
         if self._is_finished:
             self._body.firing.take(EndOfInput())
             return True
         return moved or fetch is not None
+
+    def _poll(self) -> Fetch | None:
+        now_ms = self._clock.monotonic_ms()
+        allowed = None if self._rate is None else self._rate.allowed(now_ms)
+        if allowed == 0:
+            return None  # a rate limit stops reading, and neither barriers nor what fires
+        asked = self._batch_size.ask(now_ms)
+        fetch = self._reader.poll(0, asked if allowed is None else min(asked, allowed))
+        if fetch is not None:
+            self._batch_size.took(fetch.records.num_rows)
+            if self._rate is not None:
+                self._rate.took(fetch.records.num_rows)
+        return fetch
 
     def _on_fetch(self, fetch: Fetch) -> None:
         for split_id in fetch.finished:

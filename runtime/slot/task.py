@@ -63,6 +63,7 @@ class TaskCounters:
     records_out: int = 0
     late_records: int = 0
     dead_letters: int = 0
+    failed_records: int = 0
     watermark_ms: int = WATERMARK_MIN_MS
     max_event_time_ms: int = WATERMARK_MIN_MS
 

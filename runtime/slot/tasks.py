@@ -27,11 +27,13 @@ from onceflow.runtime.exchange.record_writer import RecordWriter
 from onceflow.runtime.exchange.wiring import Wiring, record_writer
 from onceflow.runtime.functions.context import FunctionContext, function_context
 from onceflow.runtime.functions.lives import FunctionLives
+from onceflow.runtime.functions.metrics import MetricRegistry
 from onceflow.runtime.functions.parameters import NO_PARAMS, Parameters
 from onceflow.runtime.graph.job_graph import Chain, JobGraph, OperatorNode, SinkNode, SourceNode
 from onceflow.runtime.operators.operator import Operator, OperatorContext, RestoredState
 from onceflow.runtime.slot.call_watch import current_origin
 from onceflow.runtime.slot.firing import PIECE_ROWS_MAX
+from onceflow.runtime.slot.source_rate import SourceRate
 from onceflow.runtime.slot.source_task import SourceTask
 from onceflow.runtime.slot.task import ChainBody, OperatorTask, Task, TaskCounters, TaskSnapshot
 from onceflow.runtime.state.key_groups import key_group_range
@@ -73,6 +75,8 @@ class SlotTasks:
     readers: Mapping[str, SourceReader]
     writers: Mapping[str, SinkWriter]
     operators: Mapping[str, Operator]
+    metrics: MetricRegistry
+    """The user's own."""
 
     def commit(self, checkpoint_id: int) -> None:
         """The checkpoint is durable: sinks commit it, then readers acknowledge it. On the commit thread."""
@@ -115,6 +119,7 @@ class SlotBuilder:
         self._writers: dict[str, SinkWriter] = {}
         self._operators: dict[str, Operator] = {}
         self._sources: dict[str, SourceTask] = {}
+        self._metrics = MetricRegistry(environment.clock)
 
     def build(self) -> SlotTasks:
         """Open everything, restore state and add the splits. Raises what connectors and files raise;
@@ -130,7 +135,9 @@ class SlotBuilder:
 
     def _tasks(self, tasks: list[Task]) -> SlotTasks:
         heads = [chain.head for chain in self._graph.chains]
-        return SlotTasks(tasks, heads, self._sources, self._readers, self._writers, self._operators)
+        return SlotTasks(
+            tasks, heads, self._sources, self._readers, self._writers, self._operators, self._metrics
+        )
 
     def _task(self, number: int, chain: Chain) -> Task:
         counters = TaskCounters()
@@ -192,7 +199,9 @@ class SlotBuilder:
             )
         )
         self._readers[node.uid] = reader
-        task = SourceTask(node, reader, body, clock, counters, on_snapshot)
+        limit = node.rate_per_s
+        rate = None if limit is None else SourceRate(limit, self._assignment.parallelism)
+        task = SourceTask(node, reader, body, clock, counters, on_snapshot, rate)
         task.add_splits(self._assignment.splits.get(node.uid, ()))
         self._sources[node.uid] = task
         return task
@@ -222,6 +231,15 @@ class SlotBuilder:
         def count_late(rows: int) -> None:
             counters.late_records += rows
 
+        has_failed = False
+
+        def count_failed(rows: int, said: str) -> None:
+            nonlocal has_failed
+            counters.failed_records += rows
+            if not has_failed:
+                has_failed = True
+                self._function_context(uid).log.warning("%s; the next ones are only counted", said)
+
         return OperatorContext(
             uid=uid,
             subtask=self._assignment.slot,
@@ -230,6 +248,8 @@ class SlotBuilder:
             key_groups=self._key_groups,
             clock=self._environment.clock,
             count_late=count_late,
+            count_failed=count_failed,
+            redact=self._environment.params.redact,
             open_function=lambda function: self._open_function(uid, function),
         )
 
@@ -246,6 +266,7 @@ class SlotBuilder:
             assignment.attempt,
             self._environment.params,
             current_origin,
+            self._metrics,
         )
 
     def _restore(self, uid: str, operator: Operator) -> None:

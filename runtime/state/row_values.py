@@ -76,6 +76,17 @@ class RowValues:
             value = self.values[row] = copy.copy(value)
         return value
 
+    def save(self, row: int) -> Any:
+        """The row's value as it is now, whatever is done to the row until `bring_back`."""
+        self._owned.discard(row)  # so the next change of a list or map is one of a copy
+        value = self.values[row]
+        return value if self.codec.is_immutable else copy.deepcopy(value)
+
+    def bring_back(self, row: int, saved: Any) -> None:
+        """Undo what was done to the row since `save`."""
+        self._owned.discard(row)
+        self.values[row] = saved
+
     def freeze(self, live: LiveRows) -> Frozen:
         """What is in the rows now: values that only `own` changes are shared with the snapshot, and become
         Arrow when it is written; values that the user's code could change become Arrow at once."""
@@ -126,6 +137,15 @@ class DeclaredStates:
         for name, state in self._states.items():
             if values.type.get_field_index(name) >= 0:
                 state.load(rows, values.field(name))
+
+    def save(self, row: int) -> list[Any]:
+        """What is remembered for it, for `bring_back`."""
+        return [state.save(row) for state in self._states.values()]
+
+    def bring_back(self, row: int, saved: list[Any]) -> None:
+        """Undo what was done since `save`."""
+        for state, value in zip(self._states.values(), saved, strict=True):
+            state.bring_back(row, value)
 
     def is_empty(self, row: int) -> bool:
         """Whether nothing is remembered for it."""

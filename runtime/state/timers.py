@@ -112,6 +112,17 @@ class KeyTimers:
     def is_empty(self, row: int) -> bool:
         return not self._times[row]
 
+    def save(self, row: int) -> set[int] | None:
+        """The row's timers, for `bring_back`."""
+        self._owned.discard(row)  # so the next change is one of a copy
+        return self._times[row]
+
+    def bring_back(self, row: int, saved: set[int] | None) -> None:
+        """Undo what was done to the row since `save`: the heap may keep what was added, and has what was
+        deleted."""
+        self._owned.discard(row)
+        self._times[row] = saved
+
     def clear(self, rows: Indices) -> None:
         """Delete all timers of these rows."""
         for row in rows.tolist():

@@ -15,11 +15,13 @@ from onceflow import Job
 from onceflow.runtime.api.graph_builder import JobGraphBuilder
 from onceflow.runtime.api.stream import Stream
 from onceflow.runtime.contracts import WatermarkStrategy
-from onceflow.runtime.errors import GraphError
+from onceflow.runtime.errors import GraphError, OptionError
+from onceflow.runtime.graph.plan import describe
 from onceflow.runtime.operators.aggregates import count, sum_
 from onceflow.runtime.operators.keyed_process import Ctx, KeyedProcess, SideOutput
 from onceflow.runtime.operators.tumbling import tumbling
 from onceflow.runtime.state.handles import MapState, ValueState
+from onceflow.sinks.print import PrintSink
 
 col = pl.col
 
@@ -321,3 +323,15 @@ def test_the_sink_is_asked_when_the_graph_is_built(purchases: Stream[Any], sink:
     purchases.select("user").sink_to(sink, uid="out")
     purchases.select("amount").sink_to(sink)
     assert sink.checked == {"out": ["user"], "purchases.sink": ["amount"]}
+
+
+def test_a_rate_limit_is_in_the_graph_and_what_it_would_make_late_is_refused() -> None:
+    job = JobGraphBuilder("limited")
+    job.from_files("in", Purchase, format="jsonl", rate_limit="6000/min").select("ts").sink_to(PrintSink())
+    assert [source.rate_per_s for source in job.build().sources()] == [100.0]
+    assert describe(job.build())["chains"][0]["operators"][0]["rate_limit_per_s"] == 100.0
+    idle = WatermarkStrategy.bounded_out_of_orderness("1 s", event_time="ts", idle_after="1 s")
+    with pytest.raises(GraphError, match=r"source 's': a split that counts as idle .* leave out idle_after="):
+        job.from_files("in", Purchase, format="jsonl", rate_limit=5, watermarks=idle, uid="s")
+    with pytest.raises(OptionError, match=r"source 't': rate_limit='fast' is no rate"):
+        job.from_files("in", Purchase, format="jsonl", rate_limit="fast", uid="t")

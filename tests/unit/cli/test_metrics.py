@@ -21,6 +21,7 @@ COUNTERS = {
     "records_out": 40,
     "late_records": 3,
     "dead_letters": 2,
+    "failed_records": 1,
     "watermark_ms": 17_000,
     "max_event_time_ms": 19_000,
 }

@@ -37,6 +37,7 @@ def counters(**changes: int) -> dict[str, int]:
         "records_out": 0,
         "late_records": 0,
         "dead_letters": 0,
+        "failed_records": 0,
         "watermark_ms": WATERMARK_MIN_MS,
         "max_event_time_ms": WATERMARK_MIN_MS,
         **changes,

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.errors import GraphError, Retryable, UserFunctionError
 from onceflow.runtime.functions.context import FunctionContext, function_context
 from onceflow.runtime.functions.lives import FunctionLives, check_life, life_of, own_instance
+from onceflow.runtime.functions.metrics import MetricRegistry
 from onceflow.runtime.functions.parameters import Parameters
 
-CONTEXT = function_context("job", "enrich", 1, 2, 3, Parameters(), lambda: "")
+CONTEXT = function_context("job", "enrich", 1, 2, 3, Parameters(), lambda: "", MetricRegistry(ManualClock()))
 
 
 class Client:

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 from onceflow.runtime.errors import Fenced, UserFunctionError
+from onceflow.runtime.operators.map_batches import MapBatches
 from onceflow.runtime.operators.stateless import (
     FilterRecords,
     FlatMapRecords,
     KeyRecords,
-    MapBatches,
     MapRecords,
 )
 from onceflow.runtime.records import Origin, Records

@@ -13,10 +13,11 @@ import pytest
 
 from onceflow.runtime.operators.aggregates import AggregateFunction
 from onceflow.runtime.operators.keyed_process import Ctx, KeyedProcess
+from onceflow.runtime.operators.map_batches import MapBatches
 from onceflow.runtime.operators.process import ProcessConfig
 from onceflow.runtime.operators.reduce import RollingReduce
 from onceflow.runtime.operators.sliding import sliding
-from onceflow.runtime.operators.stateless import FlatMapRecords, MapBatches, call_each
+from onceflow.runtime.operators.stateless import FlatMapRecords, call_each
 from onceflow.runtime.operators.window import WindowAggregate
 from onceflow.runtime.records import Origin, Records
 from onceflow.runtime.slot.call_watch import _LOOPS, CallWatch, UserCall, find_user_call, stack_of

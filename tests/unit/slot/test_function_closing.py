@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 
+from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.control.messages import FunctionsClosed, FunctionsOpened, Message, Noticed
 from onceflow.runtime.errors import Retryable
 from onceflow.runtime.functions.context import function_context
 from onceflow.runtime.functions.lives import FunctionLives
+from onceflow.runtime.functions.metrics import MetricRegistry
 from onceflow.runtime.functions.parameters import NO_PARAMS, Parameters, Secret
 from onceflow.runtime.slot.function_closing import SlotWord, close_functions
 
-CONTEXT = function_context("job", "enrich", 0, 1, 1, NO_PARAMS, lambda: "")
+CONTEXT = function_context("job", "enrich", 0, 1, 1, NO_PARAMS, lambda: "", MetricRegistry(ManualClock()))
 
 
 class Client:

@@ -13,9 +13,11 @@ from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import Fetch, SplitProgress, SplitState, WatermarkStrategy
 from onceflow.runtime.exchange.channel import LocalChannel
 from onceflow.runtime.exchange.record_writer import ForwardWriter
+from onceflow.runtime.functions.metrics import MetricRegistry
 from onceflow.runtime.graph.job_graph import Chain, SourceNode, ToEdge
 from onceflow.runtime.operators.operator import MAIN
-from onceflow.runtime.records import Barrier, Element, Idle
+from onceflow.runtime.records import Barrier, Element, Idle, Records
+from onceflow.runtime.slot.source_rate import SourceRate
 from onceflow.runtime.slot.source_task import SourceTask
 from onceflow.runtime.slot.task import ChainBody, TaskCounters, TaskSnapshot
 from onceflow.runtime.slot.tasks import SlotTasks
@@ -88,7 +90,7 @@ class ForgettingSource(KeepingSource):
 class Bench:
     """A source's task with two splits, of which t-1 has finished, and an edge out of it."""
 
-    def __init__(self, source: KeepingSource) -> None:
+    def __init__(self, source: KeepingSource, rate: SourceRate | None = None) -> None:
         self.reader, self.out, self.clock = Reader(), LocalChannel(), ManualClock()
         self.snapshots: list[TaskSnapshot] = []
         strategy = WatermarkStrategy.bounded_out_of_orderness(0, "ts", IDLE_AFTER_MS)
@@ -96,7 +98,7 @@ class Bench:
         counters = TaskCounters()
         edges = {EDGE: ForwardWriter(self.out)}
         body = ChainBody(Chain(0, "source", {"source": node}), {}, {}, edges, counters, self.clock)
-        self.task = SourceTask(node, self.reader, body, self.clock, counters, self.snapshots.append)
+        self.task = SourceTask(node, self.reader, body, self.clock, counters, self.snapshots.append, rate)
         self.task.add_splits([SplitProgress(SplitState(f"t-{n}", {}), None, n == 1) for n in range(2)])
 
     def run(self) -> list[Element]:
@@ -129,7 +131,7 @@ def test_sinks_commit_before_readers_acknowledge() -> None:
             reader.told.append(("sink", checkpoint_id))
 
     writers: Any = {"out": Writer()}
-    SlotTasks([], [], {}, {"source": reader}, writers, {}).commit(3)
+    SlotTasks([], [], {}, {"source": reader}, writers, {}, MetricRegistry(ManualClock())).commit(3)
     assert reader.told == [("sink", 3), ("completed", 3)]
 
 
@@ -163,3 +165,18 @@ def test_a_paused_split_keeps_its_source_from_being_idle() -> None:
     bench.clock.advance(IDLE_AFTER_MS)
     assert Idle() in bench.run()
     assert bench.reader.told == [("pause", ["t-0"]), ("resume", ["t-0"])]
+
+
+def test_a_rate_limit_stops_reading_and_not_barriers() -> None:
+    bench = Bench(KeepingSource(), SourceRate(10, 1))
+    for n in range(3):
+        bench.reader.queue(n, n)
+    records = [e for e in bench.run() if isinstance(e, Records)]
+    assert [len(each) for each in records] == [2], "one was allowed, two came: one is owed"
+    assert len(bench.reader.queued) == 2
+    bench.barrier(1)
+    assert len(bench.snapshots) == 1
+    bench.clock.advance(150)
+    assert not [e for e in bench.run() if isinstance(e, Records)]
+    bench.clock.advance(50)
+    assert [len(e) for e in bench.run() if isinstance(e, Records)] == [2]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from onceflow.runtime.errors import GraphError, OptionError
 from onceflow.runtime.types.columns_of_records import WrongFieldError, batch_from_records
-from onceflow.runtime.types.conversion import duration_ms, nearest
+from onceflow.runtime.types.conversion import duration_ms, nearest, rate_per_s
 from onceflow.runtime.types.record_types import arrow_schema
 from onceflow.runtime.types.records_of_columns import records_from_batch
 
@@ -172,3 +172,11 @@ def test_durations() -> None:
 def test_nearest() -> None:
     assert nearest("amout", ["user", "amount"]) == " (did you mean 'amount'?)"
     assert nearest("zzz", ["user", "amount"]) == ""
+
+
+def test_rates() -> None:
+    given = ("100/s", "6000 / min", "1.5/s", 20, 0.5, "3600/h")
+    assert [rate_per_s(each, "rate_limit") for each in given] == [100, 100, 1.5, 20, 0.5, 1]
+    for wrong in ("100", "0/s", "x/s", 0, -1, True, float("inf"), "5/ms"):
+        with pytest.raises(OptionError, match=r"rate_limit=.* is no rate"):
+            rate_per_s(wrong, "rate_limit")
