@@ -23,9 +23,10 @@ from onceflow.connectors.kafka.transactions.staged_writer import LEDGER_TOPIC, S
 from onceflow.runtime.arguments import check_formats
 from onceflow.runtime.arrays.recycled_memory import RecycledMemory
 from onceflow.runtime.contracts import Committable, PreCommit, SinkContext
+from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import Fatal, GraphError, OptionError, UsageError
+from onceflow.runtime.nearest import nearest
 from onceflow.runtime.records import Indices, Records
-from onceflow.runtime.types.conversion import duration_ms, nearest
 
 HEADERS_TYPE = PRODUCE_SCHEMA.field("headers").type
 

@@ -12,9 +12,10 @@ import pyarrow as pa
 from onceflow.connectors.staged_commits.staged_kinds import kinds_beside, with_kind
 from onceflow.connectors.staged_commits.writer import CommitSettings, StagedCommitsWriter
 from onceflow.runtime.contracts import SinkContext
+from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import GraphError, OptionError, UsageError
+from onceflow.runtime.nearest import nearest
 from onceflow.runtime.records import Records
-from onceflow.runtime.types.conversion import duration_ms, nearest
 
 if TYPE_CHECKING:
     from onceflow.connectors.postgres.settings import PostgresSettings

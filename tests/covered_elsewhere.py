@@ -214,7 +214,7 @@ COVERED = (
     ),
     Covered(
         "types and constants that half of the tests use",
-        "unit/types/test_conversion unit/checkpoint/test_fingerprints",
+        "unit/types/test_records_and_columns unit/checkpoint/test_fingerprints",
         "clock errors records",
     ),
     Covered("kernels of one function", "unit/kernels/test_copying unit/kernels/test_text", "blocks memory"),

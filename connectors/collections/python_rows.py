@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
+from onceflow.runtime.nearest import nearest
 from onceflow.runtime.types.columns_of_records import WrongFieldError, array_from_values, batch_from_records
-from onceflow.runtime.types.conversion import nearest
 from onceflow.runtime.types.declared_fields import is_record_type
 from onceflow.runtime.types.hints import type_name
 from onceflow.runtime.types.plain_types import plain_schema

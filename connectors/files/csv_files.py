@@ -21,7 +21,7 @@ from onceflow.connectors.files.record_blocks import (
     unquoted_lines_end,
 )
 from onceflow.runtime.errors import BadRecordError, GraphError, OptionError
-from onceflow.runtime.types.conversion import nearest
+from onceflow.runtime.nearest import nearest
 
 _HEADER_BYTES = 1 << 16
 """How much is read at a time to find the end of the first line."""

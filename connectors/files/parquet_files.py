@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from onceflow.connectors.files.file_format import Piece
 from onceflow.connectors.files.place import Place
 from onceflow.runtime.errors import BadRecordError, DataLossError
-from onceflow.runtime.types.conversion import nearest
+from onceflow.runtime.nearest import nearest
 
 BATCH_ROWS = 1 << 15
 """How many rows of a row group are decoded at once."""

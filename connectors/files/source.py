@@ -20,8 +20,9 @@ from onceflow.connectors.files.place import Place
 from onceflow.connectors.files.reader import FileReader
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import Json, ReaderContext, SplitState
+from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import GraphError, OptionError
-from onceflow.runtime.types.conversion import duration_ms, nearest
+from onceflow.runtime.nearest import nearest
 from onceflow.runtime.types.declared_fields import is_record_type
 from onceflow.runtime.types.hints import type_name
 from onceflow.runtime.types.plain_types import plain_schema

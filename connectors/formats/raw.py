@@ -19,7 +19,7 @@ from onceflow.connectors.formats.format import (
     rows_without_columns,
 )
 from onceflow.runtime.errors import GraphError
-from onceflow.runtime.types.conversion import nearest
+from onceflow.runtime.nearest import nearest
 
 _BINARY = (pa.binary(), pa.large_binary())
 _TEXT = (pa.string(), pa.large_string())

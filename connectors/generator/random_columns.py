@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
+from onceflow.runtime.nearest import nearest
 from onceflow.runtime.records import Int64s
-from onceflow.runtime.types.conversion import nearest
 
 START_MS = 1_767_225_600_000
 """The event time of the first record: 2026-01-01T00:00:00Z. The clock would make each run another one."""

@@ -6,7 +6,7 @@ from confluent_kafka import KafkaException, Producer
 
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.runtime.errors import OptionError
-from onceflow.runtime.types.conversion import nearest
+from onceflow.runtime.nearest import nearest
 
 _NAMES = """
     allow.auto.create.topics api.version.fallback.ms api.version.request api.version.request.timeout.ms

@@ -10,7 +10,7 @@ from onceflow.connectors.kafka.lost_records import check_range
 from onceflow.connectors.kafka.metadata import ClusterMetadata, Isolation, PartitionKey, Topic
 from onceflow.runtime.contracts import SplitState
 from onceflow.runtime.errors import DataLossError, OptionError
-from onceflow.runtime.types.conversion import nearest
+from onceflow.runtime.nearest import nearest
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.produce.route import LOG
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.errors import OnceflowError, UsageError
-from onceflow.runtime.types.conversion import nearest
+from onceflow.runtime.nearest import nearest
 
 TIMEOUT_MS = 15_000
 """How long a cluster is waited for by a command that somebody sits in front of."""

@@ -16,7 +16,7 @@ from onceflow.cli.mistakes import as_sentence, has_users_line, with_users_line
 from onceflow.runtime.api.graph_builder import JobGraphBuilder
 from onceflow.runtime.environment.program import Program, import_folder
 from onceflow.runtime.errors import OnceflowError, UsageError
-from onceflow.runtime.types.conversion import nearest
+from onceflow.runtime.nearest import nearest
 
 _FORMS = "FILE.py, FILE.py:name, package.module or package.module:name"
 

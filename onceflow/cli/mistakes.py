@@ -13,7 +13,7 @@ from typing import Any
 
 import onceflow
 from onceflow.runtime.errors import UsageError
-from onceflow.runtime.types.conversion import nearest
+from onceflow.runtime.nearest import nearest
 
 _OURS = tuple(
     Path(folder, part).resolve()

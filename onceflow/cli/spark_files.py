@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from onceflow.runtime.errors import OptionError
-from onceflow.runtime.types.conversion import nearest
+from onceflow.runtime.nearest import nearest
 
 ArchivesOption = Annotated[
     str | None,

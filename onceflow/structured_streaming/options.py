@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from onceflow.connectors.kafka.options import REFUSED, KafkaOptions, Setting
 from onceflow.connectors.kafka.setting_names import check_settings
 from onceflow.runtime.errors import OptionError
-from onceflow.runtime.types.conversion import nearest
+from onceflow.runtime.nearest import nearest
 
 SHARED = ("bootstrap_servers", "format", "avro_schema", "schema_registry")
 READ = (

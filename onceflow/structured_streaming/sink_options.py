@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from onceflow.connectors.kafka.client import LedgerKey
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.transactions.staged_writer import LEDGER_TOPIC
+from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
-from onceflow.runtime.types.conversion import duration_ms, nearest
+from onceflow.runtime.nearest import nearest
 from onceflow.structured_streaming.options import WRITE, parse_options
 
 if TYPE_CHECKING:

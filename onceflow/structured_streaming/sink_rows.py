@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
 from onceflow.runtime.errors import GraphError
-from onceflow.runtime.types.conversion import nearest
+from onceflow.runtime.nearest import nearest
 from onceflow.structured_streaming.sink_options import SinkOptions
 
 CHOSEN_LATER = -1

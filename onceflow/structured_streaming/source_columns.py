@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from onceflow.connectors.formats import Format, Raw
 from onceflow.runtime.errors import OptionError
-from onceflow.runtime.types.conversion import nearest
+from onceflow.runtime.nearest import nearest
 
 if TYPE_CHECKING:
     from onceflow.connectors.formats import Avro

@@ -11,8 +11,8 @@ from typing import Any, Literal
 from onceflow.connectors.kafka.metadata import Isolation, PartitionKey
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.split import Subscription
+from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
-from onceflow.runtime.types.conversion import duration_ms
 from onceflow.structured_streaming.options import parse_options
 
 Door = Literal["readStream", "read"]

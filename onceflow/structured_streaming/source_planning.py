@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 from onceflow.connectors.kafka.metadata import Isolation, LogEnd, PartitionKey, Topic
 from onceflow.connectors.kafka.split import Subscription
 from onceflow.runtime.errors import DataLossError, OptionError
-from onceflow.runtime.types.conversion import nearest
+from onceflow.runtime.nearest import nearest
 from onceflow.structured_streaming.source_offsets import OffsetRange, Offsets
 from onceflow.structured_streaming.source_options import (
     EARLIEST,

@@ -10,10 +10,10 @@ from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.driver.driver import JobDriver
 from onceflow.runtime.driver.result import JobResult
+from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OnceflowError
 from onceflow.runtime.hosts.local import LocalLauncher
 from onceflow.runtime.report import Silent
-from onceflow.runtime.types.conversion import duration_ms
 
 
 class BackgroundJob:

@@ -20,6 +20,7 @@ from onceflow.runtime.checkpoint.options import CheckpointOptions
 from onceflow.runtime.checkpoint.restart import NoRestart
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.control.messages import Message
+from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OnceflowError, UsageError
 from onceflow.runtime.functions.parameters import Parameters
 from onceflow.runtime.functions.resolve import resolve
@@ -28,7 +29,6 @@ from onceflow.runtime.slot.firing import PIECE_ROWS_MAX
 from onceflow.runtime.slot.slot import STEPS_PER_TASK
 from onceflow.runtime.testing.sim_driver import SimDriver
 from onceflow.runtime.testing.sim_slot import SimSlot, SimSlotOptions, SimWiring
-from onceflow.runtime.types.conversion import duration_ms
 from onceflow.runtime.types.hints import type_name
 from onceflow.runtime.types.records_of_columns import UnmadeRecordError, records_from_batch
 from onceflow.testing.kept_rows import kept_rows

@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.records import WATERMARK_MAX_MS
 from onceflow.runtime.types.columns_of_records import RecordWriter, WrongFieldError
-from onceflow.runtime.types.conversion import duration_ms
 from onceflow.runtime.types.record_types import describe_record, record_class
 from onceflow.runtime.types.records_of_columns import (
     UnmadeRecordError,

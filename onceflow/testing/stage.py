@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.graph.job_graph import Chain, JobGraph, Node, SinkNode, SourceNode
-from onceflow.runtime.types.conversion import nearest
+from onceflow.runtime.nearest import nearest
 from onceflow.testing.collecting_sink import CollectingSink, SinkRows
 from onceflow.testing.script import Rows, Script
 from onceflow.testing.scripted_source import Choose, ScriptedSource

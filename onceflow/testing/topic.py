@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from onceflow.connectors.formats import Json
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.produce.route import LOG
+from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OnceflowError
 from onceflow.runtime.types.columns_of_records import RecordWriter
-from onceflow.runtime.types.conversion import duration_ms
 from onceflow.runtime.types.declared_fields import is_record_type
 from onceflow.runtime.types.record_types import describe_record
 

@@ -15,6 +15,7 @@ from onceflow.runtime.api.near_misses import no_such_name, source_advice
 from onceflow.runtime.api.stream import Stream
 from onceflow.runtime.arguments import check_given
 from onceflow.runtime.contracts import Source, WatermarkStrategy
+from onceflow.runtime.durations import rate_per_s
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.functions.parameters import check_declared
 from onceflow.runtime.graph.columns import check_event_time
@@ -22,7 +23,6 @@ from onceflow.runtime.graph.compile import compile_graph
 from onceflow.runtime.graph.job_graph import DEFAULT_MAX_PARALLELISM, JobGraph
 from onceflow.runtime.graph.steps import Input, Read, Rows, Step
 from onceflow.runtime.operators.operator import MAIN
-from onceflow.runtime.types.conversion import rate_per_s
 
 T = TypeVar("T")
 

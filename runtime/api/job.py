@@ -26,6 +26,7 @@ from onceflow.runtime.driver.options import (
 )
 from onceflow.runtime.driver.progress import SAY_WAITING_AFTER_S
 from onceflow.runtime.driver.result import JobResult
+from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.environment.program import NO_PROGRAM, Program, running_program
 from onceflow.runtime.environment.running_jobs import StartingJob
 from onceflow.runtime.errors import JobFailedError, OnceflowError, OptionError, UsageError
@@ -37,7 +38,6 @@ from onceflow.runtime.hosts.launch import SlotLauncher
 from onceflow.runtime.hosts.local import LocalLauncher
 from onceflow.runtime.hosts.spark.slot_limit import check_fits, slot_limit
 from onceflow.runtime.report import JobProgress, Reporter, Silent
-from onceflow.runtime.types.conversion import duration_ms
 
 DEFAULT_INTERVAL = "1 s"
 HOST_WAIT_S = 1.0

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from os import PathLike
 from typing import Any
 
-from onceflow.runtime.types.conversion import nearest
+from onceflow.runtime.nearest import nearest
 
 _JOB = {
     "add_source": "job.source(...)",

@@ -22,6 +22,7 @@ from onceflow.runtime.api.near_misses import no_such_name, sink_advice
 from onceflow.runtime.api.record_functions import always, filter_records
 from onceflow.runtime.arguments import check_given
 from onceflow.runtime.contracts import PartitionedSink, Sink
+from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.columns import (
     ColumnCheck,
@@ -50,12 +51,12 @@ from onceflow.runtime.graph.steps import (
     Work,
     Write,
 )
+from onceflow.runtime.nearest import nearest
 from onceflow.runtime.operators import stateless
 from onceflow.runtime.operators.expressions import Columns, Keep
 from onceflow.runtime.operators.map_batches import MapBatches
 from onceflow.runtime.operators.operator import MAIN
 from onceflow.runtime.types.columns_of_records import RecordWriter
-from onceflow.runtime.types.conversion import duration_ms, nearest
 from onceflow.runtime.types.record_types import arrow_schema, describe_record
 from onceflow.runtime.types.records_of_columns import RecordReader
 from onceflow.runtime.types.user_functions import function_name

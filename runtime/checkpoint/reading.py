@@ -24,8 +24,8 @@ from onceflow.runtime.checkpoint.state_files import StateFiles
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.errors import UsageError
+from onceflow.runtime.nearest import nearest
 from onceflow.runtime.state.description import StateDescription
-from onceflow.runtime.types.conversion import nearest
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.state_comparison import ALLOW, Comparison, StateNote
 from onceflow.runtime.errors import UsageError
+from onceflow.runtime.nearest import nearest
 from onceflow.runtime.state.description import StateDescription
-from onceflow.runtime.types.conversion import nearest
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from onceflow.runtime.types.conversion import duration_ms
+from onceflow.runtime.durations import duration_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ from typing import Any
 
 from onceflow.runtime.checkpoint.options import CheckpointOptions
 from onceflow.runtime.checkpoint.restart import ExponentialDelay, FixedDelay, NoRestart, RestartStrategy
+from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
-from onceflow.runtime.types.conversion import duration_ms, nearest
+from onceflow.runtime.nearest import nearest
 
 DEFAULT_MASTER = "local[2]"
 

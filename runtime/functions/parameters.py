@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onceflow.runtime.errors import GraphError, UsageError
-from onceflow.runtime.types.conversion import nearest
+from onceflow.runtime.nearest import nearest
 
 HIDDEN = "***"
 _TYPES = (str, int, float, bool)

@@ -9,7 +9,7 @@ from typing import Any
 
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.functions.parameters import Declared, Parameters, Secret, SecretSource
-from onceflow.runtime.types.conversion import nearest
+from onceflow.runtime.nearest import nearest
 
 ENVIRONMENT = "ONCEFLOW_PARAM_"
 _BOOLS = {"true": True, "false": False}

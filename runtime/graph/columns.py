@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.steps import Input
+from onceflow.runtime.nearest import nearest
 from onceflow.runtime.types.column_forms import form_of, outside_name, renamed
-from onceflow.runtime.types.conversion import nearest
 from onceflow.runtime.types.plain_types import plain_type
 
 # Rows in no order, with a null and a repetition: enough to tell whether one hangs on its neighbours.

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.functions.lives import check_life
-from onceflow.runtime.types.conversion import nearest
+from onceflow.runtime.nearest import nearest
 from onceflow.runtime.types.declared_fields import is_record_type
 from onceflow.runtime.types.hints import type_name
 from onceflow.runtime.types.record_types import arrow_schema, record_class

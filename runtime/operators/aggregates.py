@@ -15,8 +15,8 @@ import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
+from onceflow.runtime.nearest import nearest
 from onceflow.runtime.state.columns import is_word
-from onceflow.runtime.types.conversion import nearest
 from onceflow.runtime.types.record_types import describe_type
 from onceflow.runtime.types.value_types import ValueType
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.operators.tumbling import check_event_time, size_and_offset_ms
 from onceflow.runtime.records import Int64s
-from onceflow.runtime.types.conversion import duration_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import Fatal, OptionError
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Int64s
-from onceflow.runtime.types.conversion import duration_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.functions.lives import own_instance
+from onceflow.runtime.nearest import nearest
 from onceflow.runtime.operators.aggregates import (
     Aggregate,
     TypedAggregate,
@@ -31,7 +32,6 @@ from onceflow.runtime.operators.window_operator import TABLE as WINDOWS
 from onceflow.runtime.operators.window_values import AggregateValues, ReduceValues
 from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.state.hashing import is_hashable
-from onceflow.runtime.types.conversion import nearest
 from onceflow.runtime.types.record_types import record_class
 from onceflow.runtime.types.records_of_columns import RecordReader
 from onceflow.runtime.types.user_functions import function_name

@@ -24,8 +24,8 @@ from onceflow.connectors.formats.avro.wire_format import header
 from onceflow.connectors.formats.format import EncodeError, NotFlatError
 from onceflow.runtime.errors import GraphError, OptionError
 from onceflow.runtime.kernels.ops import ops
+from onceflow.runtime.nearest import nearest
 from onceflow.runtime.records import Int64s
-from onceflow.runtime.types.conversion import nearest
 
 if TYPE_CHECKING:
     from onceflow.connectors.formats.avro.compiled.encode import FlatEncoder

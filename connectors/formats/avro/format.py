@@ -36,8 +36,8 @@ from onceflow.connectors.formats.avro.schema.registry import LocalSchemas, Schem
 from onceflow.connectors.formats.avro.schema.target import Target, targets_of_arrow, targets_of_avro
 from onceflow.connectors.formats.avro.wire_columns import WireDecoder, WireEncoder, wire_field
 from onceflow.connectors.formats.format import Decoder, Encoder
+from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
-from onceflow.runtime.types.conversion import duration_ms
 from onceflow.runtime.types.declared_fields import is_record_type
 from onceflow.runtime.types.record_types import describe_record
 from onceflow.runtime.types.value_types import RecordType

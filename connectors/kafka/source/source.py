@@ -33,8 +33,9 @@ from onceflow.connectors.kafka.split import (
 from onceflow.runtime.arguments import check_formats
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import ReaderContext, Sink, SourceReader, SplitEnumerator
+from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
-from onceflow.runtime.types.conversion import duration_ms, nearest
+from onceflow.runtime.nearest import nearest
 
 _CONNECT_NAMES = {"errors.tolerance", "errors.deadletterqueue.topic.name"}
 

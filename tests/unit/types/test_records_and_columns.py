@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceflow.runtime.errors import GraphError, OptionError
+from onceflow.runtime.errors import GraphError
 from onceflow.runtime.types.columns_of_records import WrongFieldError, batch_from_records
-from onceflow.runtime.types.conversion import duration_ms, nearest, rate_per_s
 from onceflow.runtime.types.record_types import arrow_schema
 from onceflow.runtime.types.records_of_columns import records_from_batch
 
@@ -159,24 +158,3 @@ def test_what_arrow_would_change_silently_is_refused(record: Kinds, sentence: st
 def test_numpy_scalars_are_taken() -> None:
     batch = batch_from_records([Point(np.int64(4))], arrow_schema(Point))  # type: ignore[arg-type]
     assert records_from_batch(batch, Point) == [Point(4)]
-
-
-def test_durations() -> None:
-    assert [duration_ms(v, "x") for v in ("2 s", "500ms", "1.5 min", 7)] == [2_000, 500, 90_000, 7]
-    words = ("10 seconds", "1 second", "2 milliseconds", "1.5 minutes", "1 hour", "2 days")
-    assert [duration_ms(v, "x") for v in words] == [10_000, 1_000, 2, 90_000, 3_600_000, 172_800_000]
-    with pytest.raises(OptionError, match="window='2 parsecs' is no duration"):
-        duration_ms("2 parsecs", "window")
-
-
-def test_nearest() -> None:
-    assert nearest("amout", ["user", "amount"]) == " (did you mean 'amount'?)"
-    assert nearest("zzz", ["user", "amount"]) == ""
-
-
-def test_rates() -> None:
-    given = ("100/s", "6000 / min", "1.5/s", 20, 0.5, "3600/h")
-    assert [rate_per_s(each, "rate_limit") for each in given] == [100, 100, 1.5, 20, 0.5, 1]
-    for wrong in ("100", "0/s", "x/s", 0, -1, True, float("inf"), "5/ms"):
-        with pytest.raises(OptionError, match=r"rate_limit=.* is no rate"):
-            rate_per_s(wrong, "rate_limit")

@@ -1,10 +1,8 @@
-"""Durations, and names that are nearly right."""
+"""Durations and rates as people write them."""
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable
 
 from onceflow.runtime.errors import OptionError
 
@@ -38,10 +36,3 @@ def rate_per_s(value: str | float, option: str) -> float:
     if match is None or float(match[1]) == 0:
         raise OptionError(f'{option}={value!r} is no rate: write a number of records a time, as in "100/s"')
     return float(match[1]) * 1_000 / _UNIT_MS[match[2]]
-
-
-def nearest(name: str, candidates: Iterable[str]) -> str:
-    """` (did you mean 'amount'?)` or the empty string, to end a sentence. Case does not matter."""
-    by_lower = {each.lower(): each for each in candidates}
-    found = difflib.get_close_matches(name.lower(), list(by_lower), n=1)
-    return f" (did you mean {by_lower[found[0]]!r}?)" if found else ""
