@@ -12,7 +12,7 @@ import urllib.parse
 import urllib.request
 from dataclasses import dataclass
 
-from onceflow import Job, Retryable, col
+from onceflow import Job, Retryable, col, errors_to
 from onceflow.connectors.formats import Json
 from onceflow.connectors.kafka import KafkaSource
 from onceflow.sinks.kafka import KafkaSink
@@ -32,8 +32,7 @@ class Purchase:
 class Enriched:
     user: str
     amount: int
-    country: str | None
-    error: str | None  # why there is no country
+    country: str
 
 
 class CountryOf:
@@ -46,15 +45,13 @@ class CountryOf:
         url = f"{self.service}/{urllib.parse.quote(purchase.user, safe='')}"
         try:
             with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
-                country = json.load(answer)["country"]
+                return Enriched(purchase.user, purchase.amount, json.load(answer)["country"])
         except urllib.error.HTTPError as refused:
             if refused.code >= SERVER_ERROR or refused.code == TOO_MANY_REQUESTS:
-                # It may answer later: the job restarts from its last checkpoint and asks again.
                 raise Retryable(f"{url} says {refused.code}") from refused
-            return Enriched(purchase.user, purchase.amount, None, f"{url} says {refused.code}")
-        except (ValueError, KeyError, TypeError) as wrong:
-            return Enriched(purchase.user, purchase.amount, None, f"{url} answers no country: {wrong!r}")
-        return Enriched(purchase.user, purchase.amount, country, None)
+            raise  # it says no, and will say no again: the record is put aside
+        except OSError as away:
+            raise Retryable(f"{url} can't be reached: {away}") from away
 
 
 def build(arguments: list[str]) -> Job:
@@ -64,11 +61,12 @@ def build(arguments: list[str]) -> Job:
     source = KafkaSource(
         bootstrap_servers=servers, topics=[options.input], value=Json(Purchase), until=options.until
     )
-    asked = job.source(source, uid="purchases").rebalance().map(CountryOf(options.service))
-    good = asked.filter(col("error").is_null()).select("user", "amount", "country")
-    bad = asked.filter(col("error").is_not_null()).select("user", "amount", "error")
-    good.sink_to(KafkaSink(bootstrap_servers=servers, topic=options.output, key="user"), uid="enriched")
-    bad.sink_to(KafkaSink(bootstrap_servers=servers, topic=options.refused, key="user"), uid="refused")
+    purchases = job.source(source, uid="purchases").rebalance()
+    enriched = purchases.map(CountryOf(options.service), on_error=errors_to("refused"))
+    record = col("record").struct
+    refused = enriched.side_output("refused").select("error", user=record["user"], amount=record["amount"])
+    enriched.sink_to(KafkaSink(bootstrap_servers=servers, topic=options.output, key="user"), uid="enriched")
+    refused.sink_to(KafkaSink(bootstrap_servers=servers, topic=options.refused, key="user"), uid="refused")
     return job
 
 
