@@ -38,10 +38,10 @@ from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.state_files import StateFiles
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.exchange.key_groups import Partitioner
-from onceflow.runtime.operators.aggregates import count, sum_
+from onceflow.runtime.operators.aggregation.aggregates import count, sum_
+from onceflow.runtime.operators.assigners.tumbling import tumbling
 from onceflow.runtime.operators.operator import FrozenState, Operator, OperatorContext
-from onceflow.runtime.operators.tumbling import tumbling
-from onceflow.runtime.operators.window import WindowAggregate
+from onceflow.runtime.operators.windows.window import WindowAggregate
 from onceflow.runtime.records import WATERMARK_MAX_MS, Records
 from onceflow.runtime.slot.firing import fire_all
 from onceflow.runtime.state.hashing import hash_keys
@@ -92,7 +92,7 @@ def window(slide: str | None) -> WindowAggregate:
         return WindowAggregate(
             "totals", ("user",), tumbling("10 s"), {"n": count(), "total": sum_("amount")}, SCHEMA
         )
-    from onceflow.runtime.operators.sliding import sliding
+    from onceflow.runtime.operators.assigners.sliding import sliding
 
     return WindowAggregate(
         "totals", ("user",), sliding("10 s", slide), {"n": count(), "total": sum_("amount")}, SCHEMA

@@ -23,10 +23,10 @@ from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.exchange.channel import LocalChannel
 from onceflow.runtime.exchange.input_gate import InputGate
 from onceflow.runtime.exchange.key_groups import Partitioner
-from onceflow.runtime.operators.aggregates import count, sum_
+from onceflow.runtime.operators.aggregation.aggregates import count, sum_
+from onceflow.runtime.operators.assigners.tumbling import tumbling
 from onceflow.runtime.operators.operator import Operator, OperatorContext
-from onceflow.runtime.operators.tumbling import tumbling
-from onceflow.runtime.operators.window import WindowAggregate
+from onceflow.runtime.operators.windows.window import WindowAggregate
 from onceflow.runtime.records import Records, Watermark, concatenated
 from onceflow.runtime.slot.firing import fire_all
 from onceflow.runtime.testing.harness import Collected

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from onceflow.runtime.errors import Retryable
     from onceflow.runtime.functions.context import FunctionContext
     from onceflow.runtime.functions.parameters import Secret, secret
-    from onceflow.runtime.operators.aggregates import (
+    from onceflow.runtime.operators.aggregation.aggregates import (
         AggregateFunction,
         count,
         first,
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
         min_,
         sum_,
     )
-    from onceflow.runtime.operators.keyed_process import Ctx, KeyedProcess, SideOutput
-    from onceflow.runtime.operators.sliding import sliding
-    from onceflow.runtime.operators.tumbling import tumbling
+    from onceflow.runtime.operators.assigners.sliding import sliding
+    from onceflow.runtime.operators.assigners.tumbling import tumbling
+    from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedProcess, SideOutput
     from onceflow.runtime.state.handles import ListState, MapState, ValueState
     from onceflow.runtime.state.timers import Timer
     from onceflow.runtime.types.value_types import Scale
@@ -66,7 +66,7 @@ _MODULES = {
     "onceflow.runtime.functions.context": ("FunctionContext",),
     "onceflow.runtime.functions.parameters": ("Secret", "secret"),
     "onceflow.runtime.api.job": ("Job", "run"),
-    "onceflow.runtime.operators.aggregates": (
+    "onceflow.runtime.operators.aggregation.aggregates": (
         "AggregateFunction",
         "count",
         "first",
@@ -76,9 +76,9 @@ _MODULES = {
         "min_",
         "sum_",
     ),
-    "onceflow.runtime.operators.keyed_process": ("Ctx", "KeyedProcess", "SideOutput"),
-    "onceflow.runtime.operators.sliding": ("sliding",),
-    "onceflow.runtime.operators.tumbling": ("tumbling",),
+    "onceflow.runtime.operators.processing.keyed_process": ("Ctx", "KeyedProcess", "SideOutput"),
+    "onceflow.runtime.operators.assigners.sliding": ("sliding",),
+    "onceflow.runtime.operators.assigners.tumbling": ("tumbling",),
     "onceflow.runtime.state.handles": ("ListState", "MapState", "ValueState"),
     "onceflow.runtime.state.timers": ("Timer",),
     "onceflow.runtime.types.value_types": ("Scale",),

@@ -175,7 +175,7 @@ BROKEN_LAYERS = [
     ("runtime/checkpoint/pending.py", "import random", "what decides is pure", "pending -> random"),
     ("runtime/slot/slot.py", "import pyspark", "only runtime.hosts.spark imports pyspark", "slot -> pyspark"),
     (
-        "runtime/operators/reduce.py",
+        "runtime/operators/windows/reduce.py",
         "import onceflow.runtime.state.heap.heap_table",
         "an operator knows tables",
         "reduce -> onceflow.runtime.state.heap.heap_table",

@@ -16,20 +16,20 @@ from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.functions import check_record, hints, taken_record, yielded_record
 from onceflow.runtime.graph.keys import declared_keys
 from onceflow.runtime.graph.steps import Build, Built, Input, Keyed, Rows, Step
-from onceflow.runtime.operators.aggregates import Aggregate, AggregateFunction
-from onceflow.runtime.operators.keyed_process import (
+from onceflow.runtime.operators.aggregation.aggregates import Aggregate, AggregateFunction
+from onceflow.runtime.operators.assigners.sliding import Sliding
+from onceflow.runtime.operators.assigners.tumbling import Tumbling
+from onceflow.runtime.operators.operator import MAIN
+from onceflow.runtime.operators.processing.keyed_process import (
     KeyedProcess,
     declared_sides,
     declared_states,
     process_types,
 )
-from onceflow.runtime.operators.operator import MAIN
-from onceflow.runtime.operators.process import ProcessConfig
-from onceflow.runtime.operators.reduce import RollingReduce
-from onceflow.runtime.operators.sliding import Sliding
-from onceflow.runtime.operators.tumbling import Tumbling
-from onceflow.runtime.operators.window import WindowAggregate, WindowReduce
-from onceflow.runtime.operators.window_operator import LATE
+from onceflow.runtime.operators.processing.process import ProcessConfig
+from onceflow.runtime.operators.windows.reduce import RollingReduce
+from onceflow.runtime.operators.windows.window import WindowAggregate, WindowReduce
+from onceflow.runtime.operators.windows.window_operator import LATE
 from onceflow.runtime.types.columns_of_records import RecordWriter
 from onceflow.runtime.types.declared_fields import is_record_type
 from onceflow.runtime.types.hints import type_name

@@ -22,10 +22,10 @@ import polars as pl
 import pyarrow as pa
 from msgspec import structs
 
-from onceflow.runtime.operators.accumulators import accumulator
-from onceflow.runtime.operators.aggregates import BuiltinAggregate, TypedAggregate
-from onceflow.runtime.operators.sliding import Sliding
-from onceflow.runtime.operators.tumbling import Tumbling
+from onceflow.runtime.operators.aggregation.accumulators import accumulator
+from onceflow.runtime.operators.aggregation.aggregates import BuiltinAggregate, TypedAggregate
+from onceflow.runtime.operators.assigners.sliding import Sliding
+from onceflow.runtime.operators.assigners.tumbling import Tumbling
 from onceflow.runtime.state.description import (
     RECORD,
     Expression,

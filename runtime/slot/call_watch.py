@@ -15,11 +15,12 @@ from types import CodeType, FrameType
 from typing import Any
 
 from onceflow.runtime.functions.lives import FunctionLives
-from onceflow.runtime.operators import stateless, window_values
+from onceflow.runtime.operators import stateless
 from onceflow.runtime.operators.failed_records import call_or_set_aside
 from onceflow.runtime.operators.map_batches import MapBatches
-from onceflow.runtime.operators.process import ProcessOperator
-from onceflow.runtime.operators.timer_firing import TimerFiring
+from onceflow.runtime.operators.processing.process import ProcessOperator
+from onceflow.runtime.operators.processing.timer_firing import TimerFiring
+from onceflow.runtime.operators.windows import window_values
 from onceflow.runtime.records import Records
 from onceflow.runtime.types.user_functions import function_name, origin_of, shown_record
 

@@ -40,10 +40,10 @@ from onceflow.runtime.graph.job_graph import (
     Target,
     ToEdge,
 )
-from onceflow.runtime.operators.aggregates import count, sum_
+from onceflow.runtime.operators.aggregation.aggregates import count, sum_
+from onceflow.runtime.operators.assigners.tumbling import tumbling
 from onceflow.runtime.operators.operator import MAIN
-from onceflow.runtime.operators.tumbling import tumbling
-from onceflow.runtime.operators.window import WindowAggregate
+from onceflow.runtime.operators.windows.window import WindowAggregate
 from onceflow.runtime.state.description import KeyColumn, StateDescription
 from onceflow.runtime.testing.choices import Choices
 from onceflow.runtime.testing.sim_rows import (

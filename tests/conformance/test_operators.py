@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from onceflow.runtime.operators.aggregates import count, max_, mean, min_, sum_
-from onceflow.runtime.operators.sliding import Sliding, sliding
-from onceflow.runtime.operators.tumbling import Tumbling, tumbling
-from onceflow.runtime.operators.window import WindowAggregate
+from onceflow.runtime.operators.aggregation.aggregates import count, max_, mean, min_, sum_
+from onceflow.runtime.operators.assigners.sliding import Sliding, sliding
+from onceflow.runtime.operators.assigners.tumbling import Tumbling, tumbling
+from onceflow.runtime.operators.windows.window import WindowAggregate
 from onceflow.runtime.testing.conformance import OPERATOR_CHECKS, OperatorUnderTest
 
 SCHEMA = pa.schema([("user", pa.string()), ("amount", pa.int64())])

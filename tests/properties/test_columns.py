@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceflow.runtime.operators.accumulator import valid_arrivals
-from onceflow.runtime.operators.accumulators import WordExtreme
-from onceflow.runtime.operators.sums import IntegerSum
+from onceflow.runtime.operators.aggregation.accumulator import valid_arrivals
+from onceflow.runtime.operators.aggregation.accumulators import WordExtreme
+from onceflow.runtime.operators.aggregation.sums import IntegerSum
 from onceflow.runtime.state.columns import FreezableColumn, GrowableColumn
 from onceflow.runtime.state.values import WordColumn
 

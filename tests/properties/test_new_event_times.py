@@ -23,8 +23,8 @@ from onceflow.runtime.control.messages import Assignment
 from onceflow.runtime.exchange.wiring import LocalWiring
 from onceflow.runtime.functions.lives import FunctionLives
 from onceflow.runtime.graph.job_graph import Chain, JobGraph, OperatorNode
-from onceflow.runtime.operators.aggregates import count
-from onceflow.runtime.operators.tumbling import tumbling
+from onceflow.runtime.operators.aggregation.aggregates import count
+from onceflow.runtime.operators.assigners.tumbling import tumbling
 from onceflow.runtime.records import Records
 from onceflow.runtime.slot.tasks import SlotBuilder, SlotEnvironment, SlotTasks
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from onceflow.runtime.errors import Fatal
 from onceflow.runtime.kernels.ops import PLAIN, Ops, ops_here, using
-from onceflow.runtime.operators.aggregates import count, first, last, max_, mean, min_, sum_
-from onceflow.runtime.operators.sliding import Sliding
-from onceflow.runtime.operators.tumbling import Tumbling
-from onceflow.runtime.operators.window import WindowAggregate
+from onceflow.runtime.operators.aggregation.aggregates import count, first, last, max_, mean, min_, sum_
+from onceflow.runtime.operators.assigners.sliding import Sliding
+from onceflow.runtime.operators.assigners.tumbling import Tumbling
+from onceflow.runtime.operators.windows.window import WindowAggregate
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.key_groups import key_groups_of, subtask_of_key_group
 from onceflow.runtime.testing.harness import OperatorHarness

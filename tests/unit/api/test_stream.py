@@ -17,9 +17,9 @@ from onceflow.runtime.api.stream import Stream
 from onceflow.runtime.contracts import WatermarkStrategy
 from onceflow.runtime.errors import GraphError, OptionError
 from onceflow.runtime.graph.plan import describe
-from onceflow.runtime.operators.aggregates import count, sum_
-from onceflow.runtime.operators.keyed_process import Ctx, KeyedProcess, SideOutput
-from onceflow.runtime.operators.tumbling import tumbling
+from onceflow.runtime.operators.aggregation.aggregates import count, sum_
+from onceflow.runtime.operators.assigners.tumbling import tumbling
+from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedProcess, SideOutput
 from onceflow.runtime.state.handles import MapState, ValueState
 from onceflow.sinks.print import PrintSink
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from onceflow.runtime.operators.aggregates import (
+from onceflow.runtime.operators.aggregation.aggregates import (
     AggregateFunction,
     count,
     first,
@@ -27,9 +27,9 @@ from onceflow.runtime.operators.aggregates import (
     min_,
     sum_,
 )
-from onceflow.runtime.operators.keyed_process import Ctx, KeyedProcess
-from onceflow.runtime.operators.sliding import sliding
-from onceflow.runtime.operators.tumbling import tumbling
+from onceflow.runtime.operators.assigners.sliding import sliding
+from onceflow.runtime.operators.assigners.tumbling import tumbling
+from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedProcess
 from onceflow.runtime.state.handles import ListState, MapState, ValueState
 from onceflow.runtime.state.timers import Timer
 

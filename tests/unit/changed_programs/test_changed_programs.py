@@ -17,11 +17,19 @@ from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.checkpoint.log_view import read_log
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.errors import JobFailedError, UsageError
-from onceflow.runtime.operators.aggregates import AggregateFunction, count, first, max_, mean, min_, sum_
-from onceflow.runtime.operators.begun import BEGUN_BEFORE, Begun
-from onceflow.runtime.operators.keyed_process import KeyedProcess
-from onceflow.runtime.operators.sliding import sliding
-from onceflow.runtime.operators.tumbling import tumbling
+from onceflow.runtime.operators.aggregation.aggregates import (
+    AggregateFunction,
+    count,
+    first,
+    max_,
+    mean,
+    min_,
+    sum_,
+)
+from onceflow.runtime.operators.assigners.sliding import sliding
+from onceflow.runtime.operators.assigners.tumbling import tumbling
+from onceflow.runtime.operators.processing.keyed_process import KeyedProcess
+from onceflow.runtime.operators.windows.begun import BEGUN_BEFORE, Begun
 from onceflow.runtime.state.handles import ValueState
 from onceflow.runtime.testing.mutation import Mutant, mutated
 

@@ -13,8 +13,8 @@ import pytest
 
 from onceflow.cli.closing import closing_lines
 from onceflow.runtime.checkpoint.events import Outcome
-from onceflow.runtime.operators.aggregates import sum_
-from onceflow.runtime.operators.tumbling import tumbling
+from onceflow.runtime.operators.aggregation.aggregates import sum_
+from onceflow.runtime.operators.assigners.tumbling import tumbling
 
 FIRST = (("ann", 5, 1.5, 1_000), ("bob", 7, 2.5, 2_000))
 LATER = (("ann", 1, 0.5, 9_000), ("end", 0, 0.0, 99_000))

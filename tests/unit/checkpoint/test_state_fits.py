@@ -23,11 +23,18 @@ from onceflow.runtime.checkpoint.manifest import CheckpointManifest, StateHandle
 from onceflow.runtime.checkpoint.state_fits import Fit, Program, fit
 from onceflow.runtime.contracts import Committable, SplitProgress, SplitState, WatermarkStrategy
 from onceflow.runtime.errors import UsageError
-from onceflow.runtime.operators.aggregates import AggregateFunction, count, first, max_, mean, sum_
+from onceflow.runtime.operators.aggregation.aggregates import (
+    AggregateFunction,
+    count,
+    first,
+    max_,
+    mean,
+    sum_,
+)
+from onceflow.runtime.operators.assigners.sliding import sliding
+from onceflow.runtime.operators.assigners.tumbling import tumbling
 from onceflow.runtime.operators.describe import expression_form
-from onceflow.runtime.operators.keyed_process import KeyedProcess
-from onceflow.runtime.operators.sliding import sliding
-from onceflow.runtime.operators.tumbling import tumbling
+from onceflow.runtime.operators.processing.keyed_process import KeyedProcess
 from onceflow.runtime.state.description import (
     KeyColumn,
     StateDescription,

@@ -26,10 +26,10 @@ from onceflow.runtime.graph.job_graph import (
     SourceNode,
     ToEdge,
 )
-from onceflow.runtime.operators.aggregates import AggregateFunction, count, sum_
-from onceflow.runtime.operators.keyed_process import Ctx, KeyedProcess
+from onceflow.runtime.operators.aggregation.aggregates import AggregateFunction, count, sum_
+from onceflow.runtime.operators.assigners.tumbling import tumbling
 from onceflow.runtime.operators.operator import MAIN
-from onceflow.runtime.operators.tumbling import tumbling
+from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedProcess
 from onceflow.runtime.records import Records
 from onceflow.runtime.testing.harness import LONE_SUBTASK
 

@@ -15,8 +15,8 @@ from onceflow.runtime.api.stream import Stream
 from onceflow.runtime.contracts import WatermarkStrategy
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.job_graph import JobGraph
-from onceflow.runtime.operators.aggregates import count
-from onceflow.runtime.operators.tumbling import tumbling
+from onceflow.runtime.operators.aggregation.aggregates import count
+from onceflow.runtime.operators.assigners.tumbling import tumbling
 from onceflow.runtime.testing.connectors.folder_source import FolderSource
 from onceflow.runtime.testing.connectors.folder_table import FolderTable
 

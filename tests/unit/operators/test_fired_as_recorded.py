@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from onceflow.runtime.operators.aggregates import count
-from onceflow.runtime.operators.lateness import Lateness
-from onceflow.runtime.operators.pane_operator import PaneOperator
-from onceflow.runtime.operators.sliding import Sliding, sliding
-from onceflow.runtime.operators.tumbling import Tumbling, tumbling
-from onceflow.runtime.operators.window import WindowAggregate
-from onceflow.runtime.operators.window_operator import EMIT_ROWS_MAX, WindowOperator
+from onceflow.runtime.operators.aggregation.aggregates import count
+from onceflow.runtime.operators.assigners.sliding import Sliding, sliding
+from onceflow.runtime.operators.assigners.tumbling import Tumbling, tumbling
+from onceflow.runtime.operators.windows.lateness import Lateness
+from onceflow.runtime.operators.windows.pane_operator import PaneOperator
+from onceflow.runtime.operators.windows.window import WindowAggregate
+from onceflow.runtime.operators.windows.window_operator import EMIT_ROWS_MAX, WindowOperator
 from onceflow.runtime.records import Records
 from onceflow.runtime.testing.harness import OperatorHarness
 from onceflow.runtime.testing.mutation import Mutant, mutated

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from onceflow.runtime.operators.lateness import Lateness
+from onceflow.runtime.operators.windows.lateness import Lateness
 
 GROUPS = 8
 HASHES = np.arange(1_000, dtype=np.uint64) * np.uint64(0x9E37_79B9_7F4A_7C15)

@@ -9,10 +9,10 @@ import pytest
 
 from onceflow.runtime.errors import Fatal, GraphError, OptionError, UserFunctionError
 from onceflow.runtime.kernels.ops import ops_here, using
-from onceflow.runtime.operators.aggregates import AggregateFunction, count, first, last, sum_
-from onceflow.runtime.operators.sliding import Sliding, sliding
-from onceflow.runtime.operators.tumbling import tumbling
-from onceflow.runtime.operators.window import WindowAggregate, WindowReduce
+from onceflow.runtime.operators.aggregation.aggregates import AggregateFunction, count, first, last, sum_
+from onceflow.runtime.operators.assigners.sliding import Sliding, sliding
+from onceflow.runtime.operators.assigners.tumbling import tumbling
+from onceflow.runtime.operators.windows.window import WindowAggregate, WindowReduce
 from onceflow.runtime.testing.harness import OperatorHarness
 
 SCHEMA = pa.schema([("user", pa.string()), ("amount", pa.int64())])

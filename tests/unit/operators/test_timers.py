@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 
 from onceflow.runtime.clock import ManualClock
-from onceflow.runtime.operators.keyed_process import Ctx, KeyedProcess
 from onceflow.runtime.operators.operator import FrozenState, RestoredState
-from onceflow.runtime.operators.process import ProcessConfig, ProcessOperator
-from onceflow.runtime.operators.timer_firing import PIECE_MS, TimerFiring
+from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedProcess
+from onceflow.runtime.operators.processing.process import ProcessConfig, ProcessOperator
+from onceflow.runtime.operators.processing.timer_firing import PIECE_MS, TimerFiring
 from onceflow.runtime.records import WATERMARK_MAX_MS
 from onceflow.runtime.state.handles import ValueState
 from onceflow.runtime.state.timers import Timer

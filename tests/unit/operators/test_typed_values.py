@@ -13,10 +13,10 @@ import pydantic
 import pytest
 
 from onceflow.runtime.errors import UserFunctionError
-from onceflow.runtime.operators.aggregates import AggregateFunction
-from onceflow.runtime.operators.reduce import RollingReduce
-from onceflow.runtime.operators.tumbling import tumbling
-from onceflow.runtime.operators.window import WindowAggregate
+from onceflow.runtime.operators.aggregation.aggregates import AggregateFunction
+from onceflow.runtime.operators.assigners.tumbling import tumbling
+from onceflow.runtime.operators.windows.reduce import RollingReduce
+from onceflow.runtime.operators.windows.window import WindowAggregate
 from onceflow.runtime.testing.harness import OperatorHarness
 from onceflow.runtime.types.columns_of_records import RecordWriter
 from onceflow.runtime.types.record_types import arrow_schema, describe_record

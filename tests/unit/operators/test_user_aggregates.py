@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from onceflow.runtime.errors import GraphError, UserFunctionError
-from onceflow.runtime.operators.aggregates import AggregateFunction, count
-from onceflow.runtime.operators.reduce import RollingReduce
-from onceflow.runtime.operators.tumbling import tumbling
-from onceflow.runtime.operators.window import WindowAggregate, WindowReduce
+from onceflow.runtime.operators.aggregation.aggregates import AggregateFunction, count
+from onceflow.runtime.operators.assigners.tumbling import tumbling
+from onceflow.runtime.operators.windows.reduce import RollingReduce
+from onceflow.runtime.operators.windows.window import WindowAggregate, WindowReduce
 from onceflow.runtime.records import Origin
 from onceflow.runtime.testing.harness import OperatorHarness, stored
 from onceflow.runtime.types.record_types import arrow_schema

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from onceflow.runtime.errors import Fatal, GraphError, OptionError
-from onceflow.runtime.operators.aggregates import count, first, last, max_, mean, min_, sum_
-from onceflow.runtime.operators.sliding import Sliding, sliding
-from onceflow.runtime.operators.tumbling import Tumbling, tumbling
-from onceflow.runtime.operators.window import WindowAggregate, WindowReduce
+from onceflow.runtime.operators.aggregation.aggregates import count, first, last, max_, mean, min_, sum_
+from onceflow.runtime.operators.assigners.sliding import Sliding, sliding
+from onceflow.runtime.operators.assigners.tumbling import Tumbling, tumbling
+from onceflow.runtime.operators.windows.window import WindowAggregate, WindowReduce
 from onceflow.runtime.testing.harness import OperatorHarness, stored
 
 SCHEMA = pa.schema(

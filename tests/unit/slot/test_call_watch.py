@@ -11,14 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from onceflow.runtime.operators.aggregates import AggregateFunction
-from onceflow.runtime.operators.keyed_process import Ctx, KeyedProcess
+from onceflow.runtime.operators.aggregation.aggregates import AggregateFunction
+from onceflow.runtime.operators.assigners.sliding import sliding
 from onceflow.runtime.operators.map_batches import MapBatches
-from onceflow.runtime.operators.process import ProcessConfig
-from onceflow.runtime.operators.reduce import RollingReduce
-from onceflow.runtime.operators.sliding import sliding
+from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedProcess
+from onceflow.runtime.operators.processing.process import ProcessConfig
 from onceflow.runtime.operators.stateless import FlatMapRecords, call_each
-from onceflow.runtime.operators.window import WindowAggregate
+from onceflow.runtime.operators.windows.reduce import RollingReduce
+from onceflow.runtime.operators.windows.window import WindowAggregate
 from onceflow.runtime.records import Origin, Records
 from onceflow.runtime.slot.call_watch import _LOOPS, CallWatch, UserCall, find_user_call, stack_of
 from onceflow.runtime.slot.failure import hanging

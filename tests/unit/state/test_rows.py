@@ -16,10 +16,10 @@ pytestmark = pytest.mark.skipif(not ops().are_compiled, reason="needs numba")
 PROGRAM = """
 import pyarrow as pa
 from onceflow.runtime.exchange.key_groups import Partitioner
-from onceflow.runtime.operators.aggregates import count, mean, sum_
-from onceflow.runtime.operators.sliding import sliding
-from onceflow.runtime.operators.tumbling import tumbling
-from onceflow.runtime.operators.window import WindowAggregate
+from onceflow.runtime.operators.aggregation.aggregates import count, mean, sum_
+from onceflow.runtime.operators.assigners.sliding import sliding
+from onceflow.runtime.operators.assigners.tumbling import tumbling
+from onceflow.runtime.operators.windows.window import WindowAggregate
 from onceflow.runtime.testing.harness import OperatorHarness
 from onceflow.runtime.exchange import partition_kernels
 from onceflow.runtime.kernels import counting_sort, taking

@@ -13,23 +13,23 @@ import pyarrow as pa
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.functions.lives import own_instance
 from onceflow.runtime.nearest import nearest
-from onceflow.runtime.operators.aggregates import (
+from onceflow.runtime.operators.aggregation.aggregates import (
     Aggregate,
     TypedAggregate,
     check_aggregate,
     columns_read,
     plain_argument,
 )
+from onceflow.runtime.operators.assigners.sliding import Sliding
+from onceflow.runtime.operators.assigners.tumbling import Tumbling
 from onceflow.runtime.operators.describe import aggregate_parts, key_columns, reduce_part, windows_of
 from onceflow.runtime.operators.operator import Operator
-from onceflow.runtime.operators.pane_operator import TABLE as PANES
-from onceflow.runtime.operators.pane_operator import PaneOperator
-from onceflow.runtime.operators.sliding import Sliding
-from onceflow.runtime.operators.tumbling import Tumbling
 from onceflow.runtime.operators.user_state import RecordRows
-from onceflow.runtime.operators.window_operator import LATE, WindowOperator
-from onceflow.runtime.operators.window_operator import TABLE as WINDOWS
-from onceflow.runtime.operators.window_values import AggregateValues, ReduceValues
+from onceflow.runtime.operators.windows.pane_operator import TABLE as PANES
+from onceflow.runtime.operators.windows.pane_operator import PaneOperator
+from onceflow.runtime.operators.windows.window_operator import LATE, WindowOperator
+from onceflow.runtime.operators.windows.window_operator import TABLE as WINDOWS
+from onceflow.runtime.operators.windows.window_values import AggregateValues, ReduceValues
 from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.state.hashing import is_hashable
 from onceflow.runtime.types.record_types import record_class

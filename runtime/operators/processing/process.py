@@ -15,7 +15,8 @@ from onceflow.runtime.contracts import Json
 from onceflow.runtime.functions.lives import life_of, own_instance
 from onceflow.runtime.operators.describe import key_columns
 from onceflow.runtime.operators.failed_records import ErrorPolicy, FailedRecords, read_or_set_aside
-from onceflow.runtime.operators.keyed_process import (
+from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
+from onceflow.runtime.operators.processing.keyed_process import (
     Ctx,
     KeyedProcess,
     SideOutput,
@@ -23,10 +24,9 @@ from onceflow.runtime.operators.keyed_process import (
     declared_sides,
     declared_states,
 )
-from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
-from onceflow.runtime.operators.process_output import Made, ProcessOutput
-from onceflow.runtime.operators.process_undo import Undo
-from onceflow.runtime.operators.timer_firing import CHAINED_TIMERS_MAX, TimerFiring
+from onceflow.runtime.operators.processing.process_output import Made, ProcessOutput
+from onceflow.runtime.operators.processing.process_undo import Undo
+from onceflow.runtime.operators.processing.timer_firing import CHAINED_TIMERS_MAX, TimerFiring
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Indices, Records
 from onceflow.runtime.state.columns import GrowableColumn
 from onceflow.runtime.state.description import StateDescription, StatePart, type_text

@@ -9,8 +9,8 @@ import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.errors import UserFunctionError
-from onceflow.runtime.operators.accumulator import Arrivals, valid_arrivals
-from onceflow.runtime.operators.aggregates import BuiltinAggregate, TypedAggregate
+from onceflow.runtime.operators.aggregation.accumulator import Arrivals, valid_arrivals
+from onceflow.runtime.operators.aggregation.aggregates import BuiltinAggregate, TypedAggregate
 from onceflow.runtime.records import Indices, Records
 from onceflow.runtime.types.records_of_columns import RecordReader
 from onceflow.runtime.types.user_functions import read_records

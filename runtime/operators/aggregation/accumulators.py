@@ -7,9 +7,14 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from onceflow.runtime.operators.accumulator import Accumulator, Arrivals, OneColumn, valid_arrivals
-from onceflow.runtime.operators.aggregates import Kind
-from onceflow.runtime.operators.sums import FloatMean, FloatSum, IntegerMean, IntegerSum
+from onceflow.runtime.operators.aggregation.accumulator import (
+    Accumulator,
+    Arrivals,
+    OneColumn,
+    valid_arrivals,
+)
+from onceflow.runtime.operators.aggregation.aggregates import Kind
+from onceflow.runtime.operators.aggregation.sums import FloatMean, FloatSum, IntegerMean, IntegerSum
 from onceflow.runtime.records import Indices
 from onceflow.runtime.state.cells import add_at, count_at
 from onceflow.runtime.state.columns import FreezableColumn, is_word

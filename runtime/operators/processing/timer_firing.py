@@ -11,8 +11,8 @@ import numpy as np
 
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.errors import UserFunctionError
-from onceflow.runtime.operators.keyed_process import Ctx, KeyedProcess
-from onceflow.runtime.operators.process_output import Made, ProcessOutput
+from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedProcess
+from onceflow.runtime.operators.processing.process_output import Made, ProcessOutput
 from onceflow.runtime.records import WATERMARK_MIN_MS, Indices
 from onceflow.runtime.state.row_values import Cursor
 from onceflow.runtime.state.timers import Due, KeyTimers, Timer

@@ -9,14 +9,13 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from onceflow.runtime.errors import UsageError
-from onceflow.runtime.operators.accumulator import SumOverflow
-from onceflow.runtime.operators.accumulators import accumulator
-from onceflow.runtime.operators.aggregates import (
+from onceflow.runtime.operators.aggregation.accumulator import SumOverflow
+from onceflow.runtime.operators.aggregation.accumulators import accumulator
+from onceflow.runtime.operators.aggregation.aggregates import (
     AggregateFunction,
     BuiltinAggregate,
     TypedAggregate,
 )
-from onceflow.runtime.operators.begun import BEGUN_BEFORE, Begun
 from onceflow.runtime.operators.user_state import (
     EMPTY,
     RecordRows,
@@ -24,7 +23,8 @@ from onceflow.runtime.operators.user_state import (
     declared_type,
     typed_array,
 )
-from onceflow.runtime.operators.window_batch import Argument, Arguments, Batch
+from onceflow.runtime.operators.windows.begun import BEGUN_BEFORE, Begun
+from onceflow.runtime.operators.windows.window_batch import Argument, Arguments, Batch
 from onceflow.runtime.records import Indices, Int64s, Records
 from onceflow.runtime.state.table import Frozen, LiveRows
 from onceflow.runtime.types.records_of_columns import RecordReader

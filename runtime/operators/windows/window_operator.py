@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from onceflow.runtime.contracts import Json
 from onceflow.runtime.errors import Fatal
-from onceflow.runtime.operators.accumulator import SumOverflow
-from onceflow.runtime.operators.lateness import Lateness
+from onceflow.runtime.operators.aggregation.accumulator import SumOverflow
+from onceflow.runtime.operators.assigners.sliding import Sliding
+from onceflow.runtime.operators.assigners.tumbling import Tumbling
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
-from onceflow.runtime.operators.sliding import Sliding
-from onceflow.runtime.operators.tumbling import Tumbling
+from onceflow.runtime.operators.windows.lateness import Lateness
 from onceflow.runtime.records import Indices, Int64s, Records
 from onceflow.runtime.state.table import DueRows, RowColumn
 from onceflow.runtime.state.tables import Layout, keyed_table

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from onceflow.runtime.errors import OnceflowError, UserFunctionError
-from onceflow.runtime.operators.keyed_process import Ctx, KeyedProcess, SideOutput
-from onceflow.runtime.operators.process import ProcessConfig
+from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedProcess, SideOutput
+from onceflow.runtime.operators.processing.process import ProcessConfig
 from onceflow.runtime.records import Origin
 from onceflow.runtime.state.handles import ValueState
 from onceflow.runtime.state.timers import Timer

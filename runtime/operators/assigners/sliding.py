@@ -13,7 +13,7 @@ import numpy as np
 
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
-from onceflow.runtime.operators.tumbling import check_event_time, size_and_offset_ms
+from onceflow.runtime.operators.assigners.tumbling import check_event_time, size_and_offset_ms
 from onceflow.runtime.records import Int64s
 
 

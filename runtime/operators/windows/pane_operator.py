@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from onceflow.runtime.contracts import Json
 from onceflow.runtime.errors import Fatal
-from onceflow.runtime.operators.accumulator import SumOverflow
-from onceflow.runtime.operators.firing_window import FiringWindow
-from onceflow.runtime.operators.lateness import Lateness
+from onceflow.runtime.operators.aggregation.accumulator import SumOverflow
+from onceflow.runtime.operators.assigners.sliding import Sliding
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
-from onceflow.runtime.operators.sliding import Sliding
-from onceflow.runtime.operators.window_operator import (
+from onceflow.runtime.operators.windows.firing_window import FiringWindow
+from onceflow.runtime.operators.windows.lateness import Lateness
+from onceflow.runtime.operators.windows.window_operator import (
     EMIT_ROWS_MAX,
     WindowResults,
     WindowValues,

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from onceflow.runtime.operators.accumulator import Arrivals, OneColumn, Parts, SumOverflow
+from onceflow.runtime.operators.aggregation.accumulator import Arrivals, OneColumn, Parts, SumOverflow
 from onceflow.runtime.records import Indices, Int64s
 from onceflow.runtime.state.cells import add_at, count_at
 from onceflow.runtime.state.columns import FreezableColumn

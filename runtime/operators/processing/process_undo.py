@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from onceflow.runtime.operators.process_output import Made, Sent
+from onceflow.runtime.operators.processing.process_output import Made, Sent
 from onceflow.runtime.state.row_values import DeclaredStates
 from onceflow.runtime.state.timers import KeyTimers
 

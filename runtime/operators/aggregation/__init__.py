@@ -1,0 +1,1 @@
+"""What aggregates keep for each key and window, and how rows become part of it."""

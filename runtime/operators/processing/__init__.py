@@ -1,0 +1,1 @@
+"""KeyedProcess: the user's function with state and timers, and the operator that calls it."""

@@ -1,0 +1,1 @@
+"""The operators of windows, and of reduce, which has one that never ends."""
