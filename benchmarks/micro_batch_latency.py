@@ -9,9 +9,9 @@ given to its producer; the consumer, on the same machine, notes when it has it (
 offsets to its commit, by the times of the two files that Spark writes into the checkpoint. The first
 `--warm-up` seconds after the first record that came through are left out: a JVM is still compiling then,
 so a short warm-up shows more of that than of the batches. One record waits for each query when it is
-started: `first_output_s` is the time from its start, as its checkpoint tells, until that is visible, `start_s`
-the same from the start of the program. `--rounds` repeats all in turns and prints the medians, since a machine
-that others use is another one a minute later.
+started: `first_output_s` is the time from its start, as its checkpoint tells, until that is visible,
+`start_s` the same from the start of the program. `--rounds` repeats all in turns and prints the medians,
+since a machine that others use is another one a minute later.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from onceflow.structured_streaming.sink_options import SinkOptions
 _KEPT_MAX = 4
 _KEPT_S = 60.0
 _TOPICS_KNOWN_S = 10.0
-"""How long a topic's number of partitions is believed. Nothing rests on it but that new ones are used soon."""
+"""How long a number of partitions is believed. Nothing rests on it but that new ones are used soon."""
 
 
 @dataclass(slots=True)

@@ -113,7 +113,9 @@ class StreamWriter(_StreamArrowWriter or object):  # type: ignore[misc]  # one o
         staged = _staged(messages)
         files = files_of(staged, self._query_id, batchId)
         if files:
-            self._send(batchId, files, {topic for each in staged if each is not None for topic in each.topics})
+            self._send(
+                batchId, files, {topic for each in staged if each is not None for topic in each.topics}
+            )
         try:
             sweep(self._folder, batchId)
         except OnceflowError as e:

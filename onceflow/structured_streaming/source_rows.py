@@ -46,8 +46,8 @@ def row_builder(columns: Columns) -> RowBuilder:
 
 
 def by_split(fetch: Fetch, splits: Sequence[KafkaSplit]) -> Iterator[tuple[str, Fetch]]:
-    """The parts of a fetch that are of one split each, by its id. `splits`: those that may be in it, which are
-    the last that its reader was given; it may have read the same partitions before."""
+    """The parts of a fetch that are of one split each, by its id. `splits`: those that may be in it, which
+    are the last that its reader was given; it may have read the same partitions before."""
     if len(splits) == 1:
         yield splits[0].split_id, fetch
         return

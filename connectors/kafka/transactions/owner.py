@@ -80,7 +80,7 @@ class OwnerTransactions:
         return self._last_seen
 
     def is_at(self, checkpoint_id: int) -> bool:
-        """Whether this producer has seen the ledger at that checkpoint, and nothing is in doubt: a commit would
+        """Whether this producer has seen the ledger there and nothing is in doubt: a commit would
         neither fence nor read first."""
         producer = self._producer
         return producer is not None and self._last_seen == checkpoint_id and self._doubt(producer) is None
