@@ -140,6 +140,7 @@ class StreamWriter(_StreamArrowWriter or object):  # type: ignore[misc]  # one o
         try:
             outputs = _outputs(committer.topics(topics), topics, files, self._folder)
             committer.commits.commit(batch_id, outputs, self._record)
+            spare_imports()  # the first commit imports what writes to brokers
             is_done = True
         except CorruptCheckpointError as e:
             raise Fatal(_damaged(e)) from e
