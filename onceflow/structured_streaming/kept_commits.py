@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from onceflow.connectors.kafka.client import KafkaClient, LedgerKey, TopicDescription
 from onceflow.connectors.kafka.transactions.owner import Patience
+from onceflow.connectors.kafka.transactions.producer_settings import RouteName
 from onceflow.runtime.errors import OnceflowError, Retryable
 from onceflow.structured_streaming.micro_batches import BatchCommits
 from onceflow.structured_streaming.sink_options import SinkOptions
@@ -28,6 +29,7 @@ class Committer:
     """The open connections of one query's sink in this process. `close` it after an error."""
 
     options: SinkOptions
+    route: RouteName
     client: KafkaClient
     commits: BatchCommits
     patience: Patience
@@ -75,19 +77,21 @@ class KeptCommits:
         options: SinkOptions,
         ledger: LedgerKey,
         query_id: str,
-        open_client: Callable[[], tuple[KafkaClient, Patience]],
+        route: RouteName,
+        open_client: Callable[[RouteName], tuple[KafkaClient, Patience]],
     ) -> Committer:
         """The one of this query, as it asks for it now, or a new one. It is in here again once it is given
-        back."""
+        back. `route`: what the batch is worth; one that was opened for more serves too."""
         self._drop_old()
         found = self._kept.pop((ledger, query_id), None)
-        if found is not None and found.options != options:
+        if found is not None and (found.options != options or route not in ("bulk", found.route)):
             _close(found)
             found = None
         if found is None:
             self.opened += 1
-            client, patience = open_client()
-            found = Committer(options, client, BatchCommits(client, ledger, query_id, patience), patience)
+            client, patience = open_client(route)
+            commits = BatchCommits(client, ledger, query_id, patience)
+            found = Committer(options, route, client, commits, patience)
         return found
 
     def give_back(self, ledger: LedgerKey, query_id: str, committer: Committer) -> None:

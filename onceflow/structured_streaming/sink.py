@@ -59,7 +59,7 @@ _StreamArrowWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", Non
 
 _QUERY_ID = "sql.streaming.queryId"
 _ROWS_WORTH_CONNECTIONS = 10_000
-"""Fewer are not worth connections of their own to the brokers, which a write by itself opens and closes."""
+"""Fewer are not worth connections of their own to the brokers, nor what those import."""
 _BATCH_ID = "streaming.sql.batchId"
 
 
@@ -134,7 +134,8 @@ class StreamWriter(_StreamArrowWriter or object):  # type: ignore[misc]  # one o
             options,
             self._ledger,
             self._query_id,
-            lambda: (_client(options, best_route()), _patience(options)),
+            _route(files),
+            lambda route: (_client(options, route), _patience(options)),
         )
         is_done = False
         try:
@@ -191,8 +192,7 @@ class BatchWriter(DataSourceArrowWriter):
         files = files_of(staged, self._write_id, 0)
         if files:
             topics = {topic for each in staged if each is not None for topic in each.topics}
-            is_large = sum(file.rows for file in files) >= _ROWS_WORTH_CONNECTIONS
-            client = _client(self._options, best_route() if is_large else "bulk")
+            client = _client(self._options, _route(files))
             try:
                 patience = _patience(self._options)
                 known = described(client, topics, patience)
@@ -250,6 +250,11 @@ def _outputs(
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged | None]:
     return [message.staged if isinstance(message, Message) else None for message in messages]
+
+
+def _route(files: Sequence[StagedOutput]) -> RouteName:
+    """How so many rows are best written."""
+    return best_route() if sum(file.rows for file in files) >= _ROWS_WORTH_CONNECTIONS else "bulk"
 
 
 def _client(options: SinkOptions, route: RouteName) -> LibrdkafkaClient:

@@ -11,6 +11,7 @@ import pytest
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, KafkaClient, LedgerKey, TopicDescription
 from onceflow.connectors.kafka.testing.fake import FakeClient, FakeKafka, FakeNetwork, Impatience, NoFaults
 from onceflow.connectors.kafka.transactions.owner import Patience
+from onceflow.connectors.kafka.transactions.producer_settings import RouteName
 from onceflow.structured_streaming.kept_commits import Committer, KeptCommits
 from onceflow.structured_streaming.micro_batches import ledger_after
 from onceflow.structured_streaming.sink_options import SinkOptions, sink_options
@@ -65,18 +66,24 @@ class Process:
         self.clients: list[Watched] = []
         self.marks: dict[str, Marks] = {}
 
-    def open(self) -> tuple[KafkaClient, Patience]:
+    def open(self, route: RouteName) -> tuple[KafkaClient, Patience]:
         self.clients.append(Watched(self.broker))
         return self.clients[-1], Impatience()
 
-    def take(self, options: SinkOptions, query: str) -> Committer:
-        return self.kept.take(options, self.ledger(query), query, self.open)
+    def take(self, options: SinkOptions, query: str, route: RouteName = "bulk") -> Committer:
+        return self.kept.take(options, self.ledger(query), query, route, self.open)
 
     def ledger(self, query: str) -> LedgerKey:
         return replace(LEDGER, transactional_id=f"onceflow.{query}")
 
-    def commit(self, batch_id: int, query: str = "q", options: SinkOptions | None = None) -> None:
-        committer = self.take(options or checked(), query)
+    def commit(
+        self,
+        batch_id: int,
+        query: str = "q",
+        options: SinkOptions | None = None,
+        route: RouteName = "bulk",
+    ) -> None:
+        committer = self.take(options or checked(), query, route)
         assert committer.topics({"out"})["out"].partitions == 3
         marks = self.marks.setdefault(query, Marks())
         committer.commits.commit(batch_id, [OneRow(batch_id)], marks)
@@ -114,6 +121,14 @@ def test_other_options_of_the_same_query_open_a_new_client(process: Process) -> 
     process.commit(1, options=checked(transaction_timeout="1 min"))
     assert [client.is_closed for client in process.clients] == [True, False]
     assert len(process.broker.visible) == 2
+
+
+def test_a_large_batch_opens_a_client_that_the_small_ones_after_it_use_too(process: Process) -> None:
+    routes: tuple[RouteName, ...] = ("bulk", "direct", "bulk", "direct")
+    for batch_id, route in enumerate(routes):
+        process.commit(batch_id, route=route)
+    assert [client.is_closed for client in process.clients] == [True, False]
+    assert len(process.broker.visible) == 4
 
 
 def test_queries_do_not_share_and_only_a_few_are_kept(process: Process) -> None:
