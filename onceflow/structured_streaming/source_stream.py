@@ -27,7 +27,7 @@ DISCOVERY_INTERVAL_MS = 1_000
 """How often a query that has nothing to read looks for new partitions and lost topics; one that has
 something looks before each batch."""
 
-TASK_OFFSETS = 10_000
+TASK_OFFSETS = 25_000
 """Partitions that have no more than this together are read by one task: to start a task takes longer than
 to read so few records."""
 SLOW_BATCH_MS = 1_000
