@@ -122,4 +122,4 @@ def _close(committer: Committer) -> None:
 
 
 COMMITS = KeptCommits()
-"""Those of this process."""
+"""The committers that this process keeps."""

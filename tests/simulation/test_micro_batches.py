@@ -53,8 +53,6 @@ LEDGER = LedgerKey("onceflow.out", "ledger")
 RUNS_MAX = 14
 ROWS = 2
 
-Commit = Callable[[KafkaClient, LedgerKey, str, int, Sequence[Output], SentMarks, Patience], None]
-
 
 class Committer(Protocol):
     """What a process that commits keeps from batch to batch."""
@@ -67,18 +65,6 @@ NewProcess = Callable[[KafkaClient, Patience], Committer]
 
 def as_it_is(client: KafkaClient, patience: Patience) -> Committer:
     return BatchCommits(client, LEDGER, QUERY, patience)
-
-
-@dataclass
-class EachByItself:
-    """Commits each batch by a function that keeps nothing."""
-
-    how: Commit
-    client: KafkaClient
-    patience: Patience
-
-    def commit(self, batch_id: int, outputs: Sequence[Output], marks: SentMarks) -> None:
-        self.how(self.client, LEDGER, QUERY, batch_id, outputs, marks, self.patience)
 
 
 @dataclass(frozen=True)
@@ -143,7 +129,7 @@ class World:
     zombies: int = 0
     expiries: int = 0
     processes: int = 1
-    """So many may commit, as Spark chooses: two if another query commits at the same time."""
+    """How many may commit, as Spark chooses: two if another query commits at the same time."""
     broker: FakeKafka = field(default_factory=FakeKafka)
     marked: set[int] = field(default_factory=set)
     logged: int = 0
@@ -226,133 +212,88 @@ class World:
 # --- Mutants ------------------------------------------------------------------------------------------
 
 
-def _transactions(
-    client: KafkaClient, ledger: LedgerKey, query_id: str, patience: Patience, last_seen: int | None
-) -> OwnerTransactions:
-    return OwnerTransactions(client, ledger, Claimant(query_id, 0), patience, last_seen)
+@dataclass
+class Mutant:
+    """A process that keeps nothing and leaves out one rule."""
+
+    client: KafkaClient
+    patience: Patience
+
+    def transactions(self, last_seen: int | None = None) -> OwnerTransactions:
+        return OwnerTransactions(self.client, LEDGER, Claimant(QUERY, 0), self.patience, last_seen)
 
 
-def _without_a_mark(
-    client: KafkaClient,
-    ledger: LedgerKey,
-    query_id: str,
-    batch_id: int,
-    outputs: Sequence[Output],
-    marks: SentMarks,
-    patience: Patience,
-) -> None:
-    _transactions(client, ledger, query_id, patience, None).commit(ledger_after(batch_id), outputs)
+class WithoutAMark(Mutant):
+    def commit(self, batch_id: int, outputs: Sequence[Output], marks: SentMarks) -> None:
+        self.transactions().commit(ledger_after(batch_id), outputs)
 
 
-def _marked_when_it_is_sent(
-    client: KafkaClient,
-    ledger: LedgerKey,
-    query_id: str,
-    batch_id: int,
-    outputs: Sequence[Output],
-    marks: SentMarks,
-    patience: Patience,
-) -> None:
-    last_seen = batch_id if marks.has(batch_id) else None
-    _transactions(client, ledger, query_id, patience, last_seen).commit(ledger_after(batch_id), outputs)
-    marks.add(batch_id)
+class MarkedWhenItIsSent(Mutant):
+    def commit(self, batch_id: int, outputs: Sequence[Output], marks: SentMarks) -> None:
+        self.transactions(batch_id if marks.has(batch_id) else None).commit(ledger_after(batch_id), outputs)
+        marks.add(batch_id)
 
 
-def _without_the_first_step(
-    client: KafkaClient,
-    ledger: LedgerKey,
-    query_id: str,
-    batch_id: int,
-    outputs: Sequence[Output],
-    marks: SentMarks,
-    patience: Patience,
-) -> None:
-    last_seen = batch_id if marks.has(batch_id) else None
-    marks.add(batch_id)
-    _transactions(client, ledger, query_id, patience, last_seen).commit(ledger_after(batch_id), outputs)
+class WithoutTheFirstStep(Mutant):
+    def commit(self, batch_id: int, outputs: Sequence[Output], marks: SentMarks) -> None:
+        last_seen = batch_id if marks.has(batch_id) else None
+        marks.add(batch_id)
+        self.transactions(last_seen).commit(ledger_after(batch_id), outputs)
 
 
-def _trusting_sparks_log(
-    client: KafkaClient,
-    ledger: LedgerKey,
-    query_id: str,
-    batch_id: int,
-    outputs: Sequence[Output],
-    marks: SentMarks,
-    patience: Patience,
-) -> None:
-    class NoLedger(OwnerTransactions):
-        def _committed_before(self) -> int:
-            super()._committed_before()
-            return batch_id
+class TrustingSparksLog(Mutant):
+    def commit(self, batch_id: int, outputs: Sequence[Output], marks: SentMarks) -> None:
+        class NoLedger(OwnerTransactions):
+            def _committed_before(self) -> int:
+                super()._committed_before()
+                return batch_id
 
-    NoLedger(client, ledger, Claimant(query_id, 0), patience, None).commit(ledger_after(batch_id), outputs)
+        transactions = NoLedger(self.client, LEDGER, Claimant(QUERY, 0), self.patience, None)
+        transactions.commit(ledger_after(batch_id), outputs)
 
 
-def _with_a_ledger_of_the_batch_id(
-    client: KafkaClient,
-    ledger: LedgerKey,
-    query_id: str,
-    batch_id: int,
-    outputs: Sequence[Output],
-    marks: SentMarks,
-    patience: Patience,
-) -> None:
-    before = max(0, batch_id - 1)
-    renumbered = [OfAnotherBatch(files.batch_id, files.attempt, before) for files in outputs]
-    BatchCommits(client, ledger, query_id, patience).commit(before, renumbered, marks)
+class WithALedgerOfTheBatchId(Mutant):
+    def commit(self, batch_id: int, outputs: Sequence[Output], marks: SentMarks) -> None:
+        before = max(0, batch_id - 1)
+        renumbered = [OfAnotherBatch(files.batch_id, files.attempt, before) for files in outputs]
+        BatchCommits(self.client, LEDGER, QUERY, self.patience).commit(before, renumbered, marks)
 
 
-class KeptWithoutAMark(BatchCommits):
+class Forgetful(Marks):
+    def add(self, batch_id: int) -> None:
+        """Make no mark."""
+
+
+class KeptWithoutAMark:
     """Marks the first batch only: after it the producer is known."""
 
-    _has_marked = False
+    def __init__(self, client: KafkaClient, patience: Patience) -> None:
+        self._right, self._has_marked = as_it_is(client, patience), False
 
     def commit(self, batch_id: int, outputs: Sequence[Output], marks: SentMarks) -> None:
-        kept = _Forgetful(marks) if self._has_marked else marks
+        assert isinstance(marks, Marks)
+        kept = Forgetful(marks.world, marks.network) if self._has_marked else marks
+        self._right.commit(batch_id, outputs, kept)
         self._has_marked = True
-        super().commit(batch_id, outputs, kept)
 
 
-@dataclass
-class _Forgetful:
-    marks: SentMarks
+class KeptWithoutAsking(Mutant):
+    """Asks the ledger only before a batch whose predecessor it has not committed itself."""
 
-    def has(self, batch_id: int) -> bool:
-        return self.marks.has(batch_id)
-
-    def add(self, batch_id: int) -> None: ...
-
-    def forget_before(self, batch_id: int) -> None:
-        self.marks.forget_before(batch_id)
-
-
-class KeptAcrossBatches:
-    """Believes what it has committed itself, and never asks the ledger again after the first batch."""
-
-    def __init__(self, client: KafkaClient, patience: Patience) -> None:
-        self._right = BatchCommits(client, LEDGER, QUERY, patience)
-        self._client = client
-        self._next: int | None = None
+    _next: int | None = None
 
     def commit(self, batch_id: int, outputs: Sequence[Output], marks: SentMarks) -> None:
         if self._next == batch_id:
             marks.add(batch_id)
-            producer = self._client.open_producer(LEDGER)
+            producer = self.client.open_producer(LEDGER)
             producer.begin()
             for output in outputs:
-                for batch in output.batches():
-                    producer.produce(batch)
-            producer.flush()
+                producer.produce(pa.Table.from_batches(output.batches()).combine_chunks().to_batches()[0])
             producer.send_ledger(LedgerEntry(ledger_after(batch_id), Claimant(QUERY, 0).metadata()))
             producer.commit()
         else:
-            self._right.commit(batch_id, outputs, marks)
+            as_it_is(self.client, self.patience).commit(batch_id, outputs, marks)
         self._next = batch_id + 1
-
-
-def kept_without_a_mark(client: KafkaClient, patience: Patience) -> Committer:
-    return KeptWithoutAMark(client, LEDGER, QUERY, patience)
 
 
 class Wrong(NamedTuple):
@@ -363,18 +304,14 @@ class Wrong(NamedTuple):
     is_right_on_fair_days: bool = True
 
 
-def anew(how: Commit) -> NewProcess:
-    return functools.partial(EachByItself, how)
-
-
 MUTANTS: dict[str, Wrong] = {
-    "no mark": Wrong(anew(_without_a_mark), Breach.DOUBLED),
-    "marked after it was sent": Wrong(anew(_marked_when_it_is_sent), Breach.DOUBLED),
-    "the ledger is not made sure of first": Wrong(anew(_without_the_first_step), Breach.STUCK),
-    "no ledger": Wrong(anew(_trusting_sparks_log), Breach.DOUBLED),
-    "one ledger value for two batches": Wrong(anew(_with_a_ledger_of_the_batch_id), Breach.LOST, False),
-    "a kept producer needs no mark": Wrong(kept_without_a_mark, Breach.DOUBLED),
-    "a process that has committed need not ask the ledger": Wrong(KeptAcrossBatches, Breach.DOUBLED),
+    "no mark": Wrong(WithoutAMark, Breach.DOUBLED),
+    "marked after it was sent": Wrong(MarkedWhenItIsSent, Breach.DOUBLED),
+    "the ledger is not made sure of first": Wrong(WithoutTheFirstStep, Breach.STUCK),
+    "no ledger": Wrong(TrustingSparksLog, Breach.DOUBLED),
+    "one ledger value for two batches": Wrong(WithALedgerOfTheBatchId, Breach.LOST, False),
+    "a kept producer needs no mark": Wrong(KeptWithoutAMark, Breach.DOUBLED),
+    "a process that has committed need not ask the ledger": Wrong(KeptWithoutAsking, Breach.DOUBLED),
 }
 
 
