@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from onceflow.connectors.kafka.client import KafkaClient, LedgerKey, TopicDescription
-from onceflow.connectors.kafka.transactions.owner import Patience
 from onceflow.connectors.kafka.transactions.producer_settings import RouteName
+from onceflow.connectors.waiting import Patience
 from onceflow.runtime.errors import OnceflowError, Retryable
 from onceflow.structured_streaming.micro_batches import BatchCommits
 from onceflow.structured_streaming.sink_options import SinkOptions

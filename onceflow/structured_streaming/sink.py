@@ -23,7 +23,7 @@ from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey, TopicDescri
 from onceflow.connectors.kafka.transactions.held import StagedOutput
 from onceflow.connectors.kafka.transactions.librdkafka_client import LibrdkafkaClient
 from onceflow.connectors.kafka.transactions.producer_settings import ProducerSettings, RouteName, best_route
-from onceflow.connectors.waiting import Patience, WaitForSystem
+from onceflow.connectors.waiting import WaitForSystem
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.errors import CorruptCheckpointError, Fatal, OnceflowError, OptionError
 from onceflow.structured_streaming.arrow_types import arrow_schema_of

@@ -30,14 +30,7 @@ from onceflow.connectors.kafka.testing.fake import (
 from onceflow.connectors.kafka.transactions.ahead import Output
 from onceflow.connectors.kafka.transactions.owner import Claimant, OwnerTransactions
 from onceflow.connectors.waiting import Patience
-from onceflow.runtime.errors import (
-    DataLossError,
-    Fatal,
-    Fenced,
-    Indeterminate,
-    Retryable,
-    UsageError,
-)
+from onceflow.runtime.errors import DataLossError, Fatal, Fenced, Indeterminate, Retryable, UsageError
 from onceflow.runtime.testing.choices import ExhaustiveChoices, SeededChoices
 from onceflow.runtime.testing.violations import Breach, Violation, breaches
 from onceflow.structured_streaming.micro_batches import (
@@ -272,9 +265,9 @@ class KeptWithoutAMark:
 
     def commit(self, batch_id: int, outputs: Sequence[Output], marks: SentMarks) -> None:
         assert isinstance(marks, Marks)
-        kept = Forgetful(marks.world, marks.network) if self._has_marked else marks
-        self._right.commit(batch_id, outputs, kept)
+        made = Forgetful(marks.world, marks.network) if self._has_marked else marks
         self._has_marked = True
+        self._right.commit(batch_id, outputs, made)
 
 
 class KeptWithoutAsking(Mutant):

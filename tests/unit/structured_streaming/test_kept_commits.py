@@ -10,8 +10,8 @@ import pytest
 
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, KafkaClient, LedgerKey, TopicDescription
 from onceflow.connectors.kafka.testing.fake import FakeClient, FakeKafka, FakeNetwork, Impatience, NoFaults
-from onceflow.connectors.kafka.transactions.owner import Patience
 from onceflow.connectors.kafka.transactions.producer_settings import RouteName
+from onceflow.connectors.waiting import Patience
 from onceflow.structured_streaming.kept_commits import Committer, KeptCommits
 from onceflow.structured_streaming.micro_batches import ledger_after
 from onceflow.structured_streaming.sink_options import SinkOptions, sink_options
