@@ -8,7 +8,10 @@ given to its producer; the consumer, on the same machine, notes when it has it (
 `--rate 0.5` is an idle query's latency: each record finds it waiting. A batch's duration is that from its
 offsets to its commit, by the times of the two files that Spark writes into the checkpoint. The first
 `--warm-up` seconds after the first record that came through are left out: a JVM is still compiling then,
-so a short warm-up shows more of that than of the batches.
+so a short warm-up shows more of that than of the batches. One record waits for each query when it is
+started: `first_output_s` is the time from its start, as its checkpoint tells, until that is visible,
+`start_s` the same from the start of the program. `--rounds` repeats all in turns and prints the medians,
+since a machine that others use is another one a minute later.
 """
 
 from __future__ import annotations
@@ -42,6 +45,12 @@ class Batches:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
+    @property
+    def started_s(self) -> float:
+        """When the query was started, wall-clock."""
+        (metadata,) = self._folder.glob("checkpoint*/metadata")
+        return metadata.stat().st_mtime
+
     def durations_ms(self, start_s: float, end_s: float) -> list[float]:
         """How long each batch took that was done between two wall-clock times."""
         planned, done = self._times("offsets"), self._times("commits")
@@ -62,16 +71,23 @@ def measure(
     log_folder = cache_dir() / "logs"
     log_folder.mkdir(parents=True, exist_ok=True)
     arrivals = Arrivals(assignment.bootstrap_servers, assignment.output)
+    produce(assignment.bootstrap_servers, 1.0, 1.1, assignment.input)
+    launched_s = time.time()
     with (
         (log_folder / f"{peer.name}-micro-batches.log").open("wb") as log,
         running(launch, log.fileno()) as (job, sampler),
     ):
-        produce(assignment.bootstrap_servers, 1.0, 1.1, assignment.input)
         give_up_s = time.monotonic() + STARTED_TIMEOUT_S
         while not arrivals.seen_ns:
             assert job.poll() is None, f"{peer.name} ended, see {log.name}"
             assert time.monotonic() < give_up_s, f"{peer.name} wrote nothing, see {log.name}"
             time.sleep(_LOOK_S)
+        first_s = arrivals.seen_ns[0] / 1e9
+        batches = Batches(assignment.folder)
+        starting = {
+            "start_s": round(first_s - launched_s, 2),
+            "first_output_s": round(first_s - batches.started_s, 2),
+        }
         load = multiprocessing.get_context("spawn").Process(
             target=produce,
             args=(
@@ -89,8 +105,8 @@ def measure(
         load.join()
         time.sleep(options.drain)
         arrivals.close()
-        figures = _figures(arrivals, sampler, Batches(assignment.folder), start_s, end_s)
-    return {"engine": peer.name, "rate": rate, **figures}
+        figures = _figures(arrivals, sampler, batches, start_s, end_s)
+    return {"engine": peer.name, "rate": rate, **starting, **figures}
 
 
 def _figures(
@@ -119,6 +135,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rate", type=float, action="append", help="records per second; may be repeated")
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--warm-up", type=float, default=20.0)
     parser.add_argument("--drain", type=float, default=5.0, help="seconds for the last records to come")
@@ -130,17 +147,35 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="onceflow-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         with EmbeddedKafka(folder / "kafka") as kafka:
-            for rate in options.rate or [0.5, 50_000.0]:
-                for peer in engines:
-                    run = f"{peer.name}-{time.time_ns()}"
-                    source = kafka.create_topic(f"{run}-in", PARTITIONS)
-                    target = kafka.create_topic(f"{run}-out", PARTITIONS)
-                    (folder / run).mkdir()
-                    assignment = Assignment(
-                        PASS_THROUGH, kafka.bootstrap_servers, source, target, PARTITIONS, folder / run
-                    )
-                    launch = ready[peer.name](assignment)
-                    print(json.dumps(measure(peer, launch, assignment, rate, options)), flush=True)
+            found: list[dict[str, object]] = []
+            for _ in range(options.rounds):
+                for rate in options.rate or [0.5, 50_000.0]:
+                    for peer in engines:
+                        assignment = _assignment(kafka, folder, peer)
+                        launch = ready[peer.name](assignment)
+                        found.append(measure(peer, launch, assignment, rate, options))
+                        print(json.dumps(found[-1]), flush=True)
+        if options.rounds > 1:
+            _print_medians(found)
+
+
+def _assignment(kafka: EmbeddedKafka, folder: Path, peer: Peer) -> Assignment:
+    """Topics and a folder of its own for one run."""
+    run = f"{peer.name}-{time.time_ns()}"
+    source = kafka.create_topic(f"{run}-in", PARTITIONS)
+    target = kafka.create_topic(f"{run}-out", PARTITIONS)
+    (folder / run).mkdir()
+    return Assignment(PASS_THROUGH, kafka.bootstrap_servers, source, target, PARTITIONS, folder / run)
+
+
+def _print_medians(found: list[dict[str, object]]) -> None:
+    """One line for each engine and rate: the median over the rounds of each figure."""
+    kinds = dict.fromkeys((each["engine"], each["rate"]) for each in found)
+    for engine, rate in kinds:
+        rounds = [each for each in found if (each["engine"], each["rate"]) == (engine, rate)]
+        names = [name for name in rounds[0] if name not in ("engine", "rate")]
+        medians = {name: float(np.median([float(str(each[name])) for each in rounds])) for name in names}
+        print(json.dumps({"engine": engine, "rate": rate, "rounds": len(rounds), **medians}))
 
 
 if __name__ == "__main__":

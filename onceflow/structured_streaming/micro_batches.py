@@ -51,40 +51,68 @@ def ledger_after(batch_id: int) -> int:
     return batch_id + 1
 
 
-def commit_batch(
-    client: KafkaClient,
-    ledger: LedgerKey,
-    query_id: str,
-    batch_id: int,
-    outputs: Sequence[Output],
-    marks: SentMarks,
-    patience: Patience,
-) -> None:
-    """Make this batch visible, once; returns when the ledger has answered that it is.
+class BatchCommits:
+    """The commits of one query in one process: makes each batch visible, once.
 
-    `outputs`: the files of this attempt at the batch, and of no other. Raises UsageError if the ledger
-    belongs to another query, Fatal if it is ahead of this batch, DataLossError if it is gone though the
-    batch may have been written; then nothing was written by this call.
+    One thread uses it, with rising batches or the same one again. Its producer is kept from batch to batch,
+    so that a batch costs one transaction and not the fencing before it. That is safe because a producer that
+    was fenced meanwhile, by another process or driver, commits nothing any more: the broker refuses it, and
+    the ledger is read anew. `close` it when a call has raised, or when it is not used any more.
     """
-    tied = TiedClient(client, lambda entry: check_ledger(entry, ledger, query_id, batch_id))
-    was_sent = marks.has(batch_id)
-    last_seen = batch_id if was_sent else None
-    transactions = OwnerTransactions(tied, ledger, Claimant(query_id, 0), patience, last_seen)
-    try:
-        if not was_sent:
-            # 1. Every earlier producer is fenced, and the ledger is there, at this batch or after it. A
-            #    crash: it says that the batches before this one are done, which Spark's log knows too.
-            transactions.commit(batch_id, [])
-            # 2. The mark. A crash: the rerun finds a ledger that is at this batch and not after it.
-            marks.add(batch_id)
-        # 3. All rows and the ledger in one transaction; transactions.py knows what a crash leaves.
-        transactions.commit(ledger_after(batch_id), outputs)
-    except DataLossError as e:
-        raise DataLossError(_lost(ledger, batch_id)) from e
-    finally:
-        transactions.close()
-    # 4. What only this batch's reruns needed. A crash: they find the ledger ahead of it.
-    marks.forget_before(batch_id)
+
+    def __init__(self, client: KafkaClient, ledger: LedgerKey, query_id: str, patience: Patience) -> None:
+        self._ledger = ledger
+        self._query_id = query_id
+        self._patience = patience
+        self._batch_id: int | None = None
+        self._client = TiedClient(client, self._check)
+        self._transactions: OwnerTransactions | None = None
+
+    def commit(self, batch_id: int, outputs: Sequence[Output], marks: SentMarks) -> None:
+        """Make this batch visible; returns when the ledger has answered that it is.
+
+        `outputs`: the files of this attempt at the batch, and of no other. Raises UsageError if the ledger
+        belongs to another query, Fatal if it is ahead of this batch, DataLossError if it is gone though the
+        batch may have been written; then nothing was written by this call.
+        """
+        self._batch_id = batch_id
+        was_sent = marks.has(batch_id)
+        transactions = self._made_sure_of(batch_id, was_sent)
+        try:
+            if not was_sent:
+                # 1. Every earlier producer is fenced, and the ledger is there, at this batch or after it; a
+                #    producer that has brought it to this batch knows. A crash: it says that the batches
+                #    before this one are done, which Spark's log knows too.
+                transactions.commit(batch_id, [])
+                # 2. The mark. A crash: the rerun finds a ledger that is at this batch and not after it.
+                marks.add(batch_id)
+            # 3. All rows and the ledger in one transaction; transactions.py knows what a crash leaves.
+            transactions.commit(ledger_after(batch_id), outputs)
+        except DataLossError as e:
+            raise DataLossError(_lost(self._ledger, batch_id)) from e
+        # 4. What only this batch's reruns needed. A crash: they find the ledger ahead of it.
+        marks.forget_before(batch_id)
+
+    def close(self) -> None:
+        """Does not close the client."""
+        if self._transactions is not None:
+            self._transactions.close()
+        self._transactions = None
+
+    def _made_sure_of(self, batch_id: int, was_sent: bool) -> OwnerTransactions:
+        """The transactions of the batch before if they have brought the ledger to this one and nothing is in
+        doubt, else new ones, which begin with fencing and reading."""
+        if self._transactions is None or not self._transactions.is_at(batch_id):
+            self.close()
+            last_seen = batch_id if was_sent else None
+            claimant = Claimant(self._query_id, 0)
+            self._transactions = OwnerTransactions(
+                self._client, self._ledger, claimant, self._patience, last_seen
+            )
+        return self._transactions
+
+    def _check(self, entry: LedgerEntry) -> None:
+        check_ledger(entry, self._ledger, self._query_id, self._batch_id)
 
 
 def tie_uid(

@@ -19,15 +19,16 @@ from pyspark import TaskContext
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from onceflow.connectors.kafka.client import KafkaClient, LedgerEntry, LedgerKey
+from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey, TopicDescription
 from onceflow.connectors.kafka.transactions.held import StagedOutput
 from onceflow.connectors.kafka.transactions.librdkafka_client import LibrdkafkaClient
 from onceflow.connectors.kafka.transactions.producer_settings import ProducerSettings, RouteName, best_route
-from onceflow.connectors.waiting import Patience, WaitForSystem
+from onceflow.connectors.waiting import WaitForSystem
 from onceflow.runtime.clock import SystemClock
-from onceflow.runtime.errors import CorruptCheckpointError, Fatal, OnceflowError, OptionError, Retryable
+from onceflow.runtime.errors import CorruptCheckpointError, Fatal, OnceflowError, OptionError
 from onceflow.structured_streaming.arrow_types import arrow_schema_of
-from onceflow.structured_streaming.micro_batches import check_ledger, commit_batch, ledger_after, tie_uid
+from onceflow.structured_streaming.kept_commits import COMMITS, described
+from onceflow.structured_streaming.micro_batches import check_ledger, ledger_after, tie_uid
 from onceflow.structured_streaming.partitions import PartitionedOutput, must_exist
 from onceflow.structured_streaming.query_record import QueryRecord, Tie, check_tie
 from onceflow.structured_streaming.sink_options import SinkOptions, sink_options
@@ -58,7 +59,7 @@ _StreamArrowWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", Non
 
 _QUERY_ID = "sql.streaming.queryId"
 _ROWS_WORTH_CONNECTIONS = 10_000
-"""Fewer are not worth connections of their own to the brokers, which are opened for each batch."""
+"""Fewer are not worth connections of their own to the brokers, nor what those import."""
 _BATCH_ID = "streaming.sql.batchId"
 
 
@@ -112,15 +113,9 @@ class StreamWriter(_StreamArrowWriter or object):  # type: ignore[misc]  # one o
         staged = _staged(messages)
         files = files_of(staged, self._query_id, batchId)
         if files:
-            client = _client(self._options, sum(file.rows for file in files))
-            try:
-                patience = _patience(self._options)
-                outputs = _outputs(client, staged, files, self._folder, patience)
-                commit_batch(client, self._ledger, self._query_id, batchId, outputs, self._record, patience)
-            except CorruptCheckpointError as e:
-                raise Fatal(_damaged(e)) from e
-            finally:
-                client.close()
+            self._send(
+                batchId, files, {topic for each in staged if each is not None for topic in each.topics}
+            )
         try:
             sweep(self._folder, batchId)
         except OnceflowError as e:
@@ -130,6 +125,31 @@ class StreamWriter(_StreamArrowWriter or object):  # type: ignore[misc]  # one o
         """A task has failed, or commit has raised. Of this attempt only the staged files can go: its rerun
         stages its own, if the ledger does not have it."""
         delete_files(_staged(messages), self._folder)
+
+    def _send(self, batch_id: int, files: Sequence[StagedOutput], topics: set[str]) -> None:
+        """Make the rows of these files visible, with the connections that the batch before has left. After
+        an error they are closed: the next attempt begins with new ones."""
+        options = self._options
+        committer = COMMITS.take(
+            options,
+            self._ledger,
+            self._query_id,
+            _route(files),
+            lambda route: (_client(options, route), _patience(options)),
+        )
+        is_done = False
+        try:
+            outputs = _outputs(committer.topics(topics), topics, files, self._folder)
+            committer.commits.commit(batch_id, outputs, self._record)
+            spare_imports()  # the first commit imports what writes to brokers
+            is_done = True
+        except CorruptCheckpointError as e:
+            raise Fatal(_damaged(e)) from e
+        finally:
+            if is_done:
+                COMMITS.give_back(self._ledger, self._query_id, committer)
+            else:
+                committer.close()
 
     def _tie(self) -> None:
         """The checkpoint, the uid and the ledger are this query's, or become so."""
@@ -171,10 +191,12 @@ class BatchWriter(DataSourceArrowWriter):
         staged = _staged(messages)
         files = files_of(staged, self._write_id, 0)
         if files:
-            client = _client(self._options, sum(file.rows for file in files))
+            topics = {topic for each in staged if each is not None for topic in each.topics}
+            client = _client(self._options, _route(files))
             try:
                 patience = _patience(self._options)
-                outputs = _outputs(client, staged, files, self._folder, patience)
+                known = described(client, topics, patience)
+                outputs = _outputs(known, topics, files, self._folder)
                 commit_write(client, self._ledger, self._write_id, outputs, patience)
             except CorruptCheckpointError as e:
                 raise Fatal(_damaged(e)) from e
@@ -206,7 +228,7 @@ def _check_broker(
     options: SinkOptions, ledger: LedgerKey, owner: str, check: Callable[[LedgerEntry], None]
 ) -> None:
     """Check that the broker is there, lets us in, has the topic, and lets us write the ledger."""
-    client = _client(options, 0)
+    client = _client(options, "bulk")
     try:
         if options.topic is not None:
             must_exist(client.describe_topics([options.topic]), {options.topic})
@@ -217,21 +239,10 @@ def _check_broker(
 
 
 def _outputs(
-    client: KafkaClient,
-    staged: Sequence[Staged | None],
-    files: Sequence[StagedOutput],
-    folder: Folder,
-    patience: Patience,
+    known: Mapping[str, TopicDescription], topics: set[str], files: Sequence[StagedOutput], folder: Folder
 ) -> list[PartitionedOutput]:
-    """The staged files, their rows to be sent to the topics as these are now. Waits for the broker."""
-    topics = {topic for message in staged if message is not None for topic in message.topics}
-    known = None
-    while known is None:
-        try:
-            known = client.describe_topics(sorted(topics))
-        except Retryable as e:
-            patience.wait(e)
-    patience.reset()
+    """The staged files, their rows to be sent to the topics as these are. Raises UsageError for one that is
+    not there."""
     must_exist(known, topics)
     partitions = {name: topic.partitions for name, topic in known.items()}
     return [PartitionedOutput(restored(file, folder), partitions) for file in files]
@@ -241,9 +252,12 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged | Non
     return [message.staged if isinstance(message, Message) else None for message in messages]
 
 
-def _client(options: SinkOptions, rows: int) -> LibrdkafkaClient:
-    """`rows`: how many it will write."""
-    route: RouteName = best_route() if rows >= _ROWS_WORTH_CONNECTIONS else "bulk"
+def _route(files: Sequence[StagedOutput]) -> RouteName:
+    """How so many rows are best written."""
+    return best_route() if sum(file.rows for file in files) >= _ROWS_WORTH_CONNECTIONS else "bulk"
+
+
+def _client(options: SinkOptions, route: RouteName) -> LibrdkafkaClient:
     return LibrdkafkaClient(options.kafka, ProducerSettings(options.transaction_timeout_ms, route=route))
 
 

@@ -87,22 +87,22 @@ def _checked(schema: StructType, options: Mapping[str, str], door: Door) -> tupl
     return checked, make_columns(arrow_schema_of(schema), checked.given)
 
 
-class _Range(InputPartition):
-    """The range of one task."""
+class _Ranges(InputPartition):
+    """The ranges of one task, at least one."""
 
-    def __init__(self, wanted: OffsetRange) -> None:
+    def __init__(self, wanted: tuple[OffsetRange, ...]) -> None:
         super().__init__(wanted)
 
 
 def _read(plan: ReadPlan, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
     # Here, since Spark starts a process for each query that plans and never reads.
-    from onceflow.structured_streaming.source_tasks import read_range
+    from onceflow.structured_streaming.source_tasks import read_ranges
 
     spare_imports()
     # Spark makes a task where there is nothing to read: of None, in some versions of a partition of None.
     wanted = None if partition is None else partition.value
-    if isinstance(wanted, OffsetRange):
-        yield from read_range(plan, wanted)
+    if wanted is not None:
+        yield from read_ranges(plan, wanted)
 
 
 def _patiently(options: SourceOptions, question: Callable[[], Answer], have_answered: bool) -> Answer:
@@ -141,7 +141,8 @@ class KafkaBatchReader(DataSourceReader):
             ranges = _patiently(options, lambda: planner.ranges(start, end), have_answered=True)
         finally:
             cluster.close()
-        return [_Range(each) for each in split_ranges(ranges, options.partitions_min, options.records_max)]
+        pieces = split_ranges(ranges, options.partitions_min, options.records_max)
+        return [_Ranges((each,)) for each in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._plan, partition)
@@ -183,7 +184,7 @@ class KafkaStreamReader(DataSourceStreamReader, _SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         begin, stop = Offsets.from_json(start), Offsets.from_json(end)
-        return [_Range(each) for each in self._ask(lambda stream: stream.ranges(begin, stop))]
+        return [_Ranges(each) for each in self._ask(lambda stream: stream.tasks(begin, stop))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._plan, partition)

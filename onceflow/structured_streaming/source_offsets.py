@@ -136,6 +136,21 @@ def split_ranges(
     return [piece for each in filled for piece in _cut(each, round(partitions_min * each.size / total))]
 
 
+def combine_ranges(ranges: Sequence[OffsetRange], offsets_max: int) -> list[tuple[OffsetRange, ...]]:
+    """The ranges of each task, if one task may read several: as many neighbours as have no more than
+    `offsets_max` offsets together, and of each topic partition one at the most."""
+    tasks: list[tuple[OffsetRange, ...]] = []
+    for each in ranges:
+        before = tasks[-1] if tasks else ()
+        has_room = sum(other.size for other in before) + each.size <= offsets_max
+        is_new = all((other.topic, other.partition) != (each.topic, each.partition) for other in before)
+        if before and has_room and is_new:
+            tasks[-1] = (*before, each)
+        else:
+            tasks.append((each,))
+    return tasks
+
+
 def _cut(whole: OffsetRange, pieces: int) -> Iterable[OffsetRange]:
     """Cut a range into so many pieces of nearly the same size, without an empty one."""
     pieces = max(1, min(pieces, whole.size))

@@ -6,7 +6,8 @@ Apart from the columns' definition, since processes that only plan need nothing 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 from onceflow.connectors.formats import Raw
 from onceflow.connectors.formats.format import ON_NULL_ADVICE
 from onceflow.connectors.kafka.source.row_builder import METADATA, Metadata, RowBuilder, Tolerance
+from onceflow.connectors.kafka.split import KafkaSplit
 from onceflow.runtime.contracts import Fetch
 from onceflow.runtime.errors import BadRecordError
 from onceflow.structured_streaming.source_columns import CORRUPT, VALUE, Columns
@@ -41,6 +43,36 @@ def row_builder(columns: Columns) -> RowBuilder:
     fields += [pa.field(_INSIDE + name, *METADATA[name]) for name in metadata]
     tolerance: Tolerance = "none" if isinstance(columns.value, Raw) else "all"
     return RowBuilder(pa.schema(fields), key, value, metadata, tolerance)
+
+
+def by_split(fetch: Fetch, splits: Sequence[KafkaSplit]) -> Iterator[tuple[str, Fetch]]:
+    """The parts of a fetch that are of one split each, by its id. `splits`: those that may be in it, which
+    are the last that its reader was given; it may have read the same partitions before."""
+    if len(splits) == 1:
+        yield splits[0].split_id, fetch
+        return
+    letters = fetch.dead_letters
+    for number, split in enumerate(splits, len(fetch.splits) - len(splits)):
+        is_own = fetch.row_split == number
+        own_letters = None if letters is None else _letters_of(letters, split)
+        if is_own.any() or own_letters is not None:
+            yield (
+                split.split_id,
+                replace(
+                    fetch,
+                    records=fetch.records.filter(pa.array(is_own)),
+                    row_split=fetch.row_split[is_own],
+                    offset=None if fetch.offset is None else fetch.offset[is_own],
+                    timestamp_ms=None if fetch.timestamp_ms is None else fetch.timestamp_ms[is_own],
+                    dead_letters=own_letters,
+                ),
+            )
+
+
+def _letters_of(letters: pa.RecordBatch, split: KafkaSplit) -> pa.RecordBatch | None:
+    is_topic = pc.equal(letters.column("topic"), split.topic)
+    found = letters.filter(pc.and_(is_topic, pc.equal(letters.column("partition"), split.partition)))
+    return found if len(found) else None
 
 
 def rows_of(columns: Columns, fetch: Fetch, where: OffsetRange) -> pa.RecordBatch:

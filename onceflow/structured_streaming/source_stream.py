@@ -13,13 +13,29 @@ from collections.abc import Mapping
 from onceflow.connectors.kafka.metadata import PartitionKey, Topic
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.errors import DataLossError
-from onceflow.structured_streaming.source_offsets import OffsetRange, Offsets, limit_offsets, split_ranges
+from onceflow.structured_streaming.source_offsets import (
+    OffsetRange,
+    Offsets,
+    combine_ranges,
+    limit_offsets,
+    split_ranges,
+)
 from onceflow.structured_streaming.source_options import SourceOptions
 from onceflow.structured_streaming.source_planning import Available, Planner
 
 DISCOVERY_INTERVAL_MS = 1_000
 """How often a query that has nothing to read looks for new partitions and lost topics; one that has
 something looks before each batch."""
+
+TASK_OFFSETS = 25_000
+"""Partitions that have no more than this together are read by one task: to start a task takes longer than
+to read so few records."""
+SLOW_BATCH_MS = 1_000
+APART_MS = 10_000
+"""After a batch that took longer than SLOW_BATCH_MS each partition has its own task for so long: the time may
+be that of the query's work on the records, which more tasks share."""
+_COLD_BATCHES = 2
+"""Batches that are slow since processes start."""
 
 
 class StreamPlanner:
@@ -37,6 +53,9 @@ class StreamPlanner:
         self._seen: Offsets | None = None
         self._topics: dict[str, Topic] = {}
         self._topics_at_ms: float | None = None
+        self._batches = 0
+        self._batch_began_ms: float | None = None
+        self._apart_until_ms = 0.0
 
     @property
     def seen(self) -> Offsets | None:
@@ -52,6 +71,7 @@ class StreamPlanner:
     def latest(self, start: Offsets, offsets_max: int | None) -> Offsets:
         """The end of the next batch: as far as there is something, or as the limit and the target allow.
         `start` itself if there is nothing to do."""
+        self._note_end_of_batch()
         if start == self._initial and self._planner.begins_at_end and not self._is_initial_written:
             self._is_initial_written = True
             self._planned = start
@@ -93,14 +113,29 @@ class StreamPlanner:
         available = self._planner.available(Offsets({}), self._planner.topics())
         self._target = available.ends
 
-    def ranges(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
+    def tasks(self, start: Offsets, end: Offsets) -> list[tuple[OffsetRange, ...]]:
         """The tasks of a batch: of one just planned, or of one that the checkpoint has from before."""
         if end != self._planned:
             self._planner.check(start, end)
         ranges = self._planner.ranges(start, end)
         if start == self._initial and not self._planner.begins_at_end and self._options.fail_on_data_loss:
             _refuse_lost(ranges)
-        return split_ranges(ranges, self._options.partitions_min, self._options.records_max)
+        pieces = split_ranges(ranges, self._options.partitions_min, self._options.records_max)
+        now_ms = self._clock.monotonic_ms()
+        self._batches += 1
+        self._batch_began_ms = now_ms
+        if self._options.partitions_min is not None or now_ms < self._apart_until_ms:
+            return [(each,) for each in pieces]
+        return combine_ranges(pieces, min(TASK_OFFSETS, self._options.records_max or TASK_OFFSETS))
+
+    def _note_end_of_batch(self) -> None:
+        """Spark asks for the next end when a batch is done, or later if a trigger has it wait."""
+        if self._batch_began_ms is None:
+            return
+        now_ms = self._clock.monotonic_ms()
+        if self._batches > _COLD_BATCHES and now_ms - self._batch_began_ms > SLOW_BATCH_MS:
+            self._apart_until_ms = now_ms + APART_MS
+        self._batch_began_ms = None
 
     def _available(self, start: Offsets) -> Available:
         """What can be read. Topics are looked up if there is anything new in them, or when it is time to

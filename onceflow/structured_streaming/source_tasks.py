@@ -1,4 +1,4 @@
-"""What a task does: reads one range of a topic partition, in Arrow batches, with a consumer that outlives it.
+"""What a task does: reads ranges of topic partitions, in Arrow batches, with a consumer that outlives it.
 
 Spark keeps its Python workers, and a micro-batch is short: a new connection for each would take longer
 than the reading. So a worker keeps the readers of the query it works for, without any partition assigned.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -26,7 +26,7 @@ from onceflow.runtime.contracts import Fetch, ReaderContext
 from onceflow.runtime.errors import DataLossError, Retryable
 from onceflow.structured_streaming.read_plan import ReadPlan
 from onceflow.structured_streaming.source_offsets import OffsetRange
-from onceflow.structured_streaming.source_rows import row_builder, rows_of
+from onceflow.structured_streaming.source_rows import by_split, row_builder, rows_of
 
 _LOG = logging.getLogger(__name__)
 _POLL_MS = 200
@@ -34,7 +34,7 @@ _POLL_RECORDS_MAX = 10_000
 _METADATA_TIMEOUT_MS = 5_000
 _KEPT_MAX = 4
 _KEPT_S = 60.0
-_USES_MAX = 200
+_SPLITS_MAX = 800
 """A reader remembers every split it was ever given."""
 
 _FETCH_WAIT: Mapping[str, Setting] = {
@@ -55,7 +55,8 @@ _LARGE: Mapping[str, Setting] = {**_FETCH_WAIT, "max.partition.fetch.bytes": 4 <
 @dataclass(slots=True)
 class _Kept:
     reader: KafkaReader
-    uses: int
+    splits: int
+    """How many it was ever given."""
     used_at_s: float
 
 
@@ -76,12 +77,12 @@ class KeptReaders:
             found = _Kept(_open_reader(plan, is_small), 0, 0.0)
         return found
 
-    def give_back(self, plan: ReadPlan, is_small: bool, kept: _Kept) -> None:
-        """Keep a reader for the next task; only one that has read its range to the end."""
-        kept.uses += 1
+    def give_back(self, plan: ReadPlan, is_small: bool, kept: _Kept, splits: int) -> None:
+        """Keep a reader for the next task; only one that has read its ranges, so many, to the end."""
+        kept.splits += splits
         kept.used_at_s = time.monotonic()
         place = (plan.token, is_small)
-        if kept.uses >= _USES_MAX or place in self._kept:
+        if kept.splits >= _SPLITS_MAX or place in self._kept:
             kept.reader.close()
             return
         self._kept[place] = kept
@@ -103,67 +104,73 @@ class KeptReaders:
 READERS = KeptReaders()
 
 
-def read_range(
-    plan: ReadPlan, wanted: OffsetRange, readers: KeptReaders = READERS
+def read_ranges(
+    plan: ReadPlan, wanted: Sequence[OffsetRange], readers: KeptReaders = READERS
 ) -> Iterator[pa.RecordBatch]:
-    """Every record of the range, once, in order. Raises DataLossError and BadRecordError with a sentence
-    for the user; failOnDataLoss=false goes on behind what is gone instead."""
-    rest: OffsetRange | None = wanted
-    while rest is not None and rest.size > 0:
+    """Every record of the ranges, once, those of a range in order; each is of another topic partition. Raises
+    DataLossError and BadRecordError with a sentence for the user; failOnDataLoss=false goes on behind what is
+    gone instead."""
+    todo = [[each for each in wanted if each.size > 0]]
+    while todo:
+        together = todo.pop()
+        if not together:
+            continue
         try:
-            yield from _read_range(plan, rest, readers)
-            return
+            yield from _read_together(plan, together, readers)
         except _GapError as gap:
+            if len(together) > 1:  # of one of them: each by itself finds out
+                todo += [[each] for each in reversed(gap.rest)]
+                continue
             _LOG.warning("%s; going on, as failOnDataLoss is false", gap)
-            rest = _behind_the_gap(plan, replace(rest, next_offset=gap.next_offset))
+            behind = _behind_the_gap(plan, gap.rest[0])
+            todo.append([] if behind is None else [behind])
 
 
 class _GapError(Exception):
-    """Records are gone, which the user said may be. All before next_offset was handed on."""
+    """Records are gone, which the user said may be. All before the rest was handed on."""
 
-    def __init__(self, reason: str, next_offset: int) -> None:
+    def __init__(self, reason: str, rest: list[OffsetRange]) -> None:
         super().__init__(reason)
-        self.next_offset = next_offset
+        self.rest = rest
 
 
-def _read_range(plan: ReadPlan, wanted: OffsetRange, readers: KeptReaders) -> Iterator[pa.RecordBatch]:
-    is_small = wanted.size < _SMALL_OFFSETS
+def _read_together(
+    plan: ReadPlan, wanted: Sequence[OffsetRange], readers: KeptReaders
+) -> Iterator[pa.RecordBatch]:
+    is_small = sum(each.size for each in wanted) < _SMALL_OFFSETS
     kept = readers.take(plan, is_small)
     is_done = False
-    position = wanted.next_offset
+    rest = dict(enumerate(wanted))
     try:
-        for fetch in _fetches(kept.reader, wanted, plan.options.broker_timeout_ms):
+        for number, fetch in _fetches(kept.reader, wanted, plan.options.broker_timeout_ms):
             if len(fetch.row_split) or fetch.dead_letters is not None:
-                yield rows_of(plan.columns, fetch, wanted)
+                yield rows_of(plan.columns, fetch, wanted[number])
             if fetch.offset is not None and len(fetch.offset):
-                position = int(fetch.offset[-1]) + 1
+                behind = int(fetch.offset[-1]) + 1
+                rest[number] = replace(wanted[number], next_offset=behind, leader_epoch=None)
         is_done = True
     except DataLossError as loss:
         if plan.options.fail_on_data_loss:
             raise DataLossError(f"{loss}; to go on with what is there, set failOnDataLoss to false") from loss
-        raise _GapError(str(loss), position) from loss
+        raise _GapError(str(loss), list(rest.values())) from loss
     finally:
         if is_done:
-            readers.give_back(plan, is_small, kept)
+            readers.give_back(plan, is_small, kept, len(wanted))
         else:
             kept.reader.close()
 
 
-def _fetches(reader: KafkaReader, wanted: OffsetRange, patience_ms: int) -> Iterator[Fetch]:
-    """The fetches of a range, until the reader says that it is finished. After a passing fault it polls
-    again."""
-    split = KafkaSplit(
-        wanted.topic,
-        wanted.topic_id,
-        wanted.partition,
-        wanted.next_offset,
-        wanted.stop_offset,
-        wanted.leader_epoch,
-        None if wanted.leader_epoch is None else wanted.next_offset,
-    )
-    reader.add_splits([split.state()])
+def _fetches(
+    reader: KafkaReader, wanted: Sequence[OffsetRange], patience_ms: int
+) -> Iterator[tuple[int, Fetch]]:
+    """The fetches of each range, by its number, until the reader says that all are finished. After a passing
+    fault it polls again."""
+    splits = [_split(each) for each in wanted]
+    numbers = {split.split_id: number for number, split in enumerate(splits)}
+    unfinished = set(numbers)
+    reader.add_splits([split.state() for split in splits])
     moved_at_s = time.monotonic()
-    while True:
+    while unfinished:
         try:
             fetch = reader.poll(_POLL_MS, _POLL_RECORDS_MAX)
         except Retryable as fault:
@@ -174,9 +181,21 @@ def _fetches(reader: KafkaReader, wanted: OffsetRange, patience_ms: int) -> Iter
         if fetch is None:
             continue
         moved_at_s = time.monotonic()
-        yield fetch
-        if split.split_id in fetch.finished:
-            return
+        for split_id, part in by_split(fetch, splits):
+            yield numbers[split_id], part
+        unfinished -= fetch.finished
+
+
+def _split(wanted: OffsetRange) -> KafkaSplit:
+    return KafkaSplit(
+        wanted.topic,
+        wanted.topic_id,
+        wanted.partition,
+        wanted.next_offset,
+        wanted.stop_offset,
+        wanted.leader_epoch,
+        None if wanted.leader_epoch is None else wanted.next_offset,
+    )
 
 
 def _behind_the_gap(plan: ReadPlan, rest: OffsetRange) -> OffsetRange | None:

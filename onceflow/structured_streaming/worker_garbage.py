@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import gc
+import sys
 
-_is_done = False
+_MODULES_MIN = 50
+"""Fewer are not worth it: what is garbage at that moment is never collected either."""
+_modules = 0
+"""How many there were when it was last done."""
 
 
 def spare_imports() -> None:
-    """Once per process: all objects that are there now are left out of every later collection.
+    """Leave all objects that are there now out of every later collection, if many modules were imported since
+    the last time.
 
     Spark keeps its Python processes and collects garbage in each after each use. The imported modules are
     half a million objects that live for ever: to look at them takes 0.1 s of CPU each time, eight
     times in a micro-batch of four tasks, and copies the pages that a fork shares with its daemon.
     """
-    global _is_done
-    if not _is_done:
-        _is_done = True
+    global _modules
+    if len(sys.modules) - _modules >= _MODULES_MIN:
+        _modules = len(sys.modules)
         gc.freeze()

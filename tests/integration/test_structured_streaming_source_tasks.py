@@ -18,7 +18,7 @@ from onceflow.structured_streaming.read_plan import ReadPlan
 from onceflow.structured_streaming.source_columns import make_columns, raw_schema
 from onceflow.structured_streaming.source_offsets import OffsetRange
 from onceflow.structured_streaming.source_options import source_options
-from onceflow.structured_streaming.source_tasks import KeptReaders, read_range
+from onceflow.structured_streaming.source_tasks import KeptReaders, read_ranges
 
 pytestmark = pytest.mark.kafka
 
@@ -43,8 +43,13 @@ class Reader:
         return str(found.topic_id)
 
     def read(self, start: int, stop: int, topic_id: str | None = None) -> list[dict[str, Any]]:
-        wanted = OffsetRange(self.topic, topic_id or self.topic_id, 0, start, stop)
-        return [row for batch in read_range(self.plan, wanted, self.kept) for row in batch.to_pylist()]
+        return self.read_together((start, stop), topic_id=topic_id)
+
+    def read_together(self, *spans: tuple[int, int], topic_id: str | None = None) -> list[dict[str, Any]]:
+        """A task that reads a span of each partition, from 0 on."""
+        asked = topic_id or self.topic_id
+        wanted = [OffsetRange(self.topic, asked, number, *span) for number, span in enumerate(spans)]
+        return [row for batch in read_ranges(self.plan, wanted, self.kept) for row in batch.to_pylist()]
 
 
 @pytest.fixture
@@ -62,10 +67,10 @@ def reader(broker: EmbeddedKafka, new_topic: MakeTopic) -> Iterator[Callable[...
         each.kept.close()
 
 
-def produce(kafka: EmbeddedKafka, topic: str, *values: bytes | None, **more: Any) -> None:
+def produce(kafka: EmbeddedKafka, topic: str, *values: bytes | None, partition: int = 0, **more: Any) -> None:
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
     for value in values:
-        producer.produce(topic, value, partition=0, **more)
+        producer.produce(topic, value, partition=partition, **more)
     assert producer.flush(30) == 0
 
 
@@ -198,3 +203,53 @@ def test_the_brokers_own_time_is_told_from_the_producers(
     it = reader(pa.schema([("timestampType", pa.int32())]), topic=topic)
     produce(broker, topic, b"x")
     assert it.read(0, 1) == [{"timestampType": 1}]
+
+
+PLACED = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("value", pa.string())])
+
+
+def test_one_task_reads_several_partitions_and_says_of_each_row_where_it_is_from(
+    broker: EmbeddedKafka, new_topic: MakeTopic, reader: Callable[..., Reader]
+) -> None:
+    """Twice by the same consumer, in which the partitions have other numbers the second time."""
+    it = reader(PLACED, topic=new_topic("several", 3))
+    for partition in range(3):
+        produce(broker, it.topic, *(b"%d-%d" % (partition, n) for n in range(9)), partition=partition)
+    for spans in (((0, 4), (2, 3), (5, 5)), ((4, 9), (3, 9), (5, 9))):
+        rows = it.read_together(*spans)
+        by_partition = {p: [row for row in rows if row["partition"] == p] for p in range(3)}
+        for partition, (start, stop) in enumerate(spans):
+            assert [row["offset"] for row in by_partition[partition]] == list(range(start, stop))
+        assert all(row["value"] == f"{row['partition']}-{row['offset']}" for row in rows)
+    assert it.kept.opened == 1
+
+
+def test_what_is_gone_of_one_partition_leaves_the_others_of_the_task_whole(
+    broker: EmbeddedKafka, new_topic: MakeTopic, reader: Callable[..., Reader]
+) -> None:
+    it = reader(PLACED, topic=new_topic("gap", 2), failOnDataLoss="false")
+    for partition in range(2):
+        produce(broker, it.topic, *[b"x"] * 10, partition=partition)
+    place = TopicPartition(it.topic, 1, 6)
+    it.admin.delete_records([place])[place].result(30)
+    rows = it.read_together((0, 10), (2, 9))
+    assert sorted((row["partition"], row["offset"]) for row in rows) == [
+        *((0, offset) for offset in range(10)), (1, 6), (1, 7), (1, 8),
+    ]  # fmt: skip
+
+
+def test_bad_records_of_several_partitions_stay_with_their_own(
+    broker: EmbeddedKafka, new_topic: MakeTopic, reader: Callable[..., Reader]
+) -> None:
+    schema = pa.schema([("user", pa.string()), ("p", pa.int32()), ("_corrupt_record", pa.string())])
+    more = {"format": "json", "mode": "permissive", "partition_column": "p"}
+    it = reader(schema, topic=new_topic("bad", 3), **more)
+    for partition, values in enumerate([[b'{"user": "a"}', b"no"], [b'{"user": "b"}'], [b"bad"]]):
+        produce(broker, it.topic, *values, partition=partition)
+    rows = it.read_together((0, 2), (0, 1), (0, 1))
+    assert sorted((row["p"], row["user"], row["_corrupt_record"]) for row in rows if row["user"]) == [
+        (0, "a", None), (1, "b", None),
+    ]  # fmt: skip
+    assert sorted((row["p"], row["_corrupt_record"]) for row in rows if not row["user"]) == [
+        (0, "no"), (2, "bad"),
+    ]  # fmt: skip

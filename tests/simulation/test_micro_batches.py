@@ -11,7 +11,7 @@ import functools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 import pytest
@@ -30,20 +30,13 @@ from onceflow.connectors.kafka.testing.fake import (
 from onceflow.connectors.kafka.transactions.ahead import Output
 from onceflow.connectors.kafka.transactions.owner import Claimant, OwnerTransactions
 from onceflow.connectors.waiting import Patience
-from onceflow.runtime.errors import (
-    DataLossError,
-    Fatal,
-    Fenced,
-    Indeterminate,
-    Retryable,
-    UsageError,
-)
+from onceflow.runtime.errors import DataLossError, Fatal, Fenced, Indeterminate, Retryable, UsageError
 from onceflow.runtime.testing.choices import ExhaustiveChoices, SeededChoices
 from onceflow.runtime.testing.violations import Breach, Violation, breaches
 from onceflow.structured_streaming.micro_batches import (
+    BatchCommits,
     SentMarks,
     check_ledger,
-    commit_batch,
     ledger_after,
     tie_uid,
 )
@@ -53,7 +46,18 @@ LEDGER = LedgerKey("onceflow.out", "ledger")
 RUNS_MAX = 14
 ROWS = 2
 
-Commit = Callable[[KafkaClient, LedgerKey, str, int, Sequence[Output], SentMarks, Patience], None]
+
+class Committer(Protocol):
+    """What a process that commits keeps from batch to batch."""
+
+    def commit(self, batch_id: int, outputs: Sequence[Output], marks: SentMarks) -> None: ...
+
+
+NewProcess = Callable[[KafkaClient, Patience], Committer]
+
+
+def as_it_is(client: KafkaClient, patience: Patience) -> Committer:
+    return BatchCommits(client, LEDGER, QUERY, patience)
 
 
 @dataclass(frozen=True)
@@ -111,12 +115,14 @@ class World:
     """Runs of a query of a few batches."""
 
     choices: Chooser
-    commit: Commit = commit_batch
+    process: NewProcess = as_it_is
     batches: int = 2
     crashes: int = 1
     faults: int = 1
     zombies: int = 0
     expiries: int = 0
+    processes: int = 1
+    """How many may commit, as Spark chooses: two if another query commits at the same time."""
     broker: FakeKafka = field(default_factory=FakeKafka)
     marked: set[int] = field(default_factory=set)
     logged: int = 0
@@ -163,11 +169,12 @@ class World:
         self.check(is_complete=False)
 
     def _run_batches(self, network: FakeNetwork) -> None:
+        processes = [self.process(FakeClient(network), Impatience()) for _ in range(self.processes)]
         for batch_id in range(self.logged, self.batches):
             self.attempts[batch_id] += 1
             files = Files(batch_id, self.attempts[batch_id])
-            client, marks = FakeClient(network), Marks(self, network)
-            self.commit(client, LEDGER, QUERY, batch_id, [files], marks, Impatience())
+            chosen = self.choices.choose(self.processes, "who commits") if self.processes > 1 else 0
+            processes[chosen].commit(batch_id, [files], Marks(self, network))
             network.call("Spark's log", lambda batch=batch_id: self._log(batch))
 
     def _log(self, batch_id: int) -> None:
@@ -198,110 +205,124 @@ class World:
 # --- Mutants ------------------------------------------------------------------------------------------
 
 
-def _transactions(
-    client: KafkaClient, ledger: LedgerKey, query_id: str, patience: Patience, last_seen: int | None
-) -> OwnerTransactions:
-    return OwnerTransactions(client, ledger, Claimant(query_id, 0), patience, last_seen)
+@dataclass
+class Mutant:
+    """A process that keeps nothing and leaves out one rule."""
+
+    client: KafkaClient
+    patience: Patience
+
+    def transactions(self, last_seen: int | None = None) -> OwnerTransactions:
+        return OwnerTransactions(self.client, LEDGER, Claimant(QUERY, 0), self.patience, last_seen)
 
 
-def _without_a_mark(
-    client: KafkaClient,
-    ledger: LedgerKey,
-    query_id: str,
-    batch_id: int,
-    outputs: Sequence[Output],
-    marks: SentMarks,
-    patience: Patience,
-) -> None:
-    _transactions(client, ledger, query_id, patience, None).commit(ledger_after(batch_id), outputs)
+class WithoutAMark(Mutant):
+    def commit(self, batch_id: int, outputs: Sequence[Output], marks: SentMarks) -> None:
+        self.transactions().commit(ledger_after(batch_id), outputs)
 
 
-def _marked_when_it_is_sent(
-    client: KafkaClient,
-    ledger: LedgerKey,
-    query_id: str,
-    batch_id: int,
-    outputs: Sequence[Output],
-    marks: SentMarks,
-    patience: Patience,
-) -> None:
-    last_seen = batch_id if marks.has(batch_id) else None
-    _transactions(client, ledger, query_id, patience, last_seen).commit(ledger_after(batch_id), outputs)
-    marks.add(batch_id)
+class MarkedWhenItIsSent(Mutant):
+    def commit(self, batch_id: int, outputs: Sequence[Output], marks: SentMarks) -> None:
+        self.transactions(batch_id if marks.has(batch_id) else None).commit(ledger_after(batch_id), outputs)
+        marks.add(batch_id)
 
 
-def _without_the_first_step(
-    client: KafkaClient,
-    ledger: LedgerKey,
-    query_id: str,
-    batch_id: int,
-    outputs: Sequence[Output],
-    marks: SentMarks,
-    patience: Patience,
-) -> None:
-    last_seen = batch_id if marks.has(batch_id) else None
-    marks.add(batch_id)
-    _transactions(client, ledger, query_id, patience, last_seen).commit(ledger_after(batch_id), outputs)
+class WithoutTheFirstStep(Mutant):
+    def commit(self, batch_id: int, outputs: Sequence[Output], marks: SentMarks) -> None:
+        last_seen = batch_id if marks.has(batch_id) else None
+        marks.add(batch_id)
+        self.transactions(last_seen).commit(ledger_after(batch_id), outputs)
 
 
-def _trusting_sparks_log(
-    client: KafkaClient,
-    ledger: LedgerKey,
-    query_id: str,
-    batch_id: int,
-    outputs: Sequence[Output],
-    marks: SentMarks,
-    patience: Patience,
-) -> None:
-    class NoLedger(OwnerTransactions):
-        def _committed_before(self) -> int:
-            super()._committed_before()
-            return batch_id
+class TrustingSparksLog(Mutant):
+    def commit(self, batch_id: int, outputs: Sequence[Output], marks: SentMarks) -> None:
+        class NoLedger(OwnerTransactions):
+            def _committed_before(self) -> int:
+                super()._committed_before()
+                return batch_id
 
-    NoLedger(client, ledger, Claimant(query_id, 0), patience, None).commit(ledger_after(batch_id), outputs)
+        transactions = NoLedger(self.client, LEDGER, Claimant(QUERY, 0), self.patience, None)
+        transactions.commit(ledger_after(batch_id), outputs)
 
 
-def _with_a_ledger_of_the_batch_id(
-    client: KafkaClient,
-    ledger: LedgerKey,
-    query_id: str,
-    batch_id: int,
-    outputs: Sequence[Output],
-    marks: SentMarks,
-    patience: Patience,
-) -> None:
-    before = max(0, batch_id - 1)
-    renumbered = [OfAnotherBatch(files.batch_id, files.attempt, before) for files in outputs]
-    commit_batch(client, ledger, query_id, before, renumbered, marks, patience)
+class WithALedgerOfTheBatchId(Mutant):
+    def commit(self, batch_id: int, outputs: Sequence[Output], marks: SentMarks) -> None:
+        before = max(0, batch_id - 1)
+        renumbered = [OfAnotherBatch(files.batch_id, files.attempt, before) for files in outputs]
+        BatchCommits(self.client, LEDGER, QUERY, self.patience).commit(before, renumbered, marks)
+
+
+class Forgetful(Marks):
+    def add(self, batch_id: int) -> None:
+        """Make no mark."""
+
+
+class KeptWithoutAMark:
+    """Marks the first batch only: after it the producer is known."""
+
+    def __init__(self, client: KafkaClient, patience: Patience) -> None:
+        self._right, self._has_marked = as_it_is(client, patience), False
+
+    def commit(self, batch_id: int, outputs: Sequence[Output], marks: SentMarks) -> None:
+        assert isinstance(marks, Marks)
+        made = Forgetful(marks.world, marks.network) if self._has_marked else marks
+        self._has_marked = True
+        self._right.commit(batch_id, outputs, made)
+
+
+class KeptWithoutAsking(Mutant):
+    """Asks the ledger only before a batch whose predecessor it has not committed itself."""
+
+    _next: int | None = None
+
+    def commit(self, batch_id: int, outputs: Sequence[Output], marks: SentMarks) -> None:
+        if self._next == batch_id:
+            marks.add(batch_id)
+            producer = self.client.open_producer(LEDGER)
+            producer.begin()
+            for output in outputs:
+                producer.produce(pa.Table.from_batches(output.batches()).combine_chunks().to_batches()[0])
+            producer.send_ledger(LedgerEntry(ledger_after(batch_id), Claimant(QUERY, 0).metadata()))
+            producer.commit()
+        else:
+            as_it_is(self.client, self.patience).commit(batch_id, outputs, marks)
+        self._next = batch_id + 1
 
 
 class Wrong(NamedTuple):
     """A mutant, and the only thing that kills it: a run that fails otherwise shows nothing."""
 
-    commit: Commit
+    process: NewProcess
     breach: Breach
     is_right_on_fair_days: bool = True
 
 
 MUTANTS: dict[str, Wrong] = {
-    "no mark": Wrong(_without_a_mark, Breach.DOUBLED),
-    "marked after it was sent": Wrong(_marked_when_it_is_sent, Breach.DOUBLED),
-    "the ledger is not made sure of first": Wrong(_without_the_first_step, Breach.STUCK),
-    "no ledger": Wrong(_trusting_sparks_log, Breach.DOUBLED),
-    "one ledger value for two batches": Wrong(_with_a_ledger_of_the_batch_id, Breach.LOST, False),
+    "no mark": Wrong(WithoutAMark, Breach.DOUBLED),
+    "marked after it was sent": Wrong(MarkedWhenItIsSent, Breach.DOUBLED),
+    "the ledger is not made sure of first": Wrong(WithoutTheFirstStep, Breach.STUCK),
+    "no ledger": Wrong(TrustingSparksLog, Breach.DOUBLED),
+    "one ledger value for two batches": Wrong(WithALedgerOfTheBatchId, Breach.LOST, False),
+    "a kept producer needs no mark": Wrong(KeptWithoutAMark, Breach.DOUBLED),
+    "a process that has committed need not ask the ledger": Wrong(KeptWithoutAsking, Breach.DOUBLED),
 }
 
 
-SHAPES = ({}, {"zombies": 1, "crashes": 0}, {"expiries": 1, "crashes": 2, "faults": 0})
+SHAPES: tuple[dict[str, int], ...] = (
+    {},
+    {"zombies": 1, "crashes": 0},
+    {"expiries": 1, "crashes": 2, "faults": 0},
+    {"processes": 2, "batches": 3, "crashes": 0},
+)
 
 
-def explore(commit: Commit, deviations: int) -> int:
+def explore(deviations: int) -> int:
     """Every run with so many deviations from the fair course."""
     runs = 0
     for shape in SHAPES:
         search = ExhaustiveChoices(deviations_max=deviations)
         for choices in search:
-            World(choices, commit, **shape).run()
+            World(choices, **shape).run()
         runs += search.runs
     return runs
 
@@ -310,7 +331,7 @@ def wider_and_wider(mutant: Wrong) -> Iterator[World]:
     for deviations in (1, 2):  # most mutants die at once
         for shape in SHAPES:
             for choices in ExhaustiveChoices(deviations_max=deviations):
-                yield World(choices, mutant.commit, **shape)
+                yield World(choices, mutant.process, **shape)
 
 
 def test_a_fair_day_shows_every_batch_once() -> None:
@@ -318,13 +339,13 @@ def test_a_fair_day_shows_every_batch_once() -> None:
 
 
 def test_every_run_with_two_faults_is_exact() -> None:
-    assert explore(commit_batch, deviations=2) > 1_000
+    assert explore(deviations=2) > 1_000
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1_800)
 def test_every_run_with_three_faults_is_exact() -> None:
-    assert explore(commit_batch, deviations=3) > 10_000
+    assert explore(deviations=3) > 10_000
 
 
 def test_seeded_runs_with_many_faults_are_exact() -> None:
@@ -336,6 +357,7 @@ def test_seeded_runs_with_many_faults_are_exact() -> None:
             faults=seed % 3,
             zombies=seed % 2,
             expiries=(seed // 2) % 2 * (1 - seed % 2),
+            processes=1 + seed // 4 % 2,
         )
         try:
             world.run()
@@ -351,7 +373,7 @@ def test_mutant_dies(name: str) -> None:
 @pytest.mark.parametrize("name", MUTANTS)
 def test_on_a_fair_day_a_mutant_breaks_what_it_is_meant_to_or_nothing(name: str) -> None:
     allowed = {None} if MUTANTS[name].is_right_on_fair_days else {None, MUTANTS[name].breach}
-    assert set(breaches([World(NoFaults(), MUTANTS[name].commit, crashes=0, faults=0)])) <= allowed
+    assert set(breaches([World(NoFaults(), MUTANTS[name].process, crashes=0, faults=0)])) <= allowed
 
 
 class Rare:
@@ -361,9 +383,51 @@ class Rare:
         self._choices = choices
 
     def choose(self, n: int, what: str = "") -> int:
-        if what not in ("a late request arrives", "the ledger expires") and self._choices.choose(6, what):
+        if what not in (
+            "a late request arrives",
+            "the ledger expires",
+            "who commits",
+        ) and self._choices.choose(6, what):
             return 0
         return self._choices.choose(n, what)
+
+
+# --- What is kept from batch to batch -----------------------------------------------------------------
+
+
+def kept_process(broker: FakeKafka) -> tuple[Committer, Marks]:
+    """A process that commits one batch after the other, on a good day."""
+    network = FakeNetwork(broker, NoFaults())
+    committer = as_it_is(FakeClient(network), Impatience())
+    return committer, Marks(World(NoFaults(), broker=broker), network)
+
+
+def test_a_process_fences_once_and_needs_one_transaction_for_each_later_batch() -> None:
+    broker = FakeKafka()
+    committer, marks = kept_process(broker)
+    for batch_id in range(5):
+        committer.commit(batch_id, [Files(batch_id, 1)], marks)
+    assert len(broker.visible) == 5 * ROWS
+    assert broker.init(LEDGER.transactional_id) == 1, "the second epoch there ever was"
+
+
+def test_a_kept_producer_that_another_driver_has_fenced_writes_nothing_of_its_own() -> None:
+    broker = FakeKafka()
+    committer, marks = kept_process(broker)
+    committer.commit(0, [Files(0, 1)], marks)
+    commit_as(QUERY, broker, 1)
+    committer.commit(1, [Files(1, 7)], marks)
+    shown = [row["value"].decode().split()[:2] for row in broker.visible]
+    assert shown == [["0", "1"]] * ROWS + [["1", "1"]] * ROWS
+
+
+def test_a_batch_that_was_committed_is_asked_for_again_in_the_same_process() -> None:
+    broker = FakeKafka()
+    committer, marks = kept_process(broker)
+    committer.commit(0, [Files(0, 1)], marks)
+    committer.commit(0, [Files(0, 2)], marks)
+    committer.commit(1, [Files(1, 1)], marks)
+    assert len(broker.visible) == 2 * ROWS
 
 
 # --- To whom a ledger answers -------------------------------------------------------------------------
@@ -375,7 +439,7 @@ def commit_as(query_id: str, broker: FakeKafka, batch_id: int, marks: set[int] |
     world = World(NoFaults(), broker=broker, marked=set() if marks is None else marks)
     files = Files(batch_id, 1)
     client, kept = FakeClient(network), Marks(world, network)
-    commit_batch(client, LEDGER, query_id, batch_id, [files], kept, Impatience())
+    BatchCommits(client, LEDGER, query_id, Impatience()).commit(batch_id, [files], kept)
 
 
 def test_the_uid_of_another_query_is_refused_before_anything_is_written() -> None:

@@ -11,9 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka.net.sasl import get_sasl_mechanism
-from kafka.net.sasl.oauth import AbstractTokenProvider
-
 from onceflow.connectors.kafka.protocol.wire import ProtocolError, framed, header
 
 _HANDSHAKE, _AUTHENTICATE = 17, 36
@@ -46,7 +43,7 @@ class SaslLogin:
         if answer.int16():
             offered = ", ".join(answer.texts())
             raise ProtocolError(f"the broker takes no logins by {self.mechanism}, but by {offered}")
-        mechanism: Any = get_sasl_mechanism(self.mechanism)(**self.config)
+        mechanism = _mechanism(self.mechanism, self.config)
         for number in range(1, _ROUNDS_MAX + 1):
             said: bytes = mechanism.auth_bytes()
             body = struct.pack(">i", len(said)) + said
@@ -85,11 +82,20 @@ def mechanism_of(settings: Mapping[str, Any]) -> str:
     return str(settings.get("sasl.mechanism", settings.get("sasl.mechanisms", "GSSAPI"))).upper()
 
 
-class _Token(AbstractTokenProvider):
+def _mechanism(name: str, config: Mapping[str, Any]) -> Any:
+    """One of kafka-python's mechanisms, for one login."""
+    # Here, since the package takes a tenth of a CPU-second, which a process that logs in nowhere can save.
+    from kafka.net.sasl import get_sasl_mechanism
+    from kafka.net.sasl.oauth import AbstractTokenProvider
+
+    AbstractTokenProvider.register(_Token)
+    return get_sasl_mechanism(name)(**config)
+
+
+class _Token:
     """What the user's `oauth_cb` returns: a token, when it ends, and maybe a principal and extensions."""
 
     def __init__(self, oauth_cb: Callable[[str], Any], config: str) -> None:
-        super().__init__()
         self._oauth_cb = oauth_cb
         self._config = config
         self._extensions: Mapping[str, str] = {}

@@ -79,6 +79,12 @@ class OwnerTransactions:
         """The highest value that a read of the ledger has answered: goes into each checkpoint."""
         return self._last_seen
 
+    def is_at(self, checkpoint_id: int) -> bool:
+        """Whether this producer has seen the ledger there and nothing is in doubt: a commit would
+        neither fence nor read first."""
+        producer = self._producer
+        return producer is not None and self._last_seen == checkpoint_id and self._doubt(producer) is None
+
     def claim(self, restored_checkpoint_id: int) -> None:
         """Fence earlier attempts and write our name into the ledger, at its old value or 0.
 

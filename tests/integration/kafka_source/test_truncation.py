@@ -30,7 +30,7 @@ from onceflow.structured_streaming.source_offsets import Offsets
 from onceflow.structured_streaming.source_options import source_options
 from onceflow.structured_streaming.source_planning import Planner
 from onceflow.structured_streaming.source_stream import StreamPlanner
-from onceflow.structured_streaming.source_tasks import KeptReaders, read_range
+from onceflow.structured_streaming.source_tasks import KeptReaders, read_ranges
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -199,7 +199,7 @@ class Query:
         end = Offsets.from_json(self.stream.latest(start, None).json())
         kept = KeptReaders()
         try:
-            tasks = [read_range(self.plan, each, kept) for each in self.stream.ranges(start, end)]
+            tasks = [read_ranges(self.plan, each, kept) for each in self.stream.tasks(start, end)]
             return end, [int(row["value"]) for task in tasks for one in task for row in one.to_pylist()]
         finally:
             kept.close()

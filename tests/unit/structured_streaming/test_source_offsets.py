@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceflow.runtime.errors import Fatal
-from onceflow.structured_streaming.source_offsets import OffsetRange, Offsets, limit_offsets, split_ranges
+from onceflow.structured_streaming.source_offsets import (
+    OffsetRange,
+    Offsets,
+    combine_ranges,
+    limit_offsets,
+    split_ranges,
+)
 
 Key = tuple[str, int]
 KEYS = st.tuples(st.sampled_from(["a", "b.c", "z-1"]), st.integers(0, 12))
@@ -146,3 +152,23 @@ def test_every_offset_is_in_exactly_one_task(
         bounds = [each.next_offset, *(stop for _, stop in pieces)]
         assert [start for start, _ in pieces] == bounds[:-1]
         assert bounds[-1] == each.stop_offset or each.size == 0
+
+
+def test_a_task_reads_as_many_small_partitions_as_are_no_more_than_the_limit_together() -> None:
+    found = combine_ranges([piece(0, 0, 40), piece(1, 0, 60), piece(2, 0, 10), piece(3, 5, 500)], 100)
+    assert [[each.partition for each in task] for task in found] == [[0, 1], [2], [3]]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 200)), max_size=8),
+    st.integers(1, 300),
+)
+def test_combining_leaves_no_range_out_and_gives_a_task_no_partition_twice(
+    spans: list[tuple[int, int]], offsets_max: int
+) -> None:
+    ranges = [piece(partition, 7, 7 + size) for partition, size in spans]
+    tasks = combine_ranges(ranges, offsets_max)
+    assert [each for task in tasks for each in task] == ranges
+    for task in tasks:
+        assert len({each.partition for each in task}) == len(task)
+        assert len(task) == 1 or sum(each.size for each in task) <= offsets_max

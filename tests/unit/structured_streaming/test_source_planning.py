@@ -14,7 +14,13 @@ from onceflow.runtime.errors import DataLossError, OptionError
 from onceflow.structured_streaming.source_offsets import OffsetRange, Offsets
 from onceflow.structured_streaming.source_options import source_options
 from onceflow.structured_streaming.source_planning import Planner
-from onceflow.structured_streaming.source_stream import DISCOVERY_INTERVAL_MS, StreamPlanner
+from onceflow.structured_streaming.source_stream import (
+    APART_MS,
+    DISCOVERY_INTERVAL_MS,
+    SLOW_BATCH_MS,
+    TASK_OFFSETS,
+    StreamPlanner,
+)
 
 
 @dataclass
@@ -89,7 +95,7 @@ class Query:
         return self.stream.latest(start, self.limit)
 
     def tasks(self, start: Offsets, end: Offsets) -> list[tuple[str, int, int, int]]:
-        ranges = self.stream.ranges(start, end)
+        ranges = [each for task in self.stream.tasks(start, end) for each in task]
         return [(r.topic, r.partition, r.next_offset, r.stop_offset) for r in ranges]
 
 
@@ -284,7 +290,7 @@ def test_a_checkpoint_of_sparks_own_source_goes_on_and_gets_topic_ids(cluster: F
 def test_a_batch_that_sparks_own_source_planned_is_read(cluster: FakeCluster) -> None:
     planned = Offsets.from_json({"t": {"0": 8, "1": 20}})
     start = Offsets.from_json({"t": {"0": 4, "1": 20}})
-    assert Query(cluster).stream.ranges(start, planned) == [OffsetRange("t", "id-1", 0, 4, 8)]
+    assert Query(cluster).stream.tasks(start, planned) == [(OffsetRange("t", "id-1", 0, 4, 8),)]
 
 
 def test_offsets_that_the_user_names_are_checked(cluster: FakeCluster) -> None:
@@ -356,12 +362,12 @@ def test_what_was_read_is_remembered_with_the_leaders_epoch(cluster: FakeCluster
     start = query.stream.initial()
     end = query.next(start)
     assert end.leader_epochs == {("t", 0): 3, ("t", 1): 3}
-    assert {each.leader_epoch for each in query.stream.ranges(start, end)} == {None}
+    assert {each.leader_epoch for task in query.stream.tasks(start, end) for each in task} == {None}
     cluster.logs["t", 0] = Log(0, 15, 15)
     cluster.epochs = {("t", 0): 5, ("t", 1): 5}
     later = query.next(Offsets.from_json(end.json()))
     assert later.leader_epochs == {("t", 0): 5, ("t", 1): 3}
-    assert query.stream.ranges(end, later) == [OffsetRange("t", "id-1", 0, 10, 15, 3)]
+    assert query.stream.tasks(end, later) == [(OffsetRange("t", "id-1", 0, 10, 15, 3),)]
 
 
 def test_a_new_leader_is_nothing_to_read(cluster: FakeCluster) -> None:
@@ -371,3 +377,48 @@ def test_a_new_leader_is_nothing_to_read(cluster: FakeCluster) -> None:
     assert query.next(old).json() == old.json()
     known = Offsets(old.next_offset, old.topic_ids, {("t", 0): 2, ("t", 1): 2})
     assert query.next(known).json() == known.json()
+
+
+# --- Tasks ----------------------------------------------------------------------------------------
+
+
+def sizes(query: Query, start: Offsets, end: Offsets) -> list[int]:
+    """How many partitions each task reads."""
+    return [len(task) for task in query.stream.tasks(start, end)]
+
+
+def test_a_small_batch_is_one_task_and_a_large_one_a_task_for_each_partition(cluster: FakeCluster) -> None:
+    cluster.add("t", 10, 10, 10)
+    query = Query(cluster, startingOffsets="earliest")
+    start = query.stream.initial()
+    assert sizes(query, start, query.next(start)) == [3]
+    cluster.add("t", *[TASK_OFFSETS] * 3)
+    assert sizes(query, start, query.next(start)) == [1, 1, 1]
+
+
+@pytest.mark.parametrize("option", [{"minPartitions": "2"}, {"maxRecordsPerPartition": "10"}])
+def test_what_the_user_says_of_tasks_holds(cluster: FakeCluster, option: dict[str, str]) -> None:
+    cluster.add("t", 10, 10)
+    query = Query(cluster, startingOffsets="earliest", **option)
+    start = query.stream.initial()
+    assert sizes(query, start, query.next(start)) == [1, 1]
+
+
+def test_after_a_slow_batch_partitions_have_their_own_tasks_for_a_while(cluster: FakeCluster) -> None:
+    cluster.add("t", 10, 10)
+    query = Query(cluster, startingOffsets="earliest")
+    start = query.stream.initial()
+
+    def run(took_ms: float) -> list[int]:
+        found = sizes(query, start, query.next(start))
+        query.clock.advance(took_ms)
+        return found
+
+    for _ in range(2):
+        assert run(SLOW_BATCH_MS + 1) == [2], "the first batches are slow since processes start"
+    assert run(SLOW_BATCH_MS + 1) == [2]
+    assert run(APART_MS) == [1, 1]
+    query.next(start)
+    query.clock.advance(APART_MS + 1)
+    assert run(1) == [2]
+    assert run(1) == [2]
