@@ -227,7 +227,7 @@ COVERED = (
     ),
     Covered(
         "what operators share",
-        "unit/operators/test_process unit/operators/test_timers unit/operators/test_stateless",
+        "unit/operators/processing/test_process unit/operators/test_timers unit/operators/test_stateless",
         "describe operators.operator process_output timer_firing user_functions",
     ),
     Covered(
