@@ -256,7 +256,7 @@ def same(row: dict[str, Any], expected: dict[str, Any]) -> bool:
 DECODER = Json(Thing).decoder()
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(HOSTILE, max_size=6))
 @example([b'{"text":"","number":1,"ratio":1,"flag":null,"counts":[1,null]}'])
 @example([b"", b"{}", b'{"text":"","number":1,"ratio":1,"flag":null}'])

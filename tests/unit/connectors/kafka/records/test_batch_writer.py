@@ -222,7 +222,7 @@ def of_another_writer(rows: pa.RecordBatch, runs: list[tuple[int, int]], limit: 
     st.integers(0, 3),
     st.sampled_from([1, 500, 9_000, 20_000, 1 << 20]),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_batches_of_many_runs_are_byte_for_byte_those_of_another_writer(
     given_rows: list[dict[str, Any]], counts: list[int], without: set[str], gap: int, limit: int
 ) -> None:
