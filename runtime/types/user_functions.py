@@ -100,7 +100,8 @@ def shown_record(records: Records | None, row: int, record: object) -> str:
 def _frame(fn: Callable[..., Any], error: BaseException) -> traceback.FrameSummary | None:
     """The last one inside the user's file, or the one that raised; None: there is none."""
     frames = traceback.extract_tb(error.__traceback__)
-    code = getattr(fn, "__code__", None)
+    called = fn if hasattr(fn, "__code__") else type(fn).__call__
+    code = getattr(called, "__code__", None)
     own = [f for f in frames if code is not None and f.filename == code.co_filename]
     found = own or frames
     return found[-1] if found else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -65,6 +66,19 @@ def test_an_error_names_operator_function_record_and_line() -> None:
     assert f"test_stateless.py:{line})" in message
     assert "ZeroDivisionError: " in message
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+class Parsed:
+    """A function object that fails inside of a library."""
+
+    def __call__(self, record: Number) -> Number:
+        return Number(json.loads("no number"))
+
+
+def test_a_function_object_that_fails_in_a_library_is_told_by_its_own_line() -> None:
+    line = Parsed.__call__.__code__.co_firstlineno + 1
+    with pytest.raises(UserFunctionError, match=rf"Parsed failed .* \(at .*test_stateless.py:{line}\): JSON"):
+        MapRecords("parsed", Parsed(), READER, WRITER)(records(1))
 
 
 def test_without_origin_the_record_itself_is_named() -> None:
