@@ -87,7 +87,7 @@ COVERED = (
         "the staged protocol, with crashes at every call",
         """simulation/test_transactions conformance/test_kafka_staged
         unit/connectors/kafka/transactions/test_staged_file""",
-        "staged_writer connectors.waiting fake",
+        "staged_writer connectors.recovery connectors.waiting fake",
     ),
     Covered(
         "it looks for transactions that hang, which only a real broker has",
@@ -125,7 +125,7 @@ COVERED = (
     Covered(
         "a sink whose ledger is in the system that it writes to: crashes at every call",
         "simulation/test_staged_commits integration/test_postgres_sink",
-        """staged_commits.owner staged_commits.recovery staged_kinds staged_commits.target
+        """staged_commits.owner staged_kinds staged_commits.target
         staged_commits.writer""",
     ),
     Covered(

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from onceflow.connectors.recovery import Recovery
 from onceflow.connectors.staged_commits.owner import OwnerCommits
-from onceflow.connectors.staged_commits.recovery import Recovery
 from onceflow.connectors.staged_commits.target import Target
 from onceflow.connectors.staged_rows import RowFile, StagedRowsWriter, row_files
 from onceflow.connectors.waiting import WaitForSystem
@@ -79,7 +79,7 @@ class StagedCommitsWriter:
     def close(self) -> None:
         """Does not wait long for a commit that waits for the system: that one lets go when it notices."""
         self._closed.set()
-        self._recovery.give_up()
+        self._recovery.close()
         if self._in_use.acquire(timeout=_CLOSE_S):
             if self._own is not None:
                 self._own.close()

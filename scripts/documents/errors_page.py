@@ -51,7 +51,8 @@ AREAS: Sequence[tuple[str, str]] = (
     ("Kafka", "connectors/kafka/ sinks/kafka.py"),
     (
         "PostgreSQL, and sinks with a ledger",
-        "connectors/postgres/ connectors/staged_commits/ connectors/waiting.py sinks/postgres.py",
+        "connectors/postgres/ connectors/staged_commits/ connectors/waiting.py connectors/recovery.py "
+        "sinks/postgres.py",
     ),
     ("Checkpoints and recovery", "runtime/checkpoint/"),
     ("Running", "runtime/"),

@@ -19,6 +19,7 @@ from onceflow.connectors.kafka.transactions.held import HeldOutput, RestoredOutp
 from onceflow.connectors.kafka.transactions.known_topics import KnownTopics
 from onceflow.connectors.kafka.transactions.owner import Claimant, OwnerTransactions
 from onceflow.connectors.kafka.transactions.promise import Promise
+from onceflow.connectors.recovery import Recovery
 from onceflow.connectors.waiting import Patience, WaitForSystem
 from onceflow.runtime.contracts import Committable, SinkContext
 from onceflow.runtime.errors import Retryable, UsageError
@@ -28,6 +29,7 @@ T = TypeVar("T")
 
 LEDGER_TOPIC = "onceflow-ledger"
 _NO_LIMIT = 1 << 62
+_RECOVERY_EXTRA_S = 60
 _CLOSE_S = 1.0
 
 
@@ -74,8 +76,7 @@ class StagedWriter:
         )
         self._claimant = Claimant(context.lineage, context.attempt)
         self._own = self._transactions(self._ledger_key(str(context.subtask)), None)
-        self._recovered = threading.Event()
-        self._recovery_error: BaseException | None = None
+        self._recovery = Recovery(context.uid, settings.delivery_timeout_ms / 1000 + _RECOVERY_EXTRA_S)
         self._lock = threading.Lock()
         self._open = self._new_output()
         self._held: list[HeldOutput] = []
@@ -95,14 +96,8 @@ class StagedWriter:
         return self._topics.descriptions
 
     def recover(self, committables: Sequence[Committable]) -> None:
-        try:
-            with self._exclusively():
-                self._recover(committables)
-        except BaseException as e:
-            self._recovery_error = e
-            raise
-        finally:
-            self._recovered.set()
+        with self._recovery.under_way(), self._exclusively():
+            self._recover(committables)
 
     def write(self, records: Records) -> None:
         self.write_rows(records.batch)
@@ -123,7 +118,7 @@ class StagedWriter:
         # commit, which takes the longer, so that the next rows are spilled, too, and so on for ever.
         is_ahead = self._sender is not None and self._is_interval_short
         is_in_memory = not is_ahead or unsent < settings.memory_bytes_max // 2
-        if self._is_committing or not self._recovered.is_set():
+        if self._is_committing or not self._recovery.is_over:
             return is_in_memory and self._open.bytes < settings.waiting_bytes_max
         return is_in_memory or self._sender is None or not self._sender.is_sending
 
@@ -136,7 +131,7 @@ class StagedWriter:
         waiting for their checkpoint. False: nothing was sent, and nothing can be until rows are written,
         a barrier passes or a commit is done. Any thread; raises nothing: `commit` sends what is missing.
         """
-        if not self._is_interval_short or not self._recovered.is_set() or self._recovery_error is not None:
+        if not self._is_interval_short or not self._recovery.has_succeeded:
             return False
         with contextlib.suppress(Retryable), self._exclusively():
             with self._lock:
@@ -173,7 +168,7 @@ class StagedWriter:
     def close(self) -> None:
         """Does not wait for a commit that waits for the broker: that one lets go when it notices."""
         self._closed.set()
-        self._recovered.set()
+        self._recovery.close()
         if self._sender is not None:
             self._sender.close()
         if self._in_use.acquire(timeout=_CLOSE_S):
@@ -233,20 +228,12 @@ class StagedWriter:
 
     def _committable(self, checkpoint_id: int, held: Sequence[HeldOutput]) -> Committable:
         # A checkpoint that completed before the last one's promises are kept would forget them.
-        self._wait_recovered()
+        self._recovery.wait()
         staged = [output.stage() for output in held]
         owner = str(self._context.subtask)
         promise = Promise(self._ledger_key(owner), self._own.last_seen, staged)
         paths = [output.path for output in staged]
         return Committable(self._context.uid, owner, checkpoint_id, promise.to_json(), paths)
-
-    def _wait_recovered(self) -> None:
-        if not self._recovered.wait(self._settings.delivery_timeout_ms / 1000 + 60):
-            raise Retryable(f"sink {self._context.uid!r} has not recovered its last output in time")
-        if self._recovery_error is not None:
-            raise Retryable(f"sink {self._context.uid!r} could not recover: {self._recovery_error}")
-        if self._closed.is_set():
-            raise Retryable(f"sink {self._context.uid!r} is closed")
 
     def _look_up_topics(self) -> None:
         found = self._try(self._topics.look_up)
