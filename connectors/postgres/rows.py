@@ -56,6 +56,9 @@ class RowWriter:
     def _sent(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         arrays = []
         for column in self.columns:
+            if column.name in self.key and batch.column(column.name).null_count:
+                # A unique index lets nulls in again and again: such rows would be added, not replaced.
+                raise BadRowsError(f"key column {column.name!r} is null", column.name)
             try:
                 arrays.append(column.cast(batch.column(column.name)))
             except (pa.ArrowInvalid, ValueError) as error:

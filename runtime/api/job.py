@@ -31,7 +31,7 @@ from onceflow.runtime.environment.program import NO_PROGRAM, Program, running_pr
 from onceflow.runtime.environment.running_jobs import StartingJob
 from onceflow.runtime.errors import JobFailedError, OnceflowError, OptionError, UsageError
 from onceflow.runtime.functions.resolve import resolve
-from onceflow.runtime.graph.job_graph import DEFAULT_MAX_PARALLELISM, JobGraph
+from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.graph.plan import describe
 from onceflow.runtime.graph.plan_display import as_html, as_markdown
 from onceflow.runtime.hosts.launch import SlotLauncher
@@ -51,14 +51,6 @@ class Job(JobGraphBuilder):
     The graph that exists before it runs can be printed (`onceflow plan`), is checked against schemas
     before anything starts, and is what the slots get.
     """
-
-    def __init__(
-        self,
-        name: str,
-        max_parallelism: int = DEFAULT_MAX_PARALLELISM,
-        params: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(name, max_parallelism, params)  # its own, so that a wrong argument is one of Job's
 
     def _repr_html_(self) -> str:
         """How a notebook shows it: the plan, or what is missing."""

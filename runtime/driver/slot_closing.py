@@ -26,16 +26,17 @@ class SlotClosing:
     def hear(self, messages: Sequence[tuple[int, ToDriver]]) -> list[tuple[int, ToDriver]]:
         """Take what is meant for here; returns the rest."""
         rest: list[tuple[int, ToDriver]] = []
-        for peer, message in messages:
-            match message:
-                case FunctionsOpened():
-                    self._open.add(peer)
-                case FunctionsClosed():
-                    self.on_lost(peer)
-                case Noticed(reason=reason):
-                    self._notices.append(reason)
-                case _:
-                    rest.append((peer, message))
+        with self._changed:
+            for peer, message in messages:
+                match message:
+                    case FunctionsOpened():
+                        self._open.add(peer)
+                    case FunctionsClosed():
+                        self.on_lost(peer)
+                    case Noticed(reason=reason):
+                        self._notices.append(reason)
+                    case _:
+                        rest.append((peer, message))
         return rest
 
     def on_lost(self, peer: int) -> None:

@@ -219,6 +219,16 @@ def test_the_last_row_of_a_key_counts_and_deletes_delete(server: PostgresServer,
     assert seen == [[(1, "x", 3), (1, "y", 2)], [(1, "x", 6), (1, "z", 5)], [(1, "x", 6), (1, "z", 7)]]
 
 
+def test_a_null_in_a_key_is_a_bad_row_whatever_the_index_allows(server: PostgresServer, table: str) -> None:
+    server.execute(f"CREATE TABLE {table} (n int UNIQUE, v int)")
+    job = Job("nulls")
+    rows = pa.table({"n": pa.array([1, None, 2], pa.int64()), "v": [7, 8, 9]})
+    job.from_records(rows).sink_to(PostgresSink(server.url, table, key="n", bad_rows_to=f"{table}_bad"))
+    job.run(master="threads[1]")
+    assert server.rows(f"SELECT n, v FROM {table} ORDER BY n") == [(1, 7), (2, 9)]
+    assert server.rows(f'SELECT reason, "constraint" FROM {table}_bad') == [("key column 'n' is null", "n")]
+
+
 # --- Rows that are refused ------------------------------------------------------------------------------
 
 
