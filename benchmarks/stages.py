@@ -26,6 +26,7 @@ from rich.table import Table
 
 from benchmarks.keyed_state import MAX_PARALLELISM, SCHEMA, opened, window, write
 from onceflow.connectors.kafka.client import ProducerIdentity
+from onceflow.connectors.kafka.produce.row_encoder import RowEncoder
 from onceflow.connectors.kafka.produce.structs import runs
 from onceflow.connectors.kafka.records.batch_writer import BatchWriter, RowsToWrite
 from onceflow.connectors.kafka.transactions.staged_file import StagedFileWriter
@@ -35,7 +36,7 @@ from onceflow.runtime.exchange.frames import HEADER, FrameCodec
 from onceflow.runtime.exchange.key_groups import Partitioner
 from onceflow.runtime.records import Records
 from onceflow.runtime.state.hashing import hash_keys
-from onceflow.sinks.kafka import KafkaSink, _RowEncoder
+from onceflow.sinks.kafka import KafkaSink
 
 PARTITIONS = 4
 BATCH_BYTES = 1_000_000
@@ -81,7 +82,7 @@ def downstream(records: Records, folder: Path) -> list[Stage]:
     """From a result to what waits for its commit."""
     rows = len(records)
     results = records.with_batch(records.batch.rename_columns(["user", "total", "window_end"]))
-    encoder = _RowEncoder(
+    encoder = RowEncoder(
         KafkaSink("localhost:9092", "totals", key="user"), results.batch.schema, RecycledMemory()
     )
     encoded = encoder.encode(results, PARTITIONS, [rows], 0)

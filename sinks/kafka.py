@@ -6,40 +6,49 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from onceflow.connectors.formats import Encoder, Format, Json, PlacingEncoder, Raw, Text, for_topic
-from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
+from onceflow.connectors.formats import Format, Json
 from onceflow.connectors.kafka.options import KafkaOptions, Setting
-from onceflow.connectors.kafka.produce.constant_columns import SameForAll
 from onceflow.connectors.kafka.produce.gathering import Gathering
-from onceflow.connectors.kafka.produce.partition_order import as_large, in_order, sort_partitions
-from onceflow.connectors.kafka.produce.partitioner import Partitions, partition_by_key, partition_of_column
+from onceflow.connectors.kafka.produce.row_encoder import RecordParts, RowEncoder, require_column
 from onceflow.connectors.kafka.setting_names import check_settings
 from onceflow.connectors.kafka.transactions.librdkafka_client import LibrdkafkaClient
-from onceflow.connectors.kafka.transactions.producer_settings import ProducerSettings, best_route
+from onceflow.connectors.kafka.transactions.producer_settings import (
+    MESSAGE_BYTES_MAX,
+    ProducerSettings,
+    best_route,
+)
 from onceflow.connectors.kafka.transactions.staged_writer import LEDGER_TOPIC, StagedSettings, StagedWriter
 from onceflow.runtime.arguments import check_formats
 from onceflow.runtime.arrays.recycled_memory import RecycledMemory
 from onceflow.runtime.contracts import Committable, PreCommit, SinkContext
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import Fatal, GraphError, OptionError, UsageError
-from onceflow.runtime.nearest import nearest
-from onceflow.runtime.records import Indices, Records
+from onceflow.runtime.records import Records
 
-HEADERS_TYPE = PRODUCE_SCHEMA.field("headers").type
+_ANY_TOPIC = "topic"
+"""Stands for a topic that a column will name, while columns are checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaSink:
-    """Writes each row as one record of `topic`. A Sink; opens nothing when it is made.
+    """Writes each row as one record of a topic. A Sink; opens nothing when it is made.
+
+    `topic` is that of all rows. Or `topic_column` names a text column with the topic of each row, and `topic`
+    is that of rows where it is null. All topics have to exist; a row for one that does not ends the job and
+    is named.
 
     `value` and `key_format` encode; `key` names the column or columns of the record's key (text and
     binary as they are, others by key_format=Json()), which stay part of the value. Rows go to the
     partition that Java's producers choose for the key (murmur2); rows without a key go, batch by batch,
     to one partition after the other. `partitioner` may name an integer column with the partition
     instead; `headers` a column of type list<struct<key: string, value: binary>>.
+
+    `upsert=True`: the topic is a changelog by key, as compacted topics are. Streams with updates and deletes
+    may be written: a delete becomes a record with the key and no value, what a row was before a change is
+    not written, and the engine keeps the order of a key's rows. Otherwise such streams are refused.
 
     `timestamp`: "wall-clock", the time at which the row is sent; "event-time" is refused when the topic's
     retention would delete the output soon.
@@ -50,12 +59,14 @@ class KafkaSink:
     """
 
     bootstrap_servers: str
-    topic: str
+    topic: str | None = None
     value: Format = field(default_factory=Json)
     key: str | Sequence[str] | None = None
     key_format: Format | None = None
     partitioner: str = "murmur2"
     headers: str | None = None
+    topic_column: str | None = None
+    upsert: bool = False
     timestamp: Literal["wall-clock", "event-time"] = "wall-clock"
     transaction_timeout: str | int = "2 min"
     delivery_timeout: str | int = "2 min"
@@ -69,7 +80,9 @@ class KafkaSink:
         duration_ms(self.delivery_timeout, "delivery_timeout")
         if self.timestamp not in ("wall-clock", "event-time"):
             raise OptionError(f'timestamp={self.timestamp!r} must be "wall-clock" or "event-time"')
-        if not (isinstance(self.topic, str) and self.topic):
+        if self.topic is None and self.topic_column is None:
+            raise OptionError("give topic=, or with topic_column= a column that names each row's topic")
+        if self.topic is not None and not (isinstance(self.topic, str) and self.topic):
             raise OptionError("topic must be the name of a topic")
         if self.topic == self.ledger_topic:
             raise OptionError(
@@ -78,25 +91,67 @@ class KafkaSink:
         check_formats("encoder", value=self.value, key_format=self.key_format)
         if self.key_format is not None and self.key is None:
             raise OptionError("key_format is given but no key: name the key's column with key=")
+        if self.upsert and self.key is None:
+            raise OptionError("upsert=True needs a key: name the key's column with key=")
+        if self.upsert and self.partitioner != "murmur2":
+            raise OptionError(
+                f"upsert=True with partitioner={self.partitioner!r}: records of one key could be in several "
+                "partitions, where none replaces the other: leave partitioner out"
+            )
 
     def options(self) -> KafkaOptions:
         return KafkaOptions(self.bootstrap_servers, self.librdkafka)
 
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return () if self.key is None else (self.key,) if isinstance(self.key, str) else tuple(self.key)
+
+    @property
+    def takes_kinds(self) -> bool:
+        """See ChangelogSink."""
+        return self.upsert
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """See PartitionedSink."""
+        return self.key_columns if self.upsert else ()
+
+    @property
+    def record_parts(self) -> RecordParts:
+        return RecordParts(
+            self.value,
+            self.key_columns,
+            self.key_format,
+            self.partitioner,
+            self.headers,
+            self.timestamp == "event-time",
+            self.upsert,
+        )
+
     def check(self, schema: pa.Schema, uid: str) -> None:
         try:
-            _RowEncoder(self, schema, RecycledMemory())
+            if self.topic_column is not None:
+                require_column(schema, self.topic_column, "topic_column")
+                found = schema.field(self.topic_column).type
+                if found not in (pa.string(), pa.large_string()):
+                    raise GraphError(f"topic_column={self.topic_column!r} must be a text column, not {found}")
+            RowEncoder(self.record_parts, self.topic or _ANY_TOPIC, schema, RecycledMemory())
         except UsageError as e:
             raise GraphError(f"sink {uid!r}: {e}") from e
 
     def open_writer(self, context: SinkContext) -> KafkaSinkWriter:
         settings = StagedSettings(
-            topics=[self.topic],
+            topics=[self.topic] if self.topic is not None else [],
             transactional_id_prefix=self.transactional_id_prefix,
             ledger_topic=self.ledger_topic,
             delivery_timeout_ms=duration_ms(self.delivery_timeout, "delivery_timeout"),
         )
-        transaction_timeout_ms = duration_ms(self.transaction_timeout, "transaction_timeout")
-        producers = ProducerSettings(transaction_timeout_ms, route=best_route())
+        producers = ProducerSettings(
+            duration_ms(self.transaction_timeout, "transaction_timeout"),
+            # Rows of a restored checkpoint may be for topics that this attempt has not looked up.
+            message_bytes_max=None if self.topic_column is None else MESSAGE_BYTES_MAX,
+            route=best_route(),
+        )
         staged = StagedWriter(context, LibrdkafkaClient(self.options(), producers), settings)
         staged.start_sending_ahead()
         return KafkaSinkWriter(self, context, staged)
@@ -107,16 +162,18 @@ class KafkaSinkWriter:
 
     def __init__(self, sink: KafkaSink, context: SinkContext, staged: StagedWriter) -> None:
         self._sink = sink
+        self._parts = sink.record_parts
         self._staged = staged
-        self._rows: _RowEncoder | None = None
+        self._encoders: dict[str, tuple[pa.Schema, RowEncoder]] = {}
+        """For each topic that rows came for, and the columns of the latest."""
         self._memory = RecycledMemory()
         """The memory of encoded rows, which are held until they are committed."""
         self._clock = context.clock
         self._gathering = Gathering()
         self._next_partition = context.subtask
         self._uid = context.uid
-        if sink.timestamp == "event-time":
-            _check_retention(sink.topic, staged, context.clock.now_ms())
+        if sink.topic is not None:
+            self._check_topic(sink.topic)
 
     def recover(self, committables: Sequence[Committable]) -> None:
         self._staged.recover(committables)
@@ -138,12 +195,38 @@ class KafkaSinkWriter:
 
     def _encode(self) -> None:
         records, counts = self._gathering.take()
-        if self._rows is None:
-            self._rows = _RowEncoder(self._sink, records.batch.schema, self._memory)
-        partitions = self._staged.topics[self._sink.topic].partitions
-        rows = self._rows.encode(records, partitions, counts, self._next_partition)
+        column = self._sink.topic_column
+        if column is None:
+            assert self._sink.topic is not None, "one of them is given"
+            self._encode_for(self._sink.topic, records, counts)
+            return
+        topics = pc.fill_null(records.batch.column(column), self._sink.topic or "")
+        for topic in topics.unique().to_pylist():
+            if not topic:
+                raise Fatal(
+                    f"sink {self._uid!r}: a row has no topic ({column} is null or empty): give topic= for "
+                    "such rows, or filter them out"
+                )
+            of_topic = records.filter(pc.equal(topics, topic).to_numpy(zero_copy_only=False))
+            self._encode_for(topic, of_topic, [len(of_topic)])
+
+    def _encode_for(self, topic: str, records: Records, counts: list[int]) -> None:
+        schema = records.batch.schema
+        known = self._encoders.get(topic)
+        if known is None:
+            self._check_topic(topic)
+        if known is None or not known[0].equals(schema):
+            known = self._encoders[topic] = schema, RowEncoder(self._parts, topic, schema, self._memory)
+        partitions = self._staged.topic(topic).partitions
+        self._staged.write_rows(known[1].encode(records, partitions, counts, self._next_partition))
         self._next_partition += len(counts)
-        self._staged.write_rows(rows)
+
+    def _check_topic(self, topic: str) -> None:
+        """Raises UsageError or Fatal if rows can't be written there as they are asked to be."""
+        if topic == self._sink.ledger_topic:
+            raise Fatal(f"sink {self._uid!r}: a row is for {topic!r}, which is the ledger's topic")
+        if self._sink.timestamp == "event-time":
+            _check_retention(topic, self._staged)
 
     def pre_commit(self, checkpoint_id: int) -> PreCommit:
         if self._gathering:
@@ -158,124 +241,9 @@ class KafkaSinkWriter:
         self._staged.close()
 
 
-class _RowEncoder:
-    """Rows of one schema to PRODUCE_SCHEMA, sorted by partition: so producing is 2-3 times as fast."""
-
-    def __init__(self, sink: KafkaSink, schema: pa.Schema, memory: RecycledMemory) -> None:
-        self._sink = sink
-        self._memory = memory
-        self._same = SameForAll(sink.topic)
-        self._value = for_topic(sink.value, sink.topic, "value").encoder(schema)
-        self._placing = self._value if isinstance(self._value, PlacingEncoder) else None
-        self._key_columns = (
-            [] if sink.key is None else [sink.key] if isinstance(sink.key, str) else list(sink.key)
-        )
-        self._key = self._key_encoder(schema) if self._key_columns else None
-        if sink.headers is not None:
-            _require(schema, sink.headers, "headers")
-            if schema.field(sink.headers).type != HEADERS_TYPE:
-                found = schema.field(sink.headers).type
-                raise GraphError(f"headers={sink.headers!r} must be {HEADERS_TYPE}, not {found}")
-        if sink.partitioner != "murmur2":
-            _require(schema, sink.partitioner, "partitioner")
-            if not pa.types.is_integer(schema.field(sink.partitioner).type):
-                raise GraphError(
-                    f"partitioner={sink.partitioner!r} must be an integer column, not "
-                    f'{schema.field(sink.partitioner).type}; or leave it at "murmur2"'
-                )
-
-    def encode(
-        self, records: Records, partitions: int, counts: Sequence[int], unkeyed: int
-    ) -> pa.RecordBatch:
-        """`counts`: of the rows that came together. Those of them without a key go to one partition, of the
-        first of these to `unkeyed`, modulo how many there are."""
-        batch = records.batch
-        count = batch.num_rows
-        same = self._same.columns(count)
-        keys = same["key"]
-        if self._key is not None:
-            keys = self._key.encode(batch.select(self._key_columns))
-        partition = self._partition(batch, keys, partitions, counts, unkeyed)
-        order = None
-        if count and partition.min() != partition.max():
-            order, partition = sort_partitions(partition)
-        values = self._values(batch, order)
-        headers, timestamps = self._headers(batch), self._timestamps(records)
-        if order is not None:
-            keys = in_order(keys, order, self._memory)
-            headers = headers if headers is None else headers.take(pa.array(order))
-            timestamps = timestamps if timestamps is None else timestamps.take(pa.array(order))
-        return pa.RecordBatch.from_arrays(
-            [
-                same["topic"],
-                pa.array(partition),
-                as_large(keys),
-                values,
-                same["headers"] if headers is None else headers,
-                same["timestamp"] if timestamps is None else timestamps,
-            ],
-            schema=PRODUCE_SCHEMA,
-        )
-
-    def _key_encoder(self, schema: pa.Schema) -> Encoder:
-        for column in self._key_columns:
-            _require(schema, column, "key")
-        key_schema = pa.schema([schema.field(column) for column in self._key_columns])
-        if self._sink.key_format is not None:
-            return for_topic(self._sink.key_format, self._sink.topic, "key").encoder(key_schema)
-        column, arrow = self._key_columns[0], key_schema.field(0).type
-        if len(self._key_columns) == 1 and arrow in (pa.string(), pa.large_string()):
-            return Text(column).encoder(key_schema)
-        if len(self._key_columns) == 1 and arrow in (pa.binary(), pa.large_binary()):
-            return Raw(column).encoder(key_schema)
-        raise GraphError(
-            f"key={self._sink.key!r} is {', '.join(str(f.type) for f in key_schema)}: give "
-            "key_format=Json(), or a text or binary column"
-        )
-
-    def _partition(
-        self, batch: pa.RecordBatch, keys: pa.Array, partitions: int, counts: Sequence[int], unkeyed: int
-    ) -> Partitions:
-        if self._sink.partitioner != "murmur2":
-            column = batch.column(self._sink.partitioner)
-            return partition_of_column(column, partitions, self._sink.partitioner, self._sink.topic)
-        turns = (unkeyed + np.arange(len(counts))) % partitions
-        return partition_by_key(keys, partitions, np.repeat(turns.astype(np.int32), counts))
-
-    def _values(self, batch: pa.RecordBatch, order: Indices | None) -> pa.LargeBinaryArray:
-        if self._placing is not None:
-            return as_large(self._placing.encode_in_order(batch, order, self._memory))
-        values = as_large(self._value.encode(batch))
-        return values if order is None else in_order(values, order, self._memory)
-
-    def _headers(self, batch: pa.RecordBatch) -> pa.Array | None:
-        return None if self._sink.headers is None else batch.column(self._sink.headers)
-
-    def _timestamps(self, records: Records) -> pa.Array | None:
-        if self._sink.timestamp == "wall-clock":
-            return None
-        if records.event_time is None:
-            raise Fatal(
-                'timestamp="event-time" needs a stream with event time: give watermarks= to the source'
-            )
-        if len(records) and int(records.event_time.min()) < 0:
-            raise Fatal(
-                f"event time {int(records.event_time.min())} is before 1970: Kafka has no such timestamp"
-            )
-        return pa.array(records.event_time)
-
-
-def _require(schema: pa.Schema, column: str, option: str) -> None:
-    if column not in schema.names:
-        raise GraphError(
-            f"{option}={column!r} names a column that the rows don't have{nearest(column, schema.names)}; "
-            f"they have {', '.join(schema.names)}"
-        )
-
-
-def _check_retention(topic: str, staged: StagedWriter, now_ms: int) -> None:
+def _check_retention(topic: str, staged: StagedWriter) -> None:
     """Event time in the past is old for the broker: it deletes such output within minutes, silently."""
-    description = staged.topics[topic]
+    description = staged.topic(topic)
     if description.uses_append_time:
         raise UsageError(
             f'timestamp="event-time": topic {topic!r} has message.timestamp.type=LogAppendTime, so the '

@@ -2,7 +2,8 @@
 
 Run as a program with one argument, JSON: bootstrap_servers, topic, folder, rows (per checkpoint),
 checkpoints (how many in all), kill (null, or method, after, nth: SIGKILL itself there),
-transaction_timeout, delivery_timeout. Prints a line after each step.
+transaction_timeout, delivery_timeout, second_topic (null, or: rows go to both topics, every other one to
+each, and every fifth is a delete). Prints a line after each step.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
+import numpy as np
 import pyarrow as pa
 
 from onceflow.connectors.kafka.client import KafkaClient, LedgerKey
@@ -25,7 +27,7 @@ from onceflow.connectors.kafka.transactions.producer_settings import ProducerSet
 from onceflow.connectors.kafka.transactions.staged_writer import StagedSettings, StagedWriter
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import Committable, SinkContext
-from onceflow.runtime.records import Records
+from onceflow.runtime.records import Records, RowKind
 from onceflow.runtime.testing.faults import CrashAt
 from onceflow.sinks.kafka import KafkaSink, KafkaSinkWriter
 
@@ -139,9 +141,7 @@ def main(config: dict[str, Any]) -> None:
         on_wait=lambda reason: print("wait", reason, flush=True),
     )
     staged = open_staged(config, context, kill)
-    writer = KafkaSinkWriter(
-        KafkaSink(config["bootstrap_servers"], config["topic"], key="user"), context, staged
-    )
+    writer = KafkaSinkWriter(sink_of(config), context, staged)
     if kill and kill["method"] in ("persist",):
         checkpoints = CrashAt(checkpoints, crash=kill_self, **kill)
     restored = latest["committable"]
@@ -151,8 +151,7 @@ def main(config: dict[str, Any]) -> None:
     while checkpoint_id < config["checkpoints"]:
         checkpoint_id += 1
         numbers = list(range(row, row + config["rows"]))
-        users = [f"u{n % 7}" for n in numbers]
-        writer.write(Records(pa.RecordBatch.from_pydict({"user": users, "n": numbers})))
+        writer.write(rows_of(config, numbers))
         row += config["rows"]
         pre_commit: Any = writer.pre_commit(checkpoint_id)
         staged.send_ahead()  # here and not on a thread, so that a window is always the same
@@ -165,6 +164,24 @@ def main(config: dict[str, Any]) -> None:
     writer.close()
 
 
+def sink_of(config: dict[str, Any]) -> KafkaSink:
+    servers = config["bootstrap_servers"]
+    if config.get("second_topic"):
+        return KafkaSink(servers, key="user", topic_column="to", upsert=True)
+    return KafkaSink(servers, config["topic"], key="user")
+
+
+def rows_of(config: dict[str, Any], numbers: list[int]) -> Records:
+    second = config.get("second_topic")
+    if not second:
+        users = [f"u{n % 7}" for n in numbers]
+        return Records(pa.RecordBatch.from_pydict({"user": users, "n": numbers}))
+    to = [second if n % 2 else config["topic"] for n in numbers]
+    batch = pa.RecordBatch.from_pydict({"user": [f"u{n}" for n in numbers], "n": numbers, "to": to})
+    kinds = np.array([RowKind.INSERT if n % 5 else RowKind.DELETE for n in numbers], np.int8)
+    return Records(batch, kind=kinds)
+
+
 def open_staged(config: dict[str, Any], context: SinkContext, kill: dict[str, Any] | None) -> StagedWriter:
     servers, topic = config["bootstrap_servers"], config["topic"]
     client: Any = LibrdkafkaClient(
@@ -172,7 +189,8 @@ def open_staged(config: dict[str, Any], context: SinkContext, kill: dict[str, An
     )
     if kill:
         client = KillingClient(client, kill)
-    settings = StagedSettings([topic], delivery_timeout_ms=int(config.get("delivery_timeout", 60_000)))
+    topics = [] if config.get("second_topic") else [topic]
+    settings = StagedSettings(topics, delivery_timeout_ms=int(config.get("delivery_timeout", 60_000)))
     return StagedWriter(context, client, settings)
 
 

@@ -96,11 +96,22 @@ class Job:
 
     def judge(self, *, is_dead: bool = False) -> None:
         """Each row of every durable checkpoint once, and nothing else. Dead: the last may be to come."""
-        seen = Counter(row["n"] for row in dump(self.bootstrap_servers, self.topic))
+        seen = Counter(row["n"] for row in self.rows_seen())
         expected = set(range(self.latest() * self.rows))
         promised = set(range((self.latest() - 1) * self.rows)) if is_dead else expected
         missing, doubled = promised - set(seen), [n for n, times in seen.items() if times > 1]
         assert (missing, doubled, set(seen) - expected) == (set(), [], set())
+
+    def rows_seen(self) -> list[dict[str, Any]]:
+        rows = dump(self.bootstrap_servers, self.topic)
+        second = self.settings.get("second_topic")
+        if second:
+            others = dump(self.bootstrap_servers, second)
+            assert all(row["n"] % 2 == 0 for row in rows)
+            assert all(row["n"] % 2 == 1 for row in others)
+            rows += others
+            assert all(row.get("is_deleted", False) == (row["n"] % 5 == 0) for row in rows)
+        return rows
 
 
 def dump(servers: str, topic: str, deadline_s: float = 60) -> list[dict[str, Any]]:
@@ -127,6 +138,8 @@ def dump(servers: str, topic: str, deadline_s: float = 60) -> list[dict[str, Any
             continue
         if message.error():
             open_partitions.discard(message.partition())
+        elif message.value() is None:
+            rows.append({"n": int(message.key()[1:]), "is_deleted": True})
         else:
             rows.append(json.loads(message.value()))
     consumer.close()
@@ -149,6 +162,18 @@ def test_killed_in_every_window_of_the_protocol(job: Job, part: int) -> None:
     job.run(checkpoints=4 * len(windows) + 2)
     job.judge()
     assert job.kills == len(windows) >= 8
+
+
+def test_killed_while_it_writes_changes_to_several_topics(job: Job, new_topic: Callable[..., str]) -> None:
+    """Rows name their topics, and deletes are records without a value; one window of each call."""
+    job.settings["second_topic"] = new_topic("second", partitions=3)
+    windows = [window for window in WINDOWS if window["nth"] == 1 and window["after"]]
+    for number, window in enumerate(windows):
+        job.run(checkpoints=4 * number + 4, kill=window)
+        job.judge(is_dead=True)
+    job.run(checkpoints=4 * len(windows) + 2)
+    job.judge()
+    assert job.kills == len(windows) == len(METHODS)
 
 
 @pytest.mark.soak

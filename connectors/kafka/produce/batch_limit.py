@@ -43,6 +43,10 @@ class BatchLimit:
         self.bytes_max = bytes_max
         """The largest batch of several records, before compression; 1: each record has a batch of its own."""
 
+    def at_most(self, message_bytes_max: int) -> None:
+        """One of the topics takes no larger batch."""
+        self.bytes_max = max(1, min(self.bytes_max, message_bytes_max))
+
     def refused(self, batch: RefusedBatch) -> OnceflowError:
         """What to raise because of it. Batches are smaller from now on, unless that would not help."""
         if batch.records == 1 or self.bytes_max == 1:

@@ -6,10 +6,7 @@ barriers nothing of a sink's rows is needed, so they wait here as they are.
 
 from __future__ import annotations
 
-import numpy as np
-import pyarrow as pa
-
-from onceflow.runtime.records import Records
+from onceflow.runtime.records import Records, concatenated
 
 ROWS_ENOUGH = 4_096
 BYTES_ENOUGH = 1 << 20
@@ -45,9 +42,5 @@ class Gathering:
         assert self._batches, "there is something"
         batches, rows = self._batches, [len(records) for records in self._batches]
         self._batches, self._rows, self._bytes = [], 0, 0
-        if len(batches) == 1:  # as it is: concatenating would copy it
-            return batches[0], rows
-        times = [records.event_time for records in batches if records.event_time is not None]
-        assert len(times) in (0, len(batches)), "all rows of a stream have an event time, or none"
-        event_time = np.concatenate(times) if times else None
-        return Records(pa.concat_batches([records.batch for records in batches]), event_time), rows
+        rest = [Records(records.batch, records.event_time, kind=records.kind) for records in batches]
+        return concatenated(rest), rows

@@ -19,7 +19,7 @@ class KnownTopics:
     def __init__(self, client: KafkaClient, names: Sequence[str], clock: Clock) -> None:
         self.descriptions: dict[str, TopicDescription] = {}
         self._client = client
-        self._names = names
+        self._names = list(names)
         self._clock = clock
         self._due_ms = clock.monotonic_ms()
 
@@ -29,6 +29,14 @@ class KnownTopics:
         self.descriptions = {**self.descriptions, **self._client.describe_topics(self._names)}
         self._due_ms = self._clock.monotonic_ms() + _REFRESH_MS
         return self.descriptions
+
+    def add(self, name: str) -> bool:
+        """Ask for one more topic. False: it does not exist. Raises what `describe_topics` raises."""
+        found = self._client.describe_topics([name])
+        if found:
+            self.descriptions = {**self.descriptions, **found}
+            self._names.append(name)
+        return bool(found)
 
     def refresh(self) -> None:
         """If it is time. Nothing rests on an answer that is minutes old: if a broker is away, it is kept,

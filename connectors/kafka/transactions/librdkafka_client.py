@@ -45,7 +45,8 @@ class LibrdkafkaClient:
         self._message_bytes_max: int | None = None
 
     def open_producer(self, ledger: LedgerKey) -> LibrdkafkaProducer:
-        settings = replace(self._settings, message_bytes_max=self._message_bytes_max)
+        largest = self._settings.message_bytes_max or self._message_bytes_max
+        settings = replace(self._settings, message_bytes_max=largest)
         group = self._reader(ledger)
         return LibrdkafkaProducer.open(self._options, settings, ledger, group, self._direct, self._limit)
 
@@ -125,7 +126,9 @@ class LibrdkafkaClient:
             message_bytes_max = min(
                 message_bytes_max, int(str(self._options.librdkafka["message.max.bytes"]))
             )
-        self._message_bytes_max = min(message_bytes_max, self._message_bytes_max or message_bytes_max)
+        # A record may be as large as its own topic takes, a batch of several as the smallest of them does.
+        self._message_bytes_max = max(message_bytes_max, self._message_bytes_max or 0)
+        self._limit.at_most(message_bytes_max)
         return TopicDescription(
             partitions,
             message_bytes_max,

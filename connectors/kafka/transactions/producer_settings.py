@@ -14,6 +14,8 @@ DIRECT_VARIABLE = "ONCEFLOW_DIRECT_PRODUCE"
 
 STATISTICS_MS = 20
 _MESSAGE_BYTES = 1_000_000  # librdkafka's default
+MESSAGE_BYTES_MAX = 1_000_000_000
+"""The most that librdkafka takes."""
 _SILENCE_MS_MAX = 300_000  # as much as librdkafka takes
 
 
@@ -29,7 +31,7 @@ class ProducerSettings:
     transaction_timeout_ms: int = 120_000
     socket_timeout_ms: int = 10_000
     message_bytes_max: int | None = None
-    """The topic's max.message.bytes: a batch of records may not be larger either."""
+    """The largest max.message.bytes of the topics. None: of those that the client has looked up."""
     route: RouteName = "direct"
     """The best that may be used: see produce.py."""
     direct_pause_s: float = PAUSE_S
@@ -68,7 +70,7 @@ class ProducerSettings:
             "batch.size": batch_bytes_max,
         }
         if self.message_bytes_max is not None:
-            ours["message.max.bytes"] = max(1000, min(self.message_bytes_max, 1_000_000_000))
+            ours["message.max.bytes"] = max(1000, min(self.message_bytes_max, MESSAGE_BYTES_MAX))
         return ours
 
 

@@ -13,6 +13,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from onceflow.connectors.kafka.client import KafkaClient, LedgerKey, TopicDescription
+from onceflow.connectors.kafka.produce.constant_columns import only_topic
 from onceflow.connectors.kafka.produce.record_size import refuse_too_large
 from onceflow.connectors.kafka.transactions.ahead import AheadThread, Output
 from onceflow.connectors.kafka.transactions.held import HeldOutput, RestoredOutput
@@ -22,7 +23,7 @@ from onceflow.connectors.kafka.transactions.promise import Promise
 from onceflow.connectors.recovery import Recovery
 from onceflow.connectors.waiting import Patience, WaitForSystem
 from onceflow.runtime.contracts import Committable, SinkContext
-from onceflow.runtime.errors import Retryable, UsageError
+from onceflow.runtime.errors import Fatal, Retryable, UsageError
 from onceflow.runtime.records import Records
 
 T = TypeVar("T")
@@ -90,10 +91,14 @@ class StagedWriter:
         self._topics = KnownTopics(client, settings.topics, context.clock)
         self._look_up_topics()
 
-    @property
-    def topics(self) -> dict[str, TopicDescription]:
-        """What is known of the topics; looked up again every few minutes."""
-        return self._topics.descriptions
+    def topic(self, name: str) -> TopicDescription:
+        """What is known of a topic; looked up again every few minutes. One that was not asked for before is
+        looked up now, and waits for the broker. Raises Fatal if it does not exist. The task's thread."""
+        if name not in self._topics.descriptions:
+            with self._exclusively():
+                if not self._try(lambda: self._topics.add(name)):
+                    raise Fatal(self._missing(name))
+        return self._topics.descriptions[name]
 
     def recover(self, committables: Sequence[Committable]) -> None:
         with self._recovery.under_way(), self._exclusively():
@@ -105,7 +110,9 @@ class StagedWriter:
     def write_rows(self, rows: pa.RecordBatch) -> None:
         """Rows in PRODUCE_SCHEMA. Raises Fatal naming a record that the broker would refuse."""
         if rows.num_rows:
-            limits = (topic.max_message_bytes or _NO_LIMIT for topic in self.topics.values())
+            known, only = self._topics.descriptions, only_topic(rows)
+            counted = known.values() if only is None or only not in known else [known[only]]
+            limits = (topic.max_message_bytes or _NO_LIMIT for topic in counted)
             refuse_too_large(rows, min(limits, default=_NO_LIMIT))
             self._open.add(rows)
             self._wake_sender()
@@ -239,10 +246,13 @@ class StagedWriter:
         found = self._try(self._topics.look_up)
         for topic in self._settings.topics:
             if topic not in found:
-                raise UsageError(
-                    f"sink {self._context.uid!r}: topic {topic!r} does not exist: create it with the "
-                    "partitions and the retention it should have, and start the job again"
-                )
+                raise UsageError(self._missing(topic))
+
+    def _missing(self, topic: str) -> str:
+        return (
+            f"sink {self._context.uid!r}: topic {topic!r} does not exist: create it with the partitions and "
+            "the retention it should have, and start the job again"
+        )
 
     def _try(self, call: Callable[[], T]) -> T:
         while True:

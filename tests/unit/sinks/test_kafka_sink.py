@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from onceflow.connectors.formats import Json, Raw
-from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
-from onceflow.connectors.kafka.produce.partitioner import partition_of_key
-from onceflow.runtime.arrays.recycled_memory import RecycledMemory
-from onceflow.runtime.errors import Fatal, GraphError, OptionError
-from onceflow.runtime.records import Records
-from onceflow.sinks.kafka import HEADERS_TYPE, KafkaSink, _RowEncoder
+from onceflow.connectors.kafka.produce.row_encoder import HEADERS_TYPE
+from onceflow.runtime.errors import GraphError, OptionError
+from onceflow.sinks.kafka import KafkaSink
 
 SCHEMA = pa.schema([("user", pa.string()), ("n", pa.int64()), ("h", HEADERS_TYPE), ("p", pa.int32())])
 
 
 def sink(**options: Any) -> KafkaSink:
-    return KafkaSink("localhost:9092", "out", **options)
-
-
-def encode(
-    described: KafkaSink,
-    rows: list[dict[str, Any]],
-    partitions: int = 4,
-    counts: list[int] | None = None,
-    **side: Any,
-) -> pa.RecordBatch:
-    batch = pa.RecordBatch.from_pylist(rows, SCHEMA)
-    encoder = _RowEncoder(described, SCHEMA, RecycledMemory())
-    return encoder.encode(Records(batch, **side), partitions, counts or [len(rows)], unkeyed=2)
+    return KafkaSink("localhost:9092", **{"topic": "out", **options})
 
 
 @pytest.mark.parametrize(
@@ -46,6 +29,8 @@ def encode(
         ({"partitioner": "user"}, "partitioner='user' must be an integer column"),
         ({"headers": "n"}, "headers='n' must be list"),
         ({"value": Raw("vlue")}, "vlue"),
+        ({"topic_column": "usr"}, "topic_column='usr' names a column .*did you mean 'user'"),
+        ({"topic_column": "n"}, "topic_column='n' must be a text column, not int64"),
     ],
 )
 def test_wrong_column_is_named_when_the_graph_is_built(options: dict[str, Any], said: str) -> None:
@@ -60,6 +45,10 @@ def test_wrong_column_is_named_when_the_graph_is_built(options: dict[str, Any], 
         ({"transaction_timeout": "soon"}, "transaction_timeout"),
         ({"ledger_topic": "out"}, "ledger needs a topic of its own"),
         ({"key_format": Json()}, "key_format"),
+        ({"upsert": True}, "upsert=True needs a key"),
+        ({"upsert": True, "key": "user", "partitioner": "p"}, "leave partitioner out"),
+        ({"topic": ""}, "name of a topic"),
+        ({"topic": None}, "give topic=, or with topic_column="),
         ({"librdkafka": {"acks": 1}}, "acks"),
     ],
 )
@@ -74,57 +63,8 @@ def test_description_is_picklable_and_shows_no_secret() -> None:
     assert "hunter2" not in repr(described)
 
 
-def test_rows_become_records_sorted_by_the_partition_of_their_key() -> None:
-    users = [f"u{n % 9}" for n in range(100)]
-    rows = encode(sink(key="user"), [{"user": u, "n": n} for n, u in enumerate(users)])
-    assert rows.schema == PRODUCE_SCHEMA
-    partition = rows["partition"].to_numpy()
-    assert (np.diff(partition) >= 0).all()
-    assert (partition == partition_of_key(rows["key"], 4)).all()
-    values = [json.loads(value) for value in rows["value"].to_pylist()]
-    assert [v["user"].encode() for v in values] == rows["key"].to_pylist()
-    for user in set(users):  # the order of a key's rows is kept
-        numbers = [v["n"] for v in values if v["user"] == user]
-        assert len(numbers) > 1
-        assert numbers == sorted(numbers)
-
-
-def test_rows_without_a_key_go_to_the_partition_whose_turn_it_is() -> None:
-    rows = encode(sink(key="user"), [{"user": None, "n": 1}, {"user": "a", "n": 2}, {"user": "", "n": 3}])
-    by_key = dict(zip(rows["key"].to_pylist(), rows["partition"].to_pylist(), strict=True))
-    assert by_key[None] == 2
-    assert by_key[b""] == int(partition_of_key(pa.array([b""], pa.large_binary()), 4)[0])
-
-
-def test_rows_without_a_key_that_came_together_stay_together() -> None:
-    rows = encode(sink(), [{"user": None, "n": n} for n in range(9)], counts=[2, 1, 3, 1, 2])
-    came = [(row["partition"], json.loads(row["value"])["n"]) for row in rows.to_pylist()]
-    assert came == [(0, 3), (0, 4), (0, 5), (1, 6), (2, 0), (2, 1), (2, 7), (2, 8), (3, 2)]
-
-
-def test_partitioner_column_headers_and_json_key() -> None:
-    header = [{"key": "trace", "value": b"1"}]
-    described = sink(key=["user", "n"], key_format=Json(), partitioner="p", headers="h")
-    rows = encode(
-        described, [{"user": "a", "n": 1, "h": header, "p": 3}, {"user": "b", "n": 2, "h": None, "p": 0}]
-    )
-    assert rows["partition"].to_pylist() == [0, 3]
-    assert rows["headers"].to_pylist() == [None, header]
-    assert json.loads(rows["key"][1].as_py()) == {"user": "a", "n": 1}
-
-
-@pytest.mark.parametrize("partition", [-1, 4, None])
-def test_partition_that_the_topic_does_not_have_is_an_error(partition: int | None) -> None:
-    with pytest.raises(Fatal, match="topic 'out' has partitions 0 to 3"):
-        encode(sink(partitioner="p"), [{"p": partition}])
-
-
-def test_timestamps_are_the_broker_side_clock_unless_event_time_is_asked_for() -> None:
-    times = np.array([5, 6], dtype=np.int64)
-    two = [{"n": 1}, {"n": 2}]
-    assert encode(sink(), two, event_time=times)["timestamp"].to_pylist() == [None, None]
-    assert encode(sink(timestamp="event-time"), two, event_time=times)["timestamp"].to_pylist() == [5, 6]
-    with pytest.raises(Fatal, match="needs a stream with event time"):
-        encode(sink(timestamp="event-time"), two)
-    with pytest.raises(Fatal, match="before 1970"):
-        encode(sink(timestamp="event-time"), two, event_time=times - 10)
+def test_only_an_upserting_sink_takes_changes_and_wants_a_keys_rows_together() -> None:
+    assert not sink(key="user").takes_kinds
+    assert not sink(key="user").partition_columns
+    assert sink(key=["user", "n"], key_format=Json(), upsert=True).takes_kinds
+    assert sink(key=["user", "n"], key_format=Json(), upsert=True).partition_columns == ("user", "n")

@@ -81,21 +81,21 @@ def sink() -> Iterator[Sink]:
 def test_partitions_that_were_added_are_known_within_minutes(sink: Sink) -> None:
     sink.broker.topics["out"] = TopicDescription(3)
     sink.commit_after(MINUTE_MS)
-    assert (sink.client.asked, sink.writer.topics["out"].partitions) == (0, 1)
+    assert (sink.client.asked, sink.writer.topic("out").partitions) == (0, 1)
     sink.commit_after(5 * MINUTE_MS)
-    assert (sink.client.asked, sink.writer.topics["out"].partitions) == (1, 3)
+    assert (sink.client.asked, sink.writer.topic("out").partitions) == (1, 3)
 
 
 def test_a_broker_that_is_away_when_topics_are_looked_up_again_costs_no_commit(sink: Sink) -> None:
     sink.broker.topics["out"] = TopicDescription(3)
     sink.client.error = Retryable("could not look up the topic: _TRANSPORT")
     sink.commit_after(6 * MINUTE_MS)
-    assert sink.writer.topics["out"].partitions == 1, "what was known is kept"
+    assert sink.writer.topic("out").partitions == 1, "what was known is kept"
     sink.commit_after(1_000)
     assert sink.client.asked == 1, "not with each commit: the question may take seconds"
     sink.client.error = None
     sink.commit_after(MINUTE_MS)
-    assert sink.writer.topics["out"].partitions == 3
+    assert sink.writer.topic("out").partitions == 3
 
 
 def test_what_waiting_does_not_help_is_still_raised(sink: Sink) -> None:
