@@ -83,7 +83,10 @@ def downstream(records: Records, folder: Path) -> list[Stage]:
     rows = len(records)
     results = records.with_batch(records.batch.rename_columns(["user", "total", "window_end"]))
     encoder = RowEncoder(
-        KafkaSink("localhost:9092", "totals", key="user"), results.batch.schema, RecycledMemory()
+        KafkaSink("localhost:9092", "totals", key="user").record_parts,
+        "totals",
+        results.batch.schema,
+        RecycledMemory(),
     )
     encoded = encoder.encode(results, PARTITIONS, [rows], 0)
     writer = BatchWriter(ProducerIdentity(1, 0), BATCH_BYTES)

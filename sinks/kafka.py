@@ -224,7 +224,10 @@ class KafkaSinkWriter:
     def _check_topic(self, topic: str) -> None:
         """Raises UsageError or Fatal if rows can't be written there as they are asked to be."""
         if topic == self._sink.ledger_topic:
-            raise Fatal(f"sink {self._uid!r}: a row is for {topic!r}, which is the ledger's topic")
+            raise Fatal(
+                f"sink {self._uid!r}: a row is for {topic!r}, which is the ledger's topic: give "
+                "ledger_topic= another name, or let no row name it"
+            )
         if self._sink.timestamp == "event-time":
             _check_retention(topic, self._staged)
 
