@@ -28,6 +28,7 @@ PUBLIC = (
     "onceflow.connectors.kafka",
     "onceflow.connectors.formats",
     "onceflow.connectors.files",
+    "onceflow.connectors.hybrid",
     "onceflow.sinks.kafka",
     "onceflow.sinks.postgres",
     "onceflow.runtime.contracts",

@@ -71,12 +71,18 @@ class FileSource:
 
 
 def files_source(
-    url: str, of: Any, form: Any, watch: str | int | None, storage_options: Mapping[str, Any] | None
+    url: str,
+    type: Any = None,
+    format: str | Any = None,
+    watch: str | int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> FileSource:
-    """The source of `job.from_files(...)`. Raises GraphError and OptionError."""
+    """What `job.from_files(...)` reads, with its options, as a source: to be a part of another one, as of a
+    HybridSource. Raises GraphError and OptionError."""
     where = f"job.from_files({url!r})"
     place = Place(url, storage_options or {})
-    found = file_format(form, url, where)
+    of: Any = type
+    found = file_format(format, url, where)
     if of is None:
         if not isinstance(found, Parquet):
             raise GraphError(
