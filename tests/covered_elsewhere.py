@@ -19,6 +19,11 @@ class Covered(NamedTuple):
 
 
 COVERED = (
+    Covered(
+        "connections are what a reader's tests drive, against a real server",
+        "unit/connectors/http_stream/test_reader integration/test_http_stream",
+        "http_stream.connection",
+    ),
     # --- Formats ---
     Covered(
         "ways inside one decoder and one encoder, all driven against a plain reference",

@@ -29,6 +29,7 @@ PUBLIC = (
     "onceflow.connectors.formats",
     "onceflow.connectors.files",
     "onceflow.connectors.hybrid",
+    "onceflow.connectors.http_stream",
     "onceflow.sinks.kafka",
     "onceflow.sinks.postgres",
     "onceflow.runtime.contracts",

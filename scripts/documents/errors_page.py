@@ -48,6 +48,7 @@ AREAS: Sequence[tuple[str, str]] = (
         "connectors/files/ sinks/files.py connectors/staged_rows.py connectors/hand_over.py sinks/collect.py "
         "sinks/print.py sinks/foreach.py",
     ),
+    ("Streams over HTTP", "connectors/http_stream/"),
     ("Kafka", "connectors/kafka/ sinks/kafka.py"),
     (
         "PostgreSQL, and sinks with a ledger",
