@@ -217,7 +217,7 @@ class Pump:
             )
 
     def _put(self, events: list[Event]) -> None:
-        """Add events to the queue; waits while it is full. Some servers begin with the event that was named."""
+        """Add events to the queue, which may be full. Some servers begin with the event that was named."""
         fresh = events
         while self._resumed_at is not None and fresh:
             if fresh[0].id != self._resumed_at:
