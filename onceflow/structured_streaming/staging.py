@@ -88,7 +88,8 @@ class Folder:
         return name, self._try(f"create {name}", call)
 
     def create_durable(self, name: str) -> tuple[str, BinaryIO]:
-        """As `create`; what was written is there after a power cut, too, once the file is closed."""
+        """A new file, as `create` makes it; once it is closed, what was written is there after a power cut,
+        too."""
         path = self._path(name)
         if not _is_local(self._fs):
             return self.create(name)

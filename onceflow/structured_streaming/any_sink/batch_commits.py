@@ -105,7 +105,7 @@ def _ahead(found: str, batch_id: int) -> str:
 
 
 class _TargetCommits:
-    """Of a TargetSink: all rows of the batch are one owner's."""
+    """The commits of a TargetSink: all rows of the batch are one owner's."""
 
     def __init__(
         self, settings: CommitSettings, output: Output, last_seen: int | None, new_patience: NewPatience
@@ -134,7 +134,7 @@ class _TargetCommits:
 
 
 class _CommitterCommits:
-    """Of a CommittingSink: see contracts/committer.py for what its committer promises."""
+    """The commits of a CommittingSink: see contracts/committer.py for what its committer promises."""
 
     def __init__(self, output: Output, batch_id: int, attempt: int, new_patience: NewPatience) -> None:
         assert isinstance(output.sink, CommittingSink), "write_options.py has seen to it"

@@ -84,7 +84,9 @@ def as_declared(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     if batch.schema.equals(schema):
         return batch
     if batch.schema.names != schema.names:
-        raise Fatal(f"a batch has columns {batch.schema.names}, and the query {schema.names}")
+        raise Fatal(
+            f"a batch has columns {batch.schema.names}, and the query had {schema.names}: start it again"
+        )
     arrays = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

@@ -6,13 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from onceflow.runtime.contracts import Sink
-from onceflow.structured_streaming.any_sink.sink_format import (
-    SinkDataSource,
-    SinkFormat,
-    names,
-    text,
-    yes_or_no,
-)
+from onceflow.structured_streaming.any_sink.sink_data_source import SinkDataSource
+from onceflow.structured_streaming.any_sink.sink_format import SinkFormat, names, text, yes_or_no
 
 
 def _postgres(given: Mapping[str, Any]) -> Sink:

@@ -106,7 +106,7 @@ class PromisedBatches:
                 self._folder.delete(f"{_ATTEMPT}{attempt}")
 
     def _attempts(self, batch_id: int | None) -> list[int]:
-        """Those of a batch; None: all that are there."""
+        """The attempts at a batch that have begun; None: at any batch."""
         numbers = [name.removeprefix(_ATTEMPT) for name in self._folder.names() if name.startswith(_ATTEMPT)]
         found = [int(number) for number in numbers if number.isdigit()]
         first = 0 if batch_id is None else first_attempt(batch_id)

@@ -29,12 +29,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-from pyspark.sql.datasource import DataSource
+from typing import Any
 
 from onceflow.runtime.contracts import Sink
-from onceflow.runtime.errors import OptionError, UsageError
+from onceflow.runtime.errors import OptionError
 
 Convert = Callable[[str, str], Any]
 """From an option's name and its text to what the sink is given. Raises OptionError."""
@@ -52,35 +50,6 @@ class SinkFormat:
     needs: tuple[str, ...] = ()
     instead_of_reading: str = "it can only be written"
     """How rows are read instead, for who tries."""
-
-
-class SinkDataSource(DataSource):
-    """What Spark makes of `.format(...)`. See pyspark.sql.datasource.DataSource."""
-
-    form: ClassVar[SinkFormat]
-
-    @classmethod
-    def name(cls) -> str:
-        return cls.form.name
-
-    def schema(self) -> Any:
-        raise UsageError(f"{self.form.name} is a sink: {self.form.instead_of_reading}")
-
-    def reader(self, schema: Any) -> Any:
-        return self.schema()
-
-    def streamReader(self, schema: Any) -> Any:
-        return self.schema()
-
-    def writer(self, schema: Any, overwrite: bool) -> Any:
-        from onceflow.structured_streaming.any_sink.writers import BatchWriter
-
-        return BatchWriter(self.form, schema, self.options, overwrite)
-
-    def streamWriter(self, schema: Any, overwrite: bool) -> Any:
-        from onceflow.structured_streaming.any_sink.writers import stream_writer
-
-        return stream_writer(self.form, schema, self.options)
 
 
 def text(name: str, value: str) -> str:

@@ -183,7 +183,8 @@ class BatchWriter(DataSourceArrowWriter):
         end_staging(self._output.staging)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """As StreamWriter's: what may be promised under a uid stays, for who tries again."""
+        """A task has failed, or commit has raised. What may be promised under a uid stays, for who tries
+        again."""
         if not self._is_named:
             end_staging(self._output.staging)
 
