@@ -162,8 +162,7 @@ class BatchWriter(DataSourceArrowWriter):
             folder = write_folder(lineage)
         self._output = _output(given, schema, f"write {given.uid}", lineage, root.child(folder))
         with _open(self._output, 0, PromisedBatches(self._output.staging), self._say) as commits:
-            if commits.committed():
-                self._refuse()
+            self._check_unwritten(commits)
         put_sign(self._output.staging)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
@@ -188,11 +187,17 @@ class BatchWriter(DataSourceArrowWriter):
         if not self._is_named:
             end_staging(self._output.staging)
 
-    def _refuse(self) -> None:
-        end_staging(self._output.staging)
+    def _check_unwritten(self, commits: Commits) -> None:
+        try:
+            if not commits.committed():
+                return
+            end_staging(self._output.staging)  # of a try that was killed after its commit
+        except Fenced:  # the attempts of what was written are forgotten with its staging folder
+            pass
         raise UsageError(
-            f"write {self._output.uid!r} of {self._name} is there already: a uid names one write, which "
-            "happens once. Nothing was written. To write more rows give another uid, or none"
+            f"write {self._output.uid!r} of {self._name} is there already, or another try is under way: "
+            "a uid names one write, which happens once. Nothing was written. To write more rows give another "
+            "uid, or none"
         )
 
     def _say(self, sentence: str) -> None:
