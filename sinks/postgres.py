@@ -88,6 +88,10 @@ class PostgresSink:
                 )
 
     def open_writer(self, context: SinkContext) -> StagedCommitsWriter:
+        return StagedCommitsWriter(context, self.commit_settings(context))
+
+    def commit_settings(self, context: SinkContext) -> CommitSettings:
+        """See TargetSink."""
         from onceflow.connectors.postgres.ledger import Ledger
         from onceflow.connectors.postgres.target import PostgresTarget
 
@@ -103,9 +107,7 @@ class PostgresSink:
             staged_schema = with_kind(context.schema)
             staged = partial(kinds_beside, staged_schema)
         timeout_ms = duration_ms(self.delivery_timeout, "delivery_timeout")
-        return StagedCommitsWriter(
-            context, CommitSettings("PostgreSQL sink", open_target, timeout_ms, staged_schema, staged)
-        )
+        return CommitSettings("PostgreSQL sink", open_target, timeout_ms, staged_schema, staged)
 
     def _settings(self, schema: pa.Schema) -> PostgresSettings:
         from onceflow.connectors.postgres.catalog import TableName

@@ -292,7 +292,14 @@ COVERED = (
         integration/test_structured_streaming_source_tasks unit/structured_streaming/test_sink_staging""",
         """data_source partitions structured_streaming.options query_record read_plan register
         structured_streaming.sink structured_streaming.source source_rows source_stream source_tasks
-        staged_files structured_streaming.staging whole_writes sitecustomize""",
+        staged_files structured_streaming.staging whole_writes sitecustomize shared_staging""",
+    ),
+    Covered(
+        "how any sink writes micro-batches: in a simulated Spark with crashes, and in a real one",
+        "simulation/test_any_sink integration/test_structured_streaming_any_sink "
+        "unit/structured_streaming/any_sink/test_write_options",
+        """batch_commits batch_parts promised_batches sink_data_source sink_format any_sink.formats sink_tie
+        any_sink.writers""",
     ),
 )
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import uuid
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import BinaryIO, cast
@@ -49,8 +50,9 @@ class OutputFolder:
 
     def create(self, attempt: int, subtask: int, number: int) -> tuple[str, BinaryIO]:
         """A new file that nobody sees: its name in the hidden folder, and the file. `number`: the writer's
-        next."""
-        hidden = f"{attempt:06d}.{subtask:04d}.{number:08d}"
+        next. No two files have one name, even of one subtask and attempt: Spark may run a task twice at
+        once."""
+        hidden = f"{attempt:06d}.{subtask:04d}.{number:08d}.{uuid.uuid4().hex[:8]}"
         self._make_folder()
         path = str(self._hidden / hidden)
         local = self._place.is_local

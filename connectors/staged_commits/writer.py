@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -35,6 +36,19 @@ class CommitSettings:
     """The columns of what is staged, and of what the Target gets."""
     staged: Callable[[Records], pa.RecordBatch]
     """The rows as they are staged."""
+
+
+@runtime_checkable
+class TargetSink(Protocol):
+    """A sink whose `open_writer(context)` is `StagedCommitsWriter(context, self.commit_settings(context))`.
+
+    With the settings alone rows get to its Targets by another way, too: as a format of Structured Streaming
+    (onceflow/structured_streaming/any_sink) tasks stage rows, and the driver's owner "0" commits them.
+    """
+
+    def commit_settings(self, context: SinkContext) -> CommitSettings:
+        """What its writers are told. Asks nobody: the system is asked by the Targets that they open."""
+        ...
 
 
 class StagedCommitsWriter:

@@ -1,4 +1,4 @@
-"""onceflow.register: makes the format "onceflow-kafka" known to a Spark session."""
+"""onceflow.register: makes our formats known to a Spark session."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from onceflow.structured_streaming.python_path import startup_sent_along
 
 
 def register(spark: Any) -> None:
-    """Make `.format("onceflow-kafka")` known to this SparkSession; the user's program calls it once.
+    """Make `.format("onceflow-kafka")`, `"onceflow-postgres"` and `"onceflow-files"` known to this
+    SparkSession; the user's program calls it once.
 
     Calling it again changes nothing. Executors need onceflow installed, in the same version. Raises
     UsageError if `spark` has no place for Python data sources.
     """
+    from onceflow.structured_streaming.any_sink.formats import FORMATS
     from onceflow.structured_streaming.data_source import OnceflowKafka
 
     registration = getattr(spark, "dataSource", None)
@@ -23,7 +25,9 @@ def register(spark: Any) -> None:
         )
     environment = getattr(getattr(spark, "sparkContext", None), "environment", None)
     if environment is None:  # Spark Connect: the server starts the processes, in an environment of its own
-        registration.register(OnceflowKafka)
+        for each in (OnceflowKafka, *FORMATS):
+            registration.register(each)
         return
     with startup_sent_along(environment):
-        registration.register(OnceflowKafka)
+        for each in (OnceflowKafka, *FORMATS):
+            registration.register(each)

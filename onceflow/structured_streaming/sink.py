@@ -31,19 +31,10 @@ from onceflow.structured_streaming.kept_commits import COMMITS, described
 from onceflow.structured_streaming.micro_batches import check_ledger, ledger_after, tie_uid
 from onceflow.structured_streaming.partitions import PartitionedOutput, must_exist
 from onceflow.structured_streaming.query_record import QueryRecord, Tie, check_tie
+from onceflow.structured_streaming.shared_staging import batch_folder, end_staging, put_sign, sweep
 from onceflow.structured_streaming.sink_options import SinkOptions, sink_options
 from onceflow.structured_streaming.sink_rows import RowEncoder
-from onceflow.structured_streaming.staged_files import (
-    Staged,
-    batch_folder,
-    delete_files,
-    end_staging,
-    files_of,
-    put_sign,
-    restored,
-    stage,
-    sweep,
-)
+from onceflow.structured_streaming.staged_files import Staged, delete_files, files_of, restored, stage
 from onceflow.structured_streaming.staging import Folder
 from onceflow.structured_streaming.whole_writes import (
     check_unwritten,

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import socket
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from onceflow.connectors.kafka.transactions.held import HeldOutput, RestoredOutput, StagedOutput
 from onceflow.runtime.errors import Fatal, OnceflowError
+from onceflow.structured_streaming.shared_staging import check_sign, leaving_nothing_if_given_up
 from onceflow.structured_streaming.sink_options import SinkOptions
 from onceflow.structured_streaming.sink_rows import RowEncoder
 from onceflow.structured_streaming.staging import Folder
 
 MEMORY_BYTES_MAX = 0
 """Rows go to the file as they come."""
-
-_SIGN = "driver.json"
-_BATCH = "batch-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,43 +27,6 @@ class Staged:
     batch_id: int
     file: StagedOutput | None
     topics: frozenset[str]
-
-
-def put_sign(folder: Folder) -> None:
-    """The driver, before any task: a file by which tasks see that the folder is the driver's, too."""
-    if folder.read(_SIGN) is None:
-        folder.put(_SIGN, json.dumps({"host": socket.gethostname()}).encode())
-
-
-def check_sign(folder: Folder) -> None:
-    """A task, before it stages anything. Raises Fatal if it doesn't see the driver's sign."""
-    if folder.read(_SIGN) is None:
-        raise Fatal(
-            f"staging folder {folder.url} is not shared: this executor, on host {socket.gethostname()}, does "
-            'not see what the driver wrote there; give .option("staging", URL) in storage that all of them '
-            "reach (s3://, gs://, abfs://, hdfs://, or a mounted folder). Nothing was written"
-        )
-
-
-def end_staging(folder: Folder) -> None:
-    """The driver, when a write is over: delete the folder, its sign first, by which a task that still runs
-    sees that it has to delete what it has made."""
-    folder.delete(_SIGN)
-    folder.delete_all()
-
-
-def batch_folder(batch_id: int) -> str:
-    """The name of a batch's folder, in its query's."""
-    return f"{_BATCH}{batch_id}"
-
-
-def sweep(folder: Folder, batch_id: int) -> None:
-    """Delete the files of this batch and of those before it, dead attempts' included. It is written: no
-    attempt needs them any more."""
-    for name in folder.names():
-        number = name.removeprefix(_BATCH)
-        if name != number and number.isdigit() and int(number) <= batch_id:
-            folder.delete(name)
 
 
 def stage(
@@ -87,7 +45,7 @@ def stage(
     while this one still runs.
     """
     check_sign(folder)
-    with _leaving_nothing_if_given_up(folder):
+    with leaving_nothing_if_given_up(folder):
         held = HeldOutput(_Named(folder, inside), MEMORY_BYTES_MAX)
         encoder: RowEncoder | None = None
         topics: set[str] = set()
@@ -108,16 +66,6 @@ def stage(
             held.stage(),
             frozenset(topics or {options.topic} - {None}),  # type: ignore[arg-type]
         )
-
-
-@contextlib.contextmanager
-def _leaving_nothing_if_given_up(folder: Folder) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        if folder.read(_SIGN) is None:  # deleted with the folder, which this task has made again
-            folder.delete_all()
-            raise Fatal(f"the write to {folder.url} was given up, since another of its tasks has failed")
 
 
 def files_of(messages: Sequence[Staged | None], query_id: str, batch_id: int) -> list[StagedOutput]:

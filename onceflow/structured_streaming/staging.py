@@ -10,10 +10,14 @@ import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, BinaryIO, TypeVar
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar, cast
 
 from fsspec.core import url_to_fs
 
+from onceflow.runtime.checkpoint.durable_file import DurableFile
+from onceflow.runtime.checkpoint.local_store import LocalStore
+from onceflow.runtime.checkpoint.store import AlreadyExists
 from onceflow.runtime.errors import CorruptCheckpointError, OnceflowError, Retryable, UsageError
 
 Result = TypeVar("Result")
@@ -82,6 +86,36 @@ class Folder:
             return file
 
         return name, self._try(f"create {name}", call)
+
+    def create_durable(self, name: str) -> tuple[str, BinaryIO]:
+        """A new file, as `create` makes it; once it is closed, what was written is there after a power cut,
+        too."""
+        path = self._path(name)
+        if not _is_local(self._fs):
+            return self.create(name)
+
+        def call() -> BinaryIO:
+            os.makedirs(self._path(), exist_ok=True)
+            return cast(BinaryIO, DurableFile(Path(path)))
+
+        return name, self._try(f"create {name}", call)
+
+    def put_once(self, name: str, content: bytes) -> bool:
+        """A small file, whole and durable, if there is none of this name. False: there is one. Two callers at
+        once: one of them gets True. On stores of objects that rests on fsspec's `mode="create"`."""
+
+        def call() -> bool:
+            fs, path = self._fs, self._path(name)
+            try:
+                if _is_local(fs):
+                    LocalStore(self._path()).create(name, content)
+                else:
+                    fs.pipe_file(path, content, mode="create")
+            except (AlreadyExists, FileExistsError):
+                return False
+            return True
+
+        return self._try(f"create {name}", call)
 
     def open(self, path: str) -> BinaryIO:
         """See contracts.StagedFiles."""

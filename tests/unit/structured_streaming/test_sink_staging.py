@@ -17,19 +17,15 @@ from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey
 from onceflow.connectors.kafka.transactions.owner import Claimant
 from onceflow.runtime.errors import CorruptCheckpointError, Fatal, UsageError
 from onceflow.structured_streaming.query_record import QueryRecord, Tie, check_tie
-from onceflow.structured_streaming.sink_options import SinkOptions, sink_options
-from onceflow.structured_streaming.staged_files import (
-    Staged,
+from onceflow.structured_streaming.shared_staging import (
     batch_folder,
     check_sign,
-    delete_files,
     end_staging,
-    files_of,
     put_sign,
-    restored,
-    stage,
     sweep,
 )
+from onceflow.structured_streaming.sink_options import SinkOptions, sink_options
+from onceflow.structured_streaming.staged_files import Staged, delete_files, files_of, restored, stage
 from onceflow.structured_streaming.staging import Folder
 from onceflow.structured_streaming.whole_writes import check_unwritten, sweep_abandoned, write_folder
 

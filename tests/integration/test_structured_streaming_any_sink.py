@@ -1,0 +1,245 @@
+"""Sinks of the runtime as formats, on real Spark: PostgreSQL and files. What is written once, and what is
+refused."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.integration.test_structured_streaming_sink import forget_last_commit
+from tests.postgres_server import PostgresServer
+
+pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with PostgresServer() as server:
+        yield server
+
+
+class Query:
+    """A query over JSON files, one a batch, that may be run again and again from its checkpoint."""
+
+    def __init__(self, spark: Any, folder: Path, name: str, **options: str) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.format = name
+        self.files = 0
+        self.checkpoint = folder / "checkpoint"
+        self.options = {"uid": "rows", "checkpointLocation": str(self.checkpoint), **options}
+        (folder / "input").mkdir()
+
+    def add(self, *rows: dict[str, Any]) -> None:
+        temporary = self.folder / "file"
+        temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        temporary.rename(self.folder / "input" / f"{self.files:05}.json")
+        self.files += 1
+
+    def run(
+        self, shape: Callable[[Any], Any] = lambda rows: rows, mode: str = "append", **options: str | None
+    ) -> None:
+        """Run until the input is used up. An option that is None is left out."""
+        rows = self.spark.readStream.schema("id long, name string").option("maxFilesPerTrigger", 1)
+        given = {name: value for name, value in {**self.options, **options}.items() if value is not None}
+        writing = shape(rows.json(str(self.folder / "input"))).writeStream.outputMode(mode)
+        query = writing.format(self.format).options(**given).trigger(availableNow=True).start()
+        assert query.awaitTermination(200), "the query does not end"
+
+    def left(self) -> list[str]:
+        """The files of ours in the checkpoint."""
+        return sorted(p.name for p in (self.checkpoint / "onceflow").rglob("*") if p.is_file())
+
+
+@pytest.fixture
+def table() -> str:
+    return f"t{uuid.uuid4().hex[:10]}"
+
+
+@pytest.fixture
+def query(spark: Any, server: PostgresServer, table: str, tmp_path: Path) -> Query:
+    server.execute(f"CREATE TABLE {table} (id bigint, name text)")
+    return Query(spark, tmp_path, "onceflow-postgres", url=server.url, table=table)
+
+
+@pytest.fixture
+def files(spark: Any, tmp_path: Path) -> Query:
+    return Query(spark, tmp_path, "onceflow-files", path=str(tmp_path / "out"))
+
+
+def in_files(folder: Path) -> list[dict[str, Any]]:
+    return [row for path in sorted(folder.glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+
+
+# --- PostgreSQL -----------------------------------------------------------------------------------------
+
+
+def test_rows_are_in_the_table_once_over_several_runs(
+    query: Query, server: PostgresServer, table: str
+) -> None:
+    for start in (0, 10):
+        query.add(*({"id": start + n, "name": f"n{n}"} for n in range(10)))
+        query.run()
+        query.run()
+    query.run(lambda rows: rows.repartition(3))
+    assert sorted(server.rows(f"SELECT id FROM {table}")) == list(range(20))
+    assert query.left() == ["attempt-2000001", "batch-1.json", "done.json", "driver.json", "sink.json"]
+
+
+def test_a_batch_that_is_run_again_with_other_rows_shows_one_attempt_only(
+    query: Query, server: PostgresServer, table: str
+) -> None:
+    for batch in range(2):
+        query.add({"id": batch, "name": "a"})
+        query.run(lambda rows: rows.selectExpr("id", "'first' as name"))
+        forget_last_commit(query.checkpoint)
+        query.run(
+            lambda rows: rows.selectExpr(
+                "explode(array(id, id + 100)) as id", "'second' as name"
+            ).repartition(2)
+        )
+    assert sorted(server.rows(f"SELECT * FROM {table}")) == [(0, "first"), (1, "first")]
+
+
+def test_the_last_row_of_a_key_counts_and_complete_results_replace_theirs(
+    query: Query, server: PostgresServer, table: str
+) -> None:
+    server.execute(f"CREATE UNIQUE INDEX ON {table} (name)")
+
+    def counted(rows: Any) -> Any:
+        return rows.groupBy("name").count().selectExpr("count as id", "name")
+
+    for _ in range(2):
+        query.add({"id": 1, "name": "a"}, {"id": 2, "name": "a"}, {"id": 3, "name": "b"})
+        query.run(counted, mode="complete", key="name")
+    assert sorted(server.rows(f"SELECT * FROM {table}")) == [(2, "b"), (4, "a")]
+
+
+def test_an_older_copy_of_the_checkpoint_is_refused(query: Query, server: PostgresServer, table: str) -> None:
+    query.add({"id": 0, "name": "a"})
+    query.run()
+    copy = query.folder / "copy"
+    shutil.copytree(query.checkpoint, copy)
+    query.add({"id": 1, "name": "a"})
+    query.run()
+    query.add({"id": 2, "name": "a"})
+    for _ in range(2):
+        with pytest.raises(
+            Exception, match="written up to batch 1, but this query is at batch 1 and does not"
+        ):
+            query.run(checkpointLocation=str(copy))
+    query.run()
+    with pytest.raises(Exception, match="a later attempt has begun to write, but this query is at batch 1"):
+        query.run(checkpointLocation=str(copy))
+    assert sorted(server.rows(f"SELECT id FROM {table}")) == [0, 1, 2]
+
+
+def test_what_is_wrong_is_said_before_anything_is_written(
+    query: Query, server: PostgresServer, table: str
+) -> None:
+    query.add({"id": 0, "name": "a"})
+    for sentence, options in {
+        "no option 'tabel' for writeStream .did you mean 'table'": {"tabel": "x"},
+        "there is no table nowhere": {"table": "nowhere"},
+        "key column 'nme' is not in the rows .did you mean 'name'": {"key": "nme"},
+        "has no unique index": {"key": "name"},
+        "staging folder .* is not shared": {"staging": "memory://of-one-process"},
+    }.items():
+        with pytest.raises(Exception, match=sentence):
+            query.run(**options)
+    query.run()
+    query.add({"id": 1, "name": "a"})
+    with pytest.raises(Exception, match="was used with format onceflow-postgres and uid 'rows'"):
+        query.run(uid="another")
+    assert server.rows(f"SELECT id FROM {table}") == [0]
+    with pytest.raises(Exception, match="onceflow-postgres is a sink"):
+        query.spark.read.format("onceflow-postgres").load()
+
+
+def test_types_of_spark_come_as_they_are(query: Query, server: PostgresServer, table: str) -> None:
+    server.execute(
+        f"CREATE TABLE {table}_types (n int, d numeric(10,2), at timestamptz, local timestamp, day date, "
+        "list int[], bytes bytea, record jsonb)"
+    )
+    query.add({"id": 1, "name": "a"})
+    query.run(
+        lambda rows: rows.selectExpr(
+            "cast(id as int) as n",
+            "cast(1.25 as decimal(10,2)) as d",
+            "timestamp_micros(1000000) as at",
+            "timestamp_ntz '1970-01-01 00:00:02' as local",
+            "date '2026-11-25' as day",
+            "array(1, 2) as list",
+            "cast('x' as binary) as bytes",
+            "struct(id, name) as record",
+        ),
+        table=f"{table}_types",
+    )
+    second = dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.UTC)
+    ((n, d, at, local, day, numbers, content, record),) = server.rows(f"SELECT * FROM {table}_types")
+    assert (n, d, at, local) == (1, Decimal("1.25"), second, dt.datetime(1970, 1, 1, 0, 0, 2))
+    assert (day, numbers, content) == (dt.date(2026, 11, 25), [1, 2], b"x")
+    assert record == {"id": 1, "name": "a"}
+
+
+# --- Files ----------------------------------------------------------------------------------------------
+
+
+def test_files_are_seen_once_and_of_one_attempt(files: Query) -> None:
+    for batch in range(2):
+        files.add({"id": batch, "name": "a"})
+        files.run(lambda rows: rows.selectExpr("id", "'first' as name"))
+        forget_last_commit(files.checkpoint)
+        files.run(
+            lambda rows: rows.selectExpr(
+                "explode(array(id, id + 100)) as id", "'second' as name"
+            ).repartition(2)
+        )
+    assert in_files(files.folder / "out") == [{"id": 0, "name": "first"}, {"id": 1, "name": "first"}]
+    files.add({"id": 2, "name": "a"})
+    with pytest.raises(Exception, match="format='orcs' is none of"):
+        files.run(format="orcs")
+
+
+# --- A batch --------------------------------------------------------------------------------------------
+
+
+def write(rows: Any, query: Query, mode: str = "append", **options: str) -> None:
+    given = {name: query.options[name] for name in ("url", "table", "path") if name in query.options}
+    staging = str(query.folder / "st")
+    rows.write.format(query.format).options(staging=staging, **given, **options).mode(mode).save()
+
+
+def test_a_batch_is_written_whole_or_not_at_all(query: Query, server: PostgresServer, table: str) -> None:
+    rows = query.spark.range(0, 1_000, 1, 4)
+    with pytest.raises(Exception, match="too big"):
+        write(rows.selectExpr("if(id = 999, raise_error('too big'), id) as id"), query)
+    assert server.rows(f"SELECT count(*) FROM {table}") == [0]
+    write(rows, query)
+    assert server.rows(f"SELECT count(DISTINCT id), count(*) FROM {table}") == [(1_000, 1_000)]
+
+
+def test_a_uid_names_one_write(query: Query, server: PostgresServer, table: str) -> None:
+    rows = query.spark.range(10)
+    write(rows, query, uid=table)
+    with pytest.raises(Exception, match="is there already, or another try"):
+        write(rows, query, uid=table)
+    with pytest.raises(Exception, match="only adds"):
+        write(rows, query, mode="overwrite")
+    assert server.rows(f"SELECT count(*) FROM {table}") == [10]
+    assert not list((query.folder / "st").rglob("*.arrows"))
+
+
+def test_a_batch_of_files(files: Query) -> None:
+    write(files.spark.range(0, 10, 1, 2), files, format="jsonl")
+    found = [line for path in (files.folder / "out").glob("*.jsonl") for line in path.open()]
+    assert sorted(json.loads(line)["id"] for line in found) == list(range(10))
