@@ -250,4 +250,6 @@ class Pump:
 
 
 def _reason(error: Exception) -> str:
-    return str(error) or type(error).__name__
+    if isinstance(error, urllib3.exceptions.MaxRetryError) and error.reason is not None:
+        error = error.reason
+    return str(error).rpartition(": ")[2] or type(error).__name__
