@@ -2,5 +2,7 @@
 
 from onceflow.testing.kit.kit import BrokenContract
 from onceflow.testing.kit.sinks import CommittingSinkKit, SinkKit
+from onceflow.testing.kit.sources import QueueKit, SourceKit
+from onceflow.testing.kit.targets import TargetKit
 
-__all__ = ["BrokenContract", "CommittingSinkKit", "SinkKit"]
+__all__ = ["BrokenContract", "CommittingSinkKit", "QueueKit", "SinkKit", "SourceKit", "TargetKit"]

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NoReturn, Self
 from unittest import SkipTest
 
 from onceflow.runtime.contracts import Json
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.nearest import nearest
-from onceflow.runtime.testing.conformance.quotations import quotation
-from onceflow.testing.kit.processes import KitProcess
+from onceflow.runtime.testing.conformance.calls import Calls
+from onceflow.runtime.testing.conformance.quotations import Quotation, quotation
+from onceflow.testing.kit.processes import KILLED, KitProcess
 
 
 class BrokenContract(AssertionError):
@@ -57,6 +59,11 @@ class Kit:
     def checks(cls) -> Sequence[str]:
         """The names of the checks, without `test_`."""
         return [name.removeprefix("test_") for name in dir(cls) if name.startswith("test_")]
+
+    @classmethod
+    def quotation(cls, name: str) -> Quotation | None:
+        """The sentence of the contract that a check is about."""
+        return quotation(getattr(cls, f"test_{name}").check)
 
     @classmethod
     def check(cls, name: str) -> None:
@@ -102,6 +109,11 @@ class Kit:
     # --- For the kits ---
 
     @cached_property
+    def calls(self) -> Calls:
+        """What was called in this process on what is under test."""
+        return Calls()
+
+    @cached_property
     def _others(self) -> list[Kit]:
         return []
 
@@ -126,6 +138,18 @@ class Kit:
         """The other end of `elsewhere`."""
         raise NotImplementedError(scenario)
 
+    def run_check(self, check: Callable[[Any], None], case: Callable[[Any], Any]) -> None:
+        """Run a check on what `case` makes of this kit."""
+        __tracebackhide__ = True
+        self.prepare()
+        try:
+            check(case(self))
+        except (SkipTest, UsageError, NotImplementedError):
+            raise
+        except Exception as error:
+            last = self._others[-1] if self._others else self
+            raise self.broken(check, error, last.calls.steps) from error
+
     def broken(self, check: Callable[..., Any], error: BaseException, calls: Sequence[str]) -> BrokenContract:
         """The error of a check that failed."""
         cls, name = type(self), check.__name__
@@ -143,6 +167,11 @@ class Kit:
         return BrokenContract("\n".join(lines))
 
 
+def die() -> NoReturn:
+    """End this process as a kill would."""
+    os._exit(KILLED)
+
+
 def add_tests(kit: type[Kit], checks: Sequence[Callable[..., None]], runner: Callable[..., None]) -> None:
     """Give the kit a test for each check. `runner(kit, check)` runs it."""
     for check in checks:
@@ -154,6 +183,7 @@ def add_tests(kit: type[Kit], checks: Sequence[Callable[..., None]], runner: Cal
         test.__name__ = f"test_{check.__name__}"
         test.__qualname__ = f"{kit.__qualname__}.{test.__name__}"
         test.__doc__ = check.__doc__
+        test.check = check  # type: ignore[attr-defined]
         test.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # no fixture is called `check`
             [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
         )

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import cached_property
-from typing import Any, NoReturn
-from unittest import SkipTest
+from typing import Any
 
 import pyarrow as pa
 
@@ -16,7 +13,6 @@ from onceflow.runtime.checkpoint.local_store import LocalStore
 from onceflow.runtime.contracts import CommittingSink, Json, Sink, SinkWriter
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.records import Records
-from onceflow.runtime.testing.conformance.calls import Calls
 from onceflow.runtime.testing.conformance.committers import COMMITTER_CHECKS, CommittingSinkUnderTest
 from onceflow.runtime.testing.conformance.crashes import COMMITTER_KILL_CHECKS, KILL_CHECKS, SCENARIOS
 from onceflow.runtime.testing.conformance.played_engine import (
@@ -28,8 +24,7 @@ from onceflow.runtime.testing.conformance.played_engine import (
 )
 from onceflow.runtime.testing.conformance.recoveries import RECOVERY_CHECKS, WRITER_RECOVERY_CHECKS
 from onceflow.runtime.testing.conformance.sinks import SINK_CHECKS, SinkUnderTest
-from onceflow.testing.kit.kit import Kit, add_tests
-from onceflow.testing.kit.processes import KILLED
+from onceflow.testing.kit.kit import Kit, add_tests, die
 
 
 class SinkTests(Kit):
@@ -59,13 +54,6 @@ class SinkTests(Kit):
     answers_lost: Callable[[], AbstractContextManager[object]] | None = None
     """A method: while the context that it gives lasts, the system does what it is asked, and its answers are
     lost. None: that can't be done, and what needs it is skipped."""
-
-    # --- How the checks see it ---
-
-    @cached_property
-    def calls(self) -> Calls:
-        """What was called on the sink in this process."""
-        return Calls()
 
     def played(self) -> PlayedSink:
         """The sink for checks that play the engine."""
@@ -100,17 +88,6 @@ class SinkTests(Kit):
         except Exception as error:
             raise AssertionError(f"{type(error).__name__}: {error}; {'; '.join(self.calls.steps)}") from error
 
-    def run_check(self, check: Callable[[Any], None], case: Callable[[SinkTests], Any]) -> None:
-        __tracebackhide__ = True
-        self.prepare()
-        try:
-            check(case(self))
-        except (SkipTest, UsageError, NotImplementedError):
-            raise
-        except Exception as error:
-            kits = [self, *(other for other in self._others if isinstance(other, SinkTests))]
-            raise self.broken(check, error, kits[-1].calls.steps) from error
-
 
 class SinkKit(SinkTests):
     """Tests of a sink whose writers commit:
@@ -126,11 +103,6 @@ class SinkKit(SinkTests):
 
 class CommittingSinkKit(SinkTests):
     """Tests of a sink with one commit for all its writers (CommittingSink). It is used as SinkKit is."""
-
-
-def die() -> NoReturn:
-    """End this process as a kill would."""
-    os._exit(KILLED)
 
 
 def sink_under_test(kit: SinkTests) -> SinkUnderTest:

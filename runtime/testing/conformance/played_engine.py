@@ -27,7 +27,7 @@ from onceflow.runtime.contracts import (
 from onceflow.runtime.driver.committers import commit_once
 from onceflow.runtime.records import Records
 from onceflow.runtime.testing.conformance.calls import Calls
-from onceflow.runtime.testing.conformance.checking import through_json_committable
+from onceflow.runtime.testing.conformance.checking import expect_rows, through_json_committable
 
 JOB, UID = "conformance", "out"
 
@@ -96,7 +96,7 @@ class PlayedSink:
         """A careful reader sees exactly these, in any order."""
         seen = sorted(self.visible())
         self.calls.say(f"a careful reader sees {seen}")
-        assert seen == sorted(rows), f"{why}: expected to see {sorted(rows)}, and {_difference(seen, rows)}"
+        expect_rows(seen, rows, why)
 
 
 class Attempt:
@@ -214,19 +214,3 @@ def open_committer(case: PlayedSink, attempt: int, restored: Durable, schema: pa
     who = f"attempt {attempt}, committer"
     committer: SinkCommitter = case.calls.watch(case.sink.open_committer(context), "SinkCommitter", who)
     return committer
-
-
-def _difference(seen: Sequence[int], expected: Sequence[int]) -> str:
-    missing = sorted(set(expected) - set(seen))
-    extra = sorted(set(seen) - set(expected))
-    doubled = sorted({n for n in seen if list(seen).count(n) > 1})
-    parts = [
-        f"{name} {rows}"
-        for name, rows in (
-            ("lost are", missing),
-            ("there but should not be are", extra),
-            ("doubled are", doubled),
-        )
-        if rows
-    ]
-    return "; ".join(parts)
