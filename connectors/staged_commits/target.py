@@ -47,7 +47,7 @@ class Target(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TargetContext:
-    """Whose place it is that a Target opens, and for which attempt."""
+    """The owner and the attempt that a Target is opened for."""
 
     job: str
     lineage: str

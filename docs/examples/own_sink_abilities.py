@@ -22,6 +22,7 @@ from onceflow.runtime.contracts import (
 from onceflow.runtime.errors import Fenced, GraphError, Retryable
 from onceflow.runtime.records import Records
 from onceflow.runtime.testing.conformance import SINK_CHECKS, SinkUnderTest
+from onceflow.testing.kit import BrokenContract, SinkKit
 
 TABLES = """
     create table if not exists output (row text);
@@ -174,3 +175,21 @@ for check in SINK_CHECKS:
         return [json.loads(row)["n"] for (row,) in rows]
 
     check(SinkUnderTest(open_writer, records, visible))
+
+
+class TestForgetful(SinkKit):
+    """A kit without pytest: check_all() runs all, check(name) one; here a wrong one is caught."""
+
+    in_new_processes = False
+
+    def sink(self) -> Database:
+        return Database(f"{self.folder}/output.db")
+
+    def visible(self) -> list[int]:
+        return [1]
+
+
+try:
+    TestForgetful.check("an_empty_checkpoint_is_none_the_worse")
+except BrokenContract as broken:
+    assert "The contract says" in str(broken)

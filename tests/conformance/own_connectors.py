@@ -13,3 +13,4 @@ if str(EXAMPLES) not in sys.path:
 own_sink = importlib.import_module("own_sink")
 own_source = importlib.import_module("own_source")
 own_target = importlib.import_module("own_target")
+own_upserts = importlib.import_module("own_upserts")

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.own_connectors import EXAMPLES, own_sink, own_source, own_target
+from tests.conformance.own_connectors import EXAMPLES, own_sink, own_source, own_target, own_upserts
 
 TestSink = own_sink.TestDatabase
 TestSource = own_source.TestLines
 TestTransactionalSink = own_target.TestDatabase
+TestUpserts = own_upserts.TestKeys
 TestTarget = own_target.TestDatabaseTarget
 
 

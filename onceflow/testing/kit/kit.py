@@ -14,8 +14,8 @@ from unittest import SkipTest
 from onceflow.runtime.contracts import Json
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.nearest import nearest
-from onceflow.runtime.testing.conformance.calls import Calls
 from onceflow.runtime.testing.conformance.quotations import Quotation, quotation
+from onceflow.runtime.testing.conformance.recorded_calls import Calls
 from onceflow.testing.kit.processes import KILLED, KitProcess
 
 

@@ -13,6 +13,7 @@ from onceflow.runtime.checkpoint.local_store import LocalStore
 from onceflow.runtime.contracts import CommittingSink, Json, Sink, SinkWriter
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.records import Records
+from onceflow.runtime.testing.conformance.changed_schemas import SCHEMA_CHECKS
 from onceflow.runtime.testing.conformance.committers import COMMITTER_CHECKS, CommittingSinkUnderTest
 from onceflow.runtime.testing.conformance.crashes import COMMITTER_KILL_CHECKS, KILL_CHECKS, SCENARIOS
 from onceflow.runtime.testing.conformance.played_engine import (
@@ -155,6 +156,7 @@ def _run_kills(kit: SinkTests, check: Callable[..., None]) -> None:
 
 
 add_tests(SinkTests, RECOVERY_CHECKS, _run_played)
+add_tests(SinkTests, SCHEMA_CHECKS, _run_played)
 add_tests(SinkTests, KILL_CHECKS, _run_kills)
 add_tests(SinkKit, SINK_CHECKS, _run_sink)
 add_tests(SinkKit, WRITER_RECOVERY_CHECKS, _run_played)

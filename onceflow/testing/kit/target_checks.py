@@ -15,8 +15,8 @@ from onceflow.connectors.staged_commits.target import Target, TargetContext, Tra
 from onceflow.runtime.contracts import Json
 from onceflow.runtime.errors import Fenced, Indeterminate, OnceflowError, Retryable
 from onceflow.runtime.testing.conformance import quotations
-from onceflow.runtime.testing.conformance.calls import Calls
 from onceflow.runtime.testing.conformance.played_engine import JOB, UID, Elsewhere
+from onceflow.runtime.testing.conformance.recorded_calls import Calls
 
 PASSING = (Retryable, Indeterminate)
 MEANWHILE_S = 0.3

@@ -13,8 +13,8 @@ from typing import Any
 
 from onceflow.runtime.contracts import Json, PreCommit, SinkCommitter, SinkWriter
 from onceflow.runtime.testing.conformance import quotations
-from onceflow.runtime.testing.conformance.calls import CrashError, CrashPoint
 from onceflow.runtime.testing.conformance.played_engine import NOTHING, Attempt, Durable, PlayedSink
+from onceflow.runtime.testing.conformance.recorded_calls import CrashError, CrashPoint
 
 ROWS: Mapping[int, Sequence[int]] = {1: (11, 12), 2: (21, 22)}
 """The rows of each checkpoint, as the source gives them again after a restore."""

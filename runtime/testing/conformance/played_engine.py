@@ -26,8 +26,8 @@ from onceflow.runtime.contracts import (
 )
 from onceflow.runtime.driver.committers import commit_once
 from onceflow.runtime.records import Records
-from onceflow.runtime.testing.conformance.calls import Calls
 from onceflow.runtime.testing.conformance.checking import expect_rows, through_json_committable
+from onceflow.runtime.testing.conformance.recorded_calls import Calls
 
 JOB, UID = "conformance", "out"
 

@@ -1,5 +1,5 @@
 """What every sink must do, of either kind, when attempts end and others begin: abort, zombies, rescaling,
-another process, committables that were dropped, answers that were lost, and rows of another schema."""
+another process, committables that were dropped, and answers that were lost."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from unittest import SkipTest
 
 from onceflow.runtime.checkpoint.copies import delete_with_copies
 from onceflow.runtime.checkpoint.state_files import STAGED_FOLDER
-from onceflow.runtime.contracts import Committable, PreCommit, Sink, SinkWriter, StagedFiles
-from onceflow.runtime.errors import Fatal, Fenced, GraphError, Indeterminate, Retryable
+from onceflow.runtime.contracts import Committable, PreCommit, SinkWriter, StagedFiles
+from onceflow.runtime.errors import Fenced, Indeterminate, Retryable
 from onceflow.runtime.testing.conformance import quotations
 from onceflow.runtime.testing.conformance.played_engine import Attempt, Durable, PlayedSink
 
@@ -188,37 +188,6 @@ def a_commit_whose_answer_is_lost_is_done_once(case: PlayedSink) -> None:
     goes_on(case, newer, newer.checkpoint(2), [1, 2, 3])
 
 
-# --- Another schema -------------------------------------------------------------------------------------
-
-
-@quotations.of(
-    Sink.open_writer,
-    "Raises Fatal in one sentence where the output that is there does not fit `context.schema`",
-)
-def rows_of_another_schema_are_written_or_refused(case: PlayedSink) -> None:
-    """A changed program goes on from a committed checkpoint: its rows are seen, or one sentence refuses them
-    before the first is written. Nothing that was there changes."""
-    first = Attempt(case, 1)
-    first.write(1)
-    durable = first.checkpoint(1)
-    first.commit(durable)
-    first.close()
-    go_on_with_other_schema(case, durable, [1])
-
-
-@quotations.of(
-    Sink.open_writer,
-    "Raises Fatal in one sentence where the output that is there does not fit `context.schema`",
-)
-def a_promise_outlives_a_change_of_the_schema(case: PlayedSink) -> None:
-    """As before, but the last checkpoint of the old program is durable and not committed yet."""
-    first = Attempt(case, 1)
-    first.write(1)
-    durable = first.checkpoint(1)
-    first.close()
-    go_on_with_other_schema(case, durable, [1])
-
-
 RECOVERY_CHECKS: Sequence[Callable[[PlayedSink], None]] = (
     output_of_an_attempt_that_failed_is_never_seen,
     output_behind_the_last_checkpoint_is_never_seen,
@@ -229,8 +198,6 @@ RECOVERY_CHECKS: Sequence[Callable[[PlayedSink], None]] = (
     more_subtasks_commit_what_fewer_have_promised,
     a_new_process_commits_what_was_promised,
     a_commit_whose_answer_is_lost_is_done_once,
-    rows_of_another_schema_are_written_or_refused,
-    a_promise_outlives_a_change_of_the_schema,
 )
 
 """For every sink."""
@@ -273,29 +240,6 @@ def rescaled(case: PlayedSink, before: int, after: int) -> None:
     third.commit(third.checkpoint(3))
     case.expect([*rows, *range(20, 20 + before)], f"{before} subtasks have gone on behind {after}")
     third.close()
-
-
-def go_on_with_other_schema(case: PlayedSink, durable: Durable, before: list[int]) -> None:
-    try:
-        job = Attempt(case, 2, durable, with_other_schema=True)
-    except (Fatal, GraphError) as refusal:
-        case.calls.say(f"refused: {refusal}")
-        Attempt(case, 3, durable).close()
-        case.expect(before, "the program with the old schema goes on")
-        return
-    except Exception as error:
-        raise AssertionError(
-            f"rows with the columns {case.other_schema.names} are neither written nor refused: "
-            f"{type(error).__name__} is no Fatal and no GraphError: {error}"
-        ) from error
-    job.write(7)
-    try:
-        job.commit(job.checkpoint(2))
-    except Fatal as refusal:
-        case.calls.say(f"refused: {refusal}")
-        case.expect(before, "rows of the new schema were refused")
-        return
-    case.expect([*before, 7], "rows of the new schema were taken")
 
 
 def delete_what_nobody_names(case: PlayedSink, durable: Durable) -> None:
