@@ -212,7 +212,7 @@ class Unanswered:
         if fate != "lost":
             self._target.commit(checkpoint_id, rows)
         if fate != "done":
-            raise Indeterminate(f"no answer (injected): it was {fate}")
+            raise Indeterminate(f"no answer (injected, {fate}): ask the ledger")
 
     def close(self) -> None:
         self._target.close()
