@@ -265,6 +265,13 @@ COVERED = (
         shared_files violations world""",
     ),
     Covered(
+        "kits of connectors: each of their checks is shown a wrong connector, and right ones pass",
+        "conformance/test_broken_connectors conformance/test_own_connectors",
+        """changed_schemas crashes moved_splits played_engine quotations
+        recorded_calls recoveries kit.kit new_process kit.sinks
+        kit.sources target_checks targets transactional""",
+    ),
+    Covered(
         "what a test of a user's job is made of",
         "unit/testing/test_job_run unit/testing/test_process_harness unit/testing/test_simulation",
         "kept_rows script scripted_source collecting_sink stage taps",

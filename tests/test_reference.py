@@ -25,6 +25,7 @@ EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
 PUBLIC = (
     "onceflow",
     "onceflow.testing",
+    "onceflow.testing.kit",
     "onceflow.connectors.kafka",
     "onceflow.connectors.formats",
     "onceflow.connectors.files",
@@ -32,6 +33,7 @@ PUBLIC = (
     "onceflow.connectors.http_stream",
     "onceflow.sinks.kafka",
     "onceflow.sinks.postgres",
+    "onceflow.sinks.transactional",
     "onceflow.runtime.contracts",
     "onceflow.runtime.testing.conformance",
     "onceflow.runtime.errors",

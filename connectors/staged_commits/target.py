@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
@@ -41,4 +42,36 @@ class Target(Protocol):
 
     def close(self) -> None:
         """Let go of everything; what is not committed stays invisible."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TargetContext:
+    """The owner and the attempt that a Target is opened for."""
+
+    job: str
+    lineage: str
+    """See SinkContext. Together with `uid` and `owner` it names the ledger."""
+    uid: str
+    owner: str
+    attempt: int
+    schema: pa.Schema
+    """The columns of the rows that `commit` gets; with a key of the sink's, KIND is the last of them."""
+
+    @property
+    def ledger(self) -> str:
+        """The name of the ledger: no other job, sink or owner has it."""
+        return f"{self.lineage}/{self.uid}/{self.owner}"
+
+
+class TransactionalStore(Protocol):
+    """A system that commits rows and a ledger in one step. Immutable, picklable, opens nothing when it is
+    made."""
+
+    def check(self, schema: pa.Schema, uid: str) -> None:
+        """When the graph is built: raise GraphError if rows of this schema can't be written. Asks nobody."""
+        ...
+
+    def open_target(self, context: TargetContext) -> Target:
+        """In a slot, once for each attempt and owner. Connects to nothing yet."""
         ...

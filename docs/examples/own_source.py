@@ -1,99 +1,84 @@
-"""A source of your own, whole: the numbers from 0, in two splits. The suite cuts it after every poll."""
+"""A source from scratch: the lines of the text files in a folder. A file is a split, a byte its position."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from onceflow.runtime.clock import Clock
-from onceflow.runtime.contracts import (
-    Fetch,
-    Noted,
-    ProjectableSource,
-    ReaderContext,
-    Source,
-    SourceReader,
-    SplitEnumerator,
-    SplitState,
-)
-from onceflow.runtime.testing.conformance import SOURCE_CHECKS
+from onceflow.runtime.contracts import Fetch, ReaderContext, SplitState
+from onceflow.runtime.errors import DataLossError
+from onceflow.testing.kit import SourceKit
 
 
 @dataclass(frozen=True)
-class Numbers:
-    end: int
-    columns: tuple[str, ...] = ("n", "square")
+class Lines:
+    folder: str
     record_type: type | None = None
     is_bounded: bool = True
 
     @property
     def schema(self) -> pa.Schema:
-        return pa.schema([(name, pa.int64()) for name in self.columns])
+        return pa.schema([("line", pa.string())])
 
-    def open_enumerator(self, job: str, clock: Clock) -> SplitEnumerator:
-        return TwoSplits()
+    def open_enumerator(self, job: str, clock: Clock) -> "LinesEnumerator":
+        return LinesEnumerator(Path(self.folder))
 
-    def open_reader(self, context: ReaderContext) -> SourceReader:
-        return NumbersReader(self)
-
-    def project(self, columns: frozenset[str]) -> Source:
-        """A ProjectableSource: what nobody reads is not made."""
-        return Numbers(
-            self.end, tuple(name for name in self.columns if name in columns)
-        )
-
-    @property
-    def plan_note(self) -> str:
-        """Noted: a word in the plan."""
-        return "each number once"
+    def open_reader(self, context: ReaderContext) -> "LinesReader":
+        return LinesReader(self)
 
 
-class TwoSplits:
-    discovery_interval_ms = None  # no new splits while it runs
+@dataclass
+class LinesEnumerator:
+    folder: Path
+    discovery_interval_ms = None  # no new files are looked for
 
     def initial_splits(self) -> Sequence[SplitState]:
-        return [SplitState("even", {"next": 0}), SplitState("odd", {"next": 1})]
+        names = sorted(path.name for path in self.folder.glob("*.txt"))
+        return [SplitState(name, {"byte": 0}) for name in names]
 
     def discover(self, known: frozenset[str]) -> Sequence[SplitState]:
         return []
 
     def check_restored(self, splits: Sequence[SplitState]) -> None:
-        """Numbers are never gone. Where they may be, raise DataLossError."""
+        for split in splits:
+            path, byte = self.folder / split.split_id, int(split.position["byte"])
+            if not path.exists() or path.stat().st_size < byte:
+                raise DataLossError(
+                    f"{path} is to be read on from byte {byte}, and ends"
+                )
 
     def close(self) -> None:
         pass
 
 
-class NumbersReader:
-    def __init__(self, source: Numbers) -> None:
+class LinesReader:
+    def __init__(self, source: Lines) -> None:
         self._source = source
-        self._next: dict[str, int] = {}
+        self._bytes: dict[str, int] = {}
         self._finished: set[str] = set()
 
     def add_splits(self, splits: Sequence[SplitState]) -> None:
-        self._next.update(
-            {split.split_id: int(split.position["next"]) for split in splits}
-        )
+        self._bytes.update({s.split_id: int(s.position["byte"]) for s in splits})
 
     def poll(self, timeout_ms: int, records_max: int) -> Fetch | None:
-        for split in sorted(self._next.keys() - self._finished):
-            n = np.arange(self._next[split], self._source.end, 2)[:records_max]
-            self._next[split] += 2 * len(n)
-            if self._next[split] >= self._source.end:
-                self._finished.add(split)
-            made = {"n": n, "square": n * n}
-            batch = pa.record_batch(
-                [made[name] for name in self._source.columns],
-                schema=self._source.schema,
-            )
-            finished = frozenset({split} & self._finished)
-            return Fetch(
-                batch, np.zeros(len(n), np.uint16), (split,), finished=finished
-            )
+        for name in sorted(self._bytes.keys() - self._finished):
+            with Path(self._source.folder, name).open("rb") as file:
+                file.seek(self._bytes[name])
+                lines = [line for _ in range(records_max) if (line := file.readline())]
+                self._bytes[name] = file.tell()
+            if len(lines) < records_max:
+                self._finished.add(name)
+            texts = [line.decode().rstrip("\n") for line in lines]
+            batch = pa.record_batch([pa.array(texts, pa.string())], self._source.schema)
+            of_split = np.zeros(len(lines), np.uint16)  # each row's place in the names
+            finished = frozenset({name} & self._finished)
+            return Fetch(batch, of_split, (name,), finished=finished)
         return None
 
     def snapshot(self) -> Sequence[SplitState]:
-        return [SplitState(split, {"next": n}) for split, n in self._next.items()]
+        return [SplitState(name, {"byte": at}) for name, at in self._bytes.items()]
 
     def publish_offsets(self, splits: Sequence[SplitState]) -> None:
         pass
@@ -102,8 +87,14 @@ class NumbersReader:
         pass
 
 
-numbers: Source = Numbers(20)
-assert isinstance(numbers, ProjectableSource)
-assert isinstance(numbers, Noted)
-for check in SOURCE_CHECKS:
-    check(numbers)
+# --- The test of it: a file of its own, run by pytest ---
+
+
+class TestLines(SourceKit):
+    def prepare(self) -> None:
+        for number, count in enumerate((3, 0, 40)):
+            lines = "".join(f"line {n} of file {number}\n" for n in range(count))
+            Path(self.folder, f"{number}.txt").write_text(lines)
+
+    def source(self) -> Lines:
+        return Lines(self.folder)

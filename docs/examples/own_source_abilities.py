@@ -37,6 +37,7 @@ from onceflow.runtime.testing.conformance import (
 )
 from onceflow.runtime.testing.connectors.folder_queue import FolderQueue, add_message
 from onceflow.runtime.testing.connectors.folder_source import FolderSource, add_file
+from onceflow.testing.kit import QueueKit
 
 schema = pa.schema([("n", pa.int64())])
 
@@ -78,6 +79,20 @@ queue_reader = a_queue().source.open_reader(
 assert isinstance(queue_reader, AcknowledgingReader)
 for acknowledging in ACKNOWLEDGING_CHECKS:
     acknowledging(a_queue())
+
+
+class TestQueue(QueueKit):
+    """The same as tests, with those of every source."""
+
+    def prepare(self) -> None:
+        for number in range(5):
+            add_message(Path(self.folder), f"m{number}", {"n": number})
+
+    def source(self) -> FolderQueue:
+        return FolderQueue(self.folder, schema, is_bounded=True)
+
+    def waiting(self) -> int:
+        return len(list(Path(self.folder).glob("*.json")))
 
 
 class Offsets:

@@ -1,5 +1,6 @@
 """A sink with one commit for all its writers, examined. The table is small and whole: folder_table.py."""
 
+from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
@@ -23,6 +24,7 @@ from onceflow.runtime.testing.conformance import (
     CommittingSinkUnderTest,
 )
 from onceflow.runtime.testing.connectors.folder_table import FolderTable
+from onceflow.testing.kit import CommittingSinkKit
 
 schema = pa.schema([("n", pa.int64())])
 clock: Clock = SystemClock()
@@ -67,3 +69,14 @@ job = Job("to-a-table")
 job.from_elements(1, 2, 3).sink_to(table, uid="table")
 job.run(master="threads[2]")
 assert sorted(table.read()["value"].to_pylist()) == [1, 2, 3]
+
+
+class TestTable(CommittingSinkKit):
+    """The same checks and many more, each a test: what a file of your own would be."""
+
+    def sink(self) -> FolderTable:
+        return FolderTable(f"{self.folder}/table")
+
+    def visible(self) -> list[int]:
+        there = Path(self.folder, "table").exists()
+        return self.sink().read()["n"].to_pylist() if there else []

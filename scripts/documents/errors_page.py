@@ -53,7 +53,7 @@ AREAS: Sequence[tuple[str, str]] = (
     (
         "PostgreSQL, and sinks with a ledger",
         "connectors/postgres/ connectors/staged_commits/ connectors/waiting.py connectors/recovery.py "
-        "sinks/postgres.py",
+        "sinks/postgres.py sinks/transactional.py",
     ),
     ("Checkpoints and recovery", "runtime/checkpoint/"),
     ("Running", "runtime/"),

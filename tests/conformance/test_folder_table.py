@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -11,17 +10,11 @@ import pyarrow as pa
 import pytest
 
 from onceflow.runtime.clock import ManualClock
-from onceflow.runtime.contracts import (
-    CommitterContext,
-    CommittingSink,
-    SinkCommitter,
-    SinkContext,
-    SinkWriter,
-)
+from onceflow.runtime.contracts import CommitterContext, SinkContext
 from onceflow.runtime.errors import Fatal
 from onceflow.runtime.records import Records
-from onceflow.runtime.testing.conformance import COMMITTER_CHECKS, CommittingSinkUnderTest
 from onceflow.runtime.testing.connectors.folder_table import FolderTable
+from onceflow.testing.kit import CommittingSinkKit
 
 SCHEMA = pa.schema([("n", pa.int64())])
 
@@ -38,21 +31,12 @@ def context(subtask: int, attempt: int, schema: pa.Schema = SCHEMA) -> SinkConte
     return SinkContext("job", "beef", "out", subtask, 2, attempt, 0, NoFiles(), ManualClock(), schema)
 
 
-@pytest.mark.parametrize("check", COMMITTER_CHECKS, ids=lambda check: check.__name__)
-def test_folder_table(check: Callable[[CommittingSinkUnderTest], None], tmp_path: Path) -> None:
-    table = FolderTable(str(tmp_path))
-    assert isinstance(table, CommittingSink)
+class TestFolderTable(CommittingSinkKit):
+    def sink(self) -> FolderTable:
+        return FolderTable(f"{self.folder}/table")
 
-    def open_writer(subtask: int, attempt: int) -> SinkWriter:
-        return table.open_writer(context(subtask, attempt))
-
-    def open_committer(attempt: int) -> SinkCommitter:
-        return table.open_committer(CommitterContext("job", "beef", "out", attempt, 0, SCHEMA, ManualClock()))
-
-    def records(n: int) -> Records:
-        return Records(pa.RecordBatch.from_pylist([{"n": n}], SCHEMA))
-
-    check(CommittingSinkUnderTest(open_writer, open_committer, records, lambda: read(table)))
+    def visible(self) -> list[int]:
+        return read(self.sink()) if Path(f"{self.folder}/table").exists() else []
 
 
 def read(table: FolderTable) -> list[int]:

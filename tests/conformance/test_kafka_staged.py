@@ -1,48 +1,54 @@
-"""The Kafka sink's staged writer against the sink contract, on the broker in memory."""
+"""The Kafka sink's staged writer, on the broker in memory, passes the kit of sinks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
 
 import pyarrow as pa
-import pytest
 
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, TopicDescription
 from onceflow.connectors.kafka.testing.fake import FakeClient, FakeKafka, FakeNetwork, NoFaults
 from onceflow.connectors.kafka.transactions.staged_writer import StagedSettings, StagedWriter
-from onceflow.runtime.checkpoint.memory_store import MemoryStore
-from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles
-from onceflow.runtime.clock import ManualClock
-from onceflow.runtime.contracts import SinkContext, SinkWriter
-from onceflow.runtime.records import Records
-from onceflow.runtime.testing.conformance import SINK_CHECKS, SinkUnderTest
+from onceflow.runtime.contracts import Sink, SinkContext, SinkWriter
+from onceflow.testing.kit import SinkKit
 
 
-@pytest.mark.parametrize("memory_bytes_max", [1 << 20, 1], ids=["in memory", "spilled"])
-@pytest.mark.parametrize("check", SINK_CHECKS, ids=lambda check: check.__name__)
-def test_staged_writer(check: Callable[[SinkUnderTest], None], memory_bytes_max: int) -> None:
-    broker = FakeKafka({"out": TopicDescription(1)})
-    store = MemoryStore()
+@dataclass(frozen=True)
+class StagedSink:
+    """Rows that are encoded already, to the broker in memory."""
 
-    def open_writer(subtask: int, parallelism: int, attempt: int, restored: int) -> SinkWriter:
-        files = AttemptStagedFiles(store, attempt, "out", subtask)
-        context = SinkContext(
-            "job",
-            "beef",
-            "out",
-            subtask,
-            parallelism,
-            attempt,
-            restored,
-            files,
-            ManualClock(),
-            PRODUCE_SCHEMA,
-        )
-        client = FakeClient(FakeNetwork(broker, NoFaults()))
-        return StagedWriter(context, client, StagedSettings(["out"], memory_bytes_max=memory_bytes_max))
+    broker: FakeKafka
+    memory_bytes_max: int
 
-    def records(n: int) -> Records:
-        row = {"topic": "out", "partition": 0, "value": str(n).encode()}
-        return Records(pa.RecordBatch.from_pylist([row], PRODUCE_SCHEMA))
+    def check(self, schema: pa.Schema, uid: str) -> None:
+        """All rows are PRODUCE_SCHEMA's."""
 
-    check(SinkUnderTest(open_writer, records, lambda: [int(row["value"]) for row in broker.visible]))
+    def open_writer(self, context: SinkContext) -> SinkWriter:
+        client = FakeClient(FakeNetwork(self.broker, NoFaults()))
+        settings = StagedSettings(["out"], memory_bytes_max=self.memory_bytes_max)
+        return StagedWriter(context, client, settings)
+
+
+class TestInMemory(SinkKit):
+    in_new_processes = False
+    schema = other_schema = PRODUCE_SCHEMA
+    memory_bytes_max: ClassVar[int] = 1 << 20
+
+    @cached_property
+    def broker(self) -> FakeKafka:
+        return FakeKafka({"out": TopicDescription(1)})
+
+    def row(self, n: int) -> dict[str, Any]:
+        return {"topic": "out", "partition": 0, "value": str(n).encode()}
+
+    def sink(self) -> Sink:
+        return StagedSink(self.broker, self.memory_bytes_max)
+
+    def visible(self) -> list[int]:
+        return [int(row["value"]) for row in self.broker.visible]
+
+
+class TestSpilled(TestInMemory):
+    memory_bytes_max = 1

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
-from typing import BinaryIO
+from functools import cached_property
 
 import pyarrow as pa
 import pytest
 
-from onceflow.runtime.clock import ManualClock
-from onceflow.runtime.contracts import Fetch, SinkContext, SinkWriter, Source
-from onceflow.runtime.records import Records
+from onceflow.runtime.contracts import Fetch, Sink, Source
 from onceflow.runtime.testing.choices import ReplayedChoices
 from onceflow.runtime.testing.conformance import (
     OPERATOR_CHECKS,
-    SINK_CHECKS,
     SOURCE_CHECKS,
     OperatorUnderTest,
-    SinkUnderTest,
 )
 from onceflow.runtime.testing.sim_broker import SimBroker, SimSink
 from onceflow.runtime.testing.sim_job import RECORD_SCHEMA, SimInput, SimReader, SimRecord, SimSource
 from onceflow.runtime.testing.sim_tally import Tally
-
-
-class NoFiles:
-    def create(self, name: str) -> tuple[str, BinaryIO]:
-        return name, io.BytesIO()
-
-    def open(self, path: str) -> BinaryIO:
-        return io.BytesIO()
+from onceflow.testing.kit import SinkKit
 
 
 class FreeReader(SimReader):
@@ -60,30 +48,22 @@ def test_simulated_source(check: Callable[[Source], None]) -> None:
     check(FreeSource(SimInput({"a": RECORDS[:5], "b": RECORDS[5:]}), ReplayedChoices([])))
 
 
-@pytest.mark.parametrize("check", SINK_CHECKS, ids=lambda check: check.__name__)
-def test_simulated_sink(check: Callable[[SinkUnderTest], None]) -> None:
-    broker = SimBroker(ReplayedChoices([]))
-    sink = SimSink(broker)
+class TestSimulatedSink(SinkKit):
+    in_new_processes = False
+    schema = other_schema = RECORD_SCHEMA
 
-    def open_writer(subtask: int, parallelism: int, attempt: int, restored: int) -> SinkWriter:
-        context = SinkContext(
-            "job",
-            "beef",
-            "out",
-            subtask,
-            parallelism,
-            attempt,
-            restored,
-            NoFiles(),
-            ManualClock(),
-            RECORD_SCHEMA,
-        )
-        return sink.open_writer(context)
+    @cached_property
+    def broker(self) -> SimBroker:
+        return SimBroker(ReplayedChoices([]))
 
-    def records(n: int) -> Records:
-        return Records(record_batch([SimRecord(n, 0, 0, 0)]))
+    def row(self, n: int) -> dict[str, int]:
+        return {"id": n, "key": 0, "ts": 0, "value": 0}
 
-    check(SinkUnderTest(open_writer, records, lambda: [row[1] for row in broker.visible]))
+    def sink(self) -> Sink:
+        return SimSink(self.broker)
+
+    def visible(self) -> list[int]:
+        return [row[1] for row in self.broker.visible]
 
 
 @pytest.mark.parametrize("check", OPERATOR_CHECKS, ids=lambda check: check.__name__)

@@ -6,12 +6,14 @@ import datetime as dt
 import json
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from decimal import Decimal
 from ipaddress import IPv4Address
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+import psycopg
 import pyarrow as pa
 import pytest
 
@@ -24,11 +26,11 @@ from onceflow.connectors.staged_commits.owner import OwnerCommits
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles
 from onceflow.runtime.clock import SystemClock
-from onceflow.runtime.contracts import SinkContext, SinkWriter
+from onceflow.runtime.contracts import SinkContext
 from onceflow.runtime.errors import Fenced, Indeterminate, JobFailedError, Retryable
 from onceflow.runtime.records import Records, RowKind
-from onceflow.runtime.testing.conformance import SINK_CHECKS, SinkUnderTest
 from onceflow.sinks.postgres import PostgresSink
+from onceflow.testing.kit import SinkKit
 from tests.postgres_server import CommitProxy, PostgresServer
 
 pytestmark = pytest.mark.postgres
@@ -50,23 +52,32 @@ def table() -> str:
 # --- The contract ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", [None, "n"], ids=["appended", "by key"])
-@pytest.mark.parametrize("check", SINK_CHECKS, ids=lambda check: check.__name__)
-def test_the_contract_of_sinks(
-    check: Callable[[SinkUnderTest], None], key: str | None, server: PostgresServer, table: str
-) -> None:
-    store = MemoryStore()
-    sink = PostgresSink(server.url, table, key=key, create_table=True, delivery_timeout="1 s")
+class TestAppending(SinkKit):
+    key: ClassVar[str | None] = None
 
-    def open_writer(subtask: int, parallelism: int, attempt: int, restored: int) -> SinkWriter:
-        files = AttemptStagedFiles(store, attempt, "out", subtask)
-        where = ("job", table, "out", subtask, parallelism, attempt, restored)
-        return sink.open_writer(SinkContext(*where, files, SystemClock(), SCHEMA))
+    @pytest.fixture(autouse=True)
+    def _server(self, server: PostgresServer) -> None:
+        self.settings["port"] = server.port
 
-    def records(n: int) -> Records:
-        return Records(pa.record_batch({"n": [n]}))
+    @property
+    def url(self) -> str:
+        return f"postgresql://onceflow@127.0.0.1:{self.settings['port']}/postgres"
 
-    check(SinkUnderTest(open_writer, records, lambda: server.rows(f"SELECT n FROM {table} ORDER BY n")))
+    def prepare(self) -> None:
+        self.settings["table"] = f"t{uuid.uuid4().hex[:10]}"
+
+    def sink(self) -> PostgresSink:
+        table = str(self.settings["table"])
+        return PostgresSink(self.url, table, key=self.key, create_table=True, delivery_timeout="1 s")
+
+    def visible(self) -> list[int]:
+        with psycopg.connect(self.url) as connection, suppress(psycopg.errors.UndefinedTable):
+            return [n for (n,) in connection.execute(f"SELECT n FROM {self.settings['table']}".encode())]
+        return []
+
+
+class TestByKey(TestAppending):
+    key = "n"
 
 
 # --- Values ---------------------------------------------------------------------------------------------

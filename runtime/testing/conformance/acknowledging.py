@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from onceflow.runtime.contracts import AcknowledgingReader, Source, SourceReader, SplitState
+from onceflow.runtime.testing.conformance import quotations
 from onceflow.runtime.testing.conformance.checking import through_json
 from onceflow.runtime.testing.conformance.sources import initial_splits, open_reader, read
 
@@ -21,6 +22,7 @@ class QueueUnderTest:
     waiting: Callable[[], int]
 
 
+@quotations.of(AcknowledgingReader.on_completed, "acknowledge what is part of it.")
 def nothing_is_acknowledged_before_its_checkpoint_is_complete(case: QueueUnderTest) -> None:
     count = case.waiting()
     assert count > 2, "conformance needs messages"
@@ -36,6 +38,7 @@ def nothing_is_acknowledged_before_its_checkpoint_is_complete(case: QueueUnderTe
     reader.close()
 
 
+@quotations.of(AcknowledgingReader.on_barrier, "what `poll` has brought so far is part of this checkpoint")
 def what_is_read_after_the_barrier_is_not_acknowledged(case: QueueUnderTest) -> None:
     count = case.waiting()
     reader, rows = read_some(case, initial_splits(case.source))
@@ -46,6 +49,7 @@ def what_is_read_after_the_barrier_is_not_acknowledged(case: QueueUnderTest) -> 
     reader.close()
 
 
+@quotations.of(AcknowledgingReader.on_barrier, "and of the next one too, should this one be aborted.")
 def an_aborted_checkpoint_is_acknowledged_with_the_next(case: QueueUnderTest) -> None:
     reader, _ = read_some(case, initial_splits(case.source))
     barrier(reader, 1)
@@ -56,6 +60,7 @@ def an_aborted_checkpoint_is_acknowledged_with_the_next(case: QueueUnderTest) ->
     reader.close()
 
 
+@quotations.of(AcknowledgingReader, "the reader leaves out what the restored checkpoint already counts.")
 def what_comes_again_is_left_out_and_acknowledged(case: QueueUnderTest) -> None:
     """The slot dies after the checkpoint and before the acknowledgement."""
     first, before = read_some(case, initial_splits(case.source))
@@ -71,6 +76,7 @@ def what_comes_again_is_left_out_and_acknowledged(case: QueueUnderTest) -> None:
     second.close()
 
 
+@quotations.of(AcknowledgingReader, "A reader of what is delivered again until it is acknowledged: a queue.")
 def what_was_read_without_a_checkpoint_comes_again(case: QueueUnderTest) -> None:
     splits = initial_splits(case.source)
     first, before = read_some(case, splits)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -29,3 +29,12 @@ def through_json(split: SplitState) -> SplitState:
 def through_json_committable(committable: Committable) -> Committable:
     """The committable as it comes back from a manifest."""
     return Committable(**json.loads(json.dumps(asdict(committable))))
+
+
+def expect_rows(seen: Sequence[int], expected: Sequence[int], why: str) -> None:
+    """Raise AssertionError, and say what is lost, doubled or too much, unless these rows are seen."""
+    extra, missing = sorted(set(seen) - set(expected)), sorted(set(expected) - set(seen))
+    doubled = sorted({n for n in seen if list(seen).count(n) > 1})
+    wrong = (("lost are", missing), ("there are also", extra), ("doubled are", doubled))
+    said = "; ".join(f"{what} {rows}" for what, rows in wrong if rows)
+    assert not said, f"{why}: expected to see {sorted(expected)}, and {said}"

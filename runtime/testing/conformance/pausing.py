@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from onceflow.runtime.contracts import PausableReader, Source, SourceReader
+from onceflow.runtime.testing.conformance import quotations
 from onceflow.runtime.testing.conformance.checking import DEADLINE_S
 from onceflow.runtime.testing.conformance.sources import initial_splits, open_reader, read
 
 
+@quotations.of(PausableReader.pause_splits, "Bring no rows of these")
 def a_paused_split_brings_nothing_until_it_is_resumed(source: Source) -> None:
     splits = initial_splits(source)
     whole, _, _ = read(open_reader(source), splits)
@@ -31,6 +33,7 @@ def a_paused_split_brings_nothing_until_it_is_resumed(source: Source) -> None:
     reader.close()
 
 
+@quotations.of(PausableReader.resume_splits, "Go on with these exactly where they were.")
 def each_split_may_be_paused_between_any_two_polls(source: Source) -> None:
     """They take turns: after each poll another one is paused."""
     splits = initial_splits(source)

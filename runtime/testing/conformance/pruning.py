@@ -10,9 +10,13 @@ from collections.abc import Callable, Sequence
 
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import ForgettingReader, Json, PruningEnumerator, PruningSource, Source
+from onceflow.runtime.testing.conformance import quotations
 from onceflow.runtime.testing.conformance.sources import initial_splits, open_reader, read
 
 
+@quotations.of(
+    PruningEnumerator.discover_unfinished, "splits that are not in `known` and were not added to `finished`."
+)
 def finished_splits_are_not_discovered_again(source: Source) -> None:
     splits = initial_splits(source)
     for count in range(len(splits) + 1):
@@ -23,6 +27,7 @@ def finished_splits_are_not_discovered_again(source: Source) -> None:
         assert discover(source, known, finished) == set(), "known ones are not new"
 
 
+@quotations.of(PruningSource.add_finished, "a split may come a second time.")
 def splits_finish_in_any_order_and_may_be_told_twice(source: Source) -> None:
     count = len(initial_splits(source))
     forwards = add(source, None, range(count))
@@ -34,12 +39,14 @@ def splits_finish_in_any_order_and_may_be_told_twice(source: Source) -> None:
     assert backwards == forwards, "what was finished does not depend on the order"
 
 
+@quotations.of(PruningSource, "it should stay small however many splits have finished.")
 def what_is_remembered_is_smaller_than_what_is_forgotten(source: Source) -> None:
     splits = initial_splits(source)
     positions = json.dumps([[s.split_id, dict(s.position)] for s in splits])
     assert len(json.dumps(add(source, None, range(len(splits))))) < len(positions)
 
 
+@quotations.of(ForgettingReader.forget_splits, "leave them out of later snapshots.")
 def a_reader_forgets_finished_splits(source: Source) -> None:
     splits = initial_splits(source)
     reader = open_reader(source)

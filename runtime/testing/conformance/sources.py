@@ -7,33 +7,39 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from onceflow.runtime.clock import SystemClock
-from onceflow.runtime.contracts import ReaderContext, Source, SourceReader, SplitState
+from onceflow.runtime.contracts import Fetch, ReaderContext, Source, SourceReader, SplitState
+from onceflow.runtime.testing.conformance import quotations
 from onceflow.runtime.testing.conformance.checking import DEADLINE_S, through_json
 
 ASKED = (1_000, 1, 7)
 """The numbers of records that a source is polled for, in turn."""
 
 
+@quotations.of(SplitState, "`split_id` is unique within the source and stable for ever")
 def splits_are_named_once_and_are_json(source: Source) -> None:
     enumerator = source.open_enumerator("conformance", SystemClock())
     splits = enumerator.initial_splits()
     ids = [split.split_id for split in splits]
-    assert len(ids) == len(set(ids)), ids
-    assert [through_json(split) for split in splits] == [
-        SplitState(s.split_id, dict(s.position)) for s in splits
-    ]
-    assert not {s.split_id for s in enumerator.discover(frozenset(ids))} & set(ids)
+    assert len(ids) == len(set(ids)), f"split ids are there twice: {ids}"
+    for split in splits:
+        read_back = through_json(split)
+        same = read_back == SplitState(split.split_id, dict(split.position))
+        assert same, f"the position of {split.split_id} is {split.position}, and as JSON {read_back.position}"
+    again = {s.split_id for s in enumerator.discover(frozenset(ids))} & set(ids)
+    assert not again, f"discover() brings splits that are known: {sorted(again)}"
     enumerator.check_restored(splits)
     enumerator.close()
 
 
+@quotations.of(Fetch, "bounded splits read up to their bound; they will not be seen again.")
 def every_split_is_read_to_its_end(source: Source) -> None:
     splits = initial_splits(source)
     rows, finished, _ = read(open_reader(source), splits)
     assert sum(rows.values()) > 0, "conformance needs a source with rows"
-    assert finished == {split.split_id for split in splits}
+    assert finished == {split.split_id for split in splits}, f"only {sorted(finished)} have finished"
 
 
+@quotations.of(SourceReader.snapshot, "after exactly the rows that poll returned")
 def reading_goes_on_exactly_from_every_snapshot(source: Source) -> None:
     """After each poll: snapshot, through JSON, a new reader; both parts together are the whole, once."""
     splits = initial_splits(source)
@@ -45,10 +51,13 @@ def reading_goes_on_exactly_from_every_snapshot(source: Source) -> None:
         reader.close()
         assert {s.split_id for s in position} == {s.split_id for s in splits}, "a snapshot has all splits"
         after, finished, _ = read(open_reader(source), position)
-        assert before + after == whole, f"after {cut} polls: lost or doubled {whole - before - after}"
-        assert finished == {split.split_id for split in splits}
+        lost, more = whole - before - after, before + after - whole
+        assert not lost, f"read on from the snapshot after {cut} polls, and lost are {dict(lost)}"
+        assert not more, f"read on from the snapshot after {cut} polls, and doubled are {dict(more)}"
+        assert finished == {split.split_id for split in splits}, f"only {sorted(finished)} have finished"
 
 
+@quotations.of(SourceReader.add_splits, "each exactly from its position. At start and while running.")
 def splits_may_be_added_one_by_one(source: Source) -> None:
     splits = initial_splits(source)
     whole, _, _ = read(open_reader(source), splits)
@@ -58,7 +67,7 @@ def splits_may_be_added_one_by_one(source: Source) -> None:
         part, _, _ = read(reader, [split], is_closed=False)
         rows += part
     reader.close()
-    assert rows == whole
+    assert rows == whole, f"lost are {dict(whole - rows)}, and doubled are {dict(rows - whole)}"
 
 
 SOURCE_CHECKS: Sequence[Callable[[Source], None]] = (
@@ -97,9 +106,10 @@ def read(
         if fetch is None:
             continue
         polls += 1
-        assert fetch.records.num_rows <= asked, "no more than were asked for"
-        assert len(fetch.row_split) == fetch.records.num_rows
-        assert not len(fetch.row_split) or int(fetch.row_split.max()) < len(fetch.splits)
+        assert fetch.records.num_rows <= asked, f"{asked} records were asked for, and more came"
+        count, of = fetch.records.num_rows, fetch.row_split
+        assert len(of) == count, f"{count} rows, and row_split has {len(of)}"
+        assert not len(of) or int(of.max()) < len(fetch.splits), f"row_split names split {int(of.max())}"
         assert not finished & fetch.finished, "a split finishes once"
         finished |= fetch.finished
         rows.update(repr(row) for row in fetch.records.to_pylist())
