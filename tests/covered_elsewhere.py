@@ -140,6 +140,12 @@ COVERED = (
         postgres.target server_errors sinks.postgres""",
     ),
     Covered(
+        "Delta tables on this disk, read by DuckDB, and kills inside commits",
+        "unit/sinks/test_delta conformance/test_delta_sink integration/test_delta_kills",
+        """changes data_file file_names file_store grouping delta.columns delta_committer delta.settings
+        opened_table delta.writer maintenance""",
+    ),
+    Covered(
         "handing rows on in the driver: one suite for what is printed and what is collected",
         "conformance/test_handed_over unit/sinks/test_collect",
         "hand_over collected",

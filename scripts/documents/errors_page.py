@@ -55,6 +55,7 @@ AREAS: Sequence[tuple[str, str]] = (
         "connectors/postgres/ connectors/staged_commits/ connectors/waiting.py connectors/recovery.py "
         "sinks/postgres.py sinks/transactional.py",
     ),
+    ("Tables", "connectors/tables/ connectors/delta/ sinks/delta.py"),
     ("Checkpoints and recovery", "runtime/checkpoint/"),
     ("Running", "runtime/"),
     ("Command line", "onceflow/cli/"),
