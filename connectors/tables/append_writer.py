@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,6 +61,7 @@ class AppendWriter:
         self._table = table
         self._where = f"sink {context.uid!r}"
         self._numbers = itertools.count()
+        self._token = os.urandom(4).hex()
         self._after_id = context.restored_checkpoint_id
         self._open: OrderedDict[str, DataFile] = OrderedDict()
         """Files of the rows since the last barrier, by partition; the one written to last is the last."""
@@ -121,7 +123,9 @@ class AppendWriter:
             if len(self._open) >= OPEN_FILES_MAX:
                 self._close(next(iter(self._open)))
             table, context = self._table, self._context
-            path = table.names.name(self._after_id, context.attempt, context.subtask, next(self._numbers))
+            path = table.names.name(
+                self._after_id, context.attempt, context.subtask, next(self._numbers), self._token
+            )
             file = DataFile(table.store, path, table.file_schema, partition, table.describe)
             self._open[key] = file
         self._open.move_to_end(key)

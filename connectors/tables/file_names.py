@@ -1,13 +1,14 @@
 """Names of data files, and which of them belong to no checkpoint any more.
 
-    onceflow/<lineage>.<uid>/0000012/0000012345.000003.0001.000007.parquet
+    onceflow/<lineage>.<uid>/0000012/0000012345.000003.0001.000007.3f2a9c01.parquet
+                             |       |          |      |    |      random: Spark may run a task twice at once
                              |       |          |      |    the writer's next number
                              |       |          |      the subtask
                              |       |          the attempt
                              |       the checkpoint after which it was begun
                              that, by thousands: so what is new is found without listing what is old
 
-No two attempts and no two subtasks ever write the same name.
+No two writers ever write the same name.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ class FileNames:
 
     ledger: str
 
-    def name(self, after_id: int, attempt: int, subtask: int, number: int) -> str:
+    def name(self, after_id: int, attempt: int, subtask: int, number: int, token: str) -> str:
         """The path, in the table's folder, of a file that is begun after checkpoint `after_id`."""
-        name = f"{after_id:010d}.{attempt:06d}.{subtask:04d}.{number:06d}.parquet"
+        name = f"{after_id:010d}.{attempt:06d}.{subtask:04d}.{number:06d}.{token}.parquet"
         return f"{self._folder(after_id)}/{name}"
 
     def orphans(self, store: FileStore, restored_id: int, attempt: int) -> list[str]:
@@ -45,7 +46,7 @@ class FileNames:
                 continue
             for name in store.names(f"{of_ledger}/{folder}"):
                 parts = name.split(".")
-                is_ours = len(parts) == 5 and all(part.isdecimal() for part in parts[:4])
+                is_ours = len(parts) == 6 and all(part.isdecimal() for part in parts[:4])
                 if is_ours and int(parts[0]) >= restored_id and int(parts[1]) < attempt:
                     found.append(f"{of_ledger}/{folder}/{name}")
         return found

@@ -7,7 +7,7 @@ from typing import Any
 
 from onceflow.runtime.contracts import Sink
 from onceflow.structured_streaming.any_sink.sink_data_source import SinkDataSource
-from onceflow.structured_streaming.any_sink.sink_format import SinkFormat, names, text, yes_or_no
+from onceflow.structured_streaming.any_sink.sink_format import SinkFormat, names, number, text, yes_or_no
 
 
 def _postgres(given: Mapping[str, Any]) -> Sink:
@@ -39,10 +39,7 @@ class OnceflowPostgres(SinkDataSource):
 def _files(given: Mapping[str, Any]) -> Sink:
     from onceflow.sinks.files import file_sink
 
-    path = str(given["path"])
-    if path.startswith("file:/") and not path.startswith("file://"):  # as Spark writes URLs
-        path = path.removeprefix("file:")
-    return file_sink(path, given.get("format", "parquet"), None)
+    return file_sink(_path(given["path"]), given.get("format", "parquet"), None)
 
 
 class OnceflowFiles(SinkDataSource):
@@ -57,5 +54,40 @@ class OnceflowFiles(SinkDataSource):
     )
 
 
-FORMATS: tuple[type[SinkDataSource], ...] = (OnceflowPostgres, OnceflowFiles)
+def _delta(given: Mapping[str, Any]) -> Sink:
+    from onceflow.sinks.delta import DeltaSink
+
+    return DeltaSink(_path(given["path"]), **{name: given[name] for name in given if name != "path"})
+
+
+class OnceflowDelta(SinkDataSource):
+    """Rows into a Delta Lake table: sinks/delta.py."""
+
+    form = SinkFormat(
+        "onceflow-delta",
+        _delta,
+        {
+            "path": text,
+            "key": names,
+            "partition_by": names,
+            "create_table": yes_or_no,
+            "schema_evolution": text,
+            "compact_every": number,
+            "expire": text,
+            "only_writer": yes_or_no,
+        },
+        needs=("path",),
+        instead_of_reading='read with .format("delta")',
+    )
+
+
+def _path(given: Any) -> str:
+    """A path; Spark writes those of this machine as URLs."""
+    path = str(given)
+    if path.startswith("file:/") and not path.startswith("file://"):
+        path = path.removeprefix("file:")
+    return path
+
+
+FORMATS: tuple[type[SinkDataSource], ...] = (OnceflowPostgres, OnceflowFiles, OnceflowDelta)
 """All that `onceflow.register` makes known, beside onceflow-kafka."""
