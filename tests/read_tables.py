@@ -15,6 +15,11 @@ def read_delta(url: str, columns: str = "*") -> list[dict[str, Any]]:
     return _rows(f"SELECT {columns} FROM delta_scan('{url}')")
 
 
+def read_iceberg(metadata_location: str, columns: str = "*") -> list[dict[str, Any]]:
+    """The rows of an Iceberg table."""
+    return _rows(f"SELECT {columns} FROM iceberg_scan('{metadata_location}')")
+
+
 def _rows(query: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = _connection().cursor().execute(query).to_arrow_table().to_pylist()
     return rows
@@ -23,7 +28,7 @@ def _rows(query: str) -> list[dict[str, Any]]:
 @cache
 def _connection() -> Any:
     connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
-    for name in ("delta",):
+    for name in ("delta", "avro", "iceberg"):
         connection.execute(f"LOAD '{_extension(name)}'")
     return connection
 

@@ -150,6 +150,8 @@ def takes(wanted: pa.DataType, of: pa.DataType) -> bool:
         return True
     if pa.types.is_dictionary(of):
         return takes(wanted, of.value_type)
+    if pa.types.is_fixed_size_binary(wanted):
+        return False  # of another size, or of none
     if pa.types.is_integer(of):
         return _takes_integers(wanted, of)
     if pa.types.is_floating(of):
@@ -164,6 +166,13 @@ def takes(wanted: pa.DataType, of: pa.DataType) -> bool:
     if pa.types.is_timestamp(of) or pa.types.is_time(of):
         same_kind = pa.types.is_timestamp(wanted) if pa.types.is_timestamp(of) else pa.types.is_time(wanted)
         return bool(same_kind and _unit(wanted) >= _unit(of) and _has_zone(wanted) == _has_zone(of))
+    if pa.types.is_nested(of):
+        return _takes_nested(wanted, of)
+    plain = _plain(of)
+    return plain is not None and plain == _plain(wanted)
+
+
+def _takes_nested(wanted: pa.DataType, of: pa.DataType) -> bool:
     if _is_list(of):
         return _is_list(wanted) and takes(wanted.value_type, of.value_type)
     if pa.types.is_map(of):
@@ -175,8 +184,7 @@ def takes(wanted: pa.DataType, of: pa.DataType) -> bool:
             and [f.name for f in wanted] == [f.name for f in of]
             and all(takes(w.type, o.type) for w, o in zip(wanted, of, strict=True))
         )
-    plain = _plain(of)
-    return plain is not None and plain == _plain(wanted)
+    return False
 
 
 def _takes_integers(wanted: pa.DataType, of: pa.DataType) -> bool:

@@ -17,15 +17,16 @@ from dataclasses import dataclass
 
 from onceflow.connectors.tables.file_store import FileStore
 
-_FOLDER = "onceflow"
 _PER_FOLDER = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class FileNames:
-    """The data files of one sink of one job: `ledger` is made of the job's lineage and the sink's uid."""
+    """The data files of one sink of one job: `ledger` is made of the job's lineage and the sink's uid;
+    `folder` is where files of all jobs are, in the table's."""
 
     ledger: str
+    folder: str = "onceflow"
 
     def name(self, after_id: int, attempt: int, subtask: int, number: int, token: str) -> str:
         """The path, in the table's folder, of a file that is begun after checkpoint `after_id`."""
@@ -40,7 +41,7 @@ class FileNames:
         before it is part of it, or of an earlier one. Later attempts are left alone. Raises OSError.
         """
         found = []
-        of_ledger = f"{_FOLDER}/{self.ledger}"
+        of_ledger = f"{self.folder}/{self.ledger}"
         for folder in store.names(of_ledger):
             if not folder.isdecimal() or int(folder) < restored_id // _PER_FOLDER:
                 continue
@@ -52,7 +53,7 @@ class FileNames:
         return found
 
     def _folder(self, after_id: int) -> str:
-        return f"{_FOLDER}/{self.ledger}/{after_id // _PER_FOLDER:07d}"
+        return f"{self.folder}/{self.ledger}/{after_id // _PER_FOLDER:07d}"
 
 
 def ledger_name(lineage: str, uid: str) -> str:

@@ -256,6 +256,7 @@ def test_a_delta_table_has_each_batch_once_in_one_commit(spark: Any, tmp_path: P
         query.run(lambda rows: rows.selectExpr("id + 100 as id", "name"), partition_by="name")
     rows = sorted((row["id"], row["name"]) for row in read_delta(str(tmp_path / "table")))
     assert rows == [(0, "a"), (1, "a"), (10, "b"), (11, "b")]
+    query.add({"id": 2, "name": "a"})
     with pytest.raises(Exception, match="onceflow-delta can't write by key"):
         query.run(key="id")
 

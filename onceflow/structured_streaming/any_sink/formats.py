@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from onceflow.runtime.contracts import Sink
+from onceflow.runtime.errors import OptionError
 from onceflow.structured_streaming.any_sink.sink_data_source import SinkDataSource
 from onceflow.structured_streaming.any_sink.sink_format import SinkFormat, names, number, text, yes_or_no
 
@@ -81,6 +83,42 @@ class OnceflowDelta(SinkDataSource):
     )
 
 
+def _iceberg(given: Mapping[str, Any]) -> Sink:
+    from onceflow.sinks.iceberg import IcebergSink
+
+    return IcebergSink(**given)
+
+
+def _catalog(name: str, value: str) -> str | Mapping[str, str]:
+    """A catalog's name, or its properties as JSON."""
+    if not value.lstrip().startswith("{"):
+        return text(name, value)
+    try:
+        return {key: str(each) for key, each in json.loads(value).items()}
+    except ValueError as error:
+        raise OptionError(f"option {name!r} is no JSON object, nor a name: {error}") from error
+
+
+class OnceflowIceberg(SinkDataSource):
+    """Rows into an Iceberg table: sinks/iceberg.py."""
+
+    form = SinkFormat(
+        "onceflow-iceberg",
+        _iceberg,
+        {
+            "catalog": _catalog,
+            "table": text,
+            "key": names,
+            "partition_by": names,
+            "create_table": yes_or_no,
+            "schema_evolution": text,
+            "expire": text,
+        },
+        needs=("catalog", "table"),
+        instead_of_reading='read with .format("iceberg")',
+    )
+
+
 def _path(given: Any) -> str:
     """A path; Spark writes those of this machine as URLs."""
     path = str(given)
@@ -89,5 +127,10 @@ def _path(given: Any) -> str:
     return path
 
 
-FORMATS: tuple[type[SinkDataSource], ...] = (OnceflowPostgres, OnceflowFiles, OnceflowDelta)
+FORMATS: tuple[type[SinkDataSource], ...] = (
+    OnceflowPostgres,
+    OnceflowFiles,
+    OnceflowDelta,
+    OnceflowIceberg,
+)
 """All that `onceflow.register` makes known, beside onceflow-kafka."""

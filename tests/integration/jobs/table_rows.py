@@ -1,6 +1,7 @@
 """Made-up records into tables: each appended to one, and a count for each user kept in another.
 
-onceflow run table_rows.py ... -- FOLDER RECORDS RATE [WHAT NTH]: what goes wrong at which commit of a table
+onceflow run table_rows.py ... -- delta|iceberg FOLDER RECORDS RATE [WHAT NTH TABLE]: what goes wrong at which
+commit of a table
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 from onceflow import Job
 from onceflow.runtime.errors import Indeterminate
 from onceflow.sinks.delta import DeltaSink
+from onceflow.sinks.iceberg import IcebergSink
 
 USERS = 50
 
@@ -90,16 +92,33 @@ class TroubledCommitter:
         self._committer.close()
 
 
+def delta(folder: str) -> dict[str, Any]:
+    return {
+        "appended": DeltaSink(f"{folder}/appended", create_table=True, partition_by="part"),
+        "counted": DeltaSink(f"{folder}/counted", key="user", create_table=True),
+    }
+
+
+def iceberg(folder: str) -> dict[str, Any]:
+    catalog = catalog_in(folder)
+    return {
+        "appended": IcebergSink(catalog, "t.appended", create_table=True, partition_by="part"),
+        "counted": IcebergSink(catalog, "t.counted", key="user", create_table=True),
+    }
+
+
+def catalog_in(folder: str) -> dict[str, str]:
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    return {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}"}
+
+
 def build(arguments: list[str]) -> Job:
-    folder, records, rate, *trouble = arguments
+    kind, folder, records, rate, *trouble = arguments
     what, nth, table = trouble or ("", "0", "")
     job = Job("table-rows")
     rows = job.data_generator(seen, rate=float(rate), count=int(records), uid="seen")
     counts = rows.key_by("user").reduce(add, uid="counts")
-    sinks = {
-        "appended": DeltaSink(f"{folder}/appended", create_table=True, partition_by="part"),
-        "counted": DeltaSink(f"{folder}/counted", key="user", create_table=True),
-    }
+    sinks = delta(folder) if kind == "delta" else iceberg(folder)
     for stream, name in ((rows, "appended"), (counts, "counted")):
         plan = Troubled(sinks[name], what if name == table else "", int(nth), f"{folder}/stopped")
         stream.sink_to(plan, uid=name)

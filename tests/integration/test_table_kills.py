@@ -1,5 +1,5 @@
-"""A job that writes Delta tables is killed inside its commits, frozen there, and told nothing: all is there
-once."""
+"""A job that writes tables, of Delta or of Iceberg, is killed inside its commits, frozen there, and told
+nothing: all is there once."""
 
 from __future__ import annotations
 
@@ -10,46 +10,67 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 
-from tests.integration.jobs.table_rows import USERS
-from tests.read_tables import read_delta
+from tests.integration.jobs.table_rows import USERS, catalog_in
+from tests.read_tables import read_delta, read_iceberg
 
 PROGRAM = Path(__file__).parent / "jobs" / "table_rows.py"
 TROUBLES = ("exit before", "exit after", "lost answer", "stop before")
 TABLES = ("appended", "counted")
 
 
-def check(folder: Path, records: int) -> None:
-    """Each record once, and the final count of each user; DuckDB reads."""
-    appended = read_delta(
-        f"{folder}/appended", "count(*) c, count(DISTINCT number) d, min(number) l, max(number) h"
-    )
-    assert [tuple(row.values()) for row in appended] == [(records, records, 0, records - 1)]
-    counted = [(row["user"], row["times"]) for row in read_delta(f"{folder}/counted")]
+@pytest.fixture(params=["delta", "iceberg"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def read(kind: str, folder: Path, table: str, columns: str = "*") -> list[tuple[Any, ...]]:
+    """What DuckDB finds in a table."""
+    if kind == "delta":
+        rows = read_delta(f"{folder}/{table}", columns)
+    else:
+        there = load_catalog(None, **catalog_in(str(folder))).load_table(f"t.{table}")
+        rows = read_iceberg(there.metadata_location, columns)
+    return [tuple(row.values()) for row in rows]
+
+
+def check(kind: str, folder: Path, records: int) -> None:
+    """Each record once, and the final count of each user."""
+    columns = "count(*) c, count(DISTINCT number) d, min(number) l, max(number) h"
+    assert read(kind, folder, "appended", columns) == [(records, records, 0, records - 1)]
+    counted = read(kind, folder, "counted", '"user", times')
     assert sorted(counted) == sorted((f"u{n}", len(range(n, records, USERS))) for n in range(USERS))
 
 
 def run_with_troubles(
-    troubles: list[tuple[str, str]], records: int, rate: int, start_job: Any, engine: Any, folder: Path
+    kind: str,
+    troubles: list[tuple[str, str]],
+    records: int,
+    rate: int,
+    start_job: Any,
+    engine: Any,
+    folder: Path,
 ) -> None:
     """One after the other, each in a driver of its own; the last one runs to the end."""
     tables = folder / "tables"
     stopped = tables / "stopped"
-    arguments = (str(tables), str(records), str(rate))
     chance = random.Random(len(troubles))
 
-    def start(*trouble: str) -> Any:
-        return start_job(folder / "ck", *arguments, *trouble, program=PROGRAM, interval="100 ms")
+    def start(*trouble: str, rate: int = rate) -> Any:
+        arguments = (kind, str(tables), str(records), str(rate), *trouble)
+        return start_job(folder / "ck", *arguments, program=PROGRAM, interval="100 ms")
 
     for what, table in troubles:
-        job = start(what, str(chance.randint(1, 3)), table)
+        nth = chance.randint(1, 3)
+        job = start(what, str(nth), table)
         if what == "lost answer":
-            job.wait_event("checkpoint_completed", lambda e: e["checkpoint_id"] % 7 == 0)
+            for _ in range(nth + 1):
+                job.wait_event("checkpoint_completed", after=job.mark)
             job.kill_group()
             job.wait()
         elif what == "stop before":
-            engine.wait_for(stopped.exists, None)
+            engine.wait_for(stopped.exists, job)
             newer = start()
             newer.wait_event("checkpoint_completed")
             newer.wait_event("checkpoint_completed", after=newer.mark)
@@ -60,35 +81,34 @@ def run_with_troubles(
             newer.wait()
         else:
             assert job.wait() == 137
-    job = start()
+    job = start(rate=1_000_000)
     assert job.wait(180) == 0, job.story()
-    check(tables, records)
+    check(kind, tables, records)
 
 
 def test_each_row_is_there_once_whatever_happens_inside_a_commit(
-    start_job: Any, engine: Any, tmp_path: Path
+    kind: str, start_job: Any, engine: Any, tmp_path: Path
 ) -> None:
     troubles = list(zip(TROUBLES, ("counted", "appended", "appended", "counted"), strict=True))
-    run_with_troubles(troubles, 20_000, 4_000, start_job, engine, tmp_path)
-    assert len(DeltaTable(f"{tmp_path}/tables/appended").history()) > len(TROUBLES)
+    run_with_troubles(kind, troubles, 60_000, 2_000, start_job, engine, tmp_path)
 
 
 @pytest.mark.soak
-def test_twenty_four_troubles(start_job: Any, engine: Any, tmp_path: Path) -> None:
+def test_twenty_four_troubles(kind: str, start_job: Any, engine: Any, tmp_path: Path) -> None:
     every = [(what, table) for what in TROUBLES for table in TABLES]
-    run_with_troubles(every * 3, 200_000, 4_000, start_job, engine, tmp_path)
+    run_with_troubles(kind, every * 3, 400_000, 2_000, start_job, engine, tmp_path)
 
 
 @pytest.mark.soak
 @pytest.mark.spark
-def test_twenty_four_kills_of_slots_and_whole_jobs(start_job: Any, tmp_path: Path) -> None:
+def test_twenty_four_kills_of_slots_and_whole_jobs(kind: str, start_job: Any, tmp_path: Path) -> None:
     """On Spark, where slots are processes: each kill when an entry of a log has just appeared."""
     tables, records = tmp_path / "tables", 300_000
     chance = random.Random(1)
 
     def start() -> Any:
         options = ["--slot-timeout", "3 s", "--restart", "fixed:200 ms"]
-        arguments = (str(tables), str(records), "4000")
+        arguments = (kind, str(tables), str(records), "4000")
         return start_job(tmp_path / "ck", *arguments, program=PROGRAM, master="local[2]", options=options)
 
     job = start()
@@ -107,4 +127,4 @@ def test_twenty_four_kills_of_slots_and_whole_jobs(start_job: Any, tmp_path: Pat
             job = start()
             job.wait_event("slots_started")
     assert job.wait(300) == 0, job.story()
-    check(tables, records)
+    check(kind, tables, records)
