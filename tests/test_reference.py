@@ -33,6 +33,7 @@ PUBLIC = (
     "onceflow.connectors.http_stream",
     "onceflow.sinks.kafka",
     "onceflow.sinks.delta",
+    "onceflow.sinks.iceberg",
     "onceflow.sinks.postgres",
     "onceflow.sinks.transactional",
     "onceflow.runtime.contracts",

@@ -97,7 +97,9 @@ class IcebergCommitter:
         seen = table.metadata.refs.get(_BRANCH)
         requirements = (
             AssertTableUUID(uuid=table.metadata.table_uuid),
-            AssertRefSnapshotId(ref=_BRANCH, snapshot_id=None if seen is None else seen.snapshot_id),
+            AssertRefSnapshotId(
+                **{"ref": _BRANCH, "snapshot-id": None if seen is None else seen.snapshot_id}
+            ),
         )
         self._catalog.commit_table(table, requirements, transaction._updates)
 

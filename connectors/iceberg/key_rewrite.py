@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -16,8 +17,12 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 
+_In: Any = In  # their types say that they take no positional arguments
+_AtLeast: Any = GreaterThanOrEqual
+_AtMost: Any = LessThanOrEqual
 _LISTED_KEYS_MAX = 200
 """The most keys that are looked for one by one in what manifests say of files; more are between two."""
 
@@ -38,8 +43,8 @@ def touched_files(table: Table, keys: pa.Table) -> Iterator[tuple[DataFile, pa.T
             yield task.file, _read(table, table.schema(), whole).take(stays)
 
 
-def _read(table: Table, schema: object, task: FileScanTask) -> pa.Table:
-    scan = ArrowScan(table.metadata, table.io, schema, AlwaysTrue())  # type: ignore[arg-type]
+def _read(table: Table, schema: Schema, task: FileScanTask) -> pa.Table:
+    scan = ArrowScan(table.metadata, table.io, schema, AlwaysTrue())
     return scan.to_table([task])
 
 
@@ -57,12 +62,12 @@ def _files_of(keys: pa.Table) -> BooleanExpression:
     """An expression that is true for all rows with one of the keys, and for as few others as is cheap."""
     found: BooleanExpression = AlwaysTrue()
     for column, name in zip(keys.columns, keys.schema.names, strict=True):
-        values: Sequence[object] = column.unique().to_pylist()
+        values: Sequence[Any] = column.unique().to_pylist()
         if not all(type(value) in (int, str) for value in values):
             continue
         if len(values) <= _LISTED_KEYS_MAX:
-            found = And(found, In(name, values))  # type: ignore[arg-type]
+            found = And(found, _In(name, values))
         else:
-            low, high = min(values), max(values)  # type: ignore[type-var]
-            found = And(found, And(GreaterThanOrEqual(name, low), LessThanOrEqual(name, high)))  # type: ignore[arg-type]
+            low, high = min(values), max(values)
+            found = And(found, And(_AtLeast(name, low), _AtMost(name, high)))
     return found
