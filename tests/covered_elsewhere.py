@@ -140,6 +140,18 @@ COVERED = (
         postgres.target server_errors sinks.postgres""",
     ),
     Covered(
+        "Delta tables on this disk, read by DuckDB, and kills inside commits",
+        "unit/sinks/test_delta conformance/test_delta_sink integration/test_table_kills",
+        """changes data_file file_names file_store grouping delta.columns delta_committer delta.settings
+        opened_table delta.writer maintenance""",
+    ),
+    Covered(
+        "Iceberg tables of a catalog in SQLite, read by DuckDB and pyiceberg, and kills inside commits",
+        "unit/sinks/test_iceberg conformance/test_iceberg_sink integration/test_table_kills",
+        """catalog_errors data_files iceberg.settings iceberg_committer iceberg_writer key_rewrite
+        opened_iceberg partition_values snapshot_expiry""",
+    ),
+    Covered(
         "handing rows on in the driver: one suite for what is printed and what is collected",
         "conformance/test_handed_over unit/sinks/test_collect",
         "hand_over collected",

@@ -32,6 +32,8 @@ PUBLIC = (
     "onceflow.connectors.hybrid",
     "onceflow.connectors.http_stream",
     "onceflow.sinks.kafka",
+    "onceflow.sinks.delta",
+    "onceflow.sinks.iceberg",
     "onceflow.sinks.postgres",
     "onceflow.sinks.transactional",
     "onceflow.runtime.contracts",

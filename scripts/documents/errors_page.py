@@ -55,6 +55,7 @@ AREAS: Sequence[tuple[str, str]] = (
         "connectors/postgres/ connectors/staged_commits/ connectors/waiting.py connectors/recovery.py "
         "sinks/postgres.py sinks/transactional.py",
     ),
+    ("Tables", "connectors/tables/ connectors/delta/ connectors/iceberg/ sinks/delta.py sinks/iceberg.py"),
     ("Checkpoints and recovery", "runtime/checkpoint/"),
     ("Running", "runtime/"),
     ("Command line", "onceflow/cli/"),

@@ -17,6 +17,7 @@ import pytest
 
 from tests.integration.test_structured_streaming_sink import forget_last_commit
 from tests.postgres_server import PostgresServer
+from tests.read_tables import read_delta
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -237,6 +238,27 @@ def test_a_uid_names_one_write(query: Query, server: PostgresServer, table: str)
         write(rows, query, mode="overwrite")
     assert server.rows(f"SELECT count(*) FROM {table}") == [10]
     assert not list((query.folder / "st").rglob("*.arrows"))
+
+
+def test_a_delta_table_has_each_batch_once_in_one_commit(spark: Any, tmp_path: Path) -> None:
+    query = Query(
+        spark,
+        tmp_path,
+        "onceflow-delta",
+        path=str(tmp_path / "table"),
+        create_table="true",
+        compact_every="2",
+    )
+    for batch in range(2):
+        query.add({"id": batch, "name": "a"}, {"id": batch + 10, "name": "b"})
+        query.run(lambda rows: rows.repartition(2), partition_by="name")
+        forget_last_commit(query.checkpoint)
+        query.run(lambda rows: rows.selectExpr("id + 100 as id", "name"), partition_by="name")
+    rows = sorted((row["id"], row["name"]) for row in read_delta(str(tmp_path / "table")))
+    assert rows == [(0, "a"), (1, "a"), (10, "b"), (11, "b")]
+    query.add({"id": 2, "name": "a"})
+    with pytest.raises(Exception, match="onceflow-delta can't write by key"):
+        query.run(key="id")
 
 
 def test_a_batch_of_files(files: Query) -> None:

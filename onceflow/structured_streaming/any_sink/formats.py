@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from onceflow.runtime.contracts import Sink
+from onceflow.runtime.errors import OptionError
 from onceflow.structured_streaming.any_sink.sink_data_source import SinkDataSource
-from onceflow.structured_streaming.any_sink.sink_format import SinkFormat, names, text, yes_or_no
+from onceflow.structured_streaming.any_sink.sink_format import SinkFormat, names, number, text, yes_or_no
 
 
 def _postgres(given: Mapping[str, Any]) -> Sink:
@@ -39,10 +41,7 @@ class OnceflowPostgres(SinkDataSource):
 def _files(given: Mapping[str, Any]) -> Sink:
     from onceflow.sinks.files import file_sink
 
-    path = str(given["path"])
-    if path.startswith("file:/") and not path.startswith("file://"):  # as Spark writes URLs
-        path = path.removeprefix("file:")
-    return file_sink(path, given.get("format", "parquet"), None)
+    return file_sink(_path(given["path"]), given.get("format", "parquet"), None)
 
 
 class OnceflowFiles(SinkDataSource):
@@ -57,5 +56,81 @@ class OnceflowFiles(SinkDataSource):
     )
 
 
-FORMATS: tuple[type[SinkDataSource], ...] = (OnceflowPostgres, OnceflowFiles)
+def _delta(given: Mapping[str, Any]) -> Sink:
+    from onceflow.sinks.delta import DeltaSink
+
+    return DeltaSink(_path(given["path"]), **{name: given[name] for name in given if name != "path"})
+
+
+class OnceflowDelta(SinkDataSource):
+    """Rows into a Delta Lake table: sinks/delta.py."""
+
+    form = SinkFormat(
+        "onceflow-delta",
+        _delta,
+        {
+            "path": text,
+            "key": names,
+            "partition_by": names,
+            "create_table": yes_or_no,
+            "schema_evolution": text,
+            "compact_every": number,
+            "expire": text,
+            "only_writer": yes_or_no,
+        },
+        needs=("path",),
+        instead_of_reading='read with .format("delta")',
+    )
+
+
+def _iceberg(given: Mapping[str, Any]) -> Sink:
+    from onceflow.sinks.iceberg import IcebergSink
+
+    return IcebergSink(**given)
+
+
+def _catalog(name: str, value: str) -> str | Mapping[str, str]:
+    """A catalog's name, or its properties as JSON."""
+    if not value.lstrip().startswith("{"):
+        return text(name, value)
+    try:
+        return {key: str(each) for key, each in json.loads(value).items()}
+    except ValueError as error:
+        raise OptionError(f"option {name!r} is no JSON object, nor a name: {error}") from error
+
+
+class OnceflowIceberg(SinkDataSource):
+    """Rows into an Iceberg table: sinks/iceberg.py."""
+
+    form = SinkFormat(
+        "onceflow-iceberg",
+        _iceberg,
+        {
+            "catalog": _catalog,
+            "table": text,
+            "key": names,
+            "partition_by": names,
+            "create_table": yes_or_no,
+            "schema_evolution": text,
+            "expire": text,
+        },
+        needs=("catalog", "table"),
+        instead_of_reading='read with .format("iceberg")',
+    )
+
+
+def _path(given: Any) -> str:
+    """A path; Spark writes those of this machine as URLs."""
+    path = str(given)
+    if path.startswith("file:/") and not path.startswith("file://"):
+        path = path.removeprefix("file:")
+    return path
+
+
+FORMATS: tuple[type[SinkDataSource], ...] = (
+    OnceflowPostgres,
+    OnceflowFiles,
+    OnceflowDelta,
+    OnceflowIceberg,
+)
 """All that `onceflow.register` makes known, beside onceflow-kafka."""

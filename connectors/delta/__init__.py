@@ -1,0 +1,1 @@
+"""Delta Lake: tables, and commits that have their ledger in them."""

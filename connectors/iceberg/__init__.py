@@ -1,0 +1,1 @@
+"""Apache Iceberg: tables of a catalog, and commits that have their ledger in them."""
