@@ -276,6 +276,7 @@ COVERED = (
         sim_driver sim_job sim_rows sim_slot sim_store sim_table sim_tally sim_world simulate
         shared_files violations world""",
     ),
+    Covered("the list of connectors by name", "unit/api/test_named_connectors", "cli.connectors"),
     Covered(
         "kits of connectors: each of their checks is shown a wrong connector, and right ones pass",
         "conformance/test_broken_connectors conformance/test_own_connectors",
