@@ -281,8 +281,8 @@ COVERED = (
         "kits of connectors: each of their checks is shown a wrong connector, and right ones pass",
         "conformance/test_broken_connectors conformance/test_own_connectors",
         """changed_schemas crashes moved_splits played_engine quotations
-        recorded_calls recoveries kit.kit new_process kit.sinks
-        kit.sources target_checks targets transactional""",
+        recorded_calls recoveries format_checks kit.formats kit.kit
+        new_process kit.sinks kit.sources kit.stores shared_stores target_checks targets transactional""",
     ),
     Covered(
         "what a test of a user's job is made of",

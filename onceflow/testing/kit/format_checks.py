@@ -57,7 +57,7 @@ def what_is_written_is_read_back(case: PlayedFormat) -> None:
     same(decoded.batch, case.rows.select(decoded.batch.schema.names), "written and read back")
 
 
-@quotations.of(Format, "Columns that decoding gives")
+@quotations.of(Format.decoder, "in the schema's order (None: all).")
 def rows_have_the_columns_of_the_schema(case: PlayedFormat) -> None:
     decoder = case.format.decoder()
     found = decoder.decode(case.encoded()).batch.schema
