@@ -60,7 +60,7 @@ class MindsNothingToCommit(RightCommitter):
 
 
 class AsksWhenItCommits(RightCommitter):
-    """So whoever has committed meanwhile is not noticed."""
+    """It does not notice who has committed meanwhile."""
 
     def commit(self, checkpoint_id: int, committables: Sequence[Committable]) -> None:
         super().last_committed()
