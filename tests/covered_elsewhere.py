@@ -272,9 +272,9 @@ COVERED = (
         "tests themselves: their mutants are the proof",
         "simulation/test_simulation simulation/test_damage conformance/test_simulated_connectors",
         """checkers choices checking conformance.committers conformance.sinks conformance.sources
-        conformance.stores coordination faults firing_mutants harness mutants mutation pausing retention_mutants sim_broker
-        sim_driver sim_job sim_rows sim_slot sim_store sim_table sim_tally sim_world simulate
-        shared_files violations world""",
+        conformance.stores coordination faults firing_mutants harness mutants mutation pausing
+        retention_mutants sim_broker sim_driver sim_job sim_rows sim_slot sim_store sim_table
+        sim_tally sim_world simulate shared_files violations world""",
     ),
     Covered("the list of connectors by name", "unit/api/test_named_connectors", "cli.connectors"),
     Covered(

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from onceflow import Job, load_format, load_sink, load_source
+from onceflow import Job, __version__, load_format, load_sink, load_source
 from onceflow.cli.connectors import app
 from onceflow.connectors.formats import Text
 from onceflow.runtime.api.named_connectors import KINDS, offered
@@ -96,7 +96,7 @@ MISTAKES: list[tuple[Any, str]] = [
     ),
     (
         lambda: load_format("raw"),
-        r"format 'raw' is offered by onceflow 0\.1\.0 and onceflow-shelf 1\.2\.3: uninstall one of them, or "
+        rf"format 'raw' is offered by onceflow {re.escape(__version__)} and onceflow-shelf 1\.2\.3: uninstall one of them, or "
         r"import what you mean from onceflow\.connectors\.formats:Raw or onceflow_shelf:Shelf",
     ),
 ]
@@ -113,9 +113,9 @@ def test_the_command_lists_what_is_found_and_what_is_wrong() -> None:
     listed = CliRunner().invoke(app).stdout
     lines = {tuple(re.findall(r"[^\s│]+", line)[:4]): line for line in listed.splitlines()}
     assert ("source", "shelf", "onceflow-shelf", "1.2.3") in lines
-    assert ("sink", "kafka", "onceflow", "0.1.0") in lines
+    assert ("sink", "kafka", "onceflow", __version__) in lines
     old = lines["sink", "shelf-old", "onceflow-shelf", "1.2.3"]
     assert "No module named 'shelf_client_that_is_not_there'" in old
-    assert "another package has this name too" in lines["format", "raw", "onceflow", "0.1.0"]
+    assert "another package has this name too" in lines["format", "raw", "onceflow", __version__]
     as_json = CliRunner().invoke(app, ["--json"]).stdout
     assert '"name": "shelf-old"' in as_json
