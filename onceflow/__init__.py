@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from onceflow.runtime.api.error_policies import errors_to
     from onceflow.runtime.api.job import Job, run
+    from onceflow.runtime.api.named_connectors import load_format, load_sink, load_source
     from onceflow.runtime.contracts import BatchContext, WatermarkStrategy
     from onceflow.runtime.errors import Retryable
     from onceflow.runtime.functions.context import FunctionContext
@@ -66,6 +67,7 @@ _MODULES = {
     "onceflow.runtime.functions.context": ("FunctionContext",),
     "onceflow.runtime.functions.parameters": ("Secret", "secret"),
     "onceflow.runtime.api.job": ("Job", "run"),
+    "onceflow.runtime.api.named_connectors": ("load_format", "load_sink", "load_source"),
     "onceflow.runtime.operators.aggregation.aggregates": (
         "AggregateFunction",
         "count",
@@ -108,6 +110,9 @@ __all__ = [
     "first",
     "last",
     "lit",
+    "load_format",
+    "load_sink",
+    "load_source",
     "max_",
     "mean",
     "min_",

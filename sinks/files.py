@@ -46,7 +46,7 @@ class FileSink:
         return FileCommitter(OutputFolder(self.place, context.lineage, context.uid), context)
 
 
-def file_sink(url: str, form: Any, storage_options: Mapping[str, Any] | None) -> FileSink:
+def file_sink(url: str, form: Any = "parquet", storage_options: Mapping[str, Any] | None = None) -> FileSink:
     """The sink of `stream.to_files(...)`. Raises OptionError."""
     where = f"to_files({url!r})"
     place = Place(url, storage_options or {})

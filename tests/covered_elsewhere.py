@@ -271,17 +271,18 @@ COVERED = (
     Covered(
         "tests themselves: their mutants are the proof",
         "simulation/test_simulation simulation/test_damage conformance/test_simulated_connectors",
-        """checkers choices checking conformance.committers conformance.sinks conformance.sources stores
-        coordination faults firing_mutants harness mutants mutation pausing retention_mutants sim_broker
-        sim_driver sim_job sim_rows sim_slot sim_store sim_table sim_tally sim_world simulate
-        shared_files violations world""",
+        """checkers choices checking conformance.committers conformance.sinks conformance.sources
+        conformance.stores coordination faults firing_mutants harness mutants mutation pausing
+        retention_mutants sim_broker sim_driver sim_job sim_rows sim_slot sim_store sim_table
+        sim_tally sim_world simulate shared_files violations world""",
     ),
+    Covered("the list of connectors by name", "unit/api/test_named_connectors", "cli.connectors"),
     Covered(
         "kits of connectors: each of their checks is shown a wrong connector, and right ones pass",
         "conformance/test_broken_connectors conformance/test_own_connectors",
         """changed_schemas crashes moved_splits played_engine quotations
-        recorded_calls recoveries kit.kit new_process kit.sinks
-        kit.sources target_checks targets transactional""",
+        recorded_calls recoveries format_checks kit.formats kit.kit
+        new_process kit.sinks kit.sources kit.stores shared_stores target_checks targets transactional""",
     ),
     Covered(
         "what a test of a user's job is made of",

@@ -29,6 +29,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("onceflow.cli.status", "What a running job does now."),
     "stop": ("onceflow.cli.stop", "Stop a running job cleanly after a last checkpoint."),
     "cancel": ("onceflow.cli.cancel", "End a running job at once, without a last checkpoint."),
+    "connectors": (
+        "onceflow.cli.connectors",
+        "List sources, sinks and formats by name, with their packages.",
+    ),
     "checkpoints": ("onceflow.cli.checkpoints", "List the checkpoints in a folder."),
     "broker": ("onceflow.cli.broker", "Start, stop or ask about a real single-node Kafka on this machine."),
     "transactions": ("onceflow.cli.transactions", "Find and end transactions that hold readers back."),

@@ -227,10 +227,10 @@ class BrokenKit(own_sink.TestDatabase):  # type: ignore[misc]
 
     __test__ = False
     in_new_processes = False
-    writer: ClassVar[Any] = Right
+    part: ClassVar[Any] = Right
 
     def sink(self) -> Database:
-        return Database(f"{self.folder}/output.db", self.writer)
+        return Database(f"{self.folder}/output.db", self.part)
 
     @contextlib.contextmanager
     def answers_lost(self) -> Iterator[None]:
@@ -241,7 +241,7 @@ class BrokenKit(own_sink.TestDatabase):  # type: ignore[misc]
 
 class PromisesFromMemoryKit(BrokenKit):
     in_new_processes = True
-    writer = PromisesFromMemory
+    part = PromisesFromMemory
 
 
 KILLERS: dict[Any, str] = {
@@ -266,7 +266,7 @@ KILLERS: dict[Any, str] = {
         a_late_recovery_of_an_older_attempt_adds_nothing""",
     NamesOnlyItsNewFiles: "a_dropped_committable_is_needed_by_nobody",
     NamesNoFiles: "what_is_staged_lasts_as_long_as_it_is_named",
-    PromisesFromMemory: "a_new_process_commits_what_was_promised",
+    PromisesFromMemoryKit: "a_new_process_commits_what_was_promised",
     MindsOtherColumns: "rows_of_another_schema_are_written_or_refused",
     DropsWhatOtherColumnsPromised: "a_promise_outlives_a_change_of_the_schema",
 }

@@ -8,19 +8,17 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
-import pytest
 
 from onceflow.connectors.files.csv_files import Csv
 from onceflow.connectors.files.json_lines import JsonLines
 from onceflow.connectors.files.parquet_files import Parquet
 from onceflow.connectors.files.source import FileSource, files_source
-from onceflow.runtime.contracts import Source
-from onceflow.runtime.testing.conformance import PRUNING_CHECKS, SOURCE_CHECKS
+from onceflow.testing.kit import SourceKit
 
 SCHEMA = pa.schema([pa.field("n", pa.int64()), pa.field("text", pa.string(), nullable=False)])
 SMALL = 64
@@ -62,22 +60,45 @@ FORMATS: dict[str, tuple[Any, Callable[[pa.Table, Path], None]]] = {
 }
 
 
-@pytest.fixture(params=FORMATS)
-def source(request: pytest.FixtureRequest, tmp_path: Path) -> FileSource:
-    form, write = FORMATS[request.param]
-    for number, count in enumerate((3, 0, 1, 150)):
-        write(rows(1_000 * number, count), tmp_path / f"part-{number}.{request.param}")
-    for path in tmp_path.iterdir():
-        os.utime(path, (1_700_000_000, 1_700_000_000))
-    (tmp_path / f"_half.{request.param}").write_text("not whole yet")
-    return files_source(f"{tmp_path}/*.{request.param}", SCHEMA, form, None, None)
+class Files(SourceKit):
+    """A folder of files that end with `ending`, watched."""
+
+    ending: ClassVar[str]
+
+    def prepare(self) -> None:
+        folder, write = Path(self.folder), FORMATS[self.ending][1]
+        for number, count in enumerate((3, 0, 1, 150)):
+            write(rows(1_000 * number, count), folder / f"part-{number}.{self.ending}")
+        for path in folder.iterdir():
+            os.utime(path, (1_700_000_000, 1_700_000_000))
+        (folder / f"_half.{self.ending}").write_text("not whole yet")
+
+    def source(self) -> FileSource:
+        form = FORMATS[self.ending][0]
+        return files_source(f"{self.folder}/*.{self.ending}", SCHEMA, form, None, None)
+
+    def pruning(self) -> FileSource:
+        return replace(self.source(), watch_ms=10)
 
 
-@pytest.mark.parametrize("check", SOURCE_CHECKS, ids=lambda check: check.__name__)
-def test_as_a_source(check: Callable[[Source], None], source: Source) -> None:
-    check(source)
+class TestJsonLines(Files):
+    ending = "jsonl"
 
 
-@pytest.mark.parametrize("check", PRUNING_CHECKS, ids=lambda check: check.__name__)
-def test_as_a_source_that_prunes(check: Callable[[Source], None], source: FileSource) -> None:
-    check(replace(source, watch_ms=10))
+class TestPackedJsonLines(Files):
+    ending = "jsonl.gz"
+    in_new_processes = False
+
+
+class TestCsv(Files):
+    ending = "csv"
+    in_new_processes = False
+
+
+class TestPackedCsv(Files):
+    ending = "csv.gz"
+    in_new_processes = False
+
+
+class TestParquet(Files):
+    ending = "parquet"

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from onceflow.runtime.clock import ManualClock
-from onceflow.runtime.contracts import Source
 from onceflow.runtime.errors import DataLossError
-from onceflow.runtime.testing.conformance import PAUSING_CHECKS, PRUNING_CHECKS, SOURCE_CHECKS
 from onceflow.runtime.testing.connectors.folder_source import FolderSource, add_file
+from onceflow.testing.kit import SourceKit
 
 SCHEMA = pa.schema([("n", pa.int64())])
 
@@ -23,19 +21,12 @@ def filled(folder: Path) -> FolderSource:
     return FolderSource(str(folder), SCHEMA, is_bounded=True)
 
 
-@pytest.mark.parametrize("check", SOURCE_CHECKS, ids=lambda check: check.__name__)
-def test_as_a_source(check: Callable[[Source], None], tmp_path: Path) -> None:
-    check(filled(tmp_path))
+class TestFolderSource(SourceKit):
+    def prepare(self) -> None:
+        filled(Path(self.folder))
 
-
-@pytest.mark.parametrize("check", PRUNING_CHECKS, ids=lambda check: check.__name__)
-def test_as_a_source_that_prunes(check: Callable[[Source], None], tmp_path: Path) -> None:
-    check(filled(tmp_path))
-
-
-@pytest.mark.parametrize("check", PAUSING_CHECKS, ids=lambda check: check.__name__)
-def test_as_a_source_that_pauses(check: Callable[[Source], None], tmp_path: Path) -> None:
-    check(filled(tmp_path))
+    def source(self) -> FolderSource:
+        return FolderSource(self.folder, SCHEMA, is_bounded=True)
 
 
 def test_a_file_that_was_cut_is_told(tmp_path: Path) -> None:

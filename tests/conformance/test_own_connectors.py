@@ -7,8 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.own_connectors import EXAMPLES, own_sink, own_source, own_target, own_upserts
+from tests.conformance.own_connectors import (
+    EXAMPLES,
+    own_format,
+    own_sink,
+    own_source,
+    own_target,
+    own_upserts,
+)
 
+TestFormat = own_format.TestPairs
 TestSink = own_sink.TestDatabase
 TestSource = own_source.TestLines
 TestTransactionalSink = own_target.TestDatabase

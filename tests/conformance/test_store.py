@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,23 +14,32 @@ from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.errors import OptionError, Retryable
 from onceflow.runtime.testing.choices import ReplayedChoices
-from onceflow.runtime.testing.conformance import STORE_CHECKS
 from onceflow.runtime.testing.faults import FaultyStore
-
-STORES: dict[str, Callable[[Path], CheckpointStore]] = {
-    "local path": lambda folder: open_store(str(folder / "not" / "there" / "yet")),
-    "file url": lambda folder: open_store(f"file://{folder}"),
-    "memory": lambda folder: MemoryStore(),
-    "without faults": lambda folder: FaultyStore(MemoryStore(), ReplayedChoices([])),
-}
+from onceflow.testing.kit import StoreKit
 
 
-@pytest.mark.parametrize("check", STORE_CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("make", STORES.values(), ids=STORES.keys())
-def test_store(
-    make: Callable[[Path], CheckpointStore], check: Callable[[CheckpointStore], None], tmp_path: Path
-) -> None:
-    check(make(tmp_path))
+class TestLocalPath(StoreKit):
+    def store(self) -> CheckpointStore:
+        return open_store(f"{self.folder}/not/there/yet")
+
+
+class TestFileUrl(StoreKit):
+    def store(self) -> CheckpointStore:
+        return open_store(f"file://{self.folder}")
+
+
+class TestMemory(StoreKit):
+    in_new_processes = False
+
+    def store(self) -> CheckpointStore:
+        return MemoryStore()
+
+
+class TestWithoutFaults(StoreKit):
+    in_new_processes = False
+
+    def store(self) -> CheckpointStore:
+        return FaultyStore(MemoryStore(), ReplayedChoices([]))
 
 
 RACER = """
