@@ -69,6 +69,11 @@ class PostgresServer:
         return str(self._folder / "data")
 
     @property
+    def pid(self) -> int:
+        assert self._process is not None, "it is started"
+        return self._process.pid
+
+    @property
     def url(self) -> str:
         return f"postgresql://onceflow@127.0.0.1:{self.port}/postgres"
 

@@ -35,6 +35,13 @@ _END_OLDER = """
           AND split_part(application_name, ' ', 3)::bigint <= %s
 """
 
+_PREPARED = """
+    SELECT gid FROM pg_prepared_xacts
+    WHERE owner = current_user AND database = current_database() AND starts_with(gid, %s)
+          AND split_part(gid, ' ', 3)::bigint <= %s AND split_part(gid, ' ', 4)::bigint > %s
+"""
+_OWNERS = "SELECT owner FROM {} WHERE lineage = %s AND uid = %s"
+
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
@@ -52,6 +59,25 @@ class Ledger:
         """What the connections of this attempt are called in pg_stat_activity, by which a later one finds and
         ends them. At most 63 bytes."""
         return f"{self._owner_name()}{self.attempt}"
+
+    def prepared_name(self, checkpoint_id: int) -> str:
+        """What the prepared transaction of this owner for a checkpoint is called; at most 200 bytes."""
+        return f"{self.application_name} {checkpoint_id}"
+
+    def prepared_after(self, connection: Connection, checkpoint_id: int) -> list[str]:
+        """The prepared transactions of this owner, of this attempt and those before it, for checkpoints after
+        this one."""
+        return [
+            str(row[0])
+            for row in connection.execute(_PREPARED, (self._owner_name(), self.attempt, checkpoint_id))
+        ]
+
+    def other_owners(self, connection: Connection, parallelism: int) -> list[str]:
+        """Those that have a ledger, and that no subtask is now."""
+        owners = connection.execute(
+            sql.SQL(_OWNERS).format(self.table.identifier()), (self.lineage, self.uid)
+        )
+        return [str(row[0]) for row in owners if int(str(row[0])) >= parallelism]
 
     def create(self, connection: Connection) -> None:
         """Make the table if it is not there. Two at once may collide: try again."""
