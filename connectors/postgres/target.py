@@ -179,8 +179,8 @@ class PostgresTarget:
             if self._settings.two_phase and columns[-1].is_read_by_server:
                 raise Fatal(
                     f"{self._where}: column {field.name!r} of table {table.name} is {column.declared}, which "
-                    "the server reads from text by way of a temporary table, and that can't be prepared: leave "
-                    "out two_phase=True"
+                    "the server reads from text by way of a temporary table, and that can't be prepared: "
+                    "leave out two_phase=True"
                 )
         return RowWriter(table, columns, self._settings.key)
 

@@ -68,8 +68,8 @@ class TwoPhaseWriter:
                 raise Fatal(
                     f"the output of sink {self._context.uid!r}, subtask {own}, is committed up to checkpoint "
                     f"{self._ledger}, but the job starts from checkpoint {self._committed}: it would write "
-                    f"that output again. Start from checkpoint {self._ledger} or later, or in a new checkpoint "
-                    "folder"
+                    f"that output again. Start from checkpoint {self._ledger} or later, or in a new "
+                    "checkpoint folder"
                 )
             if self._context.subtask == 0:
                 settled = {committable.owner for committable in committables}
@@ -173,9 +173,9 @@ class TwoPhaseWriter:
         if ledger < expected:
             raise DataLossError(
                 f"sink {self._context.uid!r}, {what} was promised for checkpoint {expected}, and the ledger "
-                f"says {ledger or 'nothing'}: somebody has rolled the prepared transaction back, or the database "
-                "is an older copy of itself. The output of that checkpoint is not there: start from an earlier "
-                "checkpoint, in a database as it was then"
+                f"says {ledger or 'nothing'}: somebody has rolled the prepared transaction back, or the "
+                "database is an older copy of itself. The output of that checkpoint is not there: start from "
+                "an earlier checkpoint, in a database as it was then"
             )
 
 

@@ -78,7 +78,7 @@ class KilledTable(KilledQuery):
         self.kills.append(f"{whom} | {window}")
         self.start()
         ended = self.wait_end()
-        assert ended["event"] == "done", ended
+        assert ended["event"] == "done", f"{self.kills}: {ended['error'][-4_000:]}"
 
     def judge(self) -> None:
         found = self.server.rows('SELECT id, "user", run FROM killed')

@@ -1,4 +1,4 @@
-"""Made-up records into PostgreSQL: each appended to two tables, to one of them by prepared transactions, and a
+"""Made-up records into PostgreSQL: each appended to two tables, one of them by prepared transactions, and a
 count for each user kept in a third.
 
 onceflow run postgres_rows.py ... -- URL RECORDS RATE
