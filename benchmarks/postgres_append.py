@@ -11,6 +11,7 @@ commits all rows in one transaction with its ledger, exactly once; JDBC one for 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -79,21 +80,27 @@ def write(way: str, frame: Any, server: PostgresServer, staging: str) -> None:
     frame.write.format("jdbc").options(url=url, **options).mode("append").save()
 
 
-def cpu_s(server: PostgresServer) -> tuple[float, float]:
-    """CPU seconds so far: of this program and all that it has started, and of the server apart from them."""
+def cpu_s(server: PostgresServer) -> tuple[dict[int, float], dict[int, float]]:
+    """CPU seconds so far, by process: of this program and all that it has started, and of the server apart
+    from them."""
     postmaster = psutil.Process(server.pid)
     apart = {postmaster.pid, *(child.pid for child in postmaster.children(recursive=True))}
-    ours = theirs = 0.0
+    ours: dict[int, float] = {}
+    theirs: dict[int, float] = {}
     for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
-        try:
-            used = sum(process.cpu_times()[:4])  # a child that has ended counts with its parent
-        except psutil.Error:
-            continue
-        if process.pid in apart:
-            theirs += used
-        else:
-            ours += used
+        with contextlib.suppress(psutil.Error):
+            times = process.cpu_times()
+            if process.pid in apart:  # its backends end with their connection, and then count with it
+                theirs[process.pid] = sum(times[:4])
+            else:
+                ours[process.pid] = times.user + times.system
     return ours, theirs
+
+
+def used_s(before: Mapping[int, float], after: Mapping[int, float]) -> float:
+    """What the processes that are there after it have used meanwhile. Idle workers of Python end by themselves
+    and take what they had used before along."""
+    return sum(used - before.get(pid, 0.0) for pid, used in after.items())
 
 
 def measure(way: str, frame: Any, count: int, server: PostgresServer, staging: str) -> dict[str, float]:
@@ -103,11 +110,10 @@ def measure(way: str, frame: Any, count: int, server: PostgresServer, staging: s
     wall, after = time.perf_counter() - begin, cpu_s(server)
     found = server.rows("SELECT count(*), count(DISTINCT id) FROM orders")
     assert found == [(count, count)], f"{way}: {found}"
-    used = after[0] - before[0]
     return {
-        "k_rows_per_cpu_s": count / used / 1000,
+        "k_rows_per_cpu_s": count / used_s(before[0], after[0]) / 1000,
         "k_rows_per_s": count / wall / 1000,
-        "server_cpu_s": after[1] - before[1],
+        "server_cpu_s": used_s(before[1], after[1]),
     }
 
 

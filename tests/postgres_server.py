@@ -7,7 +7,6 @@ import os
 import pwd
 import select
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -17,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
+import psutil
 import psycopg
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
@@ -121,8 +121,16 @@ class PostgresServer:
         """SIGKILL, to the server and all its processes: what was not committed is gone."""
         process, self._process = self._process, None
         if process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            # Each of the server's processes leads a group of its own; one that lives on keeps the next from
+            # starting.
+            with suppress(psutil.Error):
+                postmaster = psutil.Process(process.pid)
+                postmaster.suspend()  # it starts no more
+                children = postmaster.children(recursive=True)
+                for each in (postmaster, *children):
+                    with suppress(psutil.Error):
+                        each.kill()
+                psutil.wait_procs(children, DEADLINE_S)
             process.wait()
         with suppress(FileNotFoundError):
             (self._folder / "data" / "postmaster.pid").unlink()
