@@ -98,8 +98,8 @@ def cpu_s(server: PostgresServer) -> tuple[dict[int, float], dict[int, float]]:
 
 
 def used_s(before: Mapping[int, float], after: Mapping[int, float]) -> float:
-    """What the processes that are there after it have used meanwhile. Idle workers of Python end by themselves
-    and take what they had used before along."""
+    """What the processes that are there after it have used meanwhile. Idle workers of Python end by
+    themselves, and take along what they had used before."""
     return sum(used - before.get(pid, 0.0) for pid, used in after.items())
 
 

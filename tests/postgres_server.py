@@ -151,15 +151,16 @@ class PostgresServer:
 
 
 class CommitProxy:
-    """Between a client and a server: breaks the connection at the first COMMIT, before the server gets it
-    (`is_done=False`), or when it has answered."""
+    """Between a client and a server: breaks the connection at the first COMMIT, or another statement, before
+    the server gets it (`is_done=False`), or when it has answered."""
 
-    def __init__(self, server_port: int, is_done: bool) -> None:
+    def __init__(self, server_port: int, is_done: bool, statement: bytes = b"COMMIT\0") -> None:
         self._server_port = server_port
         self._is_done = is_done
+        self._statement = statement
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
-        self._has_broken = False
+        self.has_broken = False
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._accept, daemon=True).start()
@@ -182,9 +183,9 @@ class CommitProxy:
                     block = ready.recv(1 << 16)
                     if not block:
                         return
-                    is_commit = ready is client and b"COMMIT\0" in block and not self._has_broken
+                    is_commit = ready is client and self._statement in block and not self.has_broken
                     if is_commit:
-                        self._has_broken = True
+                        self.has_broken = True
                         if self._is_done:
                             server.sendall(block)
                             server.recv(1 << 16)
