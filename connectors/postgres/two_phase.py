@@ -103,7 +103,9 @@ class TwoPhaseWriter:
                 self._prepared = None
             elif next(self._rows.rows(checkpoint_id), None) is not None:
                 self._own.settle(None, self._committed)
-                raise Retryable(f"checkpoint {checkpoint_id} of sink {self._context.uid!r} was not prepared")
+                raise Retryable(
+                    f"checkpoint {checkpoint_id} of sink {self._context.uid!r} was not prepared: try it again"
+                )
             self._committed = max(self._committed, checkpoint_id)
         self._rows.forget(checkpoint_id)
 
