@@ -89,6 +89,12 @@ class Ledger:
         can't be ended; the claim waits for them."""
         connection.execute(_END_OLDER, (self._owner_name(), self.attempt))
 
+    def check_newest(self, connection: Connection) -> None:
+        """Raises Fenced if a newer attempt has claimed it. Does not wait for who has the row locked."""
+        row = connection.execute(sql.SQL(_READ).format(self.table.identifier()), self._key()).fetchone()
+        if row is not None and int(str(row[0])) > self.attempt:
+            raise Fenced(f"a newer attempt writes the output of sink {self.uid!r}, subtask {self.owner}")
+
     def claim(self, connection: Connection) -> int:
         """Put our attempt into the row, and read the checkpoint. Waits for whoever has the row locked. Raises
         Fenced if a newer attempt has it."""

@@ -109,6 +109,8 @@ class PostgresTarget:
                 "max_prepared_transactions is 0: set it to the number of subtasks or more, and restart the "
                 "server"
             )
+        self._ledger.create(connection)
+        self._ledger.check_newest(connection)  # whose prepared transaction would keep a claim waiting
         for name in self._ledger.prepared_after(connection, after):
             connection.execute(sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(name)))
         if promised is not None:
