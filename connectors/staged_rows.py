@@ -102,6 +102,14 @@ class StagedRowsWriter:
         with self._lock:
             return [file for n, rows in self._held if n <= checkpoint_id for file in rows.staged]
 
+    def rows(self, checkpoint_id: int) -> Iterator[pa.RecordBatch]:
+        """The rows of this checkpoint, whose barrier has come, whether they are in files or in memory. They
+        stay until they are forgotten."""
+        with self._lock:
+            held = [rows for n, rows in self._held if n <= checkpoint_id]
+        for rows in held:
+            yield from rows.batches()
+
     def forget(self, checkpoint_id: int) -> None:
         """This checkpoint is committed."""
         with self._lock:
@@ -181,6 +189,11 @@ class _HeldRows:
                 self._write()
             self.staged = list(self._written)
             return self.staged
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for file in self._written:
+            yield from file.batches(self._files)
+        yield from self._batches
 
     def _write(self) -> None:
         path, file = self._files.create("rows.arrows")

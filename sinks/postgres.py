@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from onceflow.connectors.staged_commits.staged_kinds import kinds_beside, with_kind
 from onceflow.connectors.staged_commits.writer import CommitSettings, StagedCommitsWriter
-from onceflow.runtime.contracts import SinkContext
+from onceflow.runtime.contracts import SinkContext, SinkWriter
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import GraphError, OptionError, UsageError
 from onceflow.runtime.nearest import nearest
@@ -19,6 +19,7 @@ from onceflow.runtime.records import Records
 
 if TYPE_CHECKING:
     from onceflow.connectors.postgres.settings import PostgresSettings
+    from onceflow.connectors.postgres.target import PostgresTarget
 
 LEDGER_TABLE = "onceflow_ledger"
 
@@ -43,6 +44,9 @@ class PostgresSink:
     `bad_rows_to`: a table for rows that `table` refuses (a violated constraint, a value that is out of
     range), with the reason; it is created if it is not there, and written in the same transaction. Without
     it such a row ends the job and is named. `create_table`: create `table` if it is not there.
+    `two_phase`: a subtask's rows go to the database when the barrier comes, in a transaction that is
+    prepared there, and committed when the checkpoint is durable; up to 16 MiB of them are never in the
+    checkpoint folder. For rows that are appended, to columns that COPY takes as they are.
     `delivery_timeout`: how long the database may be away before the attempt fails.
     """
 
@@ -53,6 +57,7 @@ class PostgresSink:
     create_table: bool = False
     ledger_table: str = LEDGER_TABLE
     delivery_timeout: str | int = "2 min"
+    two_phase: bool = False
 
     def __post_init__(self) -> None:
         duration_ms(self.delivery_timeout, "delivery_timeout")
@@ -62,6 +67,11 @@ class PostgresSink:
         if self.table in (self.ledger_table, self.bad_rows_to):
             raise OptionError(
                 f"PostgresSink: table {self.table!r} has two purposes: give each table a name of its own"
+            )
+        if self.two_phase and self.partition_columns:
+            raise OptionError(
+                "PostgresSink: two_phase=True appends only, since by key rows go through a temporary table, "
+                "which PostgreSQL refuses to prepare: leave out key or two_phase"
             )
         _settings_type()
 
@@ -78,7 +88,8 @@ class PostgresSink:
     @property
     def plan_note(self) -> str:
         how = f"replaced by {', '.join(self.partition_columns)}" if self.partition_columns else "appended"
-        return f"exactly once: {how}, a transaction for each subtask and checkpoint"
+        prepared = "prepared " if self.two_phase else ""
+        return f"exactly once: {how}, a {prepared}transaction for each subtask and checkpoint"
 
     def check(self, schema: pa.Schema, uid: str) -> None:
         for name in self.partition_columns:
@@ -87,11 +98,27 @@ class PostgresSink:
                     f"sink {uid!r}: key column {name!r} is not in the rows{nearest(name, schema.names)}"
                 )
 
-    def open_writer(self, context: SinkContext) -> StagedCommitsWriter:
+    def open_writer(self, context: SinkContext) -> SinkWriter:
+        if self.two_phase:
+            from onceflow.connectors.postgres.two_phase import TwoPhaseWriter
+
+            timeout_ms = duration_ms(self.delivery_timeout, "delivery_timeout")
+            return TwoPhaseWriter(context, self._opens_targets(context), timeout_ms)
         return StagedCommitsWriter(context, self.commit_settings(context))
 
     def commit_settings(self, context: SinkContext) -> CommitSettings:
         """See TargetSink."""
+        open_target = self._opens_targets(context)
+
+        staged_schema = context.schema
+        staged: Callable[[Records], pa.RecordBatch] = _as_they_are
+        if self.partition_columns:
+            staged_schema = with_kind(context.schema)
+            staged = partial(kinds_beside, staged_schema)
+        timeout_ms = duration_ms(self.delivery_timeout, "delivery_timeout")
+        return CommitSettings("PostgreSQL sink", open_target, timeout_ms, staged_schema, staged)
+
+    def _opens_targets(self, context: SinkContext) -> Callable[[str], PostgresTarget]:
         from onceflow.connectors.postgres.ledger import Ledger
         from onceflow.connectors.postgres.target import PostgresTarget
 
@@ -101,13 +128,7 @@ class PostgresSink:
             names = (context.lineage, context.uid, owner, context.job)
             return PostgresTarget(settings, Ledger(settings.ledger_table, *names, context.attempt))
 
-        staged_schema = context.schema
-        staged: Callable[[Records], pa.RecordBatch] = _as_they_are
-        if self.partition_columns:
-            staged_schema = with_kind(context.schema)
-            staged = partial(kinds_beside, staged_schema)
-        timeout_ms = duration_ms(self.delivery_timeout, "delivery_timeout")
-        return CommitSettings("PostgreSQL sink", open_target, timeout_ms, staged_schema, staged)
+        return open_target
 
     def _settings(self, schema: pa.Schema) -> PostgresSettings:
         from onceflow.connectors.postgres.catalog import TableName
@@ -121,6 +142,7 @@ class PostgresSink:
             bad_rows=table.beside(self.bad_rows_to) if self.bad_rows_to else None,
             create_table=self.create_table,
             schema=schema,
+            two_phase=self.two_phase,
         )
 
 

@@ -135,9 +135,9 @@ COVERED = (
     ),
     Covered(
         "PostgreSQL, on a real server",
-        "integration/test_postgres_sink integration/test_postgres_kills",
+        "integration/test_postgres_sink integration/test_postgres_kills integration/test_postgres_two_phase",
         """bad_rows catalog postgres.columns postgres.ledger postgres.rows postgres.settings
-        postgres.target server_errors sinks.postgres""",
+        postgres.target server_errors sinks.postgres two_phase""",
     ),
     Covered(
         "Delta tables on this disk, read by DuckDB, and kills inside commits",

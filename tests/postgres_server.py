@@ -7,7 +7,6 @@ import os
 import pwd
 import select
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -17,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
+import psutil
 import psycopg
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
@@ -69,6 +69,11 @@ class PostgresServer:
         return str(self._folder / "data")
 
     @property
+    def pid(self) -> int:
+        assert self._process is not None, "it is started"
+        return self._process.pid
+
+    @property
     def url(self) -> str:
         return f"postgresql://onceflow@127.0.0.1:{self.port}/postgres"
 
@@ -116,8 +121,16 @@ class PostgresServer:
         """SIGKILL, to the server and all its processes: what was not committed is gone."""
         process, self._process = self._process, None
         if process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            # Each of the server's processes leads a group of its own; one that lives on keeps the next from
+            # starting.
+            with suppress(psutil.Error):
+                postmaster = psutil.Process(process.pid)
+                postmaster.suspend()  # it starts no more
+                children = postmaster.children(recursive=True)
+                for each in (postmaster, *children):
+                    with suppress(psutil.Error):
+                        each.kill()
+                psutil.wait_procs(children, DEADLINE_S)
             process.wait()
         with suppress(FileNotFoundError):
             (self._folder / "data" / "postmaster.pid").unlink()
@@ -138,15 +151,16 @@ class PostgresServer:
 
 
 class CommitProxy:
-    """Between a client and a server: breaks the connection at the first COMMIT, before the server gets it
-    (`is_done=False`), or when it has answered."""
+    """Between a client and a server: breaks the connection at the first COMMIT, or another statement, before
+    the server gets it (`is_done=False`), or when it has answered."""
 
-    def __init__(self, server_port: int, is_done: bool) -> None:
+    def __init__(self, server_port: int, is_done: bool, statement: bytes = b"COMMIT\0") -> None:
         self._server_port = server_port
         self._is_done = is_done
+        self._statement = statement
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
-        self._has_broken = False
+        self.has_broken = False
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._accept, daemon=True).start()
@@ -169,9 +183,9 @@ class CommitProxy:
                     block = ready.recv(1 << 16)
                     if not block:
                         return
-                    is_commit = ready is client and b"COMMIT\0" in block and not self._has_broken
+                    is_commit = ready is client and self._statement in block and not self.has_broken
                     if is_commit:
-                        self._has_broken = True
+                        self.has_broken = True
                         if self._is_done:
                             server.sendall(block)
                             server.recv(1 << 16)

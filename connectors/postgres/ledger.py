@@ -35,6 +35,13 @@ _END_OLDER = """
           AND split_part(application_name, ' ', 3)::bigint <= %s
 """
 
+_PREPARED = """
+    SELECT gid FROM pg_prepared_xacts
+    WHERE owner = current_user AND database = current_database() AND starts_with(gid, %s)
+          AND split_part(gid, ' ', 3)::bigint <= %s AND split_part(gid, ' ', 4)::bigint > %s
+"""
+_OWNERS = "SELECT owner FROM {} WHERE lineage = %s AND uid = %s"
+
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
@@ -53,6 +60,25 @@ class Ledger:
         ends them. At most 63 bytes."""
         return f"{self._owner_name()}{self.attempt}"
 
+    def prepared_name(self, checkpoint_id: int) -> str:
+        """What the prepared transaction of this owner for a checkpoint is called; at most 200 bytes."""
+        return f"{self.application_name} {checkpoint_id}"
+
+    def prepared_after(self, connection: Connection, checkpoint_id: int) -> list[str]:
+        """The prepared transactions of this owner, of this attempt and those before it, for checkpoints after
+        this one."""
+        return [
+            str(row[0])
+            for row in connection.execute(_PREPARED, (self._owner_name(), self.attempt, checkpoint_id))
+        ]
+
+    def other_owners(self, connection: Connection, parallelism: int) -> list[str]:
+        """Those that have a ledger, and that no subtask is now."""
+        owners = connection.execute(
+            sql.SQL(_OWNERS).format(self.table.identifier()), (self.lineage, self.uid)
+        )
+        return [str(row[0]) for row in owners if int(str(row[0])) >= parallelism]
+
     def create(self, connection: Connection) -> None:
         """Make the table if it is not there. Two at once may collide: try again."""
         connection.execute(sql.SQL(_CREATE).format(self.table.identifier()))
@@ -62,6 +88,12 @@ class Ledger:
         when the row can be locked. One that hangs, or is frozen, would hold the row for ever. Another role's
         can't be ended; the claim waits for them."""
         connection.execute(_END_OLDER, (self._owner_name(), self.attempt))
+
+    def check_newest(self, connection: Connection) -> None:
+        """Raises Fenced if a newer attempt has claimed it. Does not wait for who has the row locked."""
+        row = connection.execute(sql.SQL(_READ).format(self.table.identifier()), self._key()).fetchone()
+        if row is not None and int(str(row[0])) > self.attempt:
+            raise Fenced(f"a newer attempt writes the output of sink {self.uid!r}, subtask {self.owner}")
 
     def claim(self, connection: Connection) -> int:
         """Put our attempt into the row, and read the checkpoint. Waits for whoever has the row locked. Raises

@@ -31,6 +31,7 @@ class PostgresSettings:
     create_table: bool
     schema: pa.Schema
     """The columns of the rows, and not what is staged beside them."""
+    two_phase: bool = False
 
     def connection_string(self, application_name: str) -> str:
         """The user's, and our defaults where it says nothing."""

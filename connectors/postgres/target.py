@@ -17,7 +17,7 @@ from onceflow.connectors.postgres.ledger import Connection, Ledger
 from onceflow.connectors.postgres.rows import RowWriter
 from onceflow.connectors.postgres.server_errors import BadRowsError, meaning, meaning_of_commit
 from onceflow.connectors.postgres.settings import PostgresSettings
-from onceflow.runtime.errors import Fatal, Retryable
+from onceflow.runtime.errors import Fatal, Indeterminate, Retryable
 
 T = TypeVar("T")
 _LOCK_TIMEOUT = "5s"
@@ -60,14 +60,75 @@ class PostgresTarget:
             raise Retryable(f"{self._where}: the server has rolled back what was to be committed")
         self._is_careful = False
 
+    def prepare(self, checkpoint_id: int, rows: Iterator[pa.RecordBatch]) -> str:
+        """Write these rows, and the ledger at `checkpoint_id`, in a transaction that waits for
+        `commit_prepared`, and outlives the connection and this process. Returns its name. Raises as `commit`
+        does; the next try begins with `settle`."""
+        connection, writer, name = self._connection, self._rows, self._ledger.prepared_name(checkpoint_id)
+        if connection is None or writer is None:
+            raise Retryable(f"{self._where} has no connection: it is made by the next claim")
+        self._telling("writing rows", lambda: self._write(connection, writer, checkpoint_id, rows))
+        try:
+            connection.execute(sql.SQL("PREPARE TRANSACTION {}").format(sql.Literal(name)))
+        except psycopg.Error as error:
+            self._drop()
+            raise self._noticed(meaning_of_commit(error)) from error
+        self._is_careful = False
+        return name
+
+    def commit_prepared(self, name: str) -> None:
+        """Make a prepared transaction visible. Raises Indeterminate whatever goes wrong: `settle` tells."""
+        try:
+            if self._connection is None:
+                raise Indeterminate(f"{self._where} has no connection")
+            self._connection.execute(sql.SQL("COMMIT PREPARED {}").format(sql.Literal(name)))
+        except psycopg.Error as error:
+            self._drop()
+            raise Indeterminate(f"{self._where}: {name} has no answer: {error}") from error
+
+    def settle(self, promised: str | None, after: int) -> int:
+        """Connect, end what earlier attempts have open, roll back what is prepared for checkpoints later than
+        `after`, commit what is promised if it is there still, and claim the ledger; returns what that says.
+        Raises what `claim` does."""
+        self._drop()
+        return self._telling("settling prepared transactions", lambda: self._settle(promised, after))
+
+    def other_owners(self, parallelism: int) -> list[str]:
+        """Owners with a ledger that no subtask is now. Called after `settle`."""
+        assert self._connection is not None, "it was settled"
+        return self._ledger.other_owners(self._connection, parallelism)
+
     def close(self) -> None:
         self._drop()
 
+    def _settle(self, promised: str | None, after: int) -> int:
+        connection = self._connect()
+        if connection.execute("SELECT current_setting('max_prepared_transactions')").fetchone() == ("0",):
+            raise Fatal(
+                f"{self._where}: two_phase=True needs prepared transactions, and the server's "
+                "max_prepared_transactions is 0: set it to the number of subtasks or more, and restart the "
+                "server"
+            )
+        self._ledger.create(connection)
+        self._ledger.check_newest(connection)  # whose prepared transaction would keep a claim waiting
+        for name in self._ledger.prepared_after(connection, after):
+            connection.execute(sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(name)))
+        if promised is not None:
+            with contextlib.suppress(psycopg.errors.UndefinedObject):  # committed before; the ledger tells
+                connection.execute(sql.SQL("COMMIT PREPARED {}").format(sql.Literal(promised)))
+        return self._claim_on(connection)
+
     def _claim(self) -> int:
+        return self._claim_on(self._connect())
+
+    def _connect(self) -> Connection:
         settings, name = self._settings, self._ledger.application_name
         connection = psycopg.connect(settings.connection_string(name), autocommit=True)
         self._connection = connection
         self._ledger.end_older(connection)
+        return connection
+
+    def _claim_on(self, connection: Connection) -> int:
         connection.execute(sql.SQL("SET lock_timeout = {}").format(sql.Literal(_LOCK_TIMEOUT)))
         self._ledger.create(connection)
         if self._rows is None:
@@ -117,6 +178,12 @@ class PostgresTarget:
             column = table.column(field.name)
             assert column is not None, "check_table has found it"
             columns.append(sent_column(field, column, self._where))
+            if self._settings.two_phase and columns[-1].is_read_by_server:
+                raise Fatal(
+                    f"{self._where}: column {field.name!r} of table {table.name} is {column.declared}, which "
+                    "the server reads from text by way of a temporary table, and that can't be prepared: "
+                    "leave out two_phase=True"
+                )
         return RowWriter(table, columns, self._settings.key)
 
     def _telling(self, doing: str, call: Callable[[], T]) -> T:

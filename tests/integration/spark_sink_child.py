@@ -1,7 +1,8 @@
-"""A query into onceflow-kafka, to be killed: rows of JSON files, two files a batch, written to a topic.
+"""A query into one of our formats, to be killed: rows of JSON files, two files a batch.
 
-Run as a program with one argument, JSON: bootstrap_servers, topic, input, checkpoint, gates (a folder),
-run (a number; each row names its run, so that a batch of two attempts is seen), options. Lines on standard
+Run as a program with one argument, JSON: input, checkpoint, gates (a folder), run (a number; each row names
+its run, so that a batch of two attempts is seen), options, and where to: bootstrap_servers and topic, or
+format and its options. Lines on standard
 input: `start` a query until its input is used up, or `end`. Prints a line of JSON for the end of each
 query: {"event": "done"} or {"event": "failed", "error": ...}.
 
@@ -25,6 +26,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import lit
 
 import onceflow
+from onceflow.structured_streaming.any_sink.formats import FORMATS
 from onceflow.structured_streaming.data_source import OnceflowKafka
 
 GATE_S = 120
@@ -48,12 +50,15 @@ def pass_gate(gates: str, name: str) -> None:
     opened.unlink()
 
 
-class Gated(OnceflowKafka):
+def gated_source(source: Any) -> Any:
     """The data source under test, with gates around its writer."""
 
-    def streamWriter(self, schema: Any, overwrite: bool) -> Any:
-        gates = self.options.pop("test_gates")
-        return _gated(super().streamWriter(schema, overwrite), gates)
+    class Gated(source):  # type: ignore[misc]
+        def streamWriter(self, schema: Any, overwrite: bool) -> Any:
+            gates = self.options.pop("test_gates")
+            return _gated(super().streamWriter(schema, overwrite), gates)
+
+    return Gated
 
 
 def _gated(writer: Any, gates: str) -> Any:
@@ -63,7 +68,7 @@ def _gated(writer: Any, gates: str) -> Any:
         def write(self, iterator: Any) -> Any:
             pass_gate(gates, "before-staging")
             message = write(self, _gated_batches(iterator, gates))
-            if message.staged.file is not None:
+            if message.staged.file is not None if hasattr(message, "staged") else message.part.paths:
                 pass_gate(gates, "after-staging")
             return message
 
@@ -100,7 +105,8 @@ def main(config: dict[str, Any]) -> None:
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     onceflow.register(spark)
-    spark.dataSource.register(Gated)
+    source = {each.name(): each for each in (OnceflowKafka, *FORMATS)}[config.get("format", "onceflow-kafka")]
+    spark.dataSource.register(gated_source(source))
     print(json.dumps({"event": "ready"}), flush=True)
     for run, line in enumerate(sys.stdin):
         if line.strip() == "end":
@@ -118,16 +124,15 @@ def start(spark: SparkSession, config: dict[str, Any], run: int) -> None:
     rows = spark.readStream.schema("id long, user string").option("maxFilesPerTrigger", 2)
     marked = rows.json(config["input"]).withColumn("run", lit(run))
     options = {
-        "bootstrap_servers": config["bootstrap_servers"],
-        "topic": config["topic"],
         "uid": "kills",
-        "format": "json",
-        "key": "user",
         "checkpointLocation": config["checkpoint"],
         "test_gates": config["gates"],
         **config.get("options", {}),
     }
-    writing = marked.writeStream.format(Gated.name()).options(**options)
+    if "topic" in config:
+        options |= {"bootstrap_servers": config["bootstrap_servers"], "topic": config["topic"]}
+        options |= {"format": "json", "key": "user"}
+    writing = marked.writeStream.format(config.get("format", "onceflow-kafka")).options(**options)
     writing.trigger(availableNow=True).start().awaitTermination()
 
 

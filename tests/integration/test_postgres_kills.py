@@ -45,10 +45,25 @@ class CommitHeld:
         self._connection.close()
 
 
+class Prepared:
+    """The window in which a transaction is prepared, and waits for the checkpoint to be durable."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self._server = server
+
+    def is_reached(self) -> bool:
+        return bool(self._server.rows("SELECT gid FROM pg_prepared_xacts"))
+
+    def let_go(self) -> None:
+        """Nothing holds it."""
+
+
 def check(server: PostgresServer, records: int) -> None:
     """Each record once, and the final count of each user."""
-    appended = server.rows("SELECT count(*), count(DISTINCT number), min(number), max(number) FROM appended")
-    assert appended == [(records, records, 0, records - 1)]
+    for table in ("appended", "prepared"):
+        rows = server.rows(f"SELECT count(*), count(DISTINCT number), min(number), max(number) FROM {table}")
+        assert rows == [(records, records, 0, records - 1)], table
+    assert server.rows("SELECT gid FROM pg_prepared_xacts") == []
     counted = server.rows('SELECT "user", times FROM counted')
     assert sorted(counted) == sorted((f"u{n}", len(range(n, records, USERS))) for n in range(USERS))
 
@@ -56,7 +71,8 @@ def check(server: PostgresServer, records: int) -> None:
 def run_with_kills(
     kinds: list[str], records: int, server: PostgresServer, start_job: Any, engine: Any, folder: Path
 ) -> None:
-    """Each kill comes while a commit is held in one of the two tables; after a server's it comes back."""
+    """Each kill comes while a commit is held in one of two tables, or while one of the third is prepared;
+    after a server's it comes back."""
     chance = random.Random(len(kinds))
 
     def start() -> Any:
@@ -66,8 +82,9 @@ def run_with_kills(
 
     job = start()
     job.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
-    for kind in kinds:
-        held = CommitHeld(server, chance.choice(("appended", "counted")))
+    for number, kind in enumerate(kinds):
+        table = ("prepared", chance.choice(("appended", "counted")))[number % 2]
+        held = Prepared(server) if table == "prepared" else CommitHeld(server, table)
         engine.wait_for(held.is_reached, job)
         mark = job.mark
         if kind == "driver and slots":

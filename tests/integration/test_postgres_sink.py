@@ -54,6 +54,7 @@ def table() -> str:
 
 class TestAppending(SinkKit):
     key: ClassVar[str | None] = None
+    is_two_phase: ClassVar[bool] = False
 
     @pytest.fixture(autouse=True)
     def _server(self, server: PostgresServer) -> None:
@@ -68,7 +69,14 @@ class TestAppending(SinkKit):
 
     def sink(self) -> PostgresSink:
         table = str(self.settings["table"])
-        return PostgresSink(self.url, table, key=self.key, create_table=True, delivery_timeout="1 s")
+        return PostgresSink(
+            self.url,
+            table,
+            key=self.key,
+            create_table=True,
+            delivery_timeout="1 s",
+            two_phase=self.is_two_phase,
+        )
 
     def visible(self) -> list[int]:
         with psycopg.connect(self.url) as connection, suppress(psycopg.errors.UndefinedTable):
@@ -78,6 +86,10 @@ class TestAppending(SinkKit):
 
 class TestByKey(TestAppending):
     key = "n"
+
+
+class TestTwoPhase(TestAppending):
+    is_two_phase = True
 
 
 # --- Values ---------------------------------------------------------------------------------------------

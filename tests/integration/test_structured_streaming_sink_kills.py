@@ -8,136 +8,36 @@ from __future__ import annotations
 
 import json
 import os
-import queue
 import random
 import signal
-import subprocess
-import sys
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.testing.fault_proxy import Api, Course, FaultProxy, Request
+from tests.integration.killed_query import WAIT_S, KilledQuery
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
-CHILD = Path(__file__).with_name("spark_sink_child.py")
 AT_A_GATE = ("before-staging", "mid-stage", "after-staging", "after-commit")
 IN_THE_TRANSACTION = {"inside the transaction": Api.PRODUCE, "EndTxn unanswered": Api.END_TXN}
 WINDOWS = (*AT_A_GATE[:3], *IN_THE_TRANSACTION, AT_A_GATE[3])
 """In the order in which a batch comes to them."""
 
-ROWS = 200
-WAIT_S = 240
 
-
-class Killed:
-    """A query that is killed and started again: its process, its input, and what should come of it."""
+class Killed(KilledQuery):
+    """A query into a topic, through a proxy."""
 
     def __init__(self, kafka: EmbeddedKafka, proxy: FaultProxy, folder: Path) -> None:
         self.kafka = kafka
         self.proxy = proxy
-        self.folder = folder
         self.topic = kafka.create_topic(f"out-{uuid.uuid4().hex[:12]}", 3)
-        self.files = 0
-        self.runs = 0
-        self.kills: list[str] = []
-        self.gates = folder / "gates"
-        self.gates.mkdir()
-        (folder / "input").mkdir()
-        self._process: subprocess.Popen[str] | None = None
-        self._said: queue.Queue[dict[str, Any]] = queue.Queue()
-
-    # --- The query ---
-
-    def add_batch(self) -> None:
-        """Two files; a batch reads both."""
-        for _ in range(2):
-            first = self.files * ROWS
-            rows = [{"id": first + i, "user": f"u{i % 17}"} for i in range(ROWS)]
-            temporary = self.folder / "file"
-            temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
-            temporary.rename(self.folder / "input" / f"{self.files:05}.json")
-            self.files += 1
-
-    def start(self) -> None:
-        """The query, in a new Spark if the last was killed."""
-        if self._process is None:
-            self._launch()
-        assert self._process is not None
-        assert self._process.stdin is not None
-        self._process.stdin.write("start\n")
-        self._process.stdin.flush()
-
-    def wait_end(self) -> dict[str, Any]:
-        """How the query ended."""
-        return self._said.get(timeout=WAIT_S)
-
-    def _launch(self) -> None:
-        self.runs += 1
-        config = {
-            "bootstrap_servers": self.proxy.address,
-            "topic": self.topic,
-            "input": str(self.folder / "input"),
-            "checkpoint": str(self.folder / "checkpoint"),
-            "gates": str(self.gates),
-            "run": self.runs,
-        }
-        log = (self.folder / "log").open("ab")
-        self._process = subprocess.Popen(
-            [sys.executable, str(CHILD), json.dumps(config)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            start_new_session=True,
-        )
-        said, self._said = queue.Queue[dict[str, Any]](), queue.Queue()
-        threading.Thread(target=_read, args=(self._process, said), daemon=True).start()
-        assert said.get(timeout=WAIT_S)["event"] == "ready", self.story()
-        self._said = said
-
-    def kill_driver(self) -> None:
-        """The whole driver: its Python, its JVM, and so all its workers."""
-        assert self._process is not None
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(30)
-        self._process = None
-
-    def close(self) -> None:
-        if self._process is not None:
-            self.kill_driver()
-
-    def story(self) -> str:
-        return (self.folder / "log").read_text()[-3_000:]
-
-    # --- Windows ---
-
-    def set_gate(self, name: str) -> None:
-        (self.gates / name).touch()
-
-    def wait_gate(self, name: str) -> int:
-        """The process id of who has come to it."""
-        reached = self.gates / f"{name}.reached"
-        deadline = time.monotonic() + WAIT_S
-        while not reached.exists():
-            assert time.monotonic() < deadline, f"nobody came to {name}: {self.story()}"
-            assert self._said.empty(), f"the query ended before {name}: {self._said.get()}"
-            time.sleep(0.02)
-        pid = int(reached.read_text())
-        reached.unlink()
-        return pid
-
-    def open_gate(self, name: str) -> None:
-        (self.gates / f"{name}.open").touch()
+        super().__init__(folder, {"bootstrap_servers": proxy.address, "topic": self.topic})
 
     def reach(self, window: str) -> int:
         """Start the query; returns when it stands in this window, with the id of the process there."""
@@ -197,26 +97,7 @@ class Killed:
     # --- The judge ---
 
     def judge(self, read_topic: Callable[[str, str], list[bytes]]) -> None:
-        rows = [json.loads(value) for value in read_topic(self.kafka.bootstrap_servers, self.topic)]
-        ids = [row["id"] for row in rows]
-        expected = set(range(self.files * ROWS))
-        assert len(expected) > 0
-        missing, doubled = expected - set(ids), len(ids) - len(set(ids))
-        assert (len(missing), doubled, len(set(ids) - expected)) == (0, 0, 0), self.kills
-        runs: dict[int, set[int]] = {}
-        for row in rows:
-            runs.setdefault(row["id"] // (2 * ROWS), set()).add(row["run"])
-        assert all(len(found) == 1 for found in runs.values()), f"two attempts in one batch: {runs}"
-
-    def staged(self) -> list[Path]:
-        return list((self.folder / "checkpoint/onceflow/staging").rglob("*.arrows"))
-
-
-def _read(process: subprocess.Popen[str], said: queue.Queue[dict[str, Any]]) -> None:
-    assert process.stdout is not None
-    with suppress(ValueError):
-        for line in process.stdout:
-            said.put(json.loads(line))
+        self.check([json.loads(value) for value in read_topic(self.kafka.bootstrap_servers, self.topic)])
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
-"""Made-up records into PostgreSQL: each appended to one table, and a count for each user kept in another.
+"""Made-up records into PostgreSQL: each appended to two tables, one of them by prepared transactions, and a
+count for each user kept in a third.
 
 onceflow run postgres_rows.py ... -- URL RECORDS RATE
 """
@@ -33,6 +34,8 @@ def build(arguments: list[str]) -> Job:
     job = Job("postgres-rows")
     rows = job.data_generator(seen, rate=float(rate), count=int(records), uid="seen")
     rows.sink_to(PostgresSink(url, "appended", create_table=True), uid="appended")
+    prepared = PostgresSink(url, "prepared", create_table=True, two_phase=True)
+    rows.sink_to(prepared, uid="prepared")
     counts = rows.key_by("user").reduce(add, uid="counts")
     counts.sink_to(PostgresSink(url, "counted", key="user", create_table=True), uid="counted")
     return job
