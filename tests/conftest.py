@@ -127,7 +127,7 @@ def broker(
         tmp_path_factory.mktemp("shared-broker"),
         version=kafka_version,
         jar_cache=jar_cache,
-        properties={"broker.session.timeout.ms": "120000"},
+        properties={"broker.session.timeout.ms": "120000", "broker.heartbeat.interval.ms": "2000"},
     )
     with kafka:
         yield kafka
