@@ -101,9 +101,9 @@ COVERED = (
     ),
     Covered(
         "the broker of the tests: one that does not do what it says fails them",
-        "integration/test_embedded_kafka integration/test_three_brokers",
-        """embedded.broker embedded.cluster embedded.jars embedded.ports embedded.process embedded.settings
-        fault_proxy""",
+        "integration/test_embedded_kafka integration/test_kafka_formatting integration/test_three_brokers",
+        """embedded.broker embedded.cluster embedded.formatting embedded.jars embedded.ports embedded.process
+        embedded.settings fault_proxy""",
     ),
     Covered(
         "a socket to a broker", "unit/connectors/kafka/protocol/test_polling_connection", "broker_socket"

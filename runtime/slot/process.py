@@ -37,6 +37,7 @@ from onceflow.runtime.functions.lives import FunctionLives
 from onceflow.runtime.functions.parameters import NO_PARAMS, Parameters
 from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.slot.call_watch import CallWatch, stack_of
+from onceflow.runtime.slot.collector import collector_off
 from onceflow.runtime.slot.failure import failure, hanging
 from onceflow.runtime.slot.function_closing import SlotWord, close_functions
 from onceflow.runtime.slot.slot import Slot
@@ -201,15 +202,9 @@ class _SlotRun:
                 slot_tasks.close()
 
     def _loop(self, slot: Slot, slot_tasks: SlotTasks) -> None:
-        """Step while there is something to do; wait a little, and a little longer, while there is not.
-
-        The cyclic collector is off inside the loop: it would walk every message of every batch. It runs
-        between steps instead, for the young objects that a user's function may leave in cycles.
-        """
-        gc.collect()
-        gc.freeze()
-        gc.disable()
-        try:
+        """Step while there is something to do; wait a little, and a little longer, while there is not. Young
+        objects that a user's function may leave in cycles are collected between steps."""
+        with collector_off():
             wait_ms, collected_ms = 0.0, self._clock.monotonic_ms()
             while slot.shutdown_reason is None:
                 self._steps += 1
@@ -223,9 +218,6 @@ class _SlotRun:
                 if now_ms - collected_ms > COLLECT_EVERY_MS:
                     gc.collect(1)
                     collected_ms = now_ms
-        finally:
-            gc.enable()
-            gc.unfreeze()
 
     def _until(self, wake_at_ms: int | None, wait_ms: float) -> float:
         """How long to wait: no longer than to this time of the clock."""

@@ -12,8 +12,7 @@ class SlotUsage:
 
     def __init__(self, now_ms: float, rss_bytes: Callable[[], int] | None = None) -> None:
         """`rss_bytes` tells the resident memory of this process."""
-        process = psutil.Process()
-        self._rss_bytes = rss_bytes or (lambda: int(process.memory_info().rss))
+        self._rss_bytes = rss_bytes or (lambda: int(psutil.Process().memory_info().rss))
         self._measured_ms = now_ms
         self._idle_before_ms = 0.0
         self.idle_ms = 0.0

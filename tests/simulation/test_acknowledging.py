@@ -12,7 +12,7 @@ from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.records import Barrier
 from onceflow.runtime.slot.source_task import SourceTask
 from onceflow.runtime.slot.tasks import SlotTasks
-from onceflow.runtime.testing.mutation import Mutant, hunt, wrong_on_fair_days
+from onceflow.runtime.testing.mutation import Mutant, hunt, killed_by, wrong_on_fair_days
 from onceflow.runtime.testing.sim_broker import SimSink
 from onceflow.runtime.testing.sim_job import SimReader, SimSource, sim_graph
 from onceflow.runtime.testing.simulation import run_exhaustive, run_seeds
@@ -103,7 +103,15 @@ MUTANTS = (
 )
 
 
+KNOWN_SEEDS = {
+    "acknowledged before the checkpoint is durable": 13,
+    "acknowledged what came after the barrier": 14,
+}
+"""Each the first to kill its mutant when somebody looked last; seed 0 kills the others, or the hunt."""
+
+
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
 def test_mutant_is_killed(mutant: Mutant) -> None:
-    assert hunt(mutant, SEEDS).by, f"{mutant.title} survived"
+    is_killed = killed_by(mutant, KNOWN_SEEDS.get(mutant.title, 0)) or hunt(mutant, SEEDS).by
+    assert is_killed, f"{mutant.title} survived"
     assert not wrong_on_fair_days(mutant, range(5))

@@ -11,12 +11,10 @@ broker.log. It may be started again on the same data after any end, kill -9 incl
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import time
 import uuid
-from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +23,7 @@ from typing import Self
 import psutil
 from confluent_kafka.admin import NewTopic
 
+from onceflow.connectors.kafka.embedded.formatting import Formatting, format_folder, random_id
 from onceflow.connectors.kafka.embedded.jars import PINNED_VERSION, JarCache
 from onceflow.connectors.kafka.embedded.ports import free_port, is_free, port_owner
 from onceflow.connectors.kafka.embedded.process import (
@@ -41,7 +40,7 @@ from onceflow.connectors.kafka.embedded.process import (
     require_space,
     require_unused,
 )
-from onceflow.connectors.kafka.embedded.settings import HOST, LOG4J2, Ports, server_properties
+from onceflow.connectors.kafka.embedded.settings import HOST, LOG4J2, NODE, Ports, server_properties
 from onceflow.runtime.environment.java import Java, find_java
 
 _READY_TIMEOUT_S = 60.0
@@ -201,18 +200,19 @@ class EmbeddedKafka:
         (self.data_dir / "log4j2.properties").write_text(LOG4J2, encoding="utf-8")
 
     def _format(self, java: Java, class_path: str) -> None:
-        shutil.rmtree(self._log_dir, ignore_errors=True)  # a format that was cut short
-        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        command = [*java_command(java, class_path, self.data_dir), "kafka.tools.StorageTool", "format"]
+        command = java_command(java, class_path, self.data_dir)
         if (archive := class_archive(self._jar_cache, self.version, java)).exists():
             command[1:1] = [f"-XX:SharedArchiveFile={archive}"]  # half of its classes are the broker's too
-        command += [f"--cluster-id={cluster_id}", "--config", str(self.data_dir / "server.properties")]
-        command += self._format_arguments
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            shutil.rmtree(self._log_dir, ignore_errors=True)
-            reason = log_reason(done.stderr + done.stdout)
-            raise BrokerError(f"the data folder {self.data_dir} can't be formatted: {reason}")
+        formatting = Formatting(
+            self.version,
+            random_id(),
+            NODE,
+            command,
+            self.data_dir / "server.properties",
+            bool(self._properties),
+            self._format_arguments,
+        )
+        format_folder(self._log_dir, self._jar_cache, formatting)
 
     def _launch(self, java: Java, class_path: str, ports: Ports) -> None:
         command = java_command(java, class_path, self.data_dir)

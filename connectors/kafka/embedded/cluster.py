@@ -14,8 +14,6 @@ import os
 import shutil
 import subprocess
 import time
-import uuid
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +23,7 @@ import psutil
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewTopic
 
+from onceflow.connectors.kafka.embedded.formatting import Formatting, format_folder, random_id
 from onceflow.connectors.kafka.embedded.jars import PINNED_VERSION, JarCache
 from onceflow.connectors.kafka.embedded.ports import free_port, is_free
 from onceflow.connectors.kafka.embedded.process import (
@@ -59,6 +58,7 @@ class EmbeddedCluster:
         for node in range(1, nodes + 1):
             taken = {port for ports in self._ports.values() for port in ports.all()}
             self._ports[node] = Ports(_another_port(taken), {"PLAINTEXT": _another_port(taken)})
+        self._has_own_settings = bool(properties)
         copies = str(nodes)
         enough = str(max(1, nodes - 1))
         self._properties = {
@@ -94,7 +94,7 @@ class EmbeddedCluster:
     def start(self) -> Self:
         """Start all nodes and wait until each serves. BrokerError with the reason if one can't."""
         java = find_java()
-        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster_id = random_id()
         try:
             for node in self._ports:
                 self._format(node, cluster_id, java)
@@ -181,11 +181,15 @@ class EmbeddedCluster:
         text = server_properties(folder / "logs", ports, protocols, self._properties, member)
         (folder / "server.properties").write_text(text, encoding="utf-8")
         (folder / "log4j2.properties").write_text(LOG4J2, encoding="utf-8")
-        command = [*self._command(node, java), "kafka.tools.StorageTool", "format"]
-        command += [f"--cluster-id={cluster_id}", "--config", str(folder / "server.properties")]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise BrokerError(f"{folder} can't be formatted: {log_reason(done.stderr + done.stdout)}")
+        formatting = Formatting(
+            self.version,
+            cluster_id,
+            node,
+            self._command(node, java),
+            folder / "server.properties",
+            self._has_own_settings,
+        )
+        format_folder(folder / "logs", self._jar_cache, formatting)
 
     def _launch(self, node: int, java: Java) -> None:
         folder = self._folder(node)

@@ -9,6 +9,8 @@ from pathlib import Path
 from onceflow.runtime.errors import OptionError
 
 HOST = "127.0.0.1"
+NODE = 1
+"""The number of the node of a cluster of one."""
 
 _OWNED = {
     "process.roles",
@@ -35,6 +37,10 @@ _DEFAULTS = {
     # A restart after kill -9 waits for the old session to end: with the default, 9 s.
     "broker.session.timeout.ms": "1000",
     "broker.heartbeat.interval.ms": "200",
+    # With the default the controller writes two records a second, and the broker reads them, for nothing.
+    "metadata.max.idle.interval.ms": "10000",
+    # The default is 128 MiB, filled with zeros while it starts. This is good for half a million keys at once.
+    "log.cleaner.dedupe.buffer.size": "16777216",
 }
 
 LOG4J2 = """\
@@ -77,7 +83,7 @@ def server_properties(
 
     `protocols` maps each client listener to its security protocol. `member`: None for a cluster of one.
     """
-    member = member or Member(1, {1: ports.controller})
+    member = member or Member(NODE, {NODE: ports.controller})
     refused = sorted(_OWNED & user.keys())
     if refused:
         raise OptionError(
