@@ -32,7 +32,7 @@ class PairDecoder:
     schema: pa.Schema
 
     def decode(self, values: Values) -> Decoded:
-        given = values.to_pylist() if isinstance(values, pa.Array) else values
+        given = pa.array(values, pa.binary()).to_pylist()
         rows, good, bad = [], [], []
         for place, value in enumerate(given):
             try:
