@@ -96,7 +96,8 @@ MISTAKES: list[tuple[Any, str]] = [
     ),
     (
         lambda: load_format("raw"),
-        rf"format 'raw' is offered by onceflow {re.escape(__version__)} and onceflow-shelf 1\.2\.3: uninstall one of them, or "
+        rf"format 'raw' is offered by onceflow {re.escape(__version__)} and onceflow-shelf 1\.2\.3: "
+        "uninstall one of them, or "
         r"import what you mean from onceflow\.connectors\.formats:Raw or onceflow_shelf:Shelf",
     ),
 ]
