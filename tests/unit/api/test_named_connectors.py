@@ -72,7 +72,7 @@ def test_a_job_of_connectors_that_pip_has_installed() -> None:
 MISTAKES: list[tuple[Any, str]] = [
     (
         lambda: load_sink("shelv"),
-        r"there is no sink 'shelv' \(did you mean 'shelf'\?\): installed are files, ",
+        r"there is no sink 'shelv' \(did you mean 'shelf'\?\): installed are .*files, ",
     ),
     (lambda: load_source("print"), r"there is no source 'print': installed are files, .*, shelf$"),
     (
