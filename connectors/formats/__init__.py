@@ -1,4 +1,4 @@
-"""Bytes to columns and back: `Avro`, `Json`, `Raw`, `Text`. `format.py` says what a format is."""
+"""Bytes to columns and back: `Avro`, `Json`, `Protobuf`, `Raw`, `Text`. `format.py` says what a format is."""
 
 import importlib
 from typing import TYPE_CHECKING
@@ -20,12 +20,13 @@ from onceflow.connectors.formats.raw import Raw, Text
 if TYPE_CHECKING:
     from onceflow.connectors.formats.avro.format import Avro
     from onceflow.connectors.formats.json.format import Json
+    from onceflow.connectors.formats.protobuf.format import Protobuf
 else:
 
     def __getattr__(name: str) -> object:
-        """Avro and Json are loaded when they are asked for: Spark plans and commits in processes that need
+        """They are loaded when they are asked for: Spark plans and commits in processes that need
         neither, and they take half a second of CPU with what they import (polars, tenacity)."""
-        if name not in ("Avro", "Json"):
+        if name not in ("Avro", "Json", "Protobuf"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         found = getattr(importlib.import_module(f"{__name__}.{name.lower()}"), name)
         globals()[name] = found
@@ -42,6 +43,7 @@ __all__ = [
     "Format",
     "Json",
     "PlacingEncoder",
+    "Protobuf",
     "Raw",
     "Text",
     "TopicFormat",

@@ -34,7 +34,6 @@ from onceflow.connectors.formats.avro.schema.derived import avro_of_arrow
 from onceflow.connectors.formats.avro.schema.nodes import AvroJson, Node, parse_schema
 from onceflow.connectors.formats.avro.schema.registry import parse_registered
 from onceflow.connectors.formats.avro.schema.target import Target, targets_of_arrow, targets_of_avro
-from onceflow.connectors.formats.avro.wire_columns import WireDecoder, WireEncoder, wire_field
 from onceflow.connectors.formats.format import Decoder, Encoder
 from onceflow.connectors.formats.registry.options import (
     Framing,
@@ -46,6 +45,7 @@ from onceflow.connectors.formats.registry.options import (
     subject_of,
 )
 from onceflow.connectors.formats.registry.schemas import SchemaReference, Schemas, WrittenSchema
+from onceflow.connectors.formats.wire_columns import AVRO_WIRE, WireDecoder, WireEncoder
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.types.declared_fields import is_record_type
@@ -123,12 +123,14 @@ class Avro:
         if self._described is None or self._described.is_plain:
             return decoder
         fields = [field for field, is_ in zip(self._described.fields, wanted, strict=True) if is_]
-        return WireDecoder(decoder, pa.schema([f.column for f in fields]), [f.type for f in fields])
+        return WireDecoder(
+            decoder, pa.schema([f.column for f in fields]), [f.type for f in fields], AVRO_WIRE
+        )
 
     def encoder(self, schema: pa.Schema) -> Encoder:
         """See Format. The schema is registered, or looked up, when the first batch is encoded, so that
         building a graph needs no registry."""
-        wire = pa.schema([wire_field(field) for field in schema])
+        wire = pa.schema([AVRO_WIRE.field(field) for field in schema])
         if self._avro is not None:
             assert isinstance(self.of, str)
             written: dict[str, Any] = json.loads(self.of)
@@ -141,7 +143,7 @@ class Avro:
             schema_id = lambda: schemas.id_of(text, self.subject, self.auto_register)  # noqa: E731
         node = parse_schema(written) if self._avro is None else self._avro
         encoder = AvroEncoder(wire, node, schema_id)
-        return encoder if wire == schema else WireEncoder(encoder, schema)
+        return encoder if wire == schema else WireEncoder(encoder, schema, AVRO_WIRE)
 
     def for_topic(self, topic: str, part: Literal["key", "value"]) -> Avro:
         """See TopicFormat: the subject is the topic's, unless one is given."""
@@ -169,7 +171,9 @@ class Avro:
             return targets_of_arrow(self.of, None)
         described = self._described
         assert described is not None
-        return targets_of_arrow(pa.schema([wire_field(column) for column in described.schema]), described)
+        return targets_of_arrow(
+            pa.schema([AVRO_WIRE.field(column) for column in described.schema]), described
+        )
 
     @cached_property
     def _described(self) -> RecordType | None:
@@ -198,7 +202,7 @@ class Avro:
         """The schema of plain datums."""
         if self._avro is not None:
             return self._avro
-        wire = pa.schema([wire_field(column) for column in self._schema_or_raise()])
+        wire = pa.schema([AVRO_WIRE.field(column) for column in self._schema_or_raise()])
         return parse_schema(avro_of_arrow(wire, "Record"))
 
     def _open(self) -> Schemas[Node]:
