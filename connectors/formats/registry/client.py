@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import tenacity
 
+from onceflow.connectors.formats.registry.compatibility import breaches, meaning_of
 from onceflow.connectors.formats.registry.schemas import (
     SCHEMA_ID_MAX,
     ImportedSchema,
@@ -27,9 +28,10 @@ from onceflow.runtime.errors import Fatal, OptionError, Retryable, Unavailable
 
 Answer = TypeVar("Answer")
 
-_NOT_FOUND = {40401: "subject", 40402: "version", 40403: "schema"}
+_NOT_FOUND = {40401: "subject", 40402: "version", 40403: "schema", 40408: "rule"}
 _DENIED = (401, 403)
-_REFUSED = (400, 409, 422)
+_INCOMPATIBLE = 409
+_REFUSED = (400, _INCOMPATIBLE, 422)
 _REQUEST_TIMEOUT_S = 10
 _UNKNOWN_FOR_S = 10
 """How long an unknown id is not asked for again: a topic with strange bytes must not become a load test."""
@@ -82,7 +84,7 @@ class ConfluentRegistry:
         if key not in self._ids:
             written = self._written(schema, auto_register)
             if auto_register:
-                self._ids[key] = self._ask(lambda: self._client.register_schema(subject, written))
+                self._ids[key] = self._registered(subject, written)
             else:
                 self._ids[key] = int(self._looked_up(subject, written).schema_id)
         return self._ids[key]
@@ -102,6 +104,45 @@ class ConfluentRegistry:
         schema = WrittenSchema(kind, of.schema, of.references)
         self.id_of(of.subject, schema, auto_register)
         return int(self._looked_up(of.subject, self._written(schema, auto_register)).version)
+
+    def _registered(self, subject: str, written: Any) -> int:
+        try:
+            return int(self._ask(lambda: self._client.register_schema(subject, written)))
+        except Fatal as error:
+            cause = error.__cause__
+            if getattr(cause, "http_status_code", None) != _INCOMPATIBLE:
+                raise
+            raise Fatal(self._why_incompatible(subject, written, cause)) from error
+
+    def _why_incompatible(self, subject: str, written: Any, error: Any) -> str:
+        """The rule that a schema breaks, and by which fields, as far as the registry tells what it
+        compared."""
+        said = _without_secrets(str(error.error_message))
+        rule, version, found = "", "", []
+        try:
+            rule = self._rule_of(subject)
+            latest = self._ask(lambda: self._client.get_latest_version(subject))
+            version = f", version {latest.version},"
+            found = breaches(written.schema_type, rule, latest.schema.schema_str, written.schema_str)
+            if not found and written.schema_type == "PROTOBUF":  # it was text; a descriptor can be compared
+                get = functools.partial(self._client.get_latest_version, subject, "serialized")
+                text = self._ask_once(get, "").schema.schema_str
+                found = breaches(written.schema_type, rule, text, written.schema_str)
+        except (Fatal, Retryable, UnknownSchemaError):
+            pass  # what the registry said is told
+        by = f" by its rule {rule}{meaning_of(rule)}" if rule else ""
+        why = f": compared with the latest{version} {'; '.join(found)}" if found else ""
+        return (
+            f"the schema registry {self._url} refuses the schema of the rows for the subject "
+            f"{subject!r}{by}{why}. It says: {said}"
+        )
+
+    def _rule_of(self, subject: str) -> str:
+        """The rule of a subject, or of the registry if it has none of its own."""
+        try:
+            return str(self._ask(lambda: self._client.get_compatibility(subject), missing="it has none"))
+        except UnknownSchemaError:
+            return str(self._ask(lambda: self._client.get_compatibility()))
 
     def _fetched(self, schema_id: int) -> RegisteredSchema:
         if schema_id > SCHEMA_ID_MAX:

@@ -103,7 +103,7 @@ class RegistrySchemas(Generic[Parsed]):
     ) -> None:
         """`parse` raises OptionError for a text that is no use: then the records of the schema are bad."""
         self.registry = registry
-        self._kind = kind
+        self._kind: SchemaKind = kind
         self._parse = parse
         self._parsed: dict[int, Parsed] = {}
 

@@ -1,4 +1,5 @@
-"""Kafka to Kafka with Avro through a real registry; the other side of each topic is Confluent's own code."""
+"""Kafka to Kafka with Avro and Protobuf through a real registry; the other side of each topic is Confluent's own
+code."""
 
 from __future__ import annotations
 
@@ -15,10 +16,13 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from onceflow.connectors.formats import Avro, for_topic
+from onceflow.connectors.formats import Avro, Protobuf, for_topic
+from onceflow.connectors.formats.registry.schemas import SchemaReference as SchemaReferenceOurs
 from onceflow.runtime.errors import Fatal
+from tests.protobuf_messages import message_class
 
 START_MS = 1_700_000_000_000
 FIRST = {
@@ -103,6 +107,69 @@ def test_a_job_reads_and_writes_what_confluents_serializers_write_and_read(
     assert (registered["namespace"], registered["name"]) == ("shop", "Total")
 
 
+@pytest.mark.kafka
+def test_a_job_reads_and_writes_the_messages_of_confluents_protobuf(
+    start_job: Any, engine: Any, broker: Any, new_topic: Any, registry: str, tmp_path: Path
+) -> None:
+    servers, source, output, dead = (
+        broker.bootstrap_servers, new_topic("in", 2), new_topic("out", 2), new_topic("dead", 1)
+    )  # fmt: skip
+    examples = engine.jobs.parents[2] / "examples"
+    files = ("shop.proto", (examples / "shop.proto").read_text())
+    purchase, total = (message_class(name, files) for name in ("shop.Purchase", "shop.Total"))
+    client, producer = client_of(registry), Producer({"bootstrap.servers": servers, "log_level": 0})
+    write = ProtobufSerializer(purchase, client, {})
+    wrong = ProtobufSerializer(total, client, {"subject.name.strategy": lambda *_: "other"})
+    context = SerializationContext(source, MessageField.VALUE)
+    expected: Counter[tuple[str, int]] = Counter()
+    for i in range(2_000):
+        ms = START_MS + i
+        made = purchase(user=f"u{i % 7}", amount=i, ts={"seconds": ms // 1_000, "nanos": ms % 1_000 * 10**6})
+        expected[made.user, (ms // 1_000 + 1) * 1_000] += i
+        producer.produce(source, write(made, context), partition=i % 2)
+    strange = wrong(total(user="u1", total=7), context)
+    producer.produce(source, strange, partition=0)
+    assert producer.flush(60) == 0
+    arguments = ("--bootstrap-servers", servers, "--registry", registry, "--input", source)
+    job = start_job(
+        tmp_path / "ck",
+        *(*arguments, "--output", output, "--dead-letters", dead, "--window", "1 s", "--until", "latest"),
+        program=examples / "protobuf_totals.py",
+        master="threads[2]",
+    )
+    assert job.wait(240) == 0, job.story()
+    read, context = ProtobufDeserializer(total, {}), SerializationContext(output, MessageField.VALUE)
+    rows: Any = [read(value, context) for value in engine.read_topic(servers, output)]
+    assert Counter({(r.user, r.window_end.seconds * 1_000): r.total for r in rows}) == expected
+    assert len(rows) == len(expected)
+    assert engine.read_topic(servers, dead) == [strange]  # another message of the same schema
+
+
+def test_what_a_message_imports_is_registered_and_referred_to(registry: str) -> None:
+    place = ("geo/place.proto", 'syntax = "proto3"; package geo; message Place { double x = 1; }')
+    trip = (
+        "trip.proto",
+        'syntax = "proto3"; import "geo/place.proto"; message Stop { int32 x = 1; } '
+        "message Trip { geo.Place to = 1; }",
+    )
+    of, client = message_class("Trip", trip, place), client_of(registry)
+    form = for_topic(Protobuf(of, registry=registry), "trips", "value")
+    rows = form.decoder().decode([])
+    rows = pa.RecordBatch.from_pylist([{"to": {"x": 0.5}}], rows.batch.schema)
+    lookup = Protobuf(of, registry=registry, auto_register=False, subject="trips-value").encoder(rows.schema)
+    with pytest.raises(Fatal, match=r"geo/place\.proto"):
+        lookup.encode(rows)
+    written = form.encoder(rows.schema).encode(rows)
+    theirs = ProtobufSerializer(of, client, {})(
+        of(to={"x": 0.5}), SerializationContext("trips", MessageField.VALUE)
+    )
+    assert written.to_pylist() == [theirs]
+    assert lookup.encode(rows).equals(written)
+    assert form.decoder().decode(written).batch == rows
+    registered = client.get_schema(int.from_bytes(theirs[1:5], "big"))
+    assert registered.references == [SchemaReference("geo/place.proto", "geo/place.proto", 1)]
+
+
 def test_an_id_that_nobody_registered_is_a_bad_record(registry: str) -> None:
     decoded = (
         Avro(pa.schema([("x", pa.int64())]), registry=registry).decoder().decode([b"\0\0\x0f\xff\xff\x02"])
@@ -141,8 +208,25 @@ def test_a_schema_that_would_break_readers_is_refused_by_the_registry(registry: 
     client.set_compatibility("strict", "BACKWARD")
     rows = pa.RecordBatch.from_pylist([{"other": 1}], pa.schema([pa.field("other", pa.int64(), False)]))
     encoder = Avro(registry=registry, subject="strict", name="shop.Purchase").encoder(rows.schema)
-    with pytest.raises(Fatal, match="refuses"):
+    with pytest.raises(Fatal) as caught:
         encoder.encode(rows)
+    assert (
+        "refuses the schema of the rows for the subject 'strict' by its rule BACKWARD (the new schema must read "
+        "what was written with the old one): compared with the latest, version 1, the field 'other' is new and "
+        "has no default. It says: "
+    ) in str(caught.value)
+
+
+def test_a_given_schema_refers_to_one_of_another_subject(registry: str) -> None:
+    point = {"type": "record", "name": "geo.Point", "fields": [{"name": "x", "type": "int"}]}
+    route = {"type": "record", "name": "Route", "fields": [{"name": "to", "type": "geo.Point"}]}
+    reference = SchemaReferenceOurs("geo.Point", "point", json.dumps(point))
+    form = Avro(route, registry=registry, subject="route", references=[reference])
+    rows = pa.RecordBatch.from_pylist([{"to": {"x": 5}}], form.schema)
+    written = form.encoder(rows.schema).encode(rows)
+    read = AvroDeserializer(client_of(registry))
+    assert read(written[0].as_py(), SerializationContext("routes", MessageField.VALUE)) == {"to": {"x": 5}}
+    assert form.decoder().decode(written).batch.to_pylist() == [{"to": {"x": 5}}]
 
 
 @pytest.mark.kafka
