@@ -3,8 +3,10 @@
 import importlib
 from typing import TYPE_CHECKING
 
+from onceflow.connectors.formats.debezium import Debezium
 from onceflow.connectors.formats.format import (
     BadValue,
+    ChangelogFormat,
     Decoded,
     Decoder,
     EncodeError,
@@ -16,6 +18,7 @@ from onceflow.connectors.formats.format import (
     for_topic,
 )
 from onceflow.connectors.formats.raw import Raw, Text
+from onceflow.connectors.formats.registry.schemas import SchemaReference
 
 if TYPE_CHECKING:
     from onceflow.connectors.formats.avro.format import Avro
@@ -36,6 +39,8 @@ else:
 __all__ = [
     "Avro",
     "BadValue",
+    "ChangelogFormat",
+    "Debezium",
     "Decoded",
     "Decoder",
     "EncodeError",
@@ -45,6 +50,7 @@ __all__ = [
     "PlacingEncoder",
     "Protobuf",
     "Raw",
+    "SchemaReference",
     "Text",
     "TopicFormat",
     "Values",

@@ -26,7 +26,7 @@ _SCALARS = {
     7: pa.uint32(), 8: pa.bool_(), 9: pa.string(), 12: pa.binary(), 13: pa.uint32(), 14: pa.string(),
     15: pa.int32(), 16: pa.int64(), 17: pa.int32(), 18: pa.int64(),
 }  # fmt: skip
-"""By the numbers of FieldDescriptor.TYPE_*."""
+"""The columns of scalars, by the numbers of FieldDescriptor.TYPE_*."""
 ENUM = 14
 TIMESTAMP = "google.protobuf.Timestamp"
 DURATION = "google.protobuf.Duration"

@@ -60,7 +60,7 @@ class MessageType:
 
 
 def message_type(given: Any, name: str | None) -> MessageType:
-    """Of a class that protoc has written, or of a file with a FileDescriptorSet (protoc
+    """The type of a class that protoc has written, or of a file with a FileDescriptorSet (protoc
     --descriptor_set_out --include_imports) and the message's full name. Raises OptionError."""
     protobuf()
     if isinstance(given, MessageType):

@@ -101,7 +101,7 @@ def _builder(field: Any, target: pa.Field, where: str) -> Build:
 
 
 def _value(field: Any, target: pa.Field, where: str) -> Build:
-    """Builds of single values: those of a field, or of one place of a list or a map."""
+    """The builder of single values: those of a field, or of one place of a list or a map."""
     arrow, message = target.type, field.message_type
     if message is None:
         return _scalar(field, arrow, where)

@@ -121,7 +121,7 @@ def _without_nulls(write: Write, problem: str | None) -> Write:
 
 
 def _single(field: Any, arrow: pa.DataType, where: str) -> Write:
-    """Of a field that holds one value, and of no nulls."""
+    """The writer of a field that holds one value, for a column without nulls."""
     message, name = field.message_type, field.name
     if message is None:
         values = scalars(field, arrow, where)

@@ -1,8 +1,8 @@
 """Why a schema does not follow the one before it: the rule of the subject, and the fields that break it.
 
-A registry says no in words of its own, which name a path in a schema or no more than a difference. What is said
-here beside them is found by comparing the two schemas. It explains and never decides: where it finds nothing,
-the registry's words stand alone.
+A registry says no in words of its own, which name a path in a schema or no more than a difference. What is
+said here beside them is found by comparing the two schemas. It explains and never decides: where it finds
+nothing, the registry's words stand alone.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def _json_type(schema: Any) -> str:
 
 
 def _protobuf_fields(text: str) -> dict[str, _Field]:
-    """By number: so Protobuf knows them. Only of a descriptor in base64."""
+    """The fields by number, as Protobuf knows them. The text has to be a descriptor in base64."""
     from google.protobuf import descriptor_pb2
     from google.protobuf.message import DecodeError
 

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 import pyarrow as pa
 
-from onceflow.connectors.formats import Format
+from onceflow.connectors.formats import ChangelogFormat, Format
 from onceflow.connectors.kafka.fetch.direct_reading import AS_USERS_DO, DirectReading
 from onceflow.connectors.kafka.metadata import ClusterMetadata, Isolation
 from onceflow.connectors.kafka.options import KafkaOptions, Setting
@@ -94,6 +94,8 @@ class KafkaSource:
         _check_topics(self)
         _check_choices(self)
         check_formats("decoder", value=self.value, key=self.key)
+        if isinstance(self.key, ChangelogFormat) and self.key.has_kinds:
+            raise OptionError("key= says what a record is of, and changes nothing: give Debezium as value=")
         parse_start(self.start, self.group_id)
         duration_ms(self.discovery_interval, "discovery_interval")
         duration_ms(self.broker_timeout, "broker_timeout")
@@ -118,6 +120,11 @@ class KafkaSource:
     @property
     def record_type(self) -> type | None:
         return self.value.record_type
+
+    @property
+    def has_kinds(self) -> bool:
+        """See ChangelogSource: whether the value's format has updates and deletes."""
+        return isinstance(self.value, ChangelogFormat) and self.value.has_kinds
 
     @property
     def is_bounded(self) -> bool:

@@ -1,5 +1,5 @@
-"""Kafka to Kafka with Avro and Protobuf through a real registry; the other side of each topic is Confluent's own
-code."""
+"""Kafka to Kafka with Avro and Protobuf through a real registry; the other side of each topic is Confluent's
+own code."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from onceflow.connectors import formats
 from onceflow.connectors.formats import Avro, Protobuf, for_topic
-from onceflow.connectors.formats.registry.schemas import SchemaReference as SchemaReferenceOurs
 from onceflow.runtime.errors import Fatal
 from tests.protobuf_messages import message_class
 
@@ -211,16 +211,16 @@ def test_a_schema_that_would_break_readers_is_refused_by_the_registry(registry: 
     with pytest.raises(Fatal) as caught:
         encoder.encode(rows)
     assert (
-        "refuses the schema of the rows for the subject 'strict' by its rule BACKWARD (the new schema must read "
-        "what was written with the old one): compared with the latest, version 1, the field 'other' is new and "
-        "has no default. It says: "
+        "refuses the schema of the rows for the subject 'strict' by its rule BACKWARD (the new schema must "
+        "read what was written with the old one): compared with the latest, version 1, the field 'other' is "
+        "new and has no default. It says: "
     ) in str(caught.value)
 
 
 def test_a_given_schema_refers_to_one_of_another_subject(registry: str) -> None:
     point = {"type": "record", "name": "geo.Point", "fields": [{"name": "x", "type": "int"}]}
     route = {"type": "record", "name": "Route", "fields": [{"name": "to", "type": "geo.Point"}]}
-    reference = SchemaReferenceOurs("geo.Point", "point", json.dumps(point))
+    reference = formats.SchemaReference("geo.Point", "point", json.dumps(point))
     form = Avro(route, registry=registry, subject="route", references=[reference])
     rows = pa.RecordBatch.from_pylist([{"to": {"x": 5}}], form.schema)
     written = form.encoder(rows.schema).encode(rows)

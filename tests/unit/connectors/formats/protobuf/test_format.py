@@ -320,7 +320,7 @@ REFUND_BYTES = REFUND(id=5).SerializeToString()
     ],
 )
 def test_a_value_is_of_the_message_that_is_read_or_bad(value: bytes, said: str | None) -> None:
-    """Also in a batch whose other values have the ordinary header."""
+    """It is so also in a batch whose other values have the ordinary header."""
     good = b"\0\0\0\0\x07\0" + REFUND_BYTES
     found = decoded(Protobuf(REFUND, registry=REGISTRY), good, value, good)
     if said is None:
