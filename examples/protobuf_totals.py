@@ -38,6 +38,7 @@ def build(arguments: list[str]) -> Job:
         .key_by("user")
         .window(tumbling(options.window))
         .aggregate(count=count(), total=sum_("amount"), uid="per-user")
+        .select("user", "window_end", "count", "total")  # the fields of shop.Total
         .sink_to(sink, uid="totals")
     )
     return job

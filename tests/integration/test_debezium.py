@@ -35,11 +35,13 @@ def server() -> Iterator[PostgresServer]:
         yield server
 
 
-def changes(count: int, chance: random.Random) -> tuple[list[tuple[int, dict[str, Any] | None]], list[Any]]:
-    """Changes of a table, each with its key, and the table that they lead to: the answer is computed where the
-    changes are made."""
+Changes = list[tuple[int, dict[str, Any] | None]]
+
+
+def changes(count: int, chance: random.Random) -> tuple[Changes, list[Any]]:
+    """Changes of a table, each with its key, and the table that they lead to."""
     table: dict[int, dict[str, Any]] = {}
-    made: list[tuple[int, dict[str, Any] | None]] = []
+    made: Changes = []
     for i in range(count):
         key = chance.randrange(40)
         before = table.get(key)
@@ -58,7 +60,7 @@ def changes(count: int, chance: random.Random) -> tuple[list[tuple[int, dict[str
     return made, sorted((r["id"], r["amount"], r["state"]) for r in table.values())
 
 
-def produce(servers: str, topic: str, made: list[tuple[int, dict[str, Any] | None]]) -> None:
+def produce(servers: str, topic: str, made: Changes) -> None:
     producer = Producer({"bootstrap.servers": servers, "log_level": 0, "enable.idempotence": True})
     for key, envelope in made:
         text = None if envelope is None else json.dumps(envelope)

@@ -84,15 +84,17 @@ class RowBuilder:
             assert fetched.key is not None, "wanted"
             decoded["key"] = self._key.decode(fetched.key)
         decoded["value"] = self._value.decode(fetched.value)
+        kept: Mask | Indices | None
         kinds = decoded["value"].kinds
         if kinds is None:
-            kept, parts = _common_rows(list(decoded.values()), len(fetched))
+            mask, parts = _common_rows(list(decoded.values()), len(fetched))
+            kept, good = mask, fetched if mask is None else fetched.filter(mask)
         else:
-            kept, parts, kinds = _changes(decoded.get("key"), decoded["value"], len(fetched))
+            records, parts, kinds = _changes(decoded.get("key"), decoded["value"], len(fetched))
+            kept, good = records, fetched.take(records)
         dead_letters = None
         if any(part.bad for part in decoded.values()):
             dead_letters = self._dead_letters(fetched, splits, decoded)
-        good = fetched if kept is None else fetched.filter(kept) if kinds is None else fetched.take(kept)
         columns = [column for part in parts for column in part.columns]
         columns += [_metadata_column(name, good, splits) for name in self._metadata]
         if not columns:  # nobody reads a column: only how many rows there are

@@ -94,7 +94,7 @@ class KafkaSource:
         _check_topics(self)
         _check_choices(self)
         check_formats("decoder", value=self.value, key=self.key)
-        if isinstance(self.key, ChangelogFormat) and self.key.has_kinds:
+        if _has_kinds(self.key):
             raise OptionError("key= says what a record is of, and changes nothing: give Debezium as value=")
         parse_start(self.start, self.group_id)
         duration_ms(self.discovery_interval, "discovery_interval")
@@ -124,7 +124,7 @@ class KafkaSource:
     @property
     def has_kinds(self) -> bool:
         """See ChangelogSource: whether the value's format has updates and deletes."""
-        return isinstance(self.value, ChangelogFormat) and self.value.has_kinds
+        return _has_kinds(self.value)
 
     @property
     def is_bounded(self) -> bool:
@@ -224,6 +224,10 @@ class KafkaSource:
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
+
+
+def _has_kinds(format: object) -> bool:
+    return isinstance(format, ChangelogFormat) and format.has_kinds
 
 
 def _columns(format: Format, option: str) -> pa.Schema:

@@ -41,6 +41,32 @@ def change(op: str | None, before: Any = None, after: Any = None, **more: Any) -
     return envelope if op is None else {**envelope, "op": op}
 
 
+NULLS = {"default": None}
+ROW = {
+    "type": "record",
+    "name": "Value",
+    "fields": [{"name": "id", "type": "int"}, {"name": "note", "type": ["null", "string"], **NULLS}],
+}
+ENVELOPE = {
+    "type": "record",
+    "name": "shop.orders.Envelope",
+    "fields": [
+        {"name": "before", "type": ["null", ROW], **NULLS},
+        {"name": "after", "type": ["null", "Value"], **NULLS},
+        {
+            "name": "source",
+            "type": {
+                "type": "record",
+                "name": "Source",
+                "fields": [{"name": "ts_ms", "type": "long"}, {"name": "table", "type": "string"}],
+            },
+        },
+        {"name": "op", "type": "string"},
+        {"name": "ts_ms", "type": ["null", "long"], **NULLS},
+    ],
+}
+
+
 def value(envelope: Any, with_schema: bool = False) -> bytes:
     return json.dumps(
         {"schema": {"type": "struct"}, "payload": envelope} if with_schema else envelope
@@ -72,23 +98,13 @@ def test_changes_are_rows_with_their_kinds(of: Any, with_schema: list[bool]) -> 
 
 
 def test_changes_in_avro_are_read_with_the_schema_they_were_written_with() -> None:
-    row = {"type": "record", "name": "Value", "fields": [
-        {"name": "id", "type": "int"}, {"name": "note", "type": ["null", "string"], "default": None}]}  # fmt: skip
-    source = {"type": "record", "name": "Source", "fields": [
-        {"name": "ts_ms", "type": "long"}, {"name": "table", "type": "string"}]}  # fmt: skip
-    envelope = {"type": "record", "name": "Envelope", "namespace": "shop.orders", "fields": [
-        {"name": "before", "type": ["null", row], "default": None},
-        {"name": "after", "type": ["null", "Value"], "default": None},
-        {"name": "source", "type": source},
-        {"name": "op", "type": "string"},
-        {"name": "ts_ms", "type": ["null", "long"], "default": None}]}  # fmt: skip
     values = []
     for each in CHANGES:
         out = io.BytesIO()
-        fastavro.schemaless_writer(out, fastavro.parse_schema(envelope), each)
+        fastavro.schemaless_writer(out, fastavro.parse_schema(ENVELOPE), each)
         values.append(b"\0\0\0\0\x07" + out.getvalue())
     for of in (Order, COLUMNS):
-        decoded = Debezium(Avro(of, registry={7: envelope}), table_column="of").decoder().decode(values)
+        decoded = Debezium(Avro(of, registry={7: ENVELOPE}), table_column="of").decoder().decode(values)
         assert not decoded.bad
         assert decoded.batch.to_pylist() == [{**each, "of": "orders"} for each in ROWS]
         assert decoded.kinds is not None
