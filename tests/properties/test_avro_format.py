@@ -26,8 +26,7 @@ from onceflow.connectors.formats.avro.decode import AvroDecoder
 from onceflow.connectors.formats.avro.encode import AvroEncoder
 from onceflow.connectors.formats.avro.plan import plan
 from onceflow.connectors.formats.avro.rows import BadDatumError, row_reader
-from onceflow.connectors.formats.avro.schema.nodes import parse_schema
-from onceflow.connectors.formats.avro.schema.registry import parse_registered
+from onceflow.connectors.formats.avro.schema.nodes import parse_registered, parse_schema
 from onceflow.connectors.formats.avro.schema.target import targets_of_avro
 from onceflow.connectors.formats.registry.schemas import LocalSchemas
 from onceflow.runtime.kernels.ops import Ops, ops_here, using

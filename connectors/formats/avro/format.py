@@ -31,8 +31,7 @@ import pyarrow as pa
 from onceflow.connectors.formats.avro.decode import AvroDecoder, OnNull
 from onceflow.connectors.formats.avro.encode import AvroEncoder
 from onceflow.connectors.formats.avro.schema.derived import avro_of_arrow
-from onceflow.connectors.formats.avro.schema.nodes import AvroJson, Node, parse_schema
-from onceflow.connectors.formats.avro.schema.registry import parse_registered
+from onceflow.connectors.formats.avro.schema.nodes import AvroJson, Node, parse_registered, parse_schema
 from onceflow.connectors.formats.avro.schema.target import Target, targets_of_arrow, targets_of_avro
 from onceflow.connectors.formats.format import Decoder, Encoder
 from onceflow.connectors.formats.registry.options import (

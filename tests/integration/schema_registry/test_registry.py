@@ -16,13 +16,14 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from onceflow.connectors import formats
-from onceflow.connectors.formats import Avro, Protobuf, for_topic
+from onceflow.connectors.formats import Avro, Json, Protobuf, for_topic
 from onceflow.runtime.errors import Fatal
-from tests.protobuf_messages import message_class
+from tests.protobuf_messages import descriptor_set, message_class
 
 START_MS = 1_700_000_000_000
 FIRST = {
@@ -116,6 +117,8 @@ def test_a_job_reads_and_writes_the_messages_of_confluents_protobuf(
     )  # fmt: skip
     examples = engine.jobs.parents[2] / "examples"
     files = ("shop.proto", (examples / "shop.proto").read_text())
+    messages = tmp_path / "shop.binpb"
+    messages.write_bytes(descriptor_set(files))
     purchase, total = (message_class(name, files) for name in ("shop.Purchase", "shop.Total"))
     client, producer = client_of(registry), Producer({"bootstrap.servers": servers, "log_level": 0})
     write = ProtobufSerializer(purchase, client, {})
@@ -134,6 +137,7 @@ def test_a_job_reads_and_writes_the_messages_of_confluents_protobuf(
     job = start_job(
         tmp_path / "ck",
         *(*arguments, "--output", output, "--dead-letters", dead, "--window", "1 s", "--until", "latest"),
+        *("--messages", str(messages)),
         program=examples / "protobuf_totals.py",
         master="threads[2]",
     )
@@ -168,6 +172,32 @@ def test_what_a_message_imports_is_registered_and_referred_to(registry: str) -> 
     assert form.decoder().decode(written).batch == rows
     registered = client.get_schema(int.from_bytes(theirs[1:5], "big"))
     assert registered.references == [SchemaReference("geo/place.proto", "geo/place.proto", 1)]
+
+
+def test_json_schema_through_the_registry(registry: str) -> None:
+    place = {"$id": "place.json", "type": "object", "properties": {"x": {"type": "integer"}}}
+    trip = {"title": "Trip", "type": "object", "properties": {"to": {"$ref": "place.json"}}}
+    reference = formats.SchemaReference("place.json", "place-json", json.dumps(place))
+    client, context = client_of(registry), SerializationContext("json-trips", MessageField.VALUE)
+    columns = pa.schema([("to", pa.struct([pa.field("x", pa.int64())]))])
+    form = for_topic(
+        Json(columns, registry=registry, json_schema=trip, references=[reference]), "json-trips", "value"
+    )
+    rows = pa.RecordBatch.from_pylist([{"to": {"x": 5}}], columns)
+    written = form.encoder(columns).encode(rows).to_pylist()
+    assert JSONDeserializer(None, schema_registry_client=client)(written[0], context) == {"to": {"x": 5}}
+    ours = Json(columns, registry=registry).decoder()  # compares with the schema that was written
+    bad = written[0][:5] + b'{"to":{"x":"5"}}'
+    decoded = ours.decode([written[0], bad])
+    assert decoded.batch == rows
+    assert "at `$.to.x`" in decoded.bad[0].reason
+    derived = for_topic(Json(registry=registry, name="Trip"), "json-derived", "value")
+    value = derived.encoder(columns).encode(rows)[0].as_py()
+    assert JSONDeserializer(None, schema_registry_client=client)(value, context) == {"to": {"x": 5}}
+    client.set_compatibility("json-derived-value", "BACKWARD")
+    wider = pa.schema([*columns, pa.field("n", pa.int64(), False)])
+    with pytest.raises(Fatal, match=r"rule BACKWARD .* the field 'n' is new and is required"):
+        derived.encoder(wider).encode(pa.RecordBatch.from_pylist([{"to": None, "n": 1}], wider))
 
 
 def test_an_id_that_nobody_registered_is_a_bad_record(registry: str) -> None:

@@ -159,7 +159,7 @@ def test_the_schema_made_of_columns_is_one_for_what_is_written() -> None:
     assert form.schema is not None
     text = json.dumps(schema_of_rows(form.schema, "Everything"))
     row = {
-        "a": 1, "b": None, "c": [{"x": 1}, None], "d": [("k", True)], "e": dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+        "a": 1, "b": None, "c": [{"x": 1}, None], "d": [("k", True)], "e": dt.datetime.now(dt.UTC),
         "f": Decimal("1.50"), "g": {"f0": 1, "f1": "x"}, "h": '{"any": 1}',
     }  # fmt: skip
     batch = pa.RecordBatch.from_pylist([row], form.schema)

@@ -14,7 +14,7 @@ import pytest
 
 from onceflow.connectors.formats import Avro
 from onceflow.connectors.formats.avro.decode import AvroDecoder
-from onceflow.connectors.formats.avro.schema.registry import parse_registered
+from onceflow.connectors.formats.avro.schema.nodes import parse_registered
 from onceflow.connectors.formats.avro.schema.target import targets_of_arrow
 from onceflow.connectors.formats.registry.client import ConfluentRegistry
 from onceflow.connectors.formats.registry.schemas import RegistrySchemas, UnknownSchemaError
