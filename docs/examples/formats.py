@@ -8,6 +8,8 @@ from google.protobuf.source_context_pb2 import SourceContext
 from onceflow.connectors.formats import (
     Avro,
     BadValue,
+    ChangelogFormat,
+    Debezium,
     Decoded,
     Decoder,
     EncodeError,
@@ -24,6 +26,7 @@ from onceflow.connectors.formats import (
     for_topic,
 )
 from onceflow.runtime.arrays.recycled_memory import RecycledMemory
+from onceflow.runtime.records import RowKind
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,13 @@ trips = Avro(
 )
 assert trips.schema is not None
 assert trips.schema.names == ["to"]
+
+# Debezium: a change of a table is one row, or two.
+change = b'{"before": {"user": "ann", "amount": 5}, "after": {"user": "ann", "amount": 6}, "op": "u"}'
+assert isinstance(Debezium(Json(Purchase)), ChangelogFormat)
+changes = decoded(Debezium(Json(Purchase)), [change])
+assert changes.kinds is not None
+assert changes.kinds.tolist() == [RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER]
 
 # What a sink does: the subject of a registry is named by the topic, and rows are encoded in its order.
 assert isinstance(Avro(Purchase, registry="http://localhost:8081"), TopicFormat)
