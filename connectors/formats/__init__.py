@@ -3,6 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING
 
+from onceflow.connectors.formats.csv_row import CsvRow
 from onceflow.connectors.formats.debezium import Debezium
 from onceflow.connectors.formats.format import (
     BadValue,
@@ -40,6 +41,7 @@ __all__ = [
     "Avro",
     "BadValue",
     "ChangelogFormat",
+    "CsvRow",
     "Debezium",
     "Decoded",
     "Decoder",

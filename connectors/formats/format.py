@@ -164,6 +164,11 @@ class ChangelogFormat(Protocol):
         ...
 
 
+def has_kinds(format: object) -> bool:
+    """Whether decoded rows may be anything but inserts."""
+    return isinstance(format, ChangelogFormat) and format.has_kinds
+
+
 @runtime_checkable
 class TopicFormat(Protocol):
     """A format for which it matters what topic is written."""

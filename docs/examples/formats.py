@@ -9,6 +9,7 @@ from onceflow.connectors.formats import (
     Avro,
     BadValue,
     ChangelogFormat,
+    CsvRow,
     Debezium,
     Decoded,
     Decoder,
@@ -84,6 +85,13 @@ trips = Avro(
 )
 assert trips.schema is not None
 assert trips.schema.names == ["to"]
+
+lines = decoded(CsvRow(Purchase), [b"ann,5", b'"bo, jr",6', b"ann,five"])
+assert lines.batch.to_pylist() == [
+    {"user": "ann", "amount": 5},
+    {"user": "bo, jr", "amount": 6},
+]
+assert [bad.row for bad in lines.bad] == [2]
 
 # Debezium: a change of a table is one row, or two.
 change = b'{"before": {"user": "ann", "amount": 5}, "after": {"user": "ann", "amount": 6}, "op": "u"}'

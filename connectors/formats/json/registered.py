@@ -114,4 +114,7 @@ def _check(values: Sequence[bytes | None], schema: JsonSchema) -> None:
     for row, value in enumerate(values):
         why = None if value is None else schema.why_not(value)
         if why is not None:
-            raise EncodeError(f"row {row} of a batch is not what its JSON Schema says: {why}")
+            raise EncodeError(
+                f"row {row} of a batch is not what its JSON Schema says: {why}; leave it out before the "
+                "sink, or correct the schema"
+            )

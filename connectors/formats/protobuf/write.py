@@ -18,9 +18,12 @@ from onceflow.connectors.formats.protobuf.written_values import (
     UNFIT,
     UnfitError,
     Write,
+    assign,
+    assign_own_time,
+    assign_time,
+    assign_wrapped,
     each,
     scalars,
-    setter,
     times,
     wrong,
 )
@@ -124,26 +127,11 @@ def _single(field: Any, arrow: pa.DataType, where: str) -> Write:
     """The writer of a field that holds one value, for a column without nulls."""
     message, name = field.message_type, field.name
     if message is None:
-        values = scalars(field, arrow, where)
-        return each(setter(name), values)
+        return each(assign(name), scalars(field, arrow, where))
     if message.full_name in (TIMESTAMP, DURATION):
-        pairs = times(field, arrow, where)
-
-        def put(target: Any, pair: tuple[int, int]) -> None:
-            inner = getattr(target, name)
-            inner.SetInParent()
-            inner.seconds, inner.nanos = pair
-
-        return each(put, pairs)
+        return each(assign_time(name), times(field, arrow, where))
     if is_wrapper(message):
-        values = scalars(message.fields_by_name["value"], arrow, where)
-
-        def wrap(target: Any, value: Any) -> None:
-            inner = getattr(target, name)
-            inner.SetInParent()
-            inner.value = value
-
-        return each(wrap, values)
+        return each(assign_wrapped(name), scalars(message.fields_by_name["value"], arrow, where))
     inside = _inside(field, arrow, where)
 
     def write(messages: list[Any], array: pa.Array) -> None:
@@ -201,14 +189,9 @@ def _message_items(field: Any, arrow: pa.DataType, where: str) -> Write:
     """Sets messages that are items, or values of a map."""
     message = field.message_type
     if message.full_name in (TIMESTAMP, DURATION):
-        pairs = times(field, arrow, where)
-
-        def put(target: Any, pair: tuple[int, int]) -> None:
-            target.seconds, target.nanos = pair
-
-        return each(put, pairs)
+        return each(assign_own_time, times(field, arrow, where))
     if is_wrapper(message):
-        return each(setter("value"), scalars(message.fields_by_name["value"], arrow, where))
+        return each(assign("value"), scalars(message.fields_by_name["value"], arrow, where))
     inside = _inside(field, arrow, where)
     return lambda messages, array: inside(messages, array.flatten())
 

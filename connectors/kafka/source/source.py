@@ -10,7 +10,8 @@ from typing import Literal, get_args
 
 import pyarrow as pa
 
-from onceflow.connectors.formats import ChangelogFormat, Format
+from onceflow.connectors.formats import Format
+from onceflow.connectors.formats.format import has_kinds
 from onceflow.connectors.kafka.fetch.direct_reading import AS_USERS_DO, DirectReading
 from onceflow.connectors.kafka.metadata import ClusterMetadata, Isolation
 from onceflow.connectors.kafka.options import KafkaOptions, Setting
@@ -94,7 +95,7 @@ class KafkaSource:
         _check_topics(self)
         _check_choices(self)
         check_formats("decoder", value=self.value, key=self.key)
-        if _has_kinds(self.key):
+        if has_kinds(self.key):
             raise OptionError("key= says what a record is of, and changes nothing: give Debezium as value=")
         parse_start(self.start, self.group_id)
         duration_ms(self.discovery_interval, "discovery_interval")
@@ -123,8 +124,8 @@ class KafkaSource:
 
     @property
     def has_kinds(self) -> bool:
-        """See ChangelogSource: whether the value's format has updates and deletes."""
-        return _has_kinds(self.value)
+        """See ChangelogSource."""
+        return has_kinds(self.value)
 
     @property
     def is_bounded(self) -> bool:
@@ -149,13 +150,10 @@ class KafkaSource:
         )
         key = None
         if self.key is not None:
-            wanted = (
-                None
-                if self.columns is None
-                else frozenset(
-                    name for name in _columns(self.key, "key").names if self.key_prefix + name in self.columns
-                )
-            )
+            wanted = None
+            if self.columns is not None:
+                names = _columns(self.key, "key").names
+                wanted = frozenset(name for name in names if self.key_prefix + name in self.columns)
             key = self.key.decoder(wanted)
         rows = RowBuilder(
             self.schema,
@@ -224,10 +222,6 @@ class KafkaSource:
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
-
-
-def _has_kinds(format: object) -> bool:
-    return isinstance(format, ChangelogFormat) and format.has_kinds
 
 
 def _columns(format: Format, option: str) -> pa.Schema:
