@@ -30,7 +30,24 @@ COVERED = (
         "properties/test_avro_format unit/connectors/formats/avro/test_format",
         """avro.arrays avro.byte_pieces avro.cells avro.column_walk avro.compiled.datum_kernels
         avro.compiled.decode avro.compiled.encode avro.decode avro.encode avro.lanes avro.plan avro.rows
-        avro.schema.derived avro.schema.nodes avro.schema.target avro.wire_format""",
+        avro.schema.derived avro.schema.nodes avro.schema.target
+        registry.wire_format""",
+    ),
+    Covered(
+        "ways inside one decoder and one encoder, all driven against Google's library and Confluent's",
+        "properties/test_protobuf_format unit/connectors/formats/protobuf/test_format",
+        """protobuf.decode protobuf.encode protobuf.fields protobuf.framing protobuf.message_type
+        protobuf.read protobuf.write protobuf.written_values""",
+    ),
+    Covered(
+        "the options of a registry mean the same in each format that has them",
+        "unit/connectors/formats/avro/test_format unit/connectors/formats/protobuf/test_format",
+        "registry.options registry.schemas",
+    ),
+    Covered(
+        "the schema that is compared with, driven through the format and against another library",
+        "unit/connectors/formats/json/test_registered",
+        "schema_checks",
     ),
     Covered(
         "types of the user's: one table of all, through columns, JSON, Avro, state and keys",

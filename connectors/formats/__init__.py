@@ -1,10 +1,13 @@
-"""Bytes to columns and back: `Avro`, `Json`, `Raw`, `Text`. `format.py` says what a format is."""
+"""Bytes to columns and back: `Avro`, `Json`, `Protobuf`, `Raw`, `Text`. `format.py` says what a format is."""
 
 import importlib
 from typing import TYPE_CHECKING
 
+from onceflow.connectors.formats.csv_row import CsvRow
+from onceflow.connectors.formats.debezium import Debezium
 from onceflow.connectors.formats.format import (
     BadValue,
+    ChangelogFormat,
     Decoded,
     Decoder,
     EncodeError,
@@ -16,16 +19,18 @@ from onceflow.connectors.formats.format import (
     for_topic,
 )
 from onceflow.connectors.formats.raw import Raw, Text
+from onceflow.connectors.formats.registry.schemas import SchemaReference
 
 if TYPE_CHECKING:
     from onceflow.connectors.formats.avro.format import Avro
     from onceflow.connectors.formats.json.format import Json
+    from onceflow.connectors.formats.protobuf.format import Protobuf
 else:
 
     def __getattr__(name: str) -> object:
-        """Avro and Json are loaded when they are asked for: Spark plans and commits in processes that need
+        """They are loaded when they are asked for: Spark plans and commits in processes that need
         neither, and they take half a second of CPU with what they import (polars, tenacity)."""
-        if name not in ("Avro", "Json"):
+        if name not in ("Avro", "Json", "Protobuf"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         found = getattr(importlib.import_module(f"{__name__}.{name.lower()}"), name)
         globals()[name] = found
@@ -35,6 +40,9 @@ else:
 __all__ = [
     "Avro",
     "BadValue",
+    "ChangelogFormat",
+    "CsvRow",
+    "Debezium",
     "Decoded",
     "Decoder",
     "EncodeError",
@@ -42,7 +50,9 @@ __all__ = [
     "Format",
     "Json",
     "PlacingEncoder",
+    "Protobuf",
     "Raw",
+    "SchemaReference",
     "Text",
     "TopicFormat",
     "Values",

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from onceflow.runtime.arrays.recycled_memory import Memory
 from onceflow.runtime.errors import Fatal
-from onceflow.runtime.records import Indices, Int64s
+from onceflow.runtime.records import Indices, Int64s, Kinds
 
 
 class EncodeError(Fatal):
@@ -51,6 +51,9 @@ class Decoded:
     rows: Int64s | None
     """Positions, among the values, of the batch's rows; None: every value, in order."""
     bad: Sequence[BadValue] = ()
+    kinds: Kinds | None = None
+    """What each row of the batch does, a RowKind; None: all are inserts. Only a ChangelogFormat has others.
+    There a value may be two rows, what was before and what is now, and `rows` has its position twice."""
 
 
 def rows_without_columns(count: int) -> pa.RecordBatch:
@@ -149,6 +152,21 @@ class Format(Protocol):
         """An encoder of batches with this schema. Raises GraphError naming a column that can't be
         written. Called when the graph is built, to check, and for each writer."""
         ...
+
+
+@runtime_checkable
+class ChangelogFormat(Protocol):
+    """A format whose values may update and delete rows: see `Decoded.kinds`."""
+
+    @property
+    def has_kinds(self) -> bool:
+        """Whether decoded rows may be anything but inserts."""
+        ...
+
+
+def has_kinds(format: object) -> bool:
+    """Whether decoded rows may be anything but inserts."""
+    return isinstance(format, ChangelogFormat) and format.has_kinds
 
 
 @runtime_checkable

@@ -107,9 +107,10 @@ class Fetched:
 
     def filter(self, mask: Mask) -> Fetched:
         """The records where mask is true."""
-        if mask.all():
-            return self
-        rows = np.flatnonzero(mask)
+        return self if mask.all() else self.take(np.flatnonzero(mask))
+
+    def take(self, rows: Indices) -> Fetched:
+        """The records at these positions, which ascend; one may come twice. Without the notices."""
         listed: list[int] = rows.tolist()
         details = self.details
         return replace(

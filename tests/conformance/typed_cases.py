@@ -13,7 +13,7 @@ import pytest
 from onceflow import Ctx, Job, KeyedProcess, ListState, MapState, ValueState, WatermarkStrategy
 from onceflow.connectors.formats import Avro, Decoder, Encoder, Json
 from onceflow.connectors.formats.avro.schema.derived import avro_of_arrow
-from onceflow.connectors.formats.avro.wire_columns import wire_field
+from onceflow.connectors.formats.wire_columns import AVRO_WIRE
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.records import Records
 from onceflow.runtime.testing.harness import LONE_SUBTASK, OperatorHarness
@@ -42,7 +42,7 @@ def cases_of(row: Any, record_type: Callable[[Any], Any]) -> dict[str, Case]:
         "json, bad": JsonBad(Json(made).decoder, bad, texts[0]),
         "state": states_of(row.state_type or row.python, [e.x for e in examples if e.x is not None]),
     }
-    wire = pa.schema([wire_field(column) for column in writer.schema])
+    wire = pa.schema([AVRO_WIRE.field(column) for column in writer.schema])
     (field,) = avro_of_arrow(wire, "Row")["fields"]
     said = row.avro if isinstance(row.avro, dict) and "default" in row.avro else {"type": row.avro}
     assert field == {"name": "x", **said}, field

@@ -26,9 +26,9 @@ from onceflow.connectors.formats.avro.decode import AvroDecoder
 from onceflow.connectors.formats.avro.encode import AvroEncoder
 from onceflow.connectors.formats.avro.plan import plan
 from onceflow.connectors.formats.avro.rows import BadDatumError, row_reader
-from onceflow.connectors.formats.avro.schema.nodes import parse_schema
-from onceflow.connectors.formats.avro.schema.registry import LocalSchemas
+from onceflow.connectors.formats.avro.schema.nodes import parse_registered, parse_schema
 from onceflow.connectors.formats.avro.schema.target import targets_of_avro
+from onceflow.connectors.formats.registry.schemas import LocalSchemas
 from onceflow.runtime.kernels.ops import Ops, ops_here, using
 
 ID = 7
@@ -221,7 +221,7 @@ def twin(schema: Any, columns: frozenset[str] | None = None) -> Any:
 def decoder_of(schema: Any, columns: frozenset[str] | None, chosen: Ops) -> AvroDecoder:
     targets = [t for t in targets_of_avro(parse_schema(schema)) if columns is None or t.name in columns]
     with using(chosen):
-        return AvroDecoder(targets, LocalSchemas({ID: schema}), "error")
+        return AvroDecoder(targets, LocalSchemas({ID: schema}, "AVRO", parse_registered), "error")
 
 
 def check(schema: Any, given_values: Any, columns: frozenset[str] | None = None) -> None:

@@ -15,14 +15,7 @@ from onceflow.connectors.formats.avro.lanes import PADDING, Datums, Lanes
 from onceflow.connectors.formats.avro.plan import Read, UnreadableSchemaError, plan
 from onceflow.connectors.formats.avro.rows import BadDatumError, row_reader
 from onceflow.connectors.formats.avro.schema.nodes import Node
-from onceflow.connectors.formats.avro.schema.registry import Schemas, UnknownSchemaError
 from onceflow.connectors.formats.avro.schema.target import Target
-from onceflow.connectors.formats.avro.wire_format import (
-    HEADER_BYTES,
-    one_schema_id,
-    read_headers,
-    why_no_header,
-)
 from onceflow.connectors.formats.format import (
     NO_VALUE,
     BadValue,
@@ -32,6 +25,13 @@ from onceflow.connectors.formats.format import (
     as_binary,
     rows_without_columns,
 )
+from onceflow.connectors.formats.registry.schemas import Schemas, UnknownSchemaError
+from onceflow.connectors.formats.registry.wire_format import (
+    HEADER_BYTES,
+    one_schema_id,
+    read_headers,
+    why_no_header,
+)
 from onceflow.runtime.kernels.ops import ops
 from onceflow.runtime.records import Int64s
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from onceflow.connectors.formats.avro.compiled.decode import FlatWalk
 
 OnNull = Literal["error", "skip", "nulls"]
+_PLAIN = 'plain datums: Avro(..., registry=None, framing="none")'
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class AvroDecoder:
     """See Decoder. `schemas`: where the writers' schemas are, for values in Confluent's wire format; or
     the one schema of plain datums."""
 
-    def __init__(self, targets: Sequence[Target], schemas: Schemas | Node, on_null: OnNull) -> None:
+    def __init__(self, targets: Sequence[Target], schemas: Schemas[Node] | Node, on_null: OnNull) -> None:
         self._targets = targets
         self._schema = pa.schema([target.field for target in targets])
         self._on_null = on_null
@@ -121,7 +122,10 @@ class AvroDecoder:
         if same is not None:
             return [(same, rows)]
         ids, has_id = read_headers(found.datums.words, begin, end)
-        bad += [BadValue(row, why_no_header(found.array[row].as_py())) for row in rows[~has_id].tolist()]
+        bad += [
+            BadValue(row, why_no_header(found.array[row].as_py(), "Avro", _PLAIN))
+            for row in rows[~has_id].tolist()
+        ]
         ids, rows = ids[has_id], rows[has_id]
         return [(schema_id, rows[ids == schema_id]) for schema_id in np.unique(ids).tolist()]
 

@@ -20,8 +20,8 @@ from onceflow.connectors.formats.avro.byte_pieces import (
 from onceflow.connectors.formats.avro.cells import UnfitError, Write, cell_writer, text
 from onceflow.connectors.formats.avro.schema.nodes import Node, without_null
 from onceflow.connectors.formats.avro.schema.target import Target, targets_of_avro
-from onceflow.connectors.formats.avro.wire_format import header
 from onceflow.connectors.formats.format import EncodeError, NotFlatError
+from onceflow.connectors.formats.registry.wire_format import header
 from onceflow.runtime.errors import GraphError, OptionError
 from onceflow.runtime.kernels.ops import ops
 from onceflow.runtime.nearest import nearest

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -31,18 +31,25 @@ import pyarrow as pa
 from onceflow.connectors.formats.avro.decode import AvroDecoder, OnNull
 from onceflow.connectors.formats.avro.encode import AvroEncoder
 from onceflow.connectors.formats.avro.schema.derived import avro_of_arrow
-from onceflow.connectors.formats.avro.schema.nodes import AvroJson, Node, parse_schema
-from onceflow.connectors.formats.avro.schema.registry import LocalSchemas, Schemas, open_registry
+from onceflow.connectors.formats.avro.schema.nodes import AvroJson, Node, parse_registered, parse_schema
 from onceflow.connectors.formats.avro.schema.target import Target, targets_of_arrow, targets_of_avro
-from onceflow.connectors.formats.avro.wire_columns import WireDecoder, WireEncoder, wire_field
 from onceflow.connectors.formats.format import Decoder, Encoder
+from onceflow.connectors.formats.registry.options import (
+    Framing,
+    RegistryOption,
+    SubjectStrategy,
+    check_choices,
+    check_registry,
+    open_schemas,
+    subject_of,
+)
+from onceflow.connectors.formats.registry.schemas import SchemaReference, Schemas, WrittenSchema
+from onceflow.connectors.formats.wire_columns import AVRO_WIRE, WireDecoder, WireEncoder
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.types.declared_fields import is_record_type
 from onceflow.runtime.types.record_types import describe_record
 from onceflow.runtime.types.value_types import RecordType
-
-Registry = str | Mapping[str, Any] | Mapping[int, Any]
 
 
 @dataclass(frozen=True)
@@ -57,8 +64,9 @@ class Avro:
 
     Rows are written with the Avro schema if one is given, else with one made from their columns, in which
     the record is called `name` (the record type's name, or Record). It is registered under `subject`
-    (by a KafkaSink, if none is given: `<topic>-value` or `<topic>-key`), or only looked up there if
-    `auto_register` is False.
+    (by a KafkaSink, if none is given, what `subject_strategy` says: "topic": `<topic>-value` or
+    `<topic>-key`; "record": the record's full name; "topic_record": `<topic>-<full name>`), or only looked up
+    there if `auto_register` is False. `references`: the schemas that the given one refers to by name.
 
     `on_null` is what a value that is not there (a Kafka tombstone) means: "error": a bad record; "skip":
     no row; "nulls": a row of nulls, for which every field must be nullable. `registry_timeout`: how long
@@ -68,13 +76,15 @@ class Avro:
     """
 
     of: type | pa.Schema | AvroJson | None = None
-    registry: Registry | None = field(default=None, repr=False)
-    framing: Literal["confluent", "none"] = "confluent"
+    registry: RegistryOption | None = field(default=None, repr=False)
+    framing: Framing = "confluent"
     subject: str | None = None
+    subject_strategy: SubjectStrategy = "topic"
     auto_register: bool = True
     name: str | None = None
     on_null: OnNull = "error"
     registry_timeout: str | int = "1 min"
+    references: Sequence[SchemaReference] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.of, Mapping):
@@ -112,12 +122,14 @@ class Avro:
         if self._described is None or self._described.is_plain:
             return decoder
         fields = [field for field, is_ in zip(self._described.fields, wanted, strict=True) if is_]
-        return WireDecoder(decoder, pa.schema([f.column for f in fields]), [f.type for f in fields])
+        return WireDecoder(
+            decoder, pa.schema([f.column for f in fields]), [f.type for f in fields], AVRO_WIRE
+        )
 
     def encoder(self, schema: pa.Schema) -> Encoder:
         """See Format. The schema is registered, or looked up, when the first batch is encoded, so that
         building a graph needs no registry."""
-        wire = pa.schema([wire_field(field) for field in schema])
+        wire = pa.schema([AVRO_WIRE.field(field) for field in schema])
         if self._avro is not None:
             assert isinstance(self.of, str)
             written: dict[str, Any] = json.loads(self.of)
@@ -126,23 +138,28 @@ class Avro:
         schema_id: Callable[[], int | None] = lambda: None  # noqa: E731
         if self.framing != "none":
             schemas = self._open()
-            schema_id = lambda: schemas.id_of(written, self.subject, self.auto_register)  # noqa: E731
-        encoder = AvroEncoder(wire, parse_schema(written), schema_id)
-        return encoder if wire == schema else WireEncoder(encoder, schema)
+            text = WrittenSchema("AVRO", json.dumps(written), tuple(self.references))
+            schema_id = lambda: schemas.id_of(text, self.subject, self.auto_register)  # noqa: E731
+        node = parse_schema(written) if self._avro is None else self._avro
+        encoder = AvroEncoder(wire, node, schema_id)
+        return encoder if wire == schema else WireEncoder(encoder, schema, AVRO_WIRE)
 
     def for_topic(self, topic: str, part: Literal["key", "value"]) -> Avro:
         """See TopicFormat: the subject is the topic's, unless one is given."""
         if self.subject is not None or self.framing == "none":
             return self
+        subject = subject_of(self.subject_strategy, topic, part, self._full_name, "Avro")
         found = copy.copy(self)  # with what was found out about the type; a slot can't find it out again
-        object.__setattr__(found, "subject", f"{topic}-{part}")
+        object.__setattr__(found, "subject", subject)
         return found
 
     # --- Parts ---
 
     @cached_property
     def _avro(self) -> Node | None:
-        return parse_schema(self.of) if isinstance(self.of, str) else None
+        if not isinstance(self.of, str):
+            return None
+        return parse_registered(WrittenSchema("AVRO", self.of, tuple(self.references)).as_registered())
 
     @cached_property
     def _targets(self) -> tuple[Target, ...]:
@@ -153,7 +170,9 @@ class Avro:
             return targets_of_arrow(self.of, None)
         described = self._described
         assert described is not None
-        return targets_of_arrow(pa.schema([wire_field(column) for column in described.schema]), described)
+        return targets_of_arrow(
+            pa.schema([AVRO_WIRE.field(column) for column in described.schema]), described
+        )
 
     @cached_property
     def _described(self) -> RecordType | None:
@@ -164,6 +183,11 @@ class Avro:
     def _record_name(self) -> str:
         """The name of the record that is written: that of the class, without the parameters of generics."""
         return self.name or ("Record" if self._described is None else self._described.name.split("[")[0])
+
+    @property
+    def _full_name(self) -> str:
+        """The full name of the record that is written."""
+        return self._record_name if self._avro is None else self._avro.name
 
     def _schema_or_raise(self) -> pa.Schema:
         schema = self.schema
@@ -177,36 +201,22 @@ class Avro:
         """The schema of plain datums."""
         if self._avro is not None:
             return self._avro
-        wire = pa.schema([wire_field(column) for column in self._schema_or_raise()])
+        wire = pa.schema([AVRO_WIRE.field(column) for column in self._schema_or_raise()])
         return parse_schema(avro_of_arrow(wire, "Record"))
 
-    def _open(self) -> Schemas:
-        registry: Any = self.registry
-        if isinstance(registry, str):
-            registry = {"url": registry}
-        if "url" in registry:
-            return open_registry(registry, duration_ms(self.registry_timeout, "registry_timeout"))
-        return LocalSchemas(registry)
+    def _open(self) -> Schemas[Node]:
+        return open_schemas(self.registry, self.registry_timeout, "AVRO", parse_registered)
 
     def _check_options(self) -> None:
-        if self.on_null not in ("error", "skip", "nulls"):
-            raise OptionError(f'on_null={self.on_null!r}: write "error", "skip" or "nulls"')
-        if self.framing not in ("confluent", "none"):
-            raise OptionError(f'framing={self.framing!r}: write "confluent" or "none"')
+        check_choices(self.on_null, self.framing, self.subject_strategy)
         duration_ms(self.registry_timeout, "registry_timeout")
         if self.framing == "none":
-            if self.registry is not None or self.subject is not None:
+            if self.registry is not None or self.subject is not None or self.references:
                 raise OptionError(
-                    'framing="none" has no place for a schema id: leave out registry and subject'
+                    'framing="none" has no place for a schema id: leave out registry, subject and references'
                 )
             return
-        if not self.registry:
-            raise OptionError(
-                'Avro needs registry="http://..." or registry={id: schema}; or framing="none" for plain '
-                "datums"
-            )
-        if not isinstance(self.registry, str) and "url" not in self.registry:
-            settings = [key for key in self.registry if isinstance(key, str)]
-            if settings:
-                raise OptionError(f'registry={{{settings[0]!r}: ...}} has no "url"')
+        check_registry("AVRO", self.registry, 'framing="none" for plain datums')
+        if self.references and not isinstance(self.of, str):
+            raise OptionError("references= are of an Avro schema: give that, too")
         self._open()  # a wrong setting is refused here; nothing is connected

@@ -24,12 +24,17 @@ What is a good value (RFC 8259, and nothing else):
     blank, an array, two values bad
 
 Fields that no column needs are checked to be well formed, not to be UTF-8 or within range.
+
+With a registry each value has a header with the id of its schema (Confluent's wire format), and must be what
+that JSON Schema says, or the one that is given.
 """
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
@@ -43,12 +48,28 @@ from onceflow.connectors.formats.json.unknown_fields import (
     CollectingJsonDecoder,
     check_has_place,
 )
+from onceflow.connectors.formats.registry.options import (
+    RegistryOption,
+    SubjectStrategy,
+    check_choices,
+    check_registry,
+    subject_of,
+)
+from onceflow.connectors.formats.registry.schemas import (
+    SchemaReference,
+    Schemas,
+    WrittenSchema,
+    schema_text,
+)
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.kernels.ops import ops
 from onceflow.runtime.types.column_forms import outside_name
 from onceflow.runtime.types.declared_fields import is_record_type
 from onceflow.runtime.types.record_types import describe_record
 from onceflow.runtime.types.value_types import RecordType
+
+if TYPE_CHECKING:
+    from onceflow.connectors.formats.json.schema_checks import JsonSchema
 
 Extra = Literal["ignore", "forbid", "collect"]
 
@@ -69,6 +90,14 @@ class Json:
     `zone` ("Europe/Berlin") is where the clocks hang that datetimes without an offset were read from. A time
     that comes twice there, or never, is a bad record; None: so is every one without an offset.
 
+    `json_schema` (text, or a dict) is what every value that is read or written has to be.
+    With a `registry` (the URL of a schema registry; settings of confluent-kafka's SchemaRegistryClient by
+    their own names; or a mapping of ids to schemas) values have Confluent's wire format, and are compared
+    with the schema they were written with if none is given; `validate=False`: with none. Rows are written
+    with the schema that is given, or with one made from their columns, whose title is `name`; `references`
+    are what a given one refers to. `subject`, `subject_strategy`, `auto_register`, `registry_timeout`: as
+    in `Avro`.
+
     Raises OptionError or GraphError at once if a type has no JSON form.
     """
 
@@ -76,6 +105,15 @@ class Json:
     on_null: OnNull = "error"
     extra: Extra | None = None
     zone: str | None = None
+    registry: RegistryOption | None = field(default=None, repr=False)
+    json_schema: str | Mapping[str, Any] | None = field(default=None, repr=False)
+    validate: bool = True
+    subject: str | None = None
+    subject_strategy: SubjectStrategy = "topic"
+    auto_register: bool = True
+    name: str | None = None
+    references: Sequence[SchemaReference] = ()
+    registry_timeout: str | int = "1 min"
     _described: RecordType | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -84,6 +122,7 @@ class Json:
         if self.extra not in (None, "ignore", "forbid", "collect"):
             raise OptionError(f'extra={self.extra!r}: write "ignore", "forbid" or "collect"')
         self._reading()
+        self._check_registry()
         if self.of is None:
             return
         if not isinstance(self.of, pa.Schema) and not is_record_type(self.of):
@@ -109,6 +148,15 @@ class Json:
         return None if self.of is None or isinstance(self.of, pa.Schema) else self.of
 
     def decoder(self, columns: frozenset[str] | None = None) -> Decoder:
+        decoder = self._plain_decoder(columns)
+        if self.registry is None and self.json_schema is None:
+            return decoder
+        from onceflow.connectors.formats.json.registered import CheckedJsonDecoder
+
+        schemas = None if self.registry is None else self._open()
+        return CheckedJsonDecoder(decoder, self._own_schema(), schemas, self.validate)
+
+    def _plain_decoder(self, columns: frozenset[str] | None) -> Decoder:
         schema = self._schema_or_raise()
         if columns is not None:
             schema = pa.schema([column for column in schema if column.name in columns])
@@ -124,9 +172,64 @@ class Json:
         return BulkJsonDecoder(judge, self._described)
 
     def encoder(self, schema: pa.Schema) -> Encoder:
-        return JsonEncoder(schema, COLUMN if self.extra == "collect" else None)
+        """See Format. A schema is registered, or looked up, when the first batch is encoded, so that building
+        a graph needs no registry."""
+        encoder = JsonEncoder(schema, COLUMN if self.extra == "collect" else None)
+        if self.registry is None and self.json_schema is None:
+            return encoder
+        from onceflow.connectors.formats.json.registered import CheckedJsonEncoder
+        from onceflow.connectors.formats.json.schema_checks import schema_of_rows
+
+        given = self.json_schema
+        text = schema_text(schema_of_rows(schema, self._title) if given is None else given)
+        schema_id: Callable[[], int] | None = None
+        if self.registry is not None:
+            schemas, written = self._open(), WrittenSchema("JSON", text, tuple(self.references))
+            schema_id = lambda: schemas.id_of(written, self.subject, self.auto_register)  # noqa: E731
+        return CheckedJsonEncoder(encoder, self._own_schema() if self.validate else None, schema_id)
+
+    def for_topic(self, topic: str, part: Literal["key", "value"]) -> Json:
+        """See TopicFormat: the subject is the topic's, unless one is given."""
+        if self.subject is not None or self.registry is None:
+            return self
+        found = copy.copy(self)  # with what was found out about the type; a slot can't find it out again
+        subject = subject_of(self.subject_strategy, topic, part, self._title, "Json")
+        object.__setattr__(found, "subject", subject)
+        return found
 
     # --- Parts ---
+
+    @property
+    def _title(self) -> str:
+        """The name of the record that is written."""
+        title = self.json_schema.get("title") if isinstance(self.json_schema, Mapping) else None
+        record = "Record" if self._described is None else self._described.name.split("[")[0]
+        return self.name or str(title or record)
+
+    def _own_schema(self) -> JsonSchema | None:
+        from onceflow.connectors.formats.json.schema_checks import JsonSchema
+
+        if self.json_schema is None:
+            return None
+        written = WrittenSchema("JSON", schema_text(self.json_schema), tuple(self.references))
+        return JsonSchema(written.as_registered())
+
+    def _open(self) -> Schemas[JsonSchema]:
+        from onceflow.connectors.formats.json.schema_checks import parse_registered
+        from onceflow.connectors.formats.registry.options import open_schemas
+
+        return open_schemas(self.registry, self.registry_timeout, "JSON", parse_registered)
+
+    def _check_registry(self) -> None:
+        if self.json_schema is None and self.references:
+            raise OptionError("references= are of a JSON Schema: give that, too")
+        if self.registry is None and self.subject is not None:
+            raise OptionError("subject= is where a schema is registered: give registry=, too")
+        self._own_schema()
+        if self.registry is not None:
+            check_choices(self.on_null, "confluent", self.subject_strategy)
+            check_registry("JSON", self.registry, "leave it out for plain JSON")
+            self._open()  # a wrong setting is refused here; nothing is connected
 
     def _judge(self, schema: pa.Schema) -> JsonDecoder:
         return JsonDecoder(schema, self._described, self.on_null, self._reading())

@@ -181,6 +181,7 @@ class KafkaReader:
             offset if self._context.with_origin else None,
             timestamp_ms if self._context.with_timestamp else None,
             rows.dead_letters,
+            kind=rows.kinds,
         )
 
     def _finish_if_done(self, index: int) -> None:

@@ -16,7 +16,7 @@ from onceflow.connectors.kafka.reader_splits import SplitTable
 from onceflow.connectors.kafka.split import KafkaSplit
 from onceflow.runtime.contracts import DEAD_LETTER_SCHEMA
 from onceflow.runtime.errors import BadRecordError
-from onceflow.runtime.records import Mask
+from onceflow.runtime.records import Indices, Kinds, Mask
 
 Tolerance = Literal["none", "all"]
 Metadata = Literal["headers", "timestamp", "timestamp_kind", "topic", "partition", "offset"]
@@ -39,12 +39,14 @@ METADATA: dict[Metadata, tuple[pa.DataType, bool]] = {
 class Rows:
     """What became of records: each is a row of `batch` or of `dead_letters` (or was told to be left out).
 
-    `kept`: which records became rows, in order; None: all.
+    `kept`: which records became rows, in order; None: all. In a changelog it is the record of each row, since
+    one may be two rows, and `kinds` says what each row does.
     """
 
     batch: pa.RecordBatch
-    kept: Mask | None
+    kept: Mask | Indices | None
     dead_letters: pa.RecordBatch | None = None
+    kinds: Kinds | None = None
 
 
 class RowBuilder:
@@ -82,16 +84,22 @@ class RowBuilder:
             assert fetched.key is not None, "wanted"
             decoded["key"] = self._key.decode(fetched.key)
         decoded["value"] = self._value.decode(fetched.value)
-        kept, parts = _common_rows(list(decoded.values()), len(fetched))
+        kept: Mask | Indices | None
+        kinds = decoded["value"].kinds
+        if kinds is None:
+            mask, parts = _common_rows(list(decoded.values()), len(fetched))
+            kept, good = mask, fetched if mask is None else fetched.filter(mask)
+        else:
+            records, parts, kinds = _changes(decoded.get("key"), decoded["value"], len(fetched))
+            kept, good = records, fetched.take(records)
         dead_letters = None
         if any(part.bad for part in decoded.values()):
             dead_letters = self._dead_letters(fetched, splits, decoded)
-        good = fetched if kept is None else fetched.filter(kept)
         columns = [column for part in parts for column in part.columns]
         columns += [_metadata_column(name, good, splits) for name in self._metadata]
         if not columns:  # nobody reads a column: only how many rows there are
-            return Rows(parts[0], kept, dead_letters)
-        return Rows(pa.RecordBatch.from_arrays(columns, schema=self._schema), kept, dead_letters)
+            return Rows(parts[0], kept, dead_letters, kinds)
+        return Rows(pa.RecordBatch.from_arrays(columns, schema=self._schema), kept, dead_letters, kinds)
 
     def _dead_letters(
         self, fetched: Fetched, splits: SplitTable, decoded: dict[str, Decoded]
@@ -147,6 +155,23 @@ def _common_rows(decoded: Sequence[Decoded], count: int) -> tuple[Mask | None, l
             kept &= good
     masks = [kept if part.rows is None else kept[part.rows] for part in decoded]
     return kept, [part.batch.filter(pa.array(mask)) for part, mask in zip(decoded, masks, strict=True)]
+
+
+def _changes(key: Decoded | None, value: Decoded, count: int) -> tuple[Indices, list[pa.RecordBatch], Kinds]:
+    """The record of each row of a changelog, the columns of key and value, and what each row does. A record
+    whose key is bad has no row."""
+    assert value.kinds is not None, "a changelog"
+    records = np.arange(count) if value.rows is None else value.rows
+    if key is None:
+        return records, [value.batch], value.kinds
+    if key.rows is None:
+        return records, [key.batch.take(pa.array(records)), value.batch], value.kinds
+    place = np.full(count, -1, np.int64)
+    place[key.rows] = np.arange(len(key.rows))
+    is_good = place[records] >= 0
+    records = records[is_good]
+    keys = key.batch.take(pa.array(place[records]))
+    return records, [keys, value.batch.filter(pa.array(is_good))], value.kinds[is_good]
 
 
 def _dead_letter(fetched: Fetched, row: int, split: KafkaSplit, stage: str, bad: BadValue) -> dict[str, Any]:

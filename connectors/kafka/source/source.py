@@ -11,6 +11,7 @@ from typing import Literal, get_args
 import pyarrow as pa
 
 from onceflow.connectors.formats import Format
+from onceflow.connectors.formats.format import has_kinds
 from onceflow.connectors.kafka.fetch.direct_reading import AS_USERS_DO, DirectReading
 from onceflow.connectors.kafka.metadata import ClusterMetadata, Isolation
 from onceflow.connectors.kafka.options import KafkaOptions, Setting
@@ -94,6 +95,8 @@ class KafkaSource:
         _check_topics(self)
         _check_choices(self)
         check_formats("decoder", value=self.value, key=self.key)
+        if has_kinds(self.key):
+            raise OptionError("key= says what a record is of, and changes nothing: give Debezium as value=")
         parse_start(self.start, self.group_id)
         duration_ms(self.discovery_interval, "discovery_interval")
         duration_ms(self.broker_timeout, "broker_timeout")
@@ -120,6 +123,11 @@ class KafkaSource:
         return self.value.record_type
 
     @property
+    def has_kinds(self) -> bool:
+        """See ChangelogSource."""
+        return has_kinds(self.value)
+
+    @property
     def is_bounded(self) -> bool:
         return self.until is not None
 
@@ -142,13 +150,10 @@ class KafkaSource:
         )
         key = None
         if self.key is not None:
-            wanted = (
-                None
-                if self.columns is None
-                else frozenset(
-                    name for name in _columns(self.key, "key").names if self.key_prefix + name in self.columns
-                )
-            )
+            wanted = None
+            if self.columns is not None:
+                names = _columns(self.key, "key").names
+                wanted = frozenset(name for name in names if self.key_prefix + name in self.columns)
             key = self.key.decoder(wanted)
         rows = RowBuilder(
             self.schema,

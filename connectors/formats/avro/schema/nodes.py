@@ -25,6 +25,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from onceflow.connectors.formats.registry.schemas import RegisteredSchema
 from onceflow.runtime.errors import OptionError
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
@@ -115,6 +116,11 @@ def parse_schema(schema: AvroJson, named: Sequence[AvroJson] = ()) -> Node:
     except Exception as error:  # the library raises what comes along: KeyError, TypeError, its own
         raise OptionError(f"this is no Avro schema: {error}; it begins with {str(schema)[:100]}") from error
     return _node(parsed, known, ())
+
+
+def parse_registered(schema: RegisteredSchema) -> Node:
+    """A schema of a registry as a tree. Raises OptionError for what is no Avro schema."""
+    return parse_schema(schema.text, [each.text for each in schema.imports])
 
 
 def _loaded(schema: AvroJson) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from onceflow.connectors.formats.avro.schema.nodes import Field, Node, arrow_field, logical_type, without_null
-from onceflow.connectors.formats.avro.wire_columns import to_wire
+from onceflow.connectors.formats.wire_columns import AVRO_WIRE
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.types.columns_of_records import WrongFieldError, array_from_values
 from onceflow.runtime.types.value_types import (
@@ -62,7 +62,7 @@ Declared = Sequence[RecordField | None]
 
 def targets_of_arrow(schema: pa.Schema, record: RecordType | None) -> tuple[Target, ...]:
     """A field of a record type has the type's default, if there is one; a nullable column of an Arrow
-    schema is null. `schema`: of a record type's columns as `wire_field` makes them. Raises OptionError naming
+    schema is null. `schema`: of a record type's columns as `AVRO_WIRE` makes them. Raises OptionError naming
     a column that Avro has nothing for."""
     declared: Declared = [None] * len(schema) if record is None else record.fields
     return _fields(list(schema), declared, record is None, "")
@@ -127,7 +127,7 @@ def _default(field: RecordField, wire: pa.Field) -> pa.Scalar:
     except WrongFieldError as error:
         raise OptionError(f"the default of a field is wrong: {error}") from error
     value = column[0].as_py()
-    plain = value if value is None or column.type == wire.type else to_wire(column.type)(value)
+    plain = value if value is None or column.type == wire.type else AVRO_WIRE.writer(field.column)(value)
     return pa.scalar(plain, wire.type)
 
 

@@ -284,10 +284,19 @@ def test_what_is_wrong_is_refused_with_a_sentence(make: Any, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("missing", "options"),
-    [("fastavro", 'framing="none"'), ("confluent_kafka.schema_registry", 'registry="http://localhost:1"')],
+    ("missing", "options", "install"),
+    [
+        ("fastavro", 'framing="none"', "onceflow[avro]"),
+        (
+            "confluent_kafka.schema_registry",
+            'registry="http://localhost:1"',
+            "confluent-kafka[schemaregistry]",
+        ),
+    ],
 )
-def test_packages_that_are_not_installed_are_named_with_what_to_do(missing: str, options: str) -> None:
+def test_packages_that_are_not_installed_are_named_with_what_to_do(
+    missing: str, options: str, install: str
+) -> None:
     program = (
         f"import sys; sys.modules[{missing!r}] = None\n"
         "import pyarrow as pa\n"
@@ -299,7 +308,7 @@ def test_packages_that_are_not_installed_are_named_with_what_to_do(missing: str,
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )
     assert run.stdout.startswith("OptionError")
-    assert "pip install 'onceflow[avro]'" in run.stdout
+    assert f"pip install '{install}'" in run.stdout
 
 
 def test_a_password_is_not_shown() -> None:

@@ -1,4 +1,5 @@
-"""Kafka to Kafka with Avro through a real registry; the other side of each topic is Confluent's own code."""
+"""Kafka to Kafka with Avro and Protobuf through a real registry; the other side of each topic is Confluent's
+own code."""
 
 from __future__ import annotations
 
@@ -15,10 +16,14 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from onceflow.connectors.formats import Avro, for_topic
+from onceflow.connectors import formats
+from onceflow.connectors.formats import Avro, Json, Protobuf, for_topic
 from onceflow.runtime.errors import Fatal
+from tests.protobuf_messages import descriptor_set, message_class
 
 START_MS = 1_700_000_000_000
 FIRST = {
@@ -103,6 +108,98 @@ def test_a_job_reads_and_writes_what_confluents_serializers_write_and_read(
     assert (registered["namespace"], registered["name"]) == ("shop", "Total")
 
 
+@pytest.mark.kafka
+def test_a_job_reads_and_writes_the_messages_of_confluents_protobuf(
+    start_job: Any, engine: Any, broker: Any, new_topic: Any, registry: str, tmp_path: Path
+) -> None:
+    servers, source, output, dead = (
+        broker.bootstrap_servers, new_topic("in", 2), new_topic("out", 2), new_topic("dead", 1)
+    )  # fmt: skip
+    examples = engine.jobs.parents[2] / "examples"
+    files = ("shop.proto", (examples / "shop.proto").read_text())
+    messages = tmp_path / "shop.binpb"
+    messages.write_bytes(descriptor_set(files))
+    purchase, total = (message_class(name, files) for name in ("shop.Purchase", "shop.Total"))
+    client, producer = client_of(registry), Producer({"bootstrap.servers": servers, "log_level": 0})
+    write = ProtobufSerializer(purchase, client, {})
+    wrong = ProtobufSerializer(total, client, {"subject.name.strategy": lambda *_: "other"})
+    context = SerializationContext(source, MessageField.VALUE)
+    expected: Counter[tuple[str, int]] = Counter()
+    for i in range(2_000):
+        ms = START_MS + i
+        made = purchase(user=f"u{i % 7}", amount=i, ts={"seconds": ms // 1_000, "nanos": ms % 1_000 * 10**6})
+        expected[made.user, (ms // 1_000 + 1) * 1_000] += i
+        producer.produce(source, write(made, context), partition=i % 2)
+    strange = wrong(total(user="u1", total=7), context)
+    producer.produce(source, strange, partition=0)
+    assert producer.flush(60) == 0
+    arguments = ("--bootstrap-servers", servers, "--registry", registry, "--input", source)
+    job = start_job(
+        tmp_path / "ck",
+        *(*arguments, "--output", output, "--dead-letters", dead, "--window", "1 s", "--until", "latest"),
+        *("--messages", str(messages)),
+        program=examples / "protobuf_totals.py",
+        master="threads[2]",
+    )
+    assert job.wait(240) == 0, job.story()
+    read, context = ProtobufDeserializer(total, {}), SerializationContext(output, MessageField.VALUE)
+    rows: Any = [read(value, context) for value in engine.read_topic(servers, output)]
+    assert Counter({(r.user, r.window_end.seconds * 1_000): r.total for r in rows}) == expected
+    assert len(rows) == len(expected)
+    assert engine.read_topic(servers, dead) == [strange]  # another message of the same schema
+
+
+def test_what_a_message_imports_is_registered_and_referred_to(registry: str) -> None:
+    place = ("geo/place.proto", 'syntax = "proto3"; package geo; message Place { double x = 1; }')
+    trip = (
+        "trip.proto",
+        'syntax = "proto3"; import "geo/place.proto"; message Stop { int32 x = 1; } '
+        "message Trip { geo.Place to = 1; }",
+    )
+    of, client = message_class("Trip", trip, place), client_of(registry)
+    form = for_topic(Protobuf(of, registry=registry), "trips", "value")
+    rows = form.decoder().decode([])
+    rows = pa.RecordBatch.from_pylist([{"to": {"x": 0.5}}], rows.batch.schema)
+    lookup = Protobuf(of, registry=registry, auto_register=False, subject="trips-value").encoder(rows.schema)
+    with pytest.raises(Fatal, match=r"geo/place\.proto"):
+        lookup.encode(rows)
+    written = form.encoder(rows.schema).encode(rows)
+    theirs = ProtobufSerializer(of, client, {})(
+        of(to={"x": 0.5}), SerializationContext("trips", MessageField.VALUE)
+    )
+    assert written.to_pylist() == [theirs]
+    assert lookup.encode(rows).equals(written)
+    assert form.decoder().decode(written).batch == rows
+    registered = client.get_schema(int.from_bytes(theirs[1:5], "big"))
+    assert registered.references == [SchemaReference("geo/place.proto", "geo/place.proto", 1)]
+
+
+def test_json_schema_through_the_registry(registry: str) -> None:
+    place = {"$id": "place.json", "type": "object", "properties": {"x": {"type": "integer"}}}
+    trip = {"title": "Trip", "type": "object", "properties": {"to": {"$ref": "place.json"}}}
+    reference = formats.SchemaReference("place.json", "place-json", json.dumps(place))
+    client, context = client_of(registry), SerializationContext("json-trips", MessageField.VALUE)
+    columns = pa.schema([("to", pa.struct([pa.field("x", pa.int64())]))])
+    form = for_topic(
+        Json(columns, registry=registry, json_schema=trip, references=[reference]), "json-trips", "value"
+    )
+    rows = pa.RecordBatch.from_pylist([{"to": {"x": 5}}], columns)
+    written = form.encoder(columns).encode(rows).to_pylist()
+    assert JSONDeserializer(None, schema_registry_client=client)(written[0], context) == {"to": {"x": 5}}
+    ours = Json(columns, registry=registry).decoder()  # compares with the schema that was written
+    bad = written[0][:5] + b'{"to":{"x":"5"}}'
+    decoded = ours.decode([written[0], bad])
+    assert decoded.batch == rows
+    assert "at `$.to.x`" in decoded.bad[0].reason
+    derived = for_topic(Json(registry=registry, name="Trip"), "json-derived", "value")
+    value = derived.encoder(columns).encode(rows)[0].as_py()
+    assert JSONDeserializer(None, schema_registry_client=client)(value, context) == {"to": {"x": 5}}
+    client.set_compatibility("json-derived-value", "BACKWARD")
+    wider = pa.schema([*columns, pa.field("n", pa.int64(), False)])
+    with pytest.raises(Fatal, match=r"rule BACKWARD .* the field 'n' is new and is required"):
+        derived.encoder(wider).encode(pa.RecordBatch.from_pylist([{"to": None, "n": 1}], wider))
+
+
 def test_an_id_that_nobody_registered_is_a_bad_record(registry: str) -> None:
     decoded = (
         Avro(pa.schema([("x", pa.int64())]), registry=registry).decoder().decode([b"\0\0\x0f\xff\xff\x02"])
@@ -141,8 +238,25 @@ def test_a_schema_that_would_break_readers_is_refused_by_the_registry(registry: 
     client.set_compatibility("strict", "BACKWARD")
     rows = pa.RecordBatch.from_pylist([{"other": 1}], pa.schema([pa.field("other", pa.int64(), False)]))
     encoder = Avro(registry=registry, subject="strict", name="shop.Purchase").encoder(rows.schema)
-    with pytest.raises(Fatal, match="refuses"):
+    with pytest.raises(Fatal) as caught:
         encoder.encode(rows)
+    assert (
+        "refuses the schema of the rows for the subject 'strict' by its rule BACKWARD (the new schema must "
+        "read what was written with the old one): compared with the latest, version 1, the field 'other' is "
+        "new and has no default. It says: "
+    ) in str(caught.value)
+
+
+def test_a_given_schema_refers_to_one_of_another_subject(registry: str) -> None:
+    point = {"type": "record", "name": "geo.Point", "fields": [{"name": "x", "type": "int"}]}
+    route = {"type": "record", "name": "Route", "fields": [{"name": "to", "type": "geo.Point"}]}
+    reference = formats.SchemaReference("geo.Point", "point", json.dumps(point))
+    form = Avro(route, registry=registry, subject="route", references=[reference])
+    rows = pa.RecordBatch.from_pylist([{"to": {"x": 5}}], form.schema)
+    written = form.encoder(rows.schema).encode(rows)
+    read = AvroDeserializer(client_of(registry))
+    assert read(written[0].as_py(), SerializationContext("routes", MessageField.VALUE)) == {"to": {"x": 5}}
+    assert form.decoder().decode(written).batch.to_pylist() == [{"to": {"x": 5}}]
 
 
 @pytest.mark.kafka

@@ -14,8 +14,10 @@ import pytest
 
 from onceflow.connectors.formats import Avro
 from onceflow.connectors.formats.avro.decode import AvroDecoder
-from onceflow.connectors.formats.avro.schema.registry import ConfluentRegistry, UnknownSchemaError
+from onceflow.connectors.formats.avro.schema.nodes import parse_registered
 from onceflow.connectors.formats.avro.schema.target import targets_of_arrow
+from onceflow.connectors.formats.registry.client import ConfluentRegistry
+from onceflow.connectors.formats.registry.schemas import RegistrySchemas, UnknownSchemaError
 from onceflow.runtime.errors import Fatal, Retryable
 
 SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "x", "type": "long"}]}
@@ -95,7 +97,8 @@ def test_a_schema_is_asked_for_once_in_a_process(serve: Callable[..., Registry])
 def test_an_unknown_id_is_bad_and_asked_for_again_after_a_while(serve: Callable[..., Registry]) -> None:
     registry = serve((404, {"error_code": 40403, "message": "Schema not found"}), GOOD)
     time_s = 100.0
-    schemas = ConfluentRegistry({"url": registry.url}, 1_000, lambda: time_s)
+    client = ConfluentRegistry({"url": registry.url}, 1_000, lambda: time_s)
+    schemas = RegistrySchemas(client, "AVRO", parse_registered)
     decoder = AvroDecoder(targets_of_arrow(COLUMNS, None), schemas, "error")
     for _ in range(2):
         decoded = decoder.decode([VALUE, VALUE])
@@ -121,9 +124,9 @@ def test_a_request_that_is_never_answered_is_asked_again(
     schemas = ConfluentRegistry({"url": registry.url, **given}, 200 if given["timeout"] is None else 60_000)
     if given["timeout"] is None:
         with pytest.raises(Retryable, match="can't be reached"):
-            schemas.schema_of(7)
+            schemas.schema(7, "AVRO")
     else:
-        schemas.schema_of(7)
+        schemas.schema(7, "AVRO")
         assert len(registry.asked) == 3
 
 
@@ -175,7 +178,7 @@ def test_settings_go_to_the_client_and_a_password_stays_out_of_messages(
     registry = serve((401, {"error_code": 40101, "message": "who are you"}))
     config = {"url": registry.url, "basic.auth.user.info": "me:hush"}
     with pytest.raises(Fatal) as caught:
-        ConfluentRegistry(config, 1_000).schema_of(1)
+        ConfluentRegistry(config, 1_000).schema(1, "AVRO")
     assert "hush" not in str(caught.value)
     assert registry.asked[0][1] == "Basic " + base64.b64encode(b"me:hush").decode()
 
@@ -183,5 +186,5 @@ def test_settings_go_to_the_client_and_a_password_stays_out_of_messages(
 def test_an_id_that_can_not_be_one_is_not_asked_for(serve: Callable[..., Registry]) -> None:
     registry = serve(GOOD)
     with pytest.raises(UnknownSchemaError, match="no schema id"):
-        ConfluentRegistry({"url": registry.url}, 1_000).schema_of(1 << 31)
+        ConfluentRegistry({"url": registry.url}, 1_000).schema(1 << 31, "AVRO")
     assert not registry.asked
