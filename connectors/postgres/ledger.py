@@ -73,7 +73,7 @@ class Ledger:
         ]
 
     def other_owners(self, connection: Connection, parallelism: int) -> list[str]:
-        """Those that have a ledger, and that no subtask is now."""
+        """The owners that have a ledger, and that no subtask is now."""
         owners = connection.execute(
             sql.SQL(_OWNERS).format(self.table.identifier()), (self.lineage, self.uid)
         )
