@@ -66,7 +66,7 @@ def test_a_lost_answer_changes_nothing(
 def test_what_was_never_durable_is_rolled_back_by_the_next_attempt(
     server: PostgresServer, table: str
 ) -> None:
-    """What a subtask has left that there is no more is rolled back, too."""
+    """The same for what a subtask has left that there is no more."""
     for subtask in range(2):
         out = writer(server.url, table, subtask, 2)
         out.recover([])
