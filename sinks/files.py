@@ -1,191 +1,149 @@
-"""FileSink: rows into files of a folder, exactly once: a file for each writer and checkpoint, visible when
-whole."""
+"""FileSink: rows into files of folders, exactly once: nobody sees part of a file, or one that vanishes."""
 
 from __future__ import annotations
 
-import itertools
-import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, BinaryIO
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 
-from onceflow.connectors.files.file_format import FileEncoder, FileFormat
-from onceflow.connectors.files.output import OutputFolder
+from onceflow.connectors.files.buckets import Buckets, buckets, daily, every, hourly
+from onceflow.connectors.files.file_format import FileFormat
 from onceflow.connectors.files.place import Place
+from onceflow.connectors.files.rolling import RollPolicy
 from onceflow.connectors.files.source import FORMATS, file_format
-from onceflow.runtime.contracts import Committable, CommitterContext, PreCommit, SinkContext
-from onceflow.runtime.errors import Fenced, OptionError, Retryable
-from onceflow.runtime.records import Records
+from onceflow.connectors.files.written.commits import OutputCommits
+from onceflow.connectors.files.written.open_store import check_can_write, open_store
+from onceflow.connectors.files.written.plan import Promise
+from onceflow.connectors.files.written.writer import PartsWriter, WriterSettings
+from onceflow.runtime.contracts import Committable, CommitterContext, SinkContext
+from onceflow.runtime.errors import Fenced, Indeterminate, OptionError
+
+__all__ = ["FileSink", "RollPolicy", "daily", "every", "hourly"]
 
 
 @dataclass(frozen=True)
 class FileSink:
-    """A CommittingSink. Opens nothing when it is made.
+    """Writes rows to files below `url`: a folder of this machine or a mounted one, `s3://bucket/folder`, or
+    `hdfs://host:port/folder`. A CommittingSink; opens nothing when it is made.
 
-    A file begins with the first row after a barrier and ends at the next one; it gets its name when the
-    checkpoint is durable. So the checkpoint interval says how many files there are, and how late rows are
-    seen.
+    A file is written hidden. Once a checkpoint is durable in which it has ended, it is seen, whole, under a
+    name made of uid, checkpoint, subtask, number and job; whatever is killed, each row is in one file once.
+
+    `format`: "parquet", "jsonl" or "csv", or `Csv(delimiter=";")`; `compression`: for Parquet "zstd"
+    (the default), "snappy", "gzip", "lz4", "brotli" or "none", for JSON lines and CSV "gzip" or "zstd".
+    `partition_by`: which folder a row goes to: a column (`country=de`, which then is not in the file),
+    `hourly()`, `daily()` or `every("15 min")` of event time or of a column, a polars expression, a function
+    that makes a folder of each row of a pyarrow.RecordBatch, or a list of these. `roll`: when a file ends.
+    `success_marker`: the name of an empty file, as "_SUCCESS", which a folder of a span of time gets once
+    the watermark has passed its end and all its files are seen. `open_files_max`: with more folders at once
+    the file ends that was written to least recently. `storage_options` go to fsspec.
     """
 
-    place: Place
-    form: FileFormat
+    url: str
+    format: Any = "parquet"
+    partition_by: Any = None
+    roll: RollPolicy = field(default_factory=RollPolicy)
+    compression: str | None = None
+    success_marker: str | None = None
+    open_files_max: int = 100
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        where = f"FileSink({self.url!r})"
+        check_can_write(self.place, where)
+        if any(letter in self.place.path for letter in "*?["):
+            raise OptionError(f"{where}: name a folder: the names of the files in it are made by the sink")
+        if any(self.place.path.endswith(ending) for each in FORMATS.values() for ending in each.endings):
+            raise OptionError(
+                f"{where} names a file, and there will be one for each subtask and checkpoint: name a "
+                'folder, and say format="parquet", "jsonl" or "csv"'
+            )
+        if not isinstance(self.roll, RollPolicy):
+            raise OptionError(f'{where}: roll={self.roll!r}: give RollPolicy(size="64 MiB"), or the like')
+        if self.open_files_max < 1:
+            raise OptionError(f"{where}: open_files_max={self.open_files_max!r} has to be 1 or more")
+        self._check_marker(where)
+        assert self.form, "it raises OptionError"
+        assert self.buckets, "it raises OptionError"
+
+    def _check_marker(self, where: str) -> None:
+        name = self.success_marker
+        if name is None:
+            return
+        if not name or "/" in name or not name.startswith(("_", ".")):
+            raise OptionError(
+                f'{where}: success_marker={name!r}: give a name that begins with "_" or ".", such as '
+                '"_SUCCESS": others would be read as a file of rows'
+            )
+        if not self.buckets.has_spans:
+            raise OptionError(
+                f"{where}: success_marker needs folders of spans of time, which are complete at some time: "
+                "say partition_by=hourly(), daily() or every(...)"
+            )
+
+    @cached_property
+    def place(self) -> Place:
+        return Place(self.url, self.storage_options or {})
+
+    @cached_property
+    def buckets(self) -> Buckets:
+        return buckets(self.partition_by, f"FileSink({self.url!r})")
+
+    @cached_property
+    def form(self) -> FileFormat:
+        where = f"FileSink({self.url!r})"
+        form = file_format(self.format, "", where)
+        return form if self.compression is None else form.compressed(self.compression, where)
 
     @property
     def plan_note(self) -> str:
-        return "exactly once: a file for each subtask and checkpoint, renamed when that is durable"
+        is_open = self.form.has_prefix and not self.roll.on_checkpoint
+        when = "over checkpoints" if is_open else "with each checkpoint"
+        return (
+            f"exactly once: files end {when}, and are seen when the checkpoint in which they end is durable"
+        )
 
     def check(self, schema: pa.Schema, uid: str) -> None:
-        self.form.check(schema, f"sink {uid!r}")
+        where = f"sink {uid!r}"
+        self.buckets.check(schema, where)
+        self.form.check(self.buckets.file_schema(schema), where)
 
-    def open_writer(self, context: SinkContext) -> FileWriter:
-        return FileWriter(self, context)
+    def open_writer(self, context: SinkContext) -> PartsWriter:
+        settings = WriterSettings(self.form, self.buckets, self.roll, self.open_files_max)
+        return PartsWriter(context, settings, open_store(self.place, context.lineage, context.uid))
 
     def open_committer(self, context: CommitterContext) -> FileCommitter:
-        return FileCommitter(OutputFolder(self.place, context.lineage, context.uid), context)
+        store = open_store(self.place, context.lineage, context.uid)
+        return FileCommitter(OutputCommits(store, context.attempt, self.success_marker), context.uid)
 
 
 def file_sink(url: str, form: Any = "parquet", storage_options: Mapping[str, Any] | None = None) -> FileSink:
     """The sink of `stream.to_files(...)`. Raises OptionError."""
-    where = f"to_files({url!r})"
-    place = Place(url, storage_options or {})
-    if any(letter in place.path for letter in "*?["):
-        raise OptionError(f"{where}: name a folder: the names of the files in it are made by the sink")
-    if any(place.path.endswith(ending) for each in FORMATS.values() for ending in each.endings):
-        raise OptionError(
-            f"{where} names a file, and there will be one for each subtask and checkpoint: name a folder, "
-            'and say format="parquet", "jsonl" or "csv"'
-        )
-    return FileSink(place, file_format(form, "", where))
-
-
-class FileWriter:
-    """A SinkWriter."""
-
-    def __init__(self, sink: FileSink, context: SinkContext) -> None:
-        self._form = sink.form
-        self._context = context
-        self._folder = OutputFolder(sink.place, context.lineage, context.uid)
-        self._numbers = itertools.count()
-        self._open: _Part | None = None
-        """The file of what was written since the last barrier; None: nothing was."""
-        self._lock = threading.Lock()
-        """Around the parts below, which the task's thread and the commit thread use."""
-        self._held: list[tuple[int, _Part]] = []
-        """Files that are in no committed checkpoint, with the first checkpoint that has them."""
-
-    def recover(self, committables: Sequence[Committable]) -> None:
-        assert not committables, "the committer has committed them before a slot was started"
-
-    def write(self, records: Records) -> None:
-        if not len(records):
-            return
-        if self._open is None:
-            subtask, number = self._context.subtask, next(self._numbers)
-            hidden, file = self._folder.create(self._context.attempt, subtask, number)
-            encoder = self._form.encoder(file, self._context.schema)
-            self._open = _Part(self._folder, hidden, file, encoder)
-        self._open.write(records.batch)
-
-    def pre_commit(self, checkpoint_id: int) -> PreCommit:
-        part, self._open = self._open, None
-        with self._lock:
-            if part is not None:
-                subtask, ending = self._context.subtask, self._form.endings[0]
-                part.name = self._folder.visible_name(checkpoint_id, subtask, ending)
-                self._held.append((checkpoint_id, part))
-            parts = [each for _, each in self._held]
-        return _PreCommit(self._context, checkpoint_id, parts)
-
-    def commit(self, checkpoint_id: int) -> None:
-        """The committer has made them visible."""
-        with self._lock:
-            self._held = [(n, part) for n, part in self._held if n > checkpoint_id]
-
-    def close(self) -> None:
-        if self._open is not None:
-            self._open.give_up()
-
-
-class _Part:
-    """One file on its way: rows are written to it as they come."""
-
-    def __init__(self, folder: OutputFolder, hidden: str, file: BinaryIO, encoder: FileEncoder) -> None:
-        self._folder = folder
-        self._hidden = hidden
-        self._file = file
-        self._encoder = encoder
-        self.name = ""
-        """The name under which it will be seen; known at the barrier."""
-        self._lock = threading.Lock()
-        """Around `finish`: an aborted checkpoint's may run while the next one's does."""
-        self._is_finished = False
-        self._failure: BaseException | None = None
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        self._encoder.write(batch)
-
-    def finish(self) -> tuple[str, str]:
-        """Make it durable; does it once however often it is called. Its two names.
-
-        Raises OSError; then Retryable each time, until the attempt is restarted and makes the rows anew.
-        """
-        with self._lock:
-            if self._failure is not None:
-                raise Retryable(f"{self.name} could not be finished: {self._failure}")
-            if not self._is_finished:
-                try:
-                    self._encoder.finish()
-                    self._folder.finish(self._file)
-                except BaseException as error:
-                    self._failure = error
-                    raise
-                self._is_finished = True
-        return self._hidden, self.name
-
-    def give_up(self) -> None:
-        """Let go of the file: the next attempt deletes it."""
-        self._file.close()
-
-
-@dataclass(frozen=True, slots=True)
-class _PreCommit:
-    """See contracts.PreCommit."""
-
-    context: SinkContext
-    checkpoint_id: int
-    parts: Sequence[_Part]
-
-    def stage(self) -> Committable:
-        files = [list(part.finish()) for part in self.parts]
-        owner = str(self.context.subtask)
-        return Committable(self.context.uid, owner, self.checkpoint_id, {"files": files})
+    return FileSink(url, form, storage_options=storage_options)
 
 
 class FileCommitter:
-    """A SinkCommitter. A commit that is repeated renames nothing twice: see OutputFolder."""
+    """A SinkCommitter. A commit that is repeated shows nothing twice: see OutputCommits."""
 
-    def __init__(self, folder: OutputFolder, context: CommitterContext) -> None:
-        self._folder = folder
-        self._context = context
-        self._seen: int | None = None
+    def __init__(self, commits: OutputCommits, uid: str) -> None:
+        self._commits = commits
+        self._uid = uid
 
     def last_committed(self) -> int | None:
-        self._seen = self._folder.last_committed()
-        return self._seen
+        return self._commits.last_committed()
 
     def commit(self, checkpoint_id: int, committables: Sequence[Committable]) -> None:
-        files = [(hidden, name) for each in committables for hidden, name in each.payload["files"]]
-        if not files:
-            return  # nothing to show: the ledger need not know of it
-        if self._folder.last_committed() != self._seen:
-            raise Fenced(f"a newer attempt has committed a checkpoint of sink {self._context.uid!r}")
-        self._folder.commit(checkpoint_id, files)
-        self._seen = checkpoint_id
-        # Files of earlier attempts that are left now belong to no checkpoint: what was restored is committed
-        # first.
-        self._folder.sweep(self._context.attempt, checkpoint_id)
+        try:
+            self._commits.commit(checkpoint_id, [Promise.from_json(each.payload) for each in committables])
+        except Fenced as error:
+            raise Fenced(f"sink {self._uid!r}: {error}") from None
+        except OSError as error:
+            raise Indeterminate(
+                f"sink {self._uid!r}: committing checkpoint {checkpoint_id}: {error}; it is tried again"
+            ) from error
 
     def close(self) -> None:
-        """Nothing is open."""
+        self._commits.close()

@@ -142,7 +142,13 @@ COVERED = (
     Covered(
         "formats of files: what their readers meet, and each cut anywhere",
         "unit/connectors/files/test_reader conformance/test_files conformance/test_file_sink",
-        "csv_files file_format file_split finished_files json_lines parquet_files record_blocks",
+        "packing csv_files file_format file_split finished_files json_lines parquet_files record_blocks",
+    ),
+    Covered(
+        "parts of a file sink: a commit cut off at each call, kills, and what its options are refused for",
+        "unit/connectors/files/written/test_commits unit/sinks/test_files integration/test_file_sink_kills",
+        """buckets folder_files part written.plan renamed_store rolling open_store output_store uploaded_store
+        uploads written.writer""",
     ),
     Covered(
         "a sink whose ledger is in the system that it writes to: crashes at every call",

@@ -31,6 +31,7 @@ PUBLIC = (
     "onceflow.connectors.files",
     "onceflow.connectors.hybrid",
     "onceflow.connectors.http_stream",
+    "onceflow.sinks.files",
     "onceflow.sinks.kafka",
     "onceflow.sinks.delta",
     "onceflow.sinks.iceberg",

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, BinaryIO
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from onceflow.connectors.files.file_format import Piece
+from onceflow.connectors.files.file_format import Piece, WritableFile
+from onceflow.connectors.files.packing import (
+    ENDINGS,
+    WRITTEN,
+    Kept,
+    PackedFile,
+    check_compression,
+    compression_of,
+    packed_endings,
+)
 from onceflow.connectors.files.place import Place
 from onceflow.connectors.files.record_blocks import (
     BLOCK_BYTES,
@@ -33,13 +42,15 @@ class Csv:
     it.
 
     A cell that is empty, and not in quotes, is null; in a column of text that can't be null it is an empty
-    text. Columns are found by their names: others may be there, in any order.
+    text. Columns are found by their names: others may be there, in any order. `compression`: see JsonLines.
     """
 
     delimiter: str = ","
     block_bytes: int = BLOCK_BYTES
+    compression: str | None = None
 
     def __post_init__(self) -> None:
+        check_compression(self.compression, (*ENDINGS, "none"), "Csv")
         if len(self.delimiter.encode()) != 1 or self.delimiter in '"\n\r':
             raise OptionError(
                 f"delimiter={self.delimiter!r}: it has to be one character, and no quote or line end"
@@ -51,7 +62,19 @@ class Csv:
 
     @property
     def endings(self) -> tuple[str, ...]:
-        return (".csv", ".csv.gz")
+        return packed_endings((".csv",))
+
+    @property
+    def ending(self) -> str:
+        return ".csv" + ENDINGS.get(self.compression or "", "")
+
+    @property
+    def has_prefix(self) -> bool:
+        return True
+
+    def compressed(self, compression: str, where: str) -> Csv:
+        check_compression(compression, (*WRITTEN, "none"), where)
+        return replace(self, compression=compression)
 
     def check(self, schema: pa.Schema, where: str) -> None:
         for field in schema:
@@ -61,14 +84,18 @@ class Csv:
                     "out, make text of it, or use jsonl or parquet"
                 )
 
+    def cuts(self, place: Place, path: str, size: int) -> list[int]:
+        """Whether a line end is inside of quotes is known from the beginning on only."""
+        return []
+
     def of_type(self, of: Any) -> Csv:
         return self
 
     def decoder(self, schema: pa.Schema) -> CsvDecoder:
         return CsvDecoder(self, schema)
 
-    def encoder(self, file: BinaryIO, schema: pa.Schema) -> CsvEncoder:
-        return CsvEncoder(file, schema, self.delimiter)
+    def encoder(self, file: WritableFile, schema: pa.Schema) -> CsvEncoder:
+        return CsvEncoder(PackedFile(file, compression_of("", self.compression)), schema, self.delimiter)
 
 
 class CsvDecoder:
@@ -85,13 +112,14 @@ class CsvDecoder:
             quoted_strings_can_be_null=False,
         )
 
-    def pieces(self, place: Place, path: str, at: int) -> Iterator[Piece]:
+    def pieces(self, place: Place, path: str, at: int, end: int = 0) -> Iterator[Piece]:
+        assert not end, "it is never cut"
         with place.open(path) as file:
-            header = self._header(UncompressedFile(file, path), path)
+            header = self._header(UncompressedFile(file, path, self._form.compression), path)
         names = self._names(header, path) if header else []
         with place.open(path) as file:
             begin_at = max(at, len(header))
-            unpacked = UncompressedFile(file, path)
+            unpacked = UncompressedFile(file, path, self._form.compression)
             for begin, block in blocks(unpacked, begin_at, path, unquoted_lines_end, self._form.block_bytes):
                 yield Piece(begin, 0, self._decode(block, names, begin, path))
 
@@ -162,30 +190,22 @@ class CsvDecoder:
 class CsvEncoder:
     """A FileEncoder."""
 
-    def __init__(self, file: BinaryIO, schema: pa.Schema, delimiter: str) -> None:
+    gathered_bytes = 0
+
+    def __init__(self, file: PackedFile, schema: pa.Schema, delimiter: str) -> None:
+        self._file = file
         options = pa_csv.WriteOptions(include_header=True, delimiter=delimiter)
-        self._writer = pa_csv.CSVWriter(pa.PythonFile(_Kept(file), "w"), schema, write_options=options)
+        self._writer = pa_csv.CSVWriter(pa.PythonFile(Kept(file), "w"), schema, write_options=options)
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._writer.write_batch(batch)
 
+    def flush(self) -> None:
+        self._file.end()
+
     def finish(self) -> None:
         self._writer.close()
-
-
-class _Kept:
-    """A file that whoever writes to it does not close."""
-
-    closed = False
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.write = file.write
-
-    def flush(self) -> None:
-        """Whoever has opened the file does that."""
-
-    def close(self) -> None:
-        """Whoever has opened the file does that."""
+        self._file.end()
 
 
 class _NullError(Exception):

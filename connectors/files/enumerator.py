@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from onceflow.connectors.files.file_split import FileSplit
 from onceflow.connectors.files.finished_files import FinishedFiles, version_hash
@@ -16,17 +16,22 @@ SETTLED_AFTER_MS = 1_000
 
 
 class FileEnumerator:
-    """A SplitEnumerator and a PruningEnumerator. A split is a file.
+    """A SplitEnumerator and a PruningEnumerator. A split is a file, or a piece of one. All
+    pieces of a file are found at once, so a file of which one was read to its end is known.
 
     While the folder is watched, a file that may still be written is left alone: on a file system of this
     machine one that was written within the last second, until two looks in a row have found it the same.
     """
 
-    def __init__(self, place: Place, watch_ms: int | None, clock: Clock) -> None:
-        """`watch_ms` None: what is there at the first start is all there is."""
+    def __init__(
+        self, place: Place, watch_ms: int | None, clock: Clock, cuts: Callable[[str, int], list[int]]
+    ) -> None:
+        """`watch_ms` None: what is there at the first start is all there is. `cuts(path, size)`: the
+        places at which a file is cut into several splits."""
         self._place = place
         self._watch_ms = watch_ms
         self._clock = clock
+        self._cuts = cuts
         self._seen: dict[str, FileVersion] = {}
         """The new files of the look before."""
 
@@ -42,7 +47,7 @@ class FileEnumerator:
                 'the job runs are found with watch="10 s"'
             )
         found = files if self._watch_ms is None else self._settled(files)
-        return [FileSplit.of(path, version).state() for path, version in found.items()]
+        return [split.state() for path, version in found.items() for split in self._splits(path, version)]
 
     def discover(self, known: frozenset[str]) -> Sequence[SplitState]:
         return self.discover_unfinished(known, None)
@@ -59,8 +64,12 @@ class FileEnumerator:
                 new[path] = version
             elif hash_read is not None and hash_read != version_hash(version):
                 changed.append(FileSplit.changed(path, hash_read))
-        found = [FileSplit.of(path, version) for path, version in self._settled(new).items()]
+        settled = self._settled(new).items()
+        found = [split for path, version in settled for split in self._splits(path, version)]
         return [state for split in (*changed, *found) if (state := split.state()).split_id not in known]
+
+    def _splits(self, path: str, version: FileVersion) -> list[FileSplit]:
+        return FileSplit.of(path, version, self._cuts(path, version.size))
 
     def _settled(self, new: dict[str, FileVersion]) -> dict[str, FileVersion]:
         """The new files that nobody writes any more. Called once in a look."""

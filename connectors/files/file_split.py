@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 
 from onceflow.connectors.files.finished_files import version_hash
 from onceflow.connectors.files.place import FileVersion, Place
@@ -25,17 +27,22 @@ class FileSplit:
     size: int
     version: str
     at: int = 0
+    begin: int = 0
+    """The place where the split begins."""
     rows: int = 0
     row: int = 0
     """How many records were read from the beginning of the file."""
+    end: int = 0
+    """The place where the next split of the file begins; 0: there is none, it is read to its end."""
     is_changed: bool = False
     """Nothing is read: the file was read to its end before, and is another one now. `version` is the hash of
     the one that was read."""
 
     @staticmethod
-    def of(path: str, version: FileVersion) -> FileSplit:
-        """A file from its beginning."""
-        return FileSplit(path, version.size, version.version)
+    def of(path: str, version: FileVersion, cuts: Sequence[int] = ()) -> list[FileSplit]:
+        """A file from its beginning, in pieces that are cut at these places."""
+        pairs = pairwise((0, *cuts, 0))
+        return [FileSplit(path, version.size, version.version, at, at, end=end) for at, end in pairs]
 
     @staticmethod
     def changed(path: str, hash_read: int) -> FileSplit:
@@ -47,7 +54,12 @@ class FileSplit:
         return FileSplit(**state.position)
 
     def state(self) -> SplitState:
-        return SplitState(self.path + (_CHANGED if self.is_changed else ""), asdict(self))
+        return SplitState(self.split_id, asdict(self))
+
+    @property
+    def split_id(self) -> str:
+        """The path; of the second piece of a file and those that follow with the place where it begins."""
+        return self.path + (_CHANGED if self.is_changed else f" from {self.begin}" if self.begin else "")
 
     @property
     def file_version(self) -> FileVersion:

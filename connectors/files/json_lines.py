@@ -4,21 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onceflow.connectors.files.file_format import Piece
+from onceflow.connectors.files.file_format import Piece, WritableFile
+from onceflow.connectors.files.packing import (
+    ENDINGS,
+    WRITTEN,
+    PackedFile,
+    check_compression,
+    compression_of,
+    packed_endings,
+)
 from onceflow.connectors.files.place import Place
 from onceflow.connectors.files.record_blocks import (
     BLOCK_BYTES,
     UncompressedFile,
     blocks,
+    line_cuts,
     line_starts,
     lines_end,
 )
+from onceflow.connectors.files.rolling import check_split_size, size_bytes
 from onceflow.connectors.formats import Json
 from onceflow.runtime.errors import BadRecordError, GraphError, UsageError
 
@@ -29,11 +39,23 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class JsonLines:
-    """A FileFormat. What is a good value, see `Json`; blank lines are no records."""
+    """A FileFormat. What is a good value, see `Json`; blank lines are no records.
+
+    `compression`: "gzip", "zstd", "bz2" or "xz" ("none": they are not packed); by default what a file's name
+    ends with. Written are "gzip" and "zstd".
+    """
 
     values: Json = field(default_factory=Json)
     """What a line is."""
     block_bytes: int = BLOCK_BYTES
+    compression: str | None = None
+    split_size: str | int | None = None
+    """Files that are larger and not packed are read in pieces of about this size ("256 MiB"), by several
+    slots; None: a file is read by one slot, in order."""
+
+    def __post_init__(self) -> None:
+        check_compression(self.compression, (*ENDINGS, "none"), "JsonLines")
+        check_split_size(self.split_size)
 
     @property
     def name(self) -> str:
@@ -41,7 +63,19 @@ class JsonLines:
 
     @property
     def endings(self) -> tuple[str, ...]:
-        return (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
+        return packed_endings((".jsonl", ".ndjson"))
+
+    @property
+    def ending(self) -> str:
+        return ".jsonl" + ENDINGS.get(self.compression or "", "")
+
+    @property
+    def has_prefix(self) -> bool:
+        return True
+
+    def compressed(self, compression: str, where: str) -> JsonLines:
+        check_compression(compression, (*WRITTEN, "none"), where)
+        return replace(self, compression=compression)
 
     def check(self, schema: pa.Schema, where: str) -> None:
         try:
@@ -50,26 +84,34 @@ class JsonLines:
         except UsageError as error:
             raise GraphError(f"{where}: {error}") from error
 
+    def cuts(self, place: Place, path: str, size: int) -> list[int]:
+        """A line end is never inside of a record: in JSON it is written as \\n there."""
+        piece_bytes = None if self.split_size is None else size_bytes(self.split_size, "split_size")
+        if not piece_bytes or size <= piece_bytes or compression_of(path, self.compression) is not None:
+            return []
+        return line_cuts(place, path, piece_bytes)
+
     def of_type(self, of: Any) -> JsonLines:
         return replace(self, values=Json(of))
 
     def decoder(self, schema: pa.Schema) -> JsonLinesDecoder:
-        return JsonLinesDecoder(self.values, schema, self.block_bytes)
+        return JsonLinesDecoder(self, schema)
 
-    def encoder(self, file: BinaryIO, schema: pa.Schema) -> JsonLinesEncoder:
-        return JsonLinesEncoder(file, schema)
+    def encoder(self, file: WritableFile, schema: pa.Schema) -> JsonLinesEncoder:
+        return JsonLinesEncoder(PackedFile(file, compression_of("", self.compression)), schema)
 
 
 class JsonLinesDecoder:
     """A FileDecoder. A place is a byte of what is unpacked."""
 
-    def __init__(self, values: Json, schema: pa.Schema, block_bytes: int) -> None:
-        self._decoder = values.decoder(frozenset(schema.names))
-        self._block_bytes = block_bytes
+    def __init__(self, form: JsonLines, schema: pa.Schema) -> None:
+        self._decoder = form.values.decoder(frozenset(schema.names))
+        self._form = form
 
-    def pieces(self, place: Place, path: str, at: int) -> Iterator[Piece]:
+    def pieces(self, place: Place, path: str, at: int, end: int = 0) -> Iterator[Piece]:
         with place.open(path) as file:
-            for begin, block in blocks(UncompressedFile(file, path), at, path, lines_end, self._block_bytes):
+            content = UncompressedFile(file, path, self._form.compression)
+            for begin, block in blocks(content, at, path, lines_end, self._form.block_bytes, end):
                 yield Piece(begin, 0, self._decode(block, begin, path))
 
     def _decode(self, block: bytes, begin: int, path: str) -> pa.RecordBatch:
@@ -97,7 +139,9 @@ class JsonLinesDecoder:
 class JsonLinesEncoder:
     """A FileEncoder."""
 
-    def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
+    gathered_bytes = 0
+
+    def __init__(self, file: PackedFile, schema: pa.Schema) -> None:
         self._file = file
         self._encoder = Json().encoder(schema)
 
@@ -109,5 +153,8 @@ class JsonLinesEncoder:
             self._file.write(lines.as_buffer())
             self._file.write(b"\n")
 
+    def flush(self) -> None:
+        self._file.end()
+
     def finish(self) -> None:
-        """Nothing comes at the end."""
+        self._file.end()

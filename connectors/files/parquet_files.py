@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from onceflow.connectors.files.file_format import Piece
+from onceflow.connectors.files.file_format import Piece, WritableFile
+from onceflow.connectors.files.packing import Kept, check_compression
 from onceflow.connectors.files.place import Place
+from onceflow.connectors.files.rolling import check_split_size, size_bytes
 from onceflow.runtime.errors import BadRecordError, DataLossError
 from onceflow.runtime.nearest import nearest
 
 BATCH_ROWS = 1 << 15
 """How many rows of a row group are decoded at once."""
+_COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "brotli", "none")
 GROUP_ROWS = 1 << 17
 """The most rows of a row group that is written."""
 
 
 @dataclass(frozen=True)
 class Parquet:
-    """A FileFormat."""
+    """A FileFormat. `compression` of what is written: "zstd", "snappy", "gzip", "lz4", "brotli" or "none"."""
 
     batch_rows: int = BATCH_ROWS
+    compression: str = "zstd"
+    split_size: str | int | None = None
+    """See JsonLines; the pieces are row groups."""
+
+    def __post_init__(self) -> None:
+        check_compression(self.compression, _COMPRESSIONS, "Parquet")
+        check_split_size(self.split_size)
 
     @property
     def name(self) -> str:
@@ -34,8 +44,35 @@ class Parquet:
     def endings(self) -> tuple[str, ...]:
         return (".parquet",)
 
+    @property
+    def ending(self) -> str:
+        return ".parquet"
+
+    @property
+    def has_prefix(self) -> bool:
+        return False  # where the row groups are is said at the end
+
+    def compressed(self, compression: str, where: str) -> Parquet:
+        check_compression(compression, _COMPRESSIONS, where)
+        return replace(self, compression=compression)
+
     def check(self, schema: pa.Schema, where: str) -> None:
         """Parquet has a form for every column."""
+
+    def cuts(self, place: Place, path: str, size: int) -> list[int]:
+        piece_bytes = None if self.split_size is None else size_bytes(self.split_size, "split_size")
+        if not piece_bytes or size <= piece_bytes:
+            return []
+        with place.open(path) as source, _opened(source, path) as file:
+            groups = [file.metadata.row_group(n) for n in range(file.num_row_groups)]
+            sizes = [sum(g.column(n).total_compressed_size for n in range(g.num_columns)) for g in groups]
+        cuts, gathered = [], 0
+        for group, size in enumerate(sizes):
+            if gathered >= piece_bytes:
+                cuts.append(group)
+                gathered = 0
+            gathered += size
+        return cuts
 
     def of_type(self, of: Any) -> Parquet:
         return self
@@ -43,8 +80,8 @@ class Parquet:
     def decoder(self, schema: pa.Schema) -> ParquetDecoder:
         return ParquetDecoder(schema, self.batch_rows)
 
-    def encoder(self, file: BinaryIO, schema: pa.Schema) -> ParquetEncoder:
-        return ParquetEncoder(file, schema)
+    def encoder(self, file: WritableFile, schema: pa.Schema) -> ParquetEncoder:
+        return ParquetEncoder(file, schema, self.compression)
 
 
 class ParquetDecoder:
@@ -54,12 +91,12 @@ class ParquetDecoder:
         self._schema = schema
         self._batch_rows = batch_rows
 
-    def pieces(self, place: Place, path: str, at: int) -> Iterator[Piece]:
+    def pieces(self, place: Place, path: str, at: int, end: int = 0) -> Iterator[Piece]:
         with place.open(path) as source, _opened(source, path) as file:
             there = file.schema_arrow
             wanted = [field for field in self._schema if field.name in there.names]
             self._refuse_missing(there, path)
-            for group in range(at, file.num_row_groups):
+            for group in range(at, end or file.num_row_groups):
                 row = 0
                 for batch in self._batches(file, group, [field.name for field in wanted], path):
                     yield Piece(group, row, self._typed(batch, path, group))
@@ -106,26 +143,28 @@ class ParquetDecoder:
 class ParquetEncoder:
     """A FileEncoder. Rows are gathered into row groups."""
 
-    def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
+    def __init__(self, file: WritableFile, schema: pa.Schema, compression: str) -> None:
         self._schema = schema
-        self._writer = pq.ParquetWriter(file, schema, compression="zstd")
+        self._writer = pq.ParquetWriter(pa.PythonFile(Kept(file), "w"), schema, compression=compression)
         self._batches: list[pa.RecordBatch] = []
         self._rows = 0
+        self.gathered_bytes = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._batches.append(batch)
         self._rows += batch.num_rows
+        self.gathered_bytes += batch.nbytes
         if self._rows >= GROUP_ROWS:
-            self._write_group()
+            self.flush()
+
+    def flush(self) -> None:
+        if self._batches:
+            self._writer.write_table(pa.Table.from_batches(self._batches, self._schema), GROUP_ROWS)
+            self._batches, self._rows, self.gathered_bytes = [], 0, 0
 
     def finish(self) -> None:
-        if self._batches:
-            self._write_group()
+        self.flush()
         self._writer.close()
-
-    def _write_group(self) -> None:
-        self._writer.write_table(pa.Table.from_batches(self._batches, self._schema), GROUP_ROWS)
-        self._batches, self._rows = [], 0
 
 
 def _opened(source: BinaryIO, path: str) -> pq.ParquetFile:

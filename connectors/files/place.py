@@ -15,7 +15,10 @@ from fsspec.implementations.local import LocalFileSystem
 from onceflow.runtime.errors import OptionError
 
 _WILD = frozenset("*?[")
-_VERSIONS = ("ETag", "etag", "md5Hash", "checksum", "mtime", "LastModified", "last_modified", "created")
+_VERSIONS = (
+    *("ETag", "etag", "md5Hash", "checksum", "mtime", "LastModified", "last_modified", "modification_time"),
+    "created",
+)
 """What file systems say of a file's content, or of when it was written: the first that is there counts."""
 
 

@@ -56,8 +56,10 @@ class FileReader:
         if self._pieces is None:
             split.check(self._place)
             self._skip = split.rows
-            is_empty = split.is_changed
-            self._pieces = iter(()) if is_empty else self._decoder.pieces(self._place, split.path, split.at)
+            if split.is_changed:
+                self._pieces = iter(())
+            else:
+                self._pieces = self._decoder.pieces(self._place, split.path, split.at, split.end)
         for piece in self._pieces:
             count = piece.batch.num_rows
             if self._skip < count:

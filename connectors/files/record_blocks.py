@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
-from isal import igzip, isal_zlib
 
+from onceflow.connectors.files.packing import DAMAGED, compression_of, unpacked
+from onceflow.connectors.files.place import Place
 from onceflow.runtime.errors import DataLossError
 
 BLOCK_BYTES = 4 << 20
 RECORD_BYTES_MAX = 64 << 20
 """A longer record is taken for a file that has none."""
+_LOOK_BYTES = 1 << 16
 _NEWLINE, _QUOTE = ord("\n"), ord('"')
-_DAMAGED: Any = (gzip.BadGzipFile, isal_zlib.IsalError)
 Offsets = npt.NDArray[np.int32]
 
 
 class UncompressedFile:
-    """A file's content as it is, or unpacked from gzip; positions count unpacked bytes."""
+    """A file's content as it is, or unpacked; positions count unpacked bytes."""
 
-    def __init__(self, file: BinaryIO, name: str) -> None:
+    def __init__(self, file: BinaryIO, name: str, compression: str | None = None) -> None:
+        """`compression` None: what the name ends with."""
         self._name = name
-        self._is_packed = name.endswith(".gz")
-        unpack: Any = igzip.IGzipFile
-        self._file: BinaryIO = unpack(fileobj=file) if self._is_packed else file
+        self._compression = compression_of(name, compression)
+        self._source = _Source(file)
+        self._file: Any = file if self._compression is None else unpacked(self._source, self._compression)
         self._position = 0
 
     def seek(self, position: int) -> None:
         """Go forward to this byte. What is packed is unpacked up to there."""
-        if self._is_packed:
+        if self._compression is not None:
             while (left := position - self._position) > 0 and self.read(min(left, BLOCK_BYTES)):
                 pass
         else:
@@ -41,13 +42,50 @@ class UncompressedFile:
 
     def read(self, size: int) -> bytes:
         try:
-            content = self._file.read(size)
+            content: bytes = self._file.read(size)
         except EOFError:
-            raise DataLossError(f"{self._name} is cut off: its gzip stream has no end") from None
-        except _DAMAGED as error:
+            raise DataLossError(
+                f"{self._name} is cut off: its {self._compression} stream has no end"
+            ) from None
+        except DAMAGED as error:
+            if self._compression is None:
+                raise
+            if self._source.failure is not None:
+                raise self._source.failure from None
             raise DataLossError(f"{self._name} is damaged: {error}") from None
         self._position += len(content)
         return content
+
+
+class _Source:
+    """A packed file, which remembers whether it could not be read: that does not say that it is damaged."""
+
+    closed = False
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.failure: OSError | None = None
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            return self._file.read(size)
+        except OSError as error:
+            self.failure = error
+            raise
+
+    def readinto(self, room: Any) -> int:
+        content = self.read(len(room))
+        room[: len(content)] = content
+        return len(content)
+
+    def seek(self, position: int, whence: int = 0) -> int:
+        return self._file.seek(position, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def close(self) -> None:
+        """Whoever has opened the file does that."""
 
 
 def blocks(
@@ -56,24 +94,57 @@ def blocks(
     name: str,
     cut: Callable[[bytes], int],
     block_bytes: int = BLOCK_BYTES,
+    stop: int = 0,
 ) -> Iterator[tuple[int, bytes]]:
     """(where it begins, content) of one block after another, from this byte on. `cut` says where the last
-    whole record of some bytes ends. What is left at the end of the file is a record, too."""
+    whole record of some bytes ends. What is left at the end of the file is a record, too. `stop`: the byte
+    at which a record begins that is not read any more; 0: all are."""
     file.seek(position)
     rest = b""
-    while content := file.read(block_bytes):
+    while content := file.read(min(block_bytes, stop - position - len(rest)) if stop else block_bytes):
         rest = rest + content if rest else content
         end = cut(rest)
         if end:
             yield position, rest[:end]
             position, rest = position + end, rest[end:]
         elif len(rest) > RECORD_BYTES_MAX:
-            raise DataLossError(
-                f"{name}: there is no end of a record within {RECORD_BYTES_MAX >> 20} MiB from byte "
-                f"{position} on: is it what its name says?"
-            )
+            raise _no_end(name, position)
     if rest:
         yield position, rest
+
+
+def _no_end(name: str, position: int) -> DataLossError:
+    return DataLossError(
+        f"{name}: there is no end of a record within {RECORD_BYTES_MAX >> 20} MiB from byte {position} on: "
+        "is it what its name says?"
+    )
+
+
+def line_cuts(place: Place, path: str, piece_bytes: int) -> list[int]:
+    """Bytes at which lines begin, about so far apart."""
+    cuts: list[int] = []
+    with place.open(path) as file:
+        size = file.seek(0, 2)
+        at = piece_bytes
+        while at < size:
+            file.seek(at - 1)
+            begin = at - 1 + _line_length(file, path)
+            if begin < size:
+                cuts.append(begin)
+            at = begin + piece_bytes
+    return cuts
+
+
+def _line_length(file: BinaryIO, path: str) -> int:
+    """How many bytes there are up to the end of this line, or of the file."""
+    length = 0
+    while content := file.read(_LOOK_BYTES):
+        if end := content.find(b"\n") + 1:
+            return length + end
+        length += len(content)
+        if length > RECORD_BYTES_MAX:
+            raise _no_end(path, length)
+    return length
 
 
 def lines_end(content: bytes) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -33,7 +34,8 @@ FORMATS: Mapping[str, FileFormat] = {form.name: form for form in (JsonLines(), C
 
 @dataclass(frozen=True)
 class FileSource:
-    """A Source, a ProjectableSource and a PruningSource. A split is a file, read by one slot.
+    """A Source, a ProjectableSource and a PruningSource. A split is a file, or a piece of a
+    large one, read by one slot.
 
     With `watch_ms` new files are found while it runs; else it ends with those that are there at the first
     start.
@@ -59,7 +61,8 @@ class FileSource:
         return replace(self, columns=columns)
 
     def open_enumerator(self, job: str, clock: Clock) -> FileEnumerator:
-        return FileEnumerator(self.place, self.watch_ms, clock)
+        cuts = partial(self.form.cuts, self.place)
+        return FileEnumerator(self.place, self.watch_ms, clock, cuts)
 
     def open_reader(self, context: ReaderContext) -> FileReader:
         return FileReader(self.place, self.form.decoder(self.schema), self.schema, context)

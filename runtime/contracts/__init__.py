@@ -33,6 +33,7 @@ from onceflow.runtime.contracts.sink import (
     SinkContext,
     SinkWriter,
     ThrottlingWriter,
+    WatermarkedWriter,
 )
 from onceflow.runtime.contracts.source import (
     Fetch,
@@ -85,4 +86,5 @@ __all__ = [
     "ThrottlingWriter",
     "WarningEnumerator",
     "WatermarkStrategy",
+    "WatermarkedWriter",
 ]

@@ -109,6 +109,22 @@ class ThrottlingWriter(Protocol):
 
 
 @runtime_checkable
+class WatermarkedWriter(Protocol):
+    """A writer that is told how far event time has come. By the task's thread, between two batches; a new
+    writer knows nothing until it is told."""
+
+    def on_watermark(self, time_ms: int) -> None:
+        """No row at or before this comes any more, late ones aside. WATERMARK_MAX_MS: the input has ended, no
+        row comes at all; a barrier still does."""
+        ...
+
+    def on_idle(self) -> None:
+        """Nothing comes here for a while: let this writer hold nobody back until `on_watermark` is called,
+        which comes before the next rows."""
+        ...
+
+
+@runtime_checkable
 class ChangelogSink(Protocol):
     """A sink that knows updates and deletes (`Records.kind`); to any other such a stream is refused."""
 

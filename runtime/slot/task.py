@@ -26,12 +26,14 @@ from onceflow.runtime.contracts import (
     SinkWriter,
     SplitProgress,
     ThrottlingWriter,
+    WatermarkedWriter,
 )
 from onceflow.runtime.exchange.input_gate import InputGate
 from onceflow.runtime.exchange.record_writer import RecordWriter
 from onceflow.runtime.graph.job_graph import Chain, InChain, OperatorNode, SinkNode, Target, ToEdge
 from onceflow.runtime.operators.operator import MAIN, FrozenState, Operator
 from onceflow.runtime.records import (
+    WATERMARK_MAX_MS,
     WATERMARK_MIN_MS,
     Barrier,
     Element,
@@ -119,6 +121,7 @@ class ChainBody:
         self._operators = operators
         self._writers = writers
         self._edges = edges
+        self._watermarked = {uid: w for uid, w in writers.items() if isinstance(w, WatermarkedWriter)}
         self._throttling = [w for w in writers.values() if isinstance(w, ThrottlingWriter)]
         self._counters = counters
         self._delay_ms, self._edge_delay_ms = watermark_delays(chain)
@@ -174,11 +177,22 @@ class ChainBody:
     def _forward(self, element: TimeElement) -> None:
         """It is through all operators, and so is what they made of it."""
         self.broadcast(element)
+        for uid, writer in self._watermarked.items():
+            self._tell(uid, writer, element)
         match element:
             case Watermark(time_ms):
                 self._counters.watermark_ms = held_back(time_ms, self._max_delay_ms)
             case EndOfInput():
                 self.has_ended = True
+
+    def _tell(self, uid: str, writer: WatermarkedWriter, element: TimeElement) -> None:
+        match element:
+            case Watermark(time_ms):
+                writer.on_watermark(self._watermark_at(uid, time_ms))
+            case Idle():
+                writer.on_idle()
+            case EndOfInput():
+                writer.on_watermark(WATERMARK_MAX_MS)
 
     def _receiver(self, target: Target) -> Callable[[Records], None]:
         match target:

@@ -1,34 +1,49 @@
-"""Files of each format, here and on another file system, pass the kit of sinks that commit in the driver."""
+"""Files of each format, here and on S3, pass the kit of sinks that commit in the driver."""
 
 from __future__ import annotations
 
-import uuid
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
-import fsspec
+import pytest
 
 from onceflow.connectors.files.source import files_source
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import ReaderContext, Sink
-from onceflow.sinks.files import file_sink
+from onceflow.sinks.files import FileSink
 from onceflow.testing.kit import CommittingSinkKit
+from tests.s3_server import S3Server
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    with S3Server() as server:
+        yield server
 
 
 class Files(CommittingSinkKit):
     """A folder of files of one format."""
 
+    in_new_processes = False
     format: ClassVar[str] = "parquet"
+    options: ClassVar[dict[str, Any]] = {}
 
     @property
     def url(self) -> str:
         return f"{self.folder}/out"
 
+    @property
+    def storage_options(self) -> dict[str, Any] | None:
+        return None
+
     def sink(self) -> Sink:
-        return file_sink(self.url, self.format, None)
+        return FileSink(self.url, self.format, storage_options=self.storage_options, **self.options)
 
     def visible(self) -> list[int]:
         """What the job's own reader sees."""
-        source = files_source(self.url, self.schema, self.format, None, None)
+        ending = {"gzip": ".gz", "zstd": ".zst"}.get(self.options.get("compression", ""), "")
+        pattern = f"{self.url}/**/*.{self.format}{ending}"
+        source = files_source(pattern, self.schema, self.format, None, self.storage_options)
         if not source.place.files():
             return []
         reader = source.open_reader(ReaderContext("job", "files", 0, 1, ManualClock()))
@@ -40,32 +55,38 @@ class Files(CommittingSinkKit):
 
 
 class TestParquet(Files):
-    pass
+    in_new_processes = True
 
 
-class TestJsonLines(Files):
+class TestPackedLinesInFolders(Files):
     format = "jsonl"
-    in_new_processes = False
+    options: ClassVar[dict[str, Any]] = {
+        "compression": "zstd",
+        "partition_by": lambda batch: [f"odd={n % 2}" for n in batch.column(0).to_pylist()],
+    }
 
 
 class TestCsv(Files):
     format = "csv"
-    in_new_processes = False
 
 
-class TestOnAnotherFileSystem(Files):
+class TestOnS3(Files):
     format = "jsonl"
-    in_new_processes = False
+    server: ClassVar[S3Server]
+
+    @pytest.fixture(autouse=True)
+    def serve(self, server: S3Server) -> None:
+        type(self).server = server  # the kit makes other objects of the class
 
     @property
     def url(self) -> str:
-        return f"memory://{self.settings['bucket']}/out"
+        return f"s3://{self.settings['bucket']}/out"
+
+    @property
+    def storage_options(self) -> dict[str, Any]:
+        given: dict[str, Any] = self.settings["options"]
+        return given
 
     def prepare(self) -> None:
-        self.settings["bucket"] = uuid.uuid4().hex
-
-    def teardown_method(self) -> None:
-        super().teardown_method()
-        files = fsspec.filesystem("memory")
-        if "bucket" in self.settings and files.exists(self.settings["bucket"]):
-            files.rm(self.settings["bucket"], recursive=True)
+        self.settings["bucket"] = self.server.new_bucket()
+        self.settings["options"] = self.server.options

@@ -13,8 +13,8 @@ job **shown**, max_parallelism 128
 | 0 | per-user.columns | columns | user string | per-user (by key user) |
 | 1 | per-user | window 10000 ms by user | user string, window_start int64, window_end int64, \
 count int64 | out |
-| 1 | out | to_files; exactly once: a file for each subtask and checkpoint, renamed when that is \
-durable |  |  |
+| 1 | out | to_files; exactly once: files end with each checkpoint, and are seen when the checkpoint in \
+which they end is durable |  |  |
 """
 
 

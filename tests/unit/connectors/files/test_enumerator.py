@@ -36,11 +36,11 @@ def names(splits: list[SplitState] | tuple[SplitState, ...]) -> list[str]:
 
 
 def watching(folder: Path, clock: ManualClock) -> FileEnumerator:
-    return FileEnumerator(Place(f"{folder}/*.jsonl"), 10_000, clock)
+    return FileEnumerator(Place(f"{folder}/*.jsonl"), 10_000, clock, lambda path, size: [])
 
 
 def test_bounded_input_is_all_that_is_there(tmp_path: Path, clock: ManualClock) -> None:
-    enumerator = FileEnumerator(Place(f"{tmp_path}/*.jsonl"), None, clock)
+    enumerator = FileEnumerator(Place(f"{tmp_path}/*.jsonl"), None, clock, lambda path, size: [])
     with pytest.raises(UsageError, match=r"there is no file at .*\*.jsonl: nothing is to be read.*watch="):
         enumerator.initial_splits()
     write(tmp_path / "b.jsonl", clock.now_ms() / 1_000)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import json
+import lzma
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from onceflow.connectors.files.csv_files import Csv
+from onceflow.connectors.files.json_lines import JsonLines
+from onceflow.connectors.files.parquet_files import Parquet
 from onceflow.connectors.files.reader import FileReader
 from onceflow.connectors.files.source import FileSource, files_source
 from onceflow.runtime.clock import ManualClock
@@ -217,3 +222,63 @@ def test_a_file_that_is_changed_before_it_is_read_on_is_refused(tmp_path: Path) 
     path.unlink()
     with pytest.raises(DataLossError, match=r"a.jsonl is gone, and 4 records of it were read: put it back"):
         enumerator.check_restored(at_four)
+
+
+def test_large_files_are_read_in_pieces_that_are_cut_between_records(tmp_path: Path) -> None:
+    """Each row of each piece once; a piece is a split of its own, and goes on where it was."""
+    rows = [{"n": n, "text": "x" * (n % 40)} for n in range(2_000)]
+    schema = pa.schema([("n", pa.int64()), ("text", pa.string())])
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pq.ParquetWriter(tmp_path / "b.parquet", schema) as writer:
+        for first in range(0, 2_000, 250):
+            writer.write_table(pa.Table.from_pylist(rows[first : first + 250], schema))
+    for name, form in (("a.jsonl", JsonLines(split_size="10 kB")), ("b.parquet", Parquet(split_size=2_000))):
+        source = files_source(str(tmp_path / name), schema, form)
+        splits = source.open_enumerator("job", ManualClock()).initial_splits()
+        assert len({split.split_id for split in splits}) == len(splits) > 3
+        found: list[int] = []
+        for split in splits:
+            position = split
+            while True:  # a new reader for each poll: it goes on exactly
+                reader = source.open_reader(ReaderContext("job", "files", 0, 1, ManualClock()))
+                reader.add_splits([position])
+                fetch = reader.poll(0, 97)
+                (position,) = reader.snapshot()
+                assert fetch is not None
+                found += fetch.records.column("n").to_pylist()
+                if fetch.finished:
+                    break
+        assert found == list(range(2_000))
+
+
+@pytest.mark.parametrize("packing", ["gz", "bz2", "xz", "zst"])
+def test_each_compression_is_read_and_a_cut_off_file_is_refused(packing: str, tmp_path: Path) -> None:
+    """A file may be several compressed ones behind one another, as those that were open over checkpoints."""
+    pack = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "zst": zstd_compress}[packing]
+    content = b"".join(pack(b"".join(b'{"n":%d}\n' % n for n in range(k, k + 500))) for k in (0, 500))
+    schema = pa.schema([("n", pa.int64())])
+
+    def read(name: str) -> list[int]:
+        source = files_source(str(tmp_path / name), schema)
+        reader = source.open_reader(ReaderContext("job", "files", 0, 1, ManualClock()))
+        reader.add_splits(source.open_enumerator("job", ManualClock()).initial_splits())
+        rows: list[int] = []
+        while (fetch := reader.poll(0, 10_000)) is not None:
+            rows += fetch.records.column("n").to_pylist()
+        return rows
+
+    (tmp_path / f"a.jsonl.{packing}").write_bytes(content)
+    assert read(f"a.jsonl.{packing}") == list(range(1_000))
+    (tmp_path / f"b.jsonl.{packing}").write_bytes(content[:-5])
+    with pytest.raises(DataLossError, match=rf"b.jsonl.{packing} is (cut off|damaged)"):
+        read(f"b.jsonl.{packing}")
+    (tmp_path / f"c.jsonl.{packing}").write_bytes(b"not packed at all, whatever the name says")
+    with pytest.raises(DataLossError, match=rf"c.jsonl.{packing} is (cut off|damaged)"):
+        read(f"c.jsonl.{packing}")
+
+
+def zstd_compress(content: bytes) -> bytes:
+    packed = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(packed, "zstd") as stream:
+        stream.write(content)
+    return packed.getvalue().to_pybytes()

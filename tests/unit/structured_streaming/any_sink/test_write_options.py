@@ -68,7 +68,7 @@ def test_one_commit_for_all_writers_and_keys_do_not_go_together() -> None:
     def make(given: Any) -> Keyed:
         plain = write_options(OnceflowFiles.form, {"path": "/out"}, "write").sink
         assert isinstance(plain, FileSink)
-        return Keyed(plain.place, plain.form)
+        return Keyed(plain.url)
 
     with pytest.raises(OptionError, match=r"onceflow-keyed can't write by key \(user\)"):
         write_options(SinkFormat("onceflow-keyed", make, {}), {}, "write")

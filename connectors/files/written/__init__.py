@@ -1,0 +1,1 @@
+"""Files that a sink writes: hidden until their checkpoint is durable, then shown whole, each once."""

@@ -1,0 +1,134 @@
+"""Jobs that write files are killed, here and on S3, while somebody lists and opens all that is there: he
+never sees half a file, or one that vanishes, and in the end each row is there once."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+from tests.file_lister import FileLister, judged_by_duckdb
+from tests.integration.jobs.file_rows import HOUR_ROWS, KINDS
+from tests.s3_server import S3Server, gateway
+
+PROGRAM = Path(__file__).parent / "jobs" / "file_rows.py"
+KILLS = ("slot", "driver and slots", "frozen slot")
+Place = tuple[str, dict[str, Any]]
+"""A URL, and the options of its file system."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    with S3Server(gateway()) as server:
+        yield server
+
+
+class KilledJob:
+    """A job that writes some kinds of files below a place, and the listers of each."""
+
+    def __init__(self, start_job: Any, folder: Path, place: Place, kinds: list[str], records: int) -> None:
+        """`folder`: of its checkpoints."""
+        self._start_job = start_job
+        self._folder = folder
+        self._url, self._options = place
+        self._kinds = kinds
+        self._records = records
+        fs, root = fsspec.core.url_to_fs(self._url, **self._options)
+        self._listers = [FileLister(fs, f"{root}/{kind}") for kind in kinds]
+
+    def run(self, kills: list[str], rate: int, master: str) -> None:
+        """Each kill comes at any time after a checkpoint."""
+        chance = random.Random(len(kills))
+        with contextlib.ExitStack() as stack:
+            for lister in self._listers:
+                stack.enter_context(lister)
+            job = self._start(rate, master)
+            for kind in kills:
+                for _ in range(chance.randint(1, 4)):
+                    job.wait_event("checkpoint_completed", after=job.mark)
+                job = self._kill(kind, job, chance, lambda: self._start(rate, master))
+            assert job.wait(300) == 0, job.story()
+        self._check()
+
+    def _start(self, rate: int, master: str) -> Any:
+        arguments = (self._url, json.dumps(self._options), str(self._records), str(rate))
+        settings = {"options": ["--slot-timeout", "3 s", "--restart", "fixed:200 ms"], "master": master}
+        kinds = ",".join(self._kinds)
+        return self._start_job(self._folder, *arguments, kinds, program=PROGRAM, **settings)
+
+    def _kill(self, kind: str, job: Any, chance: random.Random, start: Callable[[], Any]) -> Any:
+        mark = job.mark
+        if kind == "driver and slots":
+            job.kill_group()
+            job.wait()
+            job = start()
+            job.wait_event("slots_started")
+            return job
+        slot = chance.choice(job.slots())
+        os.kill(slot, signal.SIGKILL if kind == "slot" else signal.SIGSTOP)
+        job.wait_event("restarted", after=mark, timeout=90)
+        job.wait_event("checkpoint_completed", after=mark)
+        return job
+
+    def _check(self) -> None:
+        expected = Counter(range(self._records))
+        for lister in self._listers:
+            assert not lister.problems, lister.problems
+            assert lister.looks > 1
+            found = lister.rows()
+            assert found == expected, (found - expected, expected - found)
+
+
+def check_folder(folder: Path, records: int) -> None:
+    """DuckDB reads the same, and each hour has its marker."""
+    whole = (records, records, 0, records - 1)
+    assert judged_by_duckdb(str(folder), "lines/*.jsonl") == whole
+    assert judged_by_duckdb(str(folder), "packed/**/*.jsonl.zst") == whole
+    assert judged_by_duckdb(str(folder), "columns/**/*.parquet") == whole
+    assert judged_by_duckdb(str(folder), "comma/**/*.csv.gz") == whole
+    hours = -(-records // HOUR_ROWS)
+    assert len(list(folder.glob("columns/*/*/_SUCCESS"))) == hours
+    assert len(list(folder.glob("packed/*/*/_SUCCESS"))) == hours
+
+
+def test_nobody_ever_sees_half_a_file_and_each_row_is_there_once(start_job: Any, tmp_path: Path) -> None:
+    job = KilledJob(start_job, tmp_path / "ck", (str(tmp_path / "out"), {}), sorted(KINDS), 12_000)
+    job.run(["driver and slots"] * 2, 3_000, "threads[2]")
+    check_folder(tmp_path / "out", 12_000)
+
+
+def test_the_same_on_s3(server: S3Server, start_job: Any, tmp_path: Path) -> None:
+    bucket = server.new_bucket()
+    place = (f"s3://{bucket}/out", server.options)
+    job = KilledJob(start_job, tmp_path / "ck", place, ["columns", "packed"], 12_000)
+    job.run(["driver and slots"] * 2, 3_000, "threads[2]")
+    assert not server.uploads(bucket), "those of attempts that are gone were aborted"
+
+
+@pytest.mark.spark
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_twenty_one_kills_here(start_job: Any, tmp_path: Path) -> None:
+    job = KilledJob(start_job, tmp_path / "ck", (str(tmp_path / "out"), {}), sorted(KINDS), 250_000)
+    job.run([*KILLS] * 7, 1_000, "local[2]")
+    check_folder(tmp_path / "out", 250_000)
+
+
+@pytest.mark.spark
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_twenty_one_kills_on_s3(server: S3Server, start_job: Any, tmp_path: Path) -> None:
+    bucket = server.new_bucket()
+    place = (f"s3://{bucket}/out", server.options)
+    job = KilledJob(start_job, tmp_path / "ck", place, ["columns", "packed"], 250_000)
+    job.run([*KILLS] * 7, 1_000, "local[2]")
+    assert not server.uploads(bucket)
