@@ -110,11 +110,14 @@ def test_each_row_is_there_once_whoever_is_killed_around_a_commit(killed: Killed
 @pytest.mark.soak
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("seed", range(2))
-def test_all_are_killed_in_every_step_in_any_order(killed: KilledTable, engine: Any, seed: int) -> None:
+@pytest.mark.parametrize("whom", ["worker", "driver", "server"])
+def test_each_is_killed_in_every_step_in_any_order(
+    killed: KilledTable, engine: Any, whom: str, seed: int
+) -> None:
     """36 kills: each kind in each step, once for each seed."""
-    kills = [(whom, window) for whom in ("worker", "driver", "server") for window in WINDOWS]
-    random.Random(seed).shuffle(kills)
-    for whom, window in kills:
+    windows = list(WINDOWS)
+    random.Random(seed).shuffle(windows)
+    for window in windows:
         killed.kill(whom, window, engine.wait_for)
     killed.judge()
-    assert len(killed.kills) == 18
+    assert len(killed.kills) == 6
