@@ -189,7 +189,7 @@ class CsvRowDecoder:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _rows(self, text: bytes, count: int) -> pa.RecordBatch:
-        """Parse lines to as many rows. Raises ArrowInvalid or _BadLineError if they are not so many, or bad."""
+        """Parse lines to as many rows. Raises ArrowInvalid or _BadLineError if they are not so many."""
         if not text.strip():
             raise _BadLineError("the value is blank")
         if self._names is None:
