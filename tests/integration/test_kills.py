@@ -46,7 +46,7 @@ def test_slots_driver_and_broker_killed_in_one_run(
         rows.wait_some(pick.uniform(0, 0.3))  # anywhere within the next checkpoint
 
     job = start()
-    source.run(15_000)
+    source.run(15_000 if seed > 1 else 5_000)  # the soak's have the load
     first_output: list[float] = []
     for victim in ("slot", "slot", "slot", "driver", "slot", "broker", "slot"):
         wait_for_a_moment(job)

@@ -126,21 +126,3 @@ def test_a_signal_while_the_jvm_comes_up_ends_the_job_cleanly(
     assert job.events[-1]["outcome"] == "stopped"
     assert "Traceback" not in job.errors()
     wait_gone(left)
-
-
-def test_a_job_whose_jvm_is_killed_ends_in_one_sentence(
-    start_job: Any, broker: Any, new_topic: Any, tmp_path: Path
-) -> None:
-    """Nothing in this process could start another attempt; the same command can."""
-    servers, source, output = broker.bootstrap_servers, new_topic("in", 4), new_topic("out", 4)
-    arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output)
-    job = start_job(tmp_path / "ck", *arguments, master="local[2]")
-    job.wait_event("checkpoint_completed")
-    (jvm,) = [child for child in psutil.Process(job.pid).children() if child.name() == "java"]
-    jvm.kill()
-    assert job.wait(60) == 1, job.story()
-    assert "Spark on local[2] has ended under the job" in job.errors()
-    assert "Traceback" not in job.errors()
-    assert len(job.named("attempt_failed")) <= 1
-    again = start_job(tmp_path / "ck", *arguments, master="local[2]")
-    again.wait_event("checkpoint_completed")

@@ -159,7 +159,7 @@ def test_output_is_exact_on_a_bad_day_of_three_brokers(
     arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output)
     env = {"TEST_LIBRDKAFKA": json.dumps({"client.id": CLIENT_ID})}
     job = start_job(tmp_path / "ck", *arguments, parallelism=2, master="threads[2]", env=env)
-    data.run(5_000)
+    data.run(2_000 if events == len(SIX) else 5_000)
     job.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
     trouble = BadDay(cluster, (source, output), rows.wait_some)
     for event in day:
