@@ -35,6 +35,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 LONG_FILES = (
     "integration/test_structured_streaming_sink_kills.py",
+    "integration/test_structured_streaming_any_sink_kills.py",
     "simulation/test_simulation.py",
     "integration/test_spark_windowed_totals.py",
     "integration/test_three_brokers.py",
@@ -49,6 +50,8 @@ LONG_FILES = (
     "integration/test_spark_start.py",
     "integration/test_failures.py",
     "integration/test_rescale.py",
+    "integration/test_table_kills.py",
+    "integration/test_file_sink_kills.py",
     "integration/test_spark_connect.py",
     "integration/kafka_source/test_truncation.py",
     "integration/test_corruption.py",
