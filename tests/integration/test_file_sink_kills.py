@@ -114,6 +114,19 @@ def test_the_same_on_s3(server: S3Server, start_job: Any, tmp_path: Path) -> Non
     assert not server.uploads(bucket), "those of attempts that are gone were aborted"
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("where", ["here", "s3"])
+def test_twenty_two_kills_of_driver_and_slots(
+    where: str, server: S3Server, start_job: Any, tmp_path: Path
+) -> None:
+    bucket = server.new_bucket()
+    place = (str(tmp_path / "out"), {}) if where == "here" else (f"s3://{bucket}/out", server.options)
+    job = KilledJob(start_job, tmp_path / "ck", place, ["columns", "lines", "packed"], 60_000)
+    job.run(["driver and slots"] * 22, 600, "threads[2]")
+    assert not server.uploads(bucket)
+
+
 @pytest.mark.spark
 @pytest.mark.soak
 @pytest.mark.timeout(900)
