@@ -202,6 +202,21 @@ def test_what_others_do_between_the_question_and_the_commit_neither_loses_nor_do
 
 
 @pytest.mark.parametrize("key", [None, "id"])
+def test_a_driver_that_stood_still_is_refused(url: str, key: str | None) -> None:
+    """It has asked, and a newer one has committed the same; its files are not the table's any more."""
+    sink = DeltaSink(url, key=key, create_table=True)
+    frozen = TableJob(sink, ORDERS)
+    frozen.checkpoint(1, [order(1)])
+    promised = frozen.promise(2, [order(2)])
+    frozen.committer.last_committed()
+    TableJob(sink, ORDERS, 2, 2, frozen.store, promised=promised)
+    DeltaTable(url).optimize.compact()
+    with pytest.raises(Indeterminate):
+        frozen.committer.commit(2, promised)
+    assert rows_of(url) == [(1, "mon", 1), (2, "mon", 1)]
+
+
+@pytest.mark.parametrize("key", [None, "id"])
 def test_a_commit_that_landed_and_raised_is_found(url: str, key: str | None) -> None:
     """What the library does behind a commit fails: it raises, and the commit is there."""
     job = TableJob(DeltaSink(url, key=key, create_table=True), ORDERS)

@@ -228,6 +228,20 @@ def test_what_others_do_between_the_question_and_the_commit_neither_loses_nor_do
     assert shop.table().properties["other"] == "1"
 
 
+@pytest.mark.parametrize("key", [None, "id"])
+def test_a_driver_that_stood_still_is_refused(shop: Shop, key: str | None) -> None:
+    """It has asked, and a newer one has committed the same."""
+    sink = shop.sink(key=key, create_table=True)
+    frozen = TableJob(sink, ORDERS)
+    frozen.checkpoint(1, [order(1)])
+    promised = frozen.promise(2, [order(2)])
+    frozen.committer.last_committed()
+    TableJob(sink, ORDERS, 2, 2, frozen.store, promised=promised)
+    with pytest.raises(Indeterminate):
+        frozen.committer.commit(2, promised)
+    assert shop.rows() == [(1, "mon", 1), (2, "mon", 1)]
+
+
 def test_the_ledger_outlives_the_expiry_of_its_snapshot(shop: Shop) -> None:
     job = TableJob(shop.sink(create_table=True), ORDERS)
     job.checkpoint(1, [order(1)])
