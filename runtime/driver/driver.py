@@ -37,6 +37,7 @@ from onceflow.runtime.control.messages import (
     AskStop,
     Commit,
     Committed,
+    Ended,
     Failed,
     Healed,
     Status,
@@ -84,6 +85,8 @@ class JobDriver:
         self._slots: SlotGroup | None = None
         self._end_discovery: Callable[[], None] = lambda: None
         self._running: RunningJob | None = None
+        self._stoppers: list[int] = []
+        """Peers that have asked for a stop: they are told how the job ends."""
         self._result: JobResult | None = None
         self._detail = self._cause = ""
         self._store = open_store(options.checkpoint_dir)
@@ -114,11 +117,17 @@ class JobDriver:
                 self._running.withdraw()
             self._end_attempt("the job has ended")
             self._io.close()
+            self._tell_stoppers()
             self._server.close()
             self._enumerators.close()
             self._committers.close()
         assert self._result is not None
         return replace(self._result, is_refused=io.is_refused)
+
+    def _tell_stoppers(self) -> None:
+        if (result := self._result) is not None:
+            ended = Ended(result.outcome.value, result.reason, result.last_checkpoint_id)
+            self._server.broadcast(self._stoppers, ended)
 
     def request_stop(self) -> None:
         """A last checkpoint, then the end."""
@@ -307,6 +316,7 @@ class JobDriver:
             case AskStatus():
                 self._server.send(peer, Status(status=self._status()))
             case AskStop():
+                self._stoppers.append(peer)
                 self._stop()
                 self._server.send(peer, Status(status=self._status()))
             case AskCancel():
