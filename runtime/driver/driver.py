@@ -49,7 +49,7 @@ from onceflow.runtime.driver.committers import Committers
 from onceflow.runtime.driver.encryption import new_credentials
 from onceflow.runtime.driver.enumerators import Enumerators
 from onceflow.runtime.driver.options import Guarantee, RunOptions
-from onceflow.runtime.driver.progress import PhaseWatch, ProgressMeter, shown_phase
+from onceflow.runtime.driver.progress import OPENING, PhaseWatch, ProgressMeter, shown_phase
 from onceflow.runtime.driver.result import JobResult
 from onceflow.runtime.driver.slot_closing import SlotClosing
 from onceflow.runtime.environment.running_jobs import RunningJob
@@ -116,10 +116,13 @@ class JobDriver:
             if self._running is not None:
                 self._running.withdraw()
             self._end_attempt("the job has ended")
+            if self._running is None:  # nobody wants the answer to what a source is still asked
+                self._enumerators.close()
             self._io.close()
             self._tell_stoppers()
             self._server.close()
-            self._enumerators.close()
+            if self._running is not None:
+                self._enumerators.close()
             self._committers.close()
         assert self._result is not None
         return replace(self._result, is_refused=io.is_refused)
@@ -166,7 +169,7 @@ class JobDriver:
 
     def _loop(self) -> None:
         pause_ms = heartbeat_ms(self._parallelism)
-        report_at_ms = self._clock.monotonic_ms() + pause_ms
+        report_at_ms = self._clock.monotonic_ms()  # at once: what is waited for is said from the beginning
         while self._result is None:
             wake_at_ms = min(self._coordinator.wake_at_ms, report_at_ms)
             wait_s = max(0.0, wake_at_ms - self._clock.monotonic_ms()) / 1000
@@ -367,11 +370,14 @@ class JobDriver:
         self._reporter.progress(self._latest_progress)
 
     def _waiting_to_run(self) -> Sequence[str]:
-        group, now_ms = self._slots, self._clock.monotonic_ms()
+        group, phase, now_ms = self._slots, self._coordinator.phase, self._clock.monotonic_ms()
         missing = None
-        if group is not None and not group.slots:
-            missing = group.host_wait(now_ms) or f"the host starts {self._parallelism} slots"
-        return self._phase_watch.waiting(self._coordinator.phase, missing, now_ms)
+        if phase is JobPhase.OPENING:
+            missing = self._enumerators.waiting_for() or OPENING
+        elif group is not None and group.first_record_ms is None:
+            said = None if group.slots else group.host_wait(now_ms)
+            missing = said or self._launcher.doing(self._parallelism, bool(group.slots))
+        return self._phase_watch.waiting(phase, missing, now_ms)
 
     @property
     def _shown_phase(self) -> str:

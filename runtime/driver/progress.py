@@ -12,7 +12,9 @@ from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from onceflow.runtime.report import JobProgress
 
-SAY_WAITING_AFTER_S = 2.0
+OPENING = "the checkpoint log is read, and the sources are asked for their splits"
+SAY_SINCE_AFTER_S = 2.0
+"""From then on it is also said for how long that has been so."""
 
 
 def shown_phase(phase: JobPhase, has_records: bool) -> str:
@@ -22,24 +24,19 @@ def shown_phase(phase: JobPhase, has_records: bool) -> str:
 
 
 class PhaseWatch:
-    """Says what holds up an attempt that does not run yet, once it takes long."""
+    """Says what an attempt that does not run yet is waiting for."""
 
     def __init__(self, now_ms: float) -> None:
         self._since = (JobPhase.OPENING, now_ms)
 
     def waiting(self, phase: JobPhase, missing: str | None, now_ms: float) -> Sequence[str]:
-        """`missing`: what the host waits for or does while slots are not there; None: they are."""
+        """`missing`: what is waited for in this phase; None: nothing."""
         if phase is not self._since[0]:
             self._since = (phase, now_ms)
         seconds = (now_ms - self._since[1]) / 1000
-        reason = None
-        if phase is JobPhase.OPENING:
-            reason = "the checkpoint folder and the sources are asked"
-        elif phase is JobPhase.STARTING:
-            reason = missing
-        if reason is None or seconds < SAY_WAITING_AFTER_S:
+        if missing is None or phase not in (JobPhase.OPENING, JobPhase.STARTING):
             return ()
-        return (f"{reason}, since {seconds:.0f} s",)
+        return (missing if seconds < SAY_SINCE_AFTER_S else f"{missing}, since {seconds:.0f} s",)
 
 
 class ProgressMeter:

@@ -153,13 +153,11 @@ def test_a_job_runs_for_people_once_records_flow() -> None:
     assert shown_phase(JobPhase.RESTARTING, has_records=True) == "restarting"
 
 
-def test_what_holds_up_a_start_is_said_once_it_takes_long() -> None:
+def test_what_holds_up_a_start_is_said_at_once_and_then_for_how_long() -> None:
     watch = PhaseWatch(0)
-    assert watch.waiting(JobPhase.OPENING, None, 1_900) == ()
-    assert watch.waiting(JobPhase.OPENING, None, 3_000) == (
-        "the checkpoint folder and the sources are asked, since 3 s",
-    )
-    assert watch.waiting(JobPhase.STARTING, "needs 4, has 2", 4_000) == ()
+    assert watch.waiting(JobPhase.OPENING, "Kafka is away", 0) == ("Kafka is away",)
+    assert watch.waiting(JobPhase.OPENING, "Kafka is away", 3_000) == ("Kafka is away, since 3 s",)
+    assert watch.waiting(JobPhase.STARTING, "needs 4, has 2", 4_000) == ("needs 4, has 2",)
     assert watch.waiting(JobPhase.STARTING, "needs 4, has 2", 9_000) == ("needs 4, has 2, since 5 s",)
     assert watch.waiting(JobPhase.STARTING, None, 10_000) == ()
     assert watch.waiting(JobPhase.RUNNING, None, 20_000) == ()
