@@ -86,10 +86,11 @@ def _container(image: str) -> Any:
     settings = {
         "KAFKA_NODE_ID": "1",
         "KAFKA_PROCESS_ROLES": "broker,controller",
-        "KAFKA_LISTENERS": f"HOST://:{_PORT},CONTROLLER://:9093",
-        "KAFKA_ADVERTISED_LISTENERS": f"HOST://{host}:{port}",
-        "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "HOST:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "KAFKA_INTER_BROKER_LISTENER_NAME": "HOST",
+        "KAFKA_LISTENERS": f"HOST://:{_PORT},INSIDE://:19092,CONTROLLER://:9093",
+        "KAFKA_ADVERTISED_LISTENERS": f"HOST://{host}:{port},INSIDE://localhost:19092",
+        "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "HOST:PLAINTEXT,INSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        # The broker sends itself the markers of transactions, from where HOST's port does not lead to it.
+        "KAFKA_INTER_BROKER_LISTENER_NAME": "INSIDE",
         "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
         "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@localhost:9093",
         # One broker: with the defaults of three replicas there would be no transaction.

@@ -17,10 +17,29 @@ from onceflow.testing.pytest_plugin import broker_kind
 pytest_plugins = ["pytester"]
 
 IN_A_USERS_PROJECT = """
-def test_a_record_goes_through(topic):
-    numbers = topic("numbers")
-    numbers.produce({"n": 1})
-    assert numbers.records(1) == [{"n": 1}]
+from typing import NamedTuple
+
+from onceflow import Job
+from onceflow.connectors.formats import Json
+from onceflow.connectors.kafka import KafkaSource
+from onceflow.sinks.kafka import KafkaSink
+
+
+class Row(NamedTuple):
+    n: int
+
+
+def test_rows_are_committed(topic, run_job):
+    source, output = topic("in"), topic("out")
+    source.produce({"n": 1})
+    job = Job("copy")
+    servers = source.bootstrap_servers
+    rows = job.source(
+        KafkaSource(bootstrap_servers=servers, topics=[source.name], value=Json(Row), until="latest")
+    )
+    rows.sink_to(KafkaSink(bootstrap_servers=servers, topic=output.name))
+    run_job(job).wait("2 min")
+    assert output.records(1) == [{"n": 1}]
 """
 
 
@@ -64,7 +83,7 @@ def test_without_an_engine_it_is_said_what_to_do(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.docker
-def test_a_record_goes_through_a_broker_in_a_container(tmp_path: Path) -> None:
+def test_an_exactly_once_job_runs_on_a_broker_in_a_container(tmp_path: Path) -> None:
     is_there = shutil.which("docker") and not subprocess.call(
         ["docker", "version"], stdout=subprocess.DEVNULL
     )
