@@ -64,8 +64,8 @@ def stop_and_wait(checkpoint_dir: str, timeout_s: float) -> tuple[Mapping[str, A
         if ended is None and time.monotonic() >= deadline_s:
             raise OnceflowError(
                 f"job {status['job']!r} has not ended {timeout_s:g} s after it was asked to: it goes on to "
-                f"its last checkpoint; `onceflow status {checkpoint_dir}` says how far it is, and a longer "
-                "--timeout waits for longer"
+                f"its last checkpoint; look at it with `onceflow status {checkpoint_dir}`, or wait for "
+                "longer with --timeout"
             )
         if ended is None:
             raise OnceflowError(

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from onceflow.connectors.kafka.embedded.jars import PINNED_VERSION
 from onceflow.connectors.kafka.embedded.ports import free_port
+from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.runtime.errors import UsageError
 
 IMAGE = f"apache/kafka:{PINNED_VERSION}"
@@ -47,7 +48,7 @@ def container_broker(image: str = IMAGE) -> Iterator[str]:
 
 def _wait_for_answer(address: str) -> None:
     """Raises KafkaException if the broker has not answered in time."""
-    admin = AdminClient({"bootstrap.servers": address, "logger": _LOG})
+    admin = AdminClient(KafkaOptions(address).admin({"logger": _LOG}))
     deadline_s = time.monotonic() + START_TIMEOUT_S
     while True:
         try:
@@ -64,15 +65,15 @@ _PORT = 9092
 
 
 def _container(image: str) -> Any:
-    """Not started yet. Clients are sent to the address that the broker advertises, so the port on this
-    machine has to be known before: a free one is chosen here."""
+    """The container, not started yet. Clients are sent to the address that the broker advertises, so the port
+    on this machine has to be known before: a free one is chosen here."""
     try:
         # Not above: optional packages of whoever runs the tests.
         from testcontainers.core.container import DockerContainer
     except ImportError as error:
         raise UsageError(
-            f"--onceflow-broker=container needs testcontainers ({error}): pip install testcontainers, "
-            f"{_OTHERWISE}"
+            f"--onceflow-broker=container needs testcontainers ({error}): pip install "
+            f"'onceflow[containers]', {_OTHERWISE}"
         ) from error
     try:
         container = DockerContainer(image)

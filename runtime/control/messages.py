@@ -230,7 +230,7 @@ class Status(Message):
 
 
 class Ended(Message):
-    """To those who have asked for a stop: the job has ended, and how. The driver's process ends next."""
+    """The job has ended, and how: for those who have asked for a stop. The driver's process ends next."""
 
     outcome: str
     reason: str

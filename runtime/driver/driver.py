@@ -37,7 +37,6 @@ from onceflow.runtime.control.messages import (
     AskStop,
     Commit,
     Committed,
-    Ended,
     Failed,
     Healed,
     Status,
@@ -49,9 +48,10 @@ from onceflow.runtime.driver.committers import Committers
 from onceflow.runtime.driver.encryption import new_credentials
 from onceflow.runtime.driver.enumerators import Enumerators
 from onceflow.runtime.driver.options import Guarantee, RunOptions
-from onceflow.runtime.driver.progress import OPENING, PhaseWatch, ProgressMeter, shown_phase
+from onceflow.runtime.driver.progress import ProgressMeter, shown_phase
 from onceflow.runtime.driver.result import JobResult
 from onceflow.runtime.driver.slot_closing import SlotClosing
+from onceflow.runtime.driver.start_watch import StartWatch
 from onceflow.runtime.environment.running_jobs import RunningJob
 from onceflow.runtime.errors import Fatal, OnceflowError, UsageError
 from onceflow.runtime.functions.resolve import resolve
@@ -81,12 +81,10 @@ class JobDriver:
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._meter = ProgressMeter(graph)
         self._latest_progress = JobProgress(graph.job, "opening")
-        self._phase_watch = PhaseWatch(clock.monotonic_ms())
         self._slots: SlotGroup | None = None
         self._end_discovery: Callable[[], None] = lambda: None
         self._running: RunningJob | None = None
-        self._stoppers: list[int] = []
-        """Peers that have asked for a stop: they are told how the job ends."""
+        self._stoppers: list[int] = []  # peers that are told how the job ends
         self._result: JobResult | None = None
         self._detail = self._cause = ""
         self._store = open_store(options.checkpoint_dir)
@@ -102,6 +100,7 @@ class JobDriver:
     def run(self, control_host: str = "127.0.0.1", listen_host: str | None = None) -> JobResult:
         """Run the job until it ends. See SlotLauncher for the two addresses of this machine."""
         self._enumerators = Enumerators(self._graph, self._clock)
+        self._start_watch = StartWatch(self._enumerators, self._launcher, self._parallelism, self._now_ms())
         self._credentials = new_credentials(self._options.tls, self._launcher, self._reporter)
         listen_at = (listen_host or control_host, self._options.control_port)
         self._server = ControlServer(
@@ -119,18 +118,14 @@ class JobDriver:
             if self._running is None:  # nobody wants the answer to what a source is still asked
                 self._enumerators.close()
             self._io.close()
-            self._tell_stoppers()
+            if self._result is not None:
+                self._server.broadcast(self._stoppers, self._result.told())
             self._server.close()
             if self._running is not None:
                 self._enumerators.close()
             self._committers.close()
         assert self._result is not None
         return replace(self._result, is_refused=io.is_refused)
-
-    def _tell_stoppers(self) -> None:
-        if (result := self._result) is not None:
-            ended = Ended(result.outcome.value, result.reason, result.last_checkpoint_id)
-            self._server.broadcast(self._stoppers, ended)
 
     def request_stop(self) -> None:
         """A last checkpoint, then the end."""
@@ -359,25 +354,17 @@ class JobDriver:
         if group is not None:
             group.broadcast(Alive())
             self._handle_all(group.check_alive(self._clock.monotonic_ms()))
-        phase = self._shown_phase
         slots = [slot.progress for slot in group.slots] if group is not None else []
         late_before = self._latest_progress.late_records
-        measured = self._meter.measure(phase, slots, self._clock.monotonic_ms())
-        waiting = (*self._waiting_to_run(), *measured.waiting)
+        measured = self._meter.measure(self._shown_phase, slots, self._clock.monotonic_ms())
+        waiting = (
+            *self._start_watch.waiting(self._coordinator.phase, group, self._now_ms()),
+            *measured.waiting,
+        )
         self._latest_progress = replace(measured, waiting=waiting, rss_bytes=group.rss_bytes if group else 0)
         if self._latest_progress.late_records > late_before:
             self._reporter.event("late_records", {"late_records": self._latest_progress.late_records})
         self._reporter.progress(self._latest_progress)
-
-    def _waiting_to_run(self) -> Sequence[str]:
-        group, phase, now_ms = self._slots, self._coordinator.phase, self._clock.monotonic_ms()
-        missing = None
-        if phase is JobPhase.OPENING:
-            missing = self._enumerators.waiting_for() or OPENING
-        elif group is not None and group.first_record_ms is None:
-            said = None if group.slots else group.host_wait(now_ms)
-            missing = said or self._launcher.doing(self._parallelism, bool(group.slots))
-        return self._phase_watch.waiting(phase, missing, now_ms)
 
     @property
     def _shown_phase(self) -> str:

@@ -12,31 +12,11 @@ from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from onceflow.runtime.report import JobProgress
 
-OPENING = "the checkpoint log is read, and the sources are asked for their splits"
-SAY_SINCE_AFTER_S = 2.0
-"""From then on it is also said for how long that has been so."""
-
 
 def shown_phase(phase: JobPhase, has_records: bool) -> str:
     """The phase that people are shown: a job runs once records flow. The coordinator's own phase is later,
     where what the restored checkpoint promised takes long to commit; `waiting` says that then."""
     return (JobPhase.RUNNING if phase is JobPhase.STARTING and has_records else phase).value
-
-
-class PhaseWatch:
-    """Says what an attempt that does not run yet is waiting for."""
-
-    def __init__(self, now_ms: float) -> None:
-        self._since = (JobPhase.OPENING, now_ms)
-
-    def waiting(self, phase: JobPhase, missing: str | None, now_ms: float) -> Sequence[str]:
-        """`missing`: what is waited for in this phase; None: nothing."""
-        if phase is not self._since[0]:
-            self._since = (phase, now_ms)
-        seconds = (now_ms - self._since[1]) / 1000
-        if missing is None or phase not in (JobPhase.OPENING, JobPhase.STARTING):
-            return ()
-        return (missing if seconds < SAY_SINCE_AFTER_S else f"{missing}, since {seconds:.0f} s",)
 
 
 class ProgressMeter:

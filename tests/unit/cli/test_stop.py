@@ -99,7 +99,7 @@ def test_it_gives_up_at_its_deadline_and_the_stop_goes_on(folder: str) -> None:
     job = start(folder, numbers)
     told = CliRunner().invoke(app, [folder, "--timeout", "200 ms"])
     assert isinstance(told.exception, OnceflowError)
-    assert f"`onceflow status {folder}` says how far it is" in str(told.exception)
+    assert f"look at it with `onceflow status {folder}`" in str(told.exception)
     LET_GO.set()
     assert job.wait().reason
 
