@@ -164,7 +164,7 @@ class JobDriver:
 
     def _loop(self) -> None:
         pause_ms = heartbeat_ms(self._parallelism)
-        report_at_ms = self._clock.monotonic_ms()  # at once: what is waited for is said from the beginning
+        report_at_ms = self._clock.monotonic_ms()  # at once, to say what is waited for
         while self._result is None:
             wake_at_ms = min(self._coordinator.wake_at_ms, report_at_ms)
             wait_s = max(0.0, wake_at_ms - self._clock.monotonic_ms()) / 1000
@@ -355,12 +355,9 @@ class JobDriver:
             group.broadcast(Alive())
             self._handle_all(group.check_alive(self._clock.monotonic_ms()))
         slots = [slot.progress for slot in group.slots] if group is not None else []
-        late_before = self._latest_progress.late_records
-        measured = self._meter.measure(self._shown_phase, slots, self._clock.monotonic_ms())
-        waiting = (
-            *self._start_watch.waiting(self._coordinator.phase, group, self._now_ms()),
-            *measured.waiting,
-        )
+        late_before, now_ms = self._latest_progress.late_records, self._clock.monotonic_ms()
+        measured = self._meter.measure(self._shown_phase, slots, now_ms)
+        waiting = (*self._start_watch.waiting(self._coordinator.phase, group, now_ms), *measured.waiting)
         self._latest_progress = replace(measured, waiting=waiting, rss_bytes=group.rss_bytes if group else 0)
         if self._latest_progress.late_records > late_before:
             self._reporter.event("late_records", {"late_records": self._latest_progress.late_records})
