@@ -144,6 +144,9 @@ class PlayedLauncher:
     def wait_ready(self, timeout_s: float) -> bool:
         return True
 
+    def doing(self, parallelism: int, has_slots: bool) -> str:
+        return "the playing process starts"
+
     def launch(
         self,
         launch: SlotLaunch,

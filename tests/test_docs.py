@@ -165,8 +165,8 @@ def test_the_commands_and_options_in_the_documents_exist() -> None:
 def help_of(command: str) -> set[str]:
     """The options of a command and its subcommands."""
     click = typer.main.get_command(importlib.import_module(COMMANDS[command][0]).app)
-    commands = [click, *getattr(click, "commands", {}).values()]
-    return {option for c in commands for parameter in c.params for option in parameter.opts} | {"--help"}
+    parameters = [p for c in (click, *getattr(click, "commands", {}).values()) for p in c.params]
+    return {option for p in parameters for option in (*p.opts, *p.secondary_opts)} | {"--help"}
 
 
 def stray_quotes(text: str) -> list[str]:

@@ -8,6 +8,7 @@ refuses us a Fatal, at once.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
@@ -35,6 +36,8 @@ PartitionKey = tuple[str, int]
 """A topic and the number of a partition."""
 
 _LOG = logging.getLogger(__name__)
+_CONNECTING = re.compile(r"^.* failed: | \(after \d+ms in state .*\)$")
+"""What librdkafka says around the reason for which it could not connect: too much for one line."""
 _TRY_MS = 5_000
 """How long one try of a question lasts: it may wait for a dead broker. The next asks anew who is there."""
 _AUTHENTICATION = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
@@ -107,6 +110,9 @@ class ClusterMetadata:
         self._waited = f"Waited for {f'{timeout_name} ({seconds})' if timeout_name else seconds}"
         self._last_error = "no answer"
         self._refusal: str | None = None
+        self._is_asking = False
+        self._trouble: str | None = None
+        """What went wrong while the question was asked that is under way; None: nothing, or none is."""
         self._may_be_outdated = False
         """A broker that was asked did not answer, be it to an earlier question that was given up."""
         ours = {"error_cb": self._on_error, "logger": _LOG}
@@ -188,6 +194,13 @@ class ClusterMetadata:
 
         return self._asked(f"offsets of group {group_id!r}", ask)
 
+    def waiting_for(self) -> str | None:
+        """Why the question that is under way has no answer yet. Called on another thread."""
+        if (trouble := self._trouble) is None:
+            return None
+        reason = self._options.redact(_CONNECTING.sub("", trouble))
+        return f"Kafka at {self._options.bootstrap_servers} does not answer: {reason}"
+
     def close(self) -> None:
         self._admin = None
 
@@ -214,6 +227,15 @@ class ClusterMetadata:
     def _asked(self, what: str, ask: Callable[[float], Result], settling: tuple[int, ...] = ()) -> Result:
         """What `ask(timeout in s)` answers, asked again while brokers are away or `settling` passes."""
         deadline = self._clock.monotonic_ms() + self._timeout_ms
+        try:
+            return self._ask_until(deadline, what, ask, settling)
+        finally:
+            self._is_asking, self._trouble = False, None
+
+    def _ask_until(
+        self, deadline: float, what: str, ask: Callable[[float], Result], settling: tuple[int, ...]
+    ) -> Result:
+        self._is_asking = True
         while True:
             if self._may_be_outdated:
                 self._learn_who_is_there()
@@ -226,6 +248,7 @@ class ClusterMetadata:
                 is_passing = cause.code() in _AWAY or cause.code() in settling
                 self._may_be_outdated = self._may_be_outdated or is_passing
                 is_over = self._clock.monotonic_ms() > deadline
+                self._trouble = self._last_error if cause.code() in _AWAY else cause.str()
                 if isinstance(explained, Fatal) or not is_passing or is_over:
                     raise explained from error
             self._client.poll(0.1)
@@ -265,6 +288,8 @@ class ClusterMetadata:
             self._refusal = error.str() if refusal is None else str(refusal)
         if error.code() != KafkaError._ALL_BROKERS_DOWN or self._last_error == "no answer":
             self._last_error = error.str()
+        if self._is_asking:
+            self._trouble = self._last_error
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -125,8 +125,8 @@ class Subscription:
 
 
 class KafkaSplitEnumerator:
-    """See SplitEnumerator and SkippingEnumerator. Its calls raise Retryable if the cluster does not
-    answer within ClusterMetadata's timeout, Fatal if it refuses us."""
+    """See SplitEnumerator, SkippingEnumerator and WaitingEnumerator. Its calls raise Retryable if the
+    cluster does not answer within ClusterMetadata's timeout, Fatal if it refuses us."""
 
     def __init__(
         self,
@@ -207,6 +207,9 @@ class KafkaSplitEnumerator:
         old = [KafkaSplit.from_state(state) for state in splits]
         ends = self._metadata.offsets([split.key for split in old], "latest", self._isolation)
         return [split.skipped(split.limited(ends[split.key])).state() for split in old]
+
+    def waiting_for(self) -> str | None:
+        return self._metadata.waiting_for()
 
     def close(self) -> None:
         self._metadata.close()

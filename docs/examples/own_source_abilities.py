@@ -25,6 +25,7 @@ from onceflow.runtime.contracts import (
     SkippingEnumerator,
     SplitProgress,
     SplitState,
+    WaitingEnumerator,
     WarningEnumerator,
 )
 from onceflow.runtime.testing.conformance import (
@@ -107,10 +108,14 @@ class Offsets:
             for split in splits
         ]
 
+    def waiting_for(self) -> str | None:
+        return "the server does not answer: connection refused"
+
 
 offsets = Offsets()
 assert isinstance(offsets, SkippingEnumerator)
 assert isinstance(offsets, WarningEnumerator)
+assert isinstance(offsets, WaitingEnumerator)
 progress = SplitProgress(
     offsets.skip_to_end([SplitState("p0", {"next": 3})])[0], max_event_time_ms=7
 )

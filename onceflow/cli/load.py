@@ -112,7 +112,12 @@ def _call(found: Any, arguments: list[str], target: str) -> JobGraphBuilder:
     takes_arguments = bool(inspect.signature(found).parameters)
     if arguments and not takes_arguments:
         raise UsageError(f"{target} takes no arguments, but after '--' there are: {' '.join(arguments)}")
-    job = _run_user_code(lambda: found(arguments) if takes_arguments else found(), target)
+    try:
+        job = _run_user_code(lambda: found(arguments) if takes_arguments else found(), target)
+    except UsageError as error:
+        if isinstance(error.__cause__, IndexError) and not arguments:
+            error.args = (f"{error}: {found.__name__} was given [], since there is nothing after '--'",)
+        raise
     if not isinstance(job, JobGraphBuilder):
         raise UsageError(f"{target} returned a {type(job).__name__}; expected a Job")
     return job

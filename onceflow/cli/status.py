@@ -30,7 +30,7 @@ def status(
     for name, value in answer.items():
         if name == "slots":
             value = ", ".join(map(_slot, value))
-        elif name == "task_counters":
+        elif name == "task_counters" or (name == "metrics" and not value):
             continue
         elif name == "busy_ratio":
             value = f"{value:.0%}"
@@ -39,7 +39,7 @@ def status(
         elif isinstance(value, float):
             value = f"{value:,.0f}"
         elif isinstance(value, list):
-            value = "; ".join(map(str, value))
+            value = "; ".join(map(str, value)) or None
         table.add_row(name.replace("_", " "), "-" if value is None else str(value))
     Console().print(table)
 

@@ -7,20 +7,41 @@ from typing import Annotated
 
 import typer
 
-from onceflow.cli.operate import ask
+from onceflow.cli.operate import ask, stop_and_wait
+from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.control.messages import AskStop
+from onceflow.runtime.durations import duration_ms
 
 app = typer.Typer(help="Stop a running job cleanly after a last checkpoint.", add_completion=False)
+
+_GOOD = {Outcome.STOPPED.value, Outcome.FINISHED.value}
 
 
 @app.command()
 def stop(
     checkpoint_dir: Annotated[str, typer.Argument(help="The job's checkpoint folder.")],
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Return when the job has ended, and say how.")
+    ] = True,
+    timeout: Annotated[str, typer.Option(help="How long to wait for the end.")] = "2 min",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Everything up to the last checkpoint is committed; run the job again and it goes on from there."""
-    answer = ask(checkpoint_dir, AskStop())
-    if as_json:
-        typer.echo(json.dumps(answer))
+    """Everything up to the last checkpoint is committed; run the job again and it goes on from there.
+
+    Exit code 0: it has ended well, or with --no-wait: it was asked to; 1: it failed instead, or has not ended
+    in time.
+    """
+    timeout_s = duration_ms(timeout, "timeout") / 1000
+    if not wait:
+        answer = ask(checkpoint_dir, AskStop())
+        typer.echo(json.dumps(answer) if as_json else f"{answer['job']} stops after a last checkpoint")
         return
-    typer.echo(f"{answer['job']} stops after a last checkpoint")
+    answer, ended = stop_and_wait(checkpoint_dir, timeout_s)
+    if as_json:
+        end = {"outcome": ended.outcome, "reason": ended.reason, "last_checkpoint_id": ended.checkpoint_id}
+        typer.echo(json.dumps({**answer, "phase": "over", **end}))
+    else:
+        last = "none" if ended.checkpoint_id is None else ended.checkpoint_id
+        typer.echo(f"{answer['job']} {ended.outcome}: {ended.reason}; last checkpoint {last}")
+    if ended.outcome not in _GOOD:
+        raise typer.Exit(1)

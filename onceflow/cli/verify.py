@@ -85,7 +85,7 @@ def verify(
             audit.alone(output, key or [], sequence)
         held = [transaction.as_json() for transaction in reader.open_transactions(output)]
     _report(audit, held, as_json)
-    raise typer.Exit(0 if audit.findings.is_clean else 1)
+    raise typer.Exit(0 if audit.findings.is_clean and not audit.is_empty else 1)
 
 
 class Audit:
@@ -96,6 +96,11 @@ class Audit:
         self.findings = Findings()
         self.input_records = 0
         self.output_records = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there was nothing to judge: a job that has not run looks like one that is right."""
+        return not self.input_records and not self.output_records
 
     def totals(self, input_topic: str, output: str, spec: WindowedTotals) -> None:
         totals = Totals(spec, self.findings)
@@ -172,7 +177,7 @@ def _report(audit: Audit, held: list[dict[str, Any]], as_json: bool) -> None:
     counts = {kind: getattr(findings, kind) for kind in ("missing", "doubled", "wrong", "unreadable")}
     if as_json:
         sizes = {"input_records": audit.input_records, "output_records": audit.output_records}
-        report = {"clean": findings.is_clean, **sizes, **counts}
+        report = {"clean": findings.is_clean and not audit.is_empty, **sizes, **counts}
         samples = {kind: rows for kind, rows in findings.samples.items() if rows}
         typer.echo(json.dumps({**report, "samples": samples, "open_transactions": held}, default=str))
         return
@@ -190,5 +195,15 @@ def _report(audit: Audit, held: list[dict[str, Any]], as_json: bool) -> None:
         console.print(
             f"held back: {transaction['held_back']} offsets of {where}, by the transaction of {owner}"
         )
-    verdict = "nothing missing, doubled or wrong" if findings.is_clean else "the output is NOT right"
-    console.print(verdict)
+    console.print(_verdict(audit))
+
+
+def _verdict(audit: Audit) -> str:
+    findings = audit.findings
+    if audit.is_empty:
+        return "nothing was judged: there are no records"
+    if findings.is_clean:
+        return "nothing missing, doubled or wrong"
+    if not (findings.missing or findings.doubled or findings.wrong):
+        return f"{findings.unreadable} records could not be judged: their values have to be JSON objects"
+    return "the output is NOT right"

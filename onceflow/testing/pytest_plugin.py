@@ -11,6 +11,7 @@ Every run of pytest loads this module, so it imports what is heavy only where a 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +23,26 @@ if TYPE_CHECKING:
     from onceflow.testing.topic import Topic
 
 
+BROKERS = ("process", "container")
+VARIABLE = "ONCEFLOW_BROKER"
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--onceflow-bootstrap-servers",
         metavar="HOST:PORT",
         help="a Kafka for the fixtures of onceflow; without it one is started",
     )
+    parser.addoption(
+        "--onceflow-broker",
+        choices=BROKERS,
+        help="how the fixtures of onceflow start a Kafka: a process (default), or a container",
+    )
+    parser.addoption(
+        "--onceflow-kafka-image", metavar="IMAGE", help="the image of --onceflow-broker=container"
+    )
+    parser.addini("onceflow_broker", f"as --onceflow-broker; environment: {VARIABLE}")
+    parser.addini("onceflow_kafka_image", "as --onceflow-kafka-image")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -35,16 +50,36 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
 
 
+def broker_kind(config: pytest.Config) -> str:
+    """`process` or `container`: what the first of these says that says anything: --onceflow-broker, the
+    environment variable ONCEFLOW_BROKER, `onceflow_broker` in pytest's ini file."""
+    given = (
+        config.getoption("--onceflow-broker") or os.environ.get(VARIABLE) or config.getini("onceflow_broker")
+    )
+    if given and given not in BROKERS:
+        raise pytest.UsageError(f"onceflow_broker (or {VARIABLE}) is {given!r}: write process or container")
+    return given or BROKERS[0]
+
+
 @pytest.fixture(scope="session")
 def onceflow_broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
     """The address of a real Kafka: the one that --onceflow-bootstrap-servers names, else a broker of this
-    session's (of this worker's, with xdist). Define a fixture of this name to bring your own, such as one of
-    testcontainers."""
+    session's (of this worker's, with xdist), as a process or by testcontainers in a container: see
+    `broker_kind`. Define a fixture of this name to bring your own."""
     given = request.config.getoption("--onceflow-bootstrap-servers")
     if given:
         yield str(given)
+        return
+    if broker_kind(request.config) == "container":
+        from onceflow.testing.container_broker import IMAGE, container_broker
+
+        image = request.config.getoption("--onceflow-kafka-image") or request.config.getini(
+            "onceflow_kafka_image"
+        )
+        with container_broker(image or IMAGE) as address:
+            yield address
         return
     from onceflow.connectors.kafka.embedded import EmbeddedKafka
 

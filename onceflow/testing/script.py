@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -87,7 +88,7 @@ class Script:
 
     def _as_record(self, number: int, row: Any) -> Any:
         if not isinstance(row, Mapping):
-            return row
+            return record_class(self.schema)(row) if self._takes_plain_values(row) else row
         try:
             if self.record_type is not None:
                 return _made(describe_record(self.record_type), row)
@@ -96,6 +97,11 @@ class Script:
             where = f"source {self.uid!r}, row {number}"
             reason = validation_reason(error) or error
             raise UsageError(f"{where}: {row!r} has not its fields: {reason}") from error
+
+    def _takes_plain_values(self, row: Any) -> bool:
+        """As job.from_elements("ann", "bob") does: a column `value`, and rows that are no records."""
+        is_plain = isinstance(row, str | bytes | int | float | bool | dt.date | dt.time | dt.timedelta)
+        return is_plain and self.record_type is None and self.schema.names == ["value"]
 
     def _rows(self, given: Any) -> list[Any]:
         """What is given, row by row; rows of Arrow as records of the source's type."""

@@ -96,7 +96,10 @@ class Collected(Sequence[T]):
         """Why there are no rows to be looked at; None: there are."""
         who = f"collect() {self._uid!r}"
         if self._outcome is None:
-            return f"{who} has no rows yet: run the job {self._job!r} first, as in job.run()"
+            return (
+                f"{who} has no rows yet: run the job {self._job!r} first, as in job.run(); in a test by "
+                f"onceflow.testing.run the rows are in its .rows({self._uid!r})"
+            )
         if self._lineage is None:
             return (
                 f"{who} has no rows: the job {self._job!r} had finished before, in another process, and had "

@@ -24,7 +24,6 @@ from onceflow.runtime.driver.options import (
     absolute_url,
     restart_strategy,
 )
-from onceflow.runtime.driver.progress import SAY_WAITING_AFTER_S
 from onceflow.runtime.driver.result import JobResult
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.environment.program import NO_PROGRAM, Program, running_program
@@ -36,7 +35,7 @@ from onceflow.runtime.graph.plan import describe
 from onceflow.runtime.graph.plan_display import as_html, as_markdown
 from onceflow.runtime.hosts.launch import SlotLauncher
 from onceflow.runtime.hosts.local import LocalLauncher
-from onceflow.runtime.hosts.spark.slot_limit import check_fits, slot_limit
+from onceflow.runtime.hosts.spark.slot_limit import check_fits, check_master, slot_limit
 from onceflow.runtime.report import JobProgress, Reporter, Silent
 
 DEFAULT_INTERVAL = "1 s"
@@ -234,9 +233,8 @@ def _wait_for_host(launcher: SlotLauncher, job: str, signals: RunSignals, report
         if launcher.wait_ready(HOST_WAIT_S):
             return True
         seconds = (clock.monotonic_ms() - began_ms) / 1000
-        if seconds >= SAY_WAITING_AFTER_S:
-            wait = f"the host comes up, since {seconds:.0f} s"
-            reporter.progress(JobProgress(job, JobPhase.STARTING.value, waiting=(wait,)))
+        wait = f"Spark's JVM starts and executors register, since {seconds:.0f} s"
+        reporter.progress(JobProgress(job, JobPhase.STARTING.value, waiting=(wait,)))
     return False
 
 
@@ -252,6 +250,7 @@ def _launcher(graph: JobGraph, options: RunOptions, program: Program) -> SlotLau
     threads = _THREADS.fullmatch(options.master)
     if threads:
         return LocalLauncher(int(threads[1] or 1))
+    check_master(options.master)
     check_fits(options.parallelism or 1, slot_limit(options.master, options.spark_conf), options.master)
     # Here and not above: the JVM's client is slow to import and a job on threads needs none of it.
     from onceflow.runtime.hosts.spark.runner import SparkLauncher

@@ -12,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.api.error_policies import OnError, aside_of
+from onceflow.runtime.api.near_misses import no_such_name
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.functions import check_record, hints, taken_record, yielded_record
 from onceflow.runtime.graph.keys import declared_keys
@@ -64,6 +65,11 @@ class KeyedStream(Generic[K, T]):
         self._keys = keys
         self._expressions = expressions
         self._types = types
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_such_name(self, name)
 
     def window(self, window: Tumbling | Sliding) -> WindowedStream[T]:
         """The rows of each key by event-time window: tumbling("10 s") or sliding("10 s", "1 s")."""
@@ -180,6 +186,11 @@ class WindowedStream(Generic[T]):
         self._expressions = expressions
         self._window = window
         self._late_tag = late_tag
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_such_name(self, name)
 
     def late_to(self, tag: str) -> WindowedStream[T]:
         """Rows that come after all their windows have fired go to side_output(tag) of the result, as they

@@ -33,15 +33,31 @@ _JOB = {
     "start": "job.run()",
     "submit": "job.run()",
 }
+_JOINS = (
+    "stream.union(other).key_by(...).process(YourJoin()), since there is no join operator yet: the page "
+    "'Join two topics' of the documentation has it whole"
+)
+_ONCE = (
+    "stream.key_by(...).process(Once()), with a KeyedProcess that remembers what it has seen: the page "
+    "'Deduplicate, and forget in time' of the documentation has it whole"
+)
 _STREAM = {
     "add_sink": "stream.sink_to(...)",
     "apply": "stream.map(function)",
+    "aggregate": "stream.key_by(...).window(...).aggregate(...)",
     "assign_timestamps_and_watermarks": "job.source(..., watermarks=WatermarkStrategy...)",
+    "co_group": _JOINS,
+    "connect": _JOINS,
+    "count": "stream.key_by(...).window(...).aggregate(n=count())",
+    "distinct": _ONCE,
+    "drop_duplicates": _ONCE,
     "execute": "job.run()",
     "execute_and_collect": "rows = stream.collect(), and job.run()",
     "for_each": "stream.foreach(function)",
     "group_by": "stream.key_by(...)",
     "inspect": "stream.print()",
+    "interval_join": _JOINS,
+    "join": _JOINS,
     "output": "stream.sink_to(...)",
     "process": "stream.key_by(...).process(...)",
     "reduce": "stream.key_by(...).reduce(function)",
@@ -56,7 +72,31 @@ _STREAM = {
     "write_parquet": 'stream.to_files("out")',
     "write_to": "stream.sink_to(...)",
 }
-_CALLS: Mapping[str, Mapping[str, str]] = {"Job": _JOB, "JobGraphBuilder": _JOB, "Stream": _STREAM}
+_RUNNING = (
+    "keyed.reduce(function) for a running result, or keyed.window(...).aggregate({}) for one per window"
+)
+_KEYED = {
+    "agg": _RUNNING.format("..."),
+    "aggregate": _RUNNING.format("..."),
+    "count": _RUNNING.format("n=count()"),
+    "flat_map": "keyed.process(YourProcess())",
+    "map": "keyed.process(YourProcess())",
+    "sum": _RUNNING.format('total=sum_("amount")'),
+}
+_WINDOWED = {
+    "agg": "windows.aggregate(...)",
+    "apply": "windows.reduce(function), or windows.aggregate(...) with an AggregateFunction",
+    "count": "windows.aggregate(n=count())",
+    "side_output_late_data": 'windows.late_to("late")',
+    "sum": 'windows.aggregate(total=sum_("amount"))',
+}
+_CALLS: Mapping[str, Mapping[str, str]] = {
+    "Job": _JOB,
+    "JobGraphBuilder": _JOB,
+    "Stream": _STREAM,
+    "KeyedStream": _KEYED,
+    "WindowedStream": _WINDOWED,
+}
 
 
 def no_such_name(owner: object, name: str) -> AttributeError:

@@ -194,12 +194,12 @@ def _with_null(part: StatePart) -> str:
     if part.kind != "count":
         again = f"{part.kind}({part.column!r})"
         return (
-            f"write {part.name}={part.kind}(pl.col({part.column!r})), which may be null, and {again} again "
+            f"write {part.name}={part.kind}(col({part.column!r})), which may be null, and {again} again "
             "once these windows have closed"
         )
     if part.expression is not None:
         return f"write {part.name}=sum_(e.is_not_null()), where e is the expression that it counts"
-    counted = f"pl.col({part.column!r})" if part.column else "pl.col(c)"
+    counted = f"col({part.column!r})" if part.column else "col(c)"
     which = "" if part.column else ", where c is a column without nulls,"
     return f"write {part.name}=sum_({counted}.is_not_null()){which} which may be null"
 

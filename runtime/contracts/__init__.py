@@ -15,6 +15,7 @@ from onceflow.runtime.contracts.abilities import (
     PruningEnumerator,
     PruningSource,
     SkippingEnumerator,
+    WaitingEnumerator,
     WarningEnumerator,
 )
 from onceflow.runtime.contracts.batch_context import BatchContext
@@ -84,6 +85,7 @@ __all__ = [
     "SplitState",
     "StagedFiles",
     "ThrottlingWriter",
+    "WaitingEnumerator",
     "WarningEnumerator",
     "WatermarkStrategy",
     "WatermarkedWriter",

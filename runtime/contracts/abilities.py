@@ -42,6 +42,16 @@ class WarningEnumerator(Protocol):
 
 
 @runtime_checkable
+class WaitingEnumerator(Protocol):
+    """An enumerator that can tell what one of its calls waits for."""
+
+    def waiting_for(self) -> str | None:
+        """In a sentence, for people; None: for nothing that is worth a word. Called on another thread while
+        the call is under way; never waits."""
+        ...
+
+
+@runtime_checkable
 class PruningSource(Protocol):
     """A source whose splits finish while new ones come: a growing folder, shards that are closed.
 

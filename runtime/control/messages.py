@@ -227,3 +227,11 @@ class Status(Message):
     """The job as it is now."""
 
     status: Mapping[str, Any]
+
+
+class Ended(Message):
+    """The job has ended, and how: for those who have asked for a stop. The driver's process ends next."""
+
+    outcome: str
+    reason: str
+    checkpoint_id: int | None

@@ -48,9 +48,10 @@ from onceflow.runtime.driver.committers import Committers
 from onceflow.runtime.driver.encryption import new_credentials
 from onceflow.runtime.driver.enumerators import Enumerators
 from onceflow.runtime.driver.options import Guarantee, RunOptions
-from onceflow.runtime.driver.progress import PhaseWatch, ProgressMeter, shown_phase
+from onceflow.runtime.driver.progress import ProgressMeter, shown_phase
 from onceflow.runtime.driver.result import JobResult
 from onceflow.runtime.driver.slot_closing import SlotClosing
+from onceflow.runtime.driver.start_watch import StartWatch
 from onceflow.runtime.environment.running_jobs import RunningJob
 from onceflow.runtime.errors import Fatal, OnceflowError, UsageError
 from onceflow.runtime.functions.resolve import resolve
@@ -80,10 +81,10 @@ class JobDriver:
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._meter = ProgressMeter(graph)
         self._latest_progress = JobProgress(graph.job, "opening")
-        self._phase_watch = PhaseWatch(clock.monotonic_ms())
         self._slots: SlotGroup | None = None
         self._end_discovery: Callable[[], None] = lambda: None
         self._running: RunningJob | None = None
+        self._stoppers: list[int] = []  # peers that are told how the job ends
         self._result: JobResult | None = None
         self._detail = self._cause = ""
         self._store = open_store(options.checkpoint_dir)
@@ -99,6 +100,7 @@ class JobDriver:
     def run(self, control_host: str = "127.0.0.1", listen_host: str | None = None) -> JobResult:
         """Run the job until it ends. See SlotLauncher for the two addresses of this machine."""
         self._enumerators = Enumerators(self._graph, self._clock)
+        self._start_watch = StartWatch(self._enumerators, self._launcher, self._parallelism, self._now_ms())
         self._credentials = new_credentials(self._options.tls, self._launcher, self._reporter)
         listen_at = (listen_host or control_host, self._options.control_port)
         self._server = ControlServer(
@@ -113,9 +115,14 @@ class JobDriver:
             if self._running is not None:
                 self._running.withdraw()
             self._end_attempt("the job has ended")
+            if self._running is None:  # nobody wants the answer to what a source is still asked
+                self._enumerators.close()
             self._io.close()
+            if self._result is not None:
+                self._server.broadcast(self._stoppers, self._result.told())
             self._server.close()
-            self._enumerators.close()
+            if self._running is not None:
+                self._enumerators.close()
             self._committers.close()
         assert self._result is not None
         return replace(self._result, is_refused=io.is_refused)
@@ -157,7 +164,7 @@ class JobDriver:
 
     def _loop(self) -> None:
         pause_ms = heartbeat_ms(self._parallelism)
-        report_at_ms = self._clock.monotonic_ms() + pause_ms
+        report_at_ms = self._clock.monotonic_ms()  # at once, to say what is waited for
         while self._result is None:
             wake_at_ms = min(self._coordinator.wake_at_ms, report_at_ms)
             wait_s = max(0.0, wake_at_ms - self._clock.monotonic_ms()) / 1000
@@ -307,6 +314,7 @@ class JobDriver:
             case AskStatus():
                 self._server.send(peer, Status(status=self._status()))
             case AskStop():
+                self._stoppers.append(peer)
                 self._stop()
                 self._server.send(peer, Status(status=self._status()))
             case AskCancel():
@@ -346,22 +354,14 @@ class JobDriver:
         if group is not None:
             group.broadcast(Alive())
             self._handle_all(group.check_alive(self._clock.monotonic_ms()))
-        phase = self._shown_phase
         slots = [slot.progress for slot in group.slots] if group is not None else []
-        late_before = self._latest_progress.late_records
-        measured = self._meter.measure(phase, slots, self._clock.monotonic_ms())
-        waiting = (*self._waiting_to_run(), *measured.waiting)
+        late_before, now_ms = self._latest_progress.late_records, self._clock.monotonic_ms()
+        measured = self._meter.measure(self._shown_phase, slots, now_ms)
+        waiting = (*self._start_watch.waiting(self._coordinator.phase, group, now_ms), *measured.waiting)
         self._latest_progress = replace(measured, waiting=waiting, rss_bytes=group.rss_bytes if group else 0)
         if self._latest_progress.late_records > late_before:
             self._reporter.event("late_records", {"late_records": self._latest_progress.late_records})
         self._reporter.progress(self._latest_progress)
-
-    def _waiting_to_run(self) -> Sequence[str]:
-        group, now_ms = self._slots, self._clock.monotonic_ms()
-        missing = None
-        if group is not None and not group.slots:
-            missing = group.host_wait(now_ms) or f"the host starts {self._parallelism} slots"
-        return self._phase_watch.waiting(self._coordinator.phase, missing, now_ms)
 
     @property
     def _shown_phase(self) -> str:

@@ -17,6 +17,7 @@ from onceflow.runtime.contracts import (
     SplitEnumerator,
     SplitProgress,
     SplitState,
+    WaitingEnumerator,
     WarningEnumerator,
 )
 from onceflow.runtime.errors import Fatal, OnceflowError
@@ -104,6 +105,13 @@ class Enumerators:
             if isinstance(enumerator := self._enumerators[uid], WarningEnumerator)
             for warning in enumerator.warnings([p.split for p in progress])
         ]
+
+    def waiting_for(self) -> str | None:
+        """What a call that is under way waits for, if one of the sources knows. Never waits."""
+        for enumerator in self._enumerators.values():
+            if isinstance(enumerator, WaitingEnumerator) and (reason := enumerator.waiting_for()) is not None:
+                return reason
+        return None
 
     def skip_to_end(self, splits: Splits) -> Splits:
         """At-most-once: leave out what came since the checkpoint, except splits that the checkpoint doesn't

@@ -12,34 +12,11 @@ from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from onceflow.runtime.report import JobProgress
 
-SAY_WAITING_AFTER_S = 2.0
-
 
 def shown_phase(phase: JobPhase, has_records: bool) -> str:
     """The phase that people are shown: a job runs once records flow. The coordinator's own phase is later,
     where what the restored checkpoint promised takes long to commit; `waiting` says that then."""
     return (JobPhase.RUNNING if phase is JobPhase.STARTING and has_records else phase).value
-
-
-class PhaseWatch:
-    """Says what holds up an attempt that does not run yet, once it takes long."""
-
-    def __init__(self, now_ms: float) -> None:
-        self._since = (JobPhase.OPENING, now_ms)
-
-    def waiting(self, phase: JobPhase, missing: str | None, now_ms: float) -> Sequence[str]:
-        """`missing`: what the host waits for or does while slots are not there; None: they are."""
-        if phase is not self._since[0]:
-            self._since = (phase, now_ms)
-        seconds = (now_ms - self._since[1]) / 1000
-        reason = None
-        if phase is JobPhase.OPENING:
-            reason = "the checkpoint folder and the sources are asked"
-        elif phase is JobPhase.STARTING:
-            reason = missing
-        if reason is None or seconds < SAY_WAITING_AFTER_S:
-            return ()
-        return (f"{reason}, since {seconds:.0f} s",)
 
 
 class ProgressMeter:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from onceflow.runtime.checkpoint.events import Outcome
+from onceflow.runtime.control.messages import Ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +22,7 @@ class JobResult:
     """The name of the class of the error that failed the job, where it was one."""
     is_refused: bool = False
     """The checkpoint folder does not fit the program, or the options: nothing was started."""
+
+    def told(self) -> Ended:
+        """What those are told who have asked for a stop."""
+        return Ended(self.outcome.value, self.reason, self.last_checkpoint_id)

@@ -6,7 +6,17 @@ from collections.abc import Callable
 from typing import Protocol
 
 from onceflow.runtime.errors import OnceflowError
+from onceflow.runtime.kernels.preparation import are_prepared
 from onceflow.runtime.slot.process import SlotLaunch
+
+RESTORING = "the slots restore state, open functions and connect"
+"""What slots do between their arrival and their first record."""
+COMPILING = " (compiling kernels, about a minute once per machine; `onceflow prepare` does it ahead)"
+
+
+def compiling() -> str:
+    """What to say of kernels that this machine has not compiled yet; nothing if it has them."""
+    return "" if are_prepared() else COMPILING
 
 
 class SlotLauncher(Protocol):
@@ -41,6 +51,11 @@ class SlotLauncher(Protocol):
     def encryption_asked_by(self) -> str | None:
         """The host's own setting that asks for encrypted traffic between its processes, by name; None: none
         does. It holds for what driver and slots say to each other, too."""
+        ...
+
+    def doing(self, parallelism: int, has_slots: bool) -> str:
+        """What is going on until the slots of an attempt run, for people. `has_slots`: all have said that
+        they are there. Never waits."""
         ...
 
     def launch(

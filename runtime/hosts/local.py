@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.errors import OnceflowError
+from onceflow.runtime.hosts.launch import RESTORING, compiling
 from onceflow.runtime.slot.process import SlotLaunch, run_slot
 
 END_TIMEOUT_MS = 1_500.0
@@ -21,6 +22,7 @@ class LocalLauncher:
 
     def __init__(self, slots_max: int = 1) -> None:
         self._slots_max = slots_max
+        self._compiling = compiling()
         self._threads: list[threading.Thread] = []
 
     def wait_ready(self, timeout_s: float) -> bool:
@@ -41,6 +43,9 @@ class LocalLauncher:
     @property
     def encryption_asked_by(self) -> str | None:
         return None
+
+    def doing(self, parallelism: int, has_slots: bool) -> str:
+        return (RESTORING if has_slots else f"{parallelism} slots start on threads") + self._compiling
 
     def launch(
         self,

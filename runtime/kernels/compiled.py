@@ -44,6 +44,11 @@ def kernel(function: Function) -> Function:
         config.CACHE_DIR = before  # read while decorating; the user's own setting stays
 
 
+def kernels_folder() -> Path:
+    """Where this machine keeps compiled kernels: a folder for each content of what they are made of."""
+    return Path(platformdirs.user_cache_dir("onceflow")) / "kernels"
+
+
 @functools.cache
 def _cache_folder(folder: Path) -> Path:
     """The cache folder for this content of all that kernels of that folder are compiled from: numba itself
@@ -51,7 +56,7 @@ def _cache_folder(folder: Path) -> Path:
     digest = hashlib.sha256()
     for source in sources_of(folder):
         digest.update(source.read_bytes())
-    return Path(platformdirs.user_cache_dir("onceflow")) / "kernels" / digest.hexdigest()[:16]
+    return kernels_folder() / digest.hexdigest()[:16]
 
 
 def sources_of(folder: Path) -> list[Path]:

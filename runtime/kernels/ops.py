@@ -72,8 +72,13 @@ def ops_here() -> tuple[Ops, ...]:
     return (PLAIN, COMPILED) if ops().are_compiled else (PLAIN,)
 
 
+def are_off() -> bool:
+    """Whether the environment turns kernels off."""
+    return os.environ.get(ENVIRONMENT_VARIABLE, "").lower() == "off"
+
+
 def _choose() -> Ops:
-    if os.environ.get(ENVIRONMENT_VARIABLE, "").lower() == "off":
+    if are_off():
         return PLAIN
     try:
         import numba  # noqa: F401 - half a second, and not on every platform

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 
-from onceflow.runtime.kernels.ops import ops
+from onceflow.runtime.kernels.compiled import kernels_folder
+from onceflow.runtime.kernels.ops import are_off, ops
 
 PREPARATIONS = (
     "onceflow.runtime.exchange.kernel_preparation",
@@ -15,6 +17,13 @@ PREPARATIONS = (
 )
 """Modules by name, since they are above this package. Each has a function `prepare` that calls its kernels
 with next to nothing, with arguments of the types that they get later."""
+
+
+def are_prepared() -> bool:
+    """Whether the first job has nothing to compile: this machine has kernels, or they are off. A quick look
+    that loads no compiler, for a word to people: kernels of another version count, too."""
+    is_off = are_off() or importlib.util.find_spec("numba") is None
+    return is_off or (kernels_folder().is_dir() and any(kernels_folder().iterdir()))
 
 
 def prepare_kernels() -> None:

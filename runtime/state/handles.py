@@ -16,7 +16,7 @@ import copy
 import datetime as dt
 import re
 from collections.abc import Callable, ItemsView, Iterable, KeysView, Mapping, ValuesView
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.state.row_values import (
@@ -55,6 +55,13 @@ class State:
             )
         self.name = name
         self.of_rows: RowValues = Outside(codec())
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            kind = type(self).__name__
+            there = sorted(each for each in dir(type(self)) if not each.startswith("_") and each != "bind")
+            raise AttributeError(f"a {kind} has no {name!r}: it has {', '.join(there)}", name=name, obj=self)
 
     def bind(self, cursor: Cursor) -> Self:
         """A fresh state of the same declaration, whose current key is the cursor's. Called by the

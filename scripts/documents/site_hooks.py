@@ -1,7 +1,8 @@
 """What `mkdocs build` does beyond Markdown: see mkdocs.yml and docs/adr/0102-site.md.
 
 - CHANGELOG.md and CONTRIBUTING.md lie beside docs/, where people look for them, and are pages, too.
-- A link from a page to a file of the repository that is no page leads to that file in the repository.
+- A link from a page to a file of the repository that is no page leads to a copy of it in the site (a folder:
+  to a list of what is in it). There is no public repository that it could lead to.
 - Pictures of the benchmarks' results are copied into the site.
 - The pictures of docs/pictures/ become part of their page, so that they are light or dark as the page is.
 """
@@ -11,7 +12,6 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-import tomllib
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,6 @@ _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)(?=[)#])")
 _PICTURE = re.compile(r'<img alt="([^"]*)" src="(?:\.\./)*pictures/([\w-]+\.svg)"\s*/?>')
 
 
-def repository() -> str:
-    """The address of the repository, which pyproject.toml has."""
-    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
-    return str(urls["Repository"])
-
-
 def on_files(files: Files, config: Any) -> Files:
     for name, page in PAGES_OF_THE_ROOT.items():
         file = File.generated(config, page, content=(ROOT / name).read_text())
@@ -38,7 +32,39 @@ def on_files(files: Files, config: Any) -> Files:
     for picture in ROOT.glob(f"{BENCHMARKS}*.svg"):
         name = picture.relative_to(ROOT).as_posix()
         files.append(File.generated(config, name, abs_src_path=str(picture)))
+    for source in sorted(set().union(*(_sources(page) for page in files.documentation_pages()))):
+        there = ROOT / source
+        inside = "\n".join(sorted(path.name for path in there.iterdir())) if there.is_dir() else None
+        content = there.read_text() if inside is None else inside
+        files.append(File.generated(config, _copy(source), content=content))
     return files
+
+
+def _sources(page: File) -> set[str]:
+    """The files and folders of the repository that a page leads to and that are no pages."""
+    found = (_target(match[1], page.src_uri) for match in _LINK.finditer(page.content_string))
+    return {path for path in found if not _is_of_site(path) and _is_of_repository(path)}
+
+
+def _copy(source: str) -> str:
+    """Where a copy of it is in the site: a text, which a browser shows and does not store."""
+    return f"source/{source}.txt"
+
+
+def _target(link: str, page: str) -> str:
+    """The path in the repository that a link of a page leads to."""
+    root_names = {of_site: name for name, of_site in PAGES_OF_THE_ROOT.items()}
+    place = root_names.get(page, f"docs/{page}")
+    return posixpath.normpath(posixpath.join(posixpath.dirname(place), link))
+
+
+def _is_of_site(path: str) -> bool:
+    is_page = path.startswith("docs/") and not f"{path}/".startswith("docs/examples/")
+    return is_page or path in PAGES_OF_THE_ROOT or (path.startswith(BENCHMARKS) and path.endswith(".svg"))
+
+
+def _is_of_repository(path: str) -> bool:
+    return not path.startswith("..") and (ROOT / path).exists()
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
@@ -46,24 +72,18 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 
 def with_links(markdown: str, page: str) -> str:
-    """The text of a page whose links to files that are no pages lead to the repository. One that leads
-    nowhere stays as it is, and fails the build."""
-    root_names = {of_site: name for name, of_site in PAGES_OF_THE_ROOT.items()}
-    place = root_names.get(page, f"docs/{page}")
+    """The text of a page whose links to files that are no pages lead to their copies. One that leads nowhere
+    stays as it is, and fails the build."""
 
     def of_site(match: re.Match[str]) -> str:
-        path = posixpath.normpath(posixpath.join(posixpath.dirname(place), match[1]))
-        if path in PAGES_OF_THE_ROOT or (
-            path.startswith("docs/") and not f"{path}/".startswith("docs/examples/")
-        ):
+        path = _target(match[1], page)
+        if _is_of_site(path):
             target = PAGES_OF_THE_ROOT.get(path, path.removeprefix("docs/"))
-            return os.path.relpath(target, posixpath.dirname(page) or ".")
-        if path.startswith(BENCHMARKS) and path.endswith(".svg"):
-            return os.path.relpath(path, posixpath.dirname(page) or ".")
-        there = ROOT / path
-        if path.startswith("..") or not there.exists():
+        elif _is_of_repository(path):
+            target = _copy(path)
+        else:
             return match[1]
-        return f"{repository()}/{'tree' if there.is_dir() else 'blob'}/main/{path}"
+        return os.path.relpath(target, posixpath.dirname(page) or ".")
 
     return _LINK.sub(of_site, markdown)
 

@@ -85,6 +85,17 @@ def test_aborted_output_does_not_count(broker: EmbeddedKafka, new_topic: MakeTop
     assert (report["input_records"], report["output_records"]) == (600, 400)
 
 
+def test_nothing_to_judge_is_no_success(
+    broker: EmbeddedKafka, new_topic: MakeTopic, verify: Verify, onceflow: Command
+) -> None:
+    output = new_topic("out")
+    code, report = verify(broker, "--output", output, "--key", "user")
+    assert (code, report["clean"]) == (1, False)
+    servers = ("--bootstrap-servers", broker.bootstrap_servers)
+    said = onceflow("verify", *servers, "--output", output, "--key", "user").stdout
+    assert "nothing was judged: there are no records" in said
+
+
 def test_each_planted_fault_is_found(broker: EmbeddedKafka, new_topic: MakeTopic, verify: Verify) -> None:
     source, output = totals(users=50)
     first, second = new_topic("in"), new_topic("out")

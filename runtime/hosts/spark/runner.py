@@ -27,6 +27,7 @@ from onceflow.runtime.environment.java import find_java
 from onceflow.runtime.environment.program import Program, archive_modules
 from onceflow.runtime.errors import Fatal, OnceflowError, Retryable, Unavailable
 from onceflow.runtime.graph.job_graph import JobGraph
+from onceflow.runtime.hosts.launch import RESTORING, compiling
 from onceflow.runtime.hosts.spark.class_archive import as_setting, local_java_options
 from onceflow.runtime.hosts.spark.cluster import (
     driver_address,
@@ -83,6 +84,7 @@ class SparkLauncher:
         self._slots_max = slot_limit(master, settings) if is_local else parallelism
         self._executors = ExecutorWatch(SystemClock())
         self._stage = _Stage(0)
+        self._compiling = compiling() if is_local else ""
         self._is_closing = threading.Event()
         self._own_jvm: Any = None
         """The process of the JVM, if it is ours and is there."""
@@ -159,6 +161,11 @@ class SparkLauncher:
         if self._is_local:
             return encryption_asked_by(self._settings)
         return encryption_asked_by(dict(self._started.result().getConf().getAll()))
+
+    def doing(self, parallelism: int, has_slots: bool) -> str:
+        if not self._started.done():
+            return "Spark's JVM starts"
+        return RESTORING if has_slots else f"Spark starts {parallelism} Python processes{self._compiling}"
 
     def launch(
         self,

@@ -26,6 +26,16 @@ def slot_limit(master: str, settings: Mapping[str, str]) -> int | None:
     return None if cores_max is None else cores_max // cores_per_slot
 
 
+def check_master(master: str) -> None:
+    """OptionError if Spark knows no such master: it would say so itself, behind seconds and a stack trace."""
+    is_local = _LOCAL.fullmatch(master) or _LOCAL_CLUSTER.fullmatch(master)
+    if not is_local and master != "yarn" and not master.startswith(("spark://", "k8s://")):
+        raise OptionError(
+            f"master {master!r}: write threads[N] for slots without Spark, local[N] for a Spark on this "
+            "machine, or a cluster's address: spark://HOST:PORT, yarn, or k8s://URL"
+        )
+
+
 def can_grow(master: str) -> bool:
     """Executors register with it, some of them late. A local master has all its slots from the start."""
     return _LOCAL.fullmatch(master) is None

@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from onceflow import Job
+from onceflow import Job, WatermarkStrategy, tumbling
 from onceflow.runtime.api import near_misses
 from onceflow.runtime.errors import GraphError
 
@@ -65,8 +65,20 @@ NAMES: list[tuple[Use, str]] = [
     (lambda job: job.qqq, "a Job has no 'qqq'"),
     (lambda job: job.from_elements(1).keyBy, "a Stream has no 'keyBy' (did you mean 'key_by'?)"),
     (lambda job: job.from_elements(1).add_sink, "a Stream has no 'add_sink': write stream.sink_to(...)"),
+    (
+        lambda job: job.from_elements(1).join,
+        "since there is no join operator yet: the page 'Join two topics'",
+    ),
+    (lambda job: job.from_elements(1).drop_duplicates, "a KeyedProcess that remembers what it has seen"),
+    (lambda job: job.from_elements(1).key_by("value").aggregate, "keyed.window(...).aggregate(...) for one"),
+    (lambda job: windows(job).count, "a WindowedStream has no 'count': write windows.aggregate(n=count())"),
     (lambda job: job.from_elements(1).execute_and_collect, "write rows = stream.collect(), and job.run()"),
 ]
+
+
+def windows(job: Job) -> Any:
+    stream = job.from_elements({"ts": 1}, watermarks=WatermarkStrategy.monotonous("ts"))
+    return stream.key_by("ts").window(tumbling("10 s"))
 
 
 @pytest.mark.parametrize(("use", "sentence"), NAMES)
@@ -77,12 +89,19 @@ def test_a_name_of_another_engine(use: Use, sentence: str) -> None:
 
 def test_each_call_that_is_advised_is_there() -> None:
     job = Job("job")
-    owners = {"job": job, "stream": job.from_elements(1)}
-    for calls in (near_misses._JOB, near_misses._STREAM):
+    stream = job.from_elements(1)
+    owners = {"job": job, "stream": stream, "keyed": stream.key_by("value"), "windows": windows(job)}
+    calls_of = {
+        "job": near_misses._JOB,
+        "stream": near_misses._STREAM,
+        "keyed": near_misses._KEYED,
+        "windows": near_misses._WINDOWED,
+    }
+    for kind, calls in calls_of.items():
         for advice in calls.values():
-            for owner, name in re.findall(r"\b(job|stream)\.(\w+)", advice):
+            for owner, name in re.findall(r"\b(job|stream|keyed|windows)\.(\w+)", advice):
                 assert hasattr(owners[owner], name), advice
-            assert not set(calls) & set(dir(job)), "what is there is no near miss"
+        assert not set(calls) & set(dir(owners[kind])), "what is there is no near miss"
 
 
 def test_a_job_can_still_be_copied() -> None:

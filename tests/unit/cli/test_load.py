@@ -80,6 +80,12 @@ def test_neighbours_come_along(folder: Path) -> None:
         ("none.py", "def build(): pass\n", [], "none.py returned a NoneType; expected a Job"),
         ("few.py", "def build(): pass\n", ["a"], "few.py takes no arguments, but after '--' there are: a"),
         ("syntax.py", "x =\n", [], r"syntax.py:1: invalid syntax"),
+        (
+            "needs.py",
+            "def build(arguments):\n    return arguments[0]\n",
+            [],
+            r"needs.py:2: IndexError: list index out of range: build was given \[\], since there is nothing",
+        ),
         ("raises.py", "\n1 / 0\n", [], r"raises.py:2: ZeroDivisionError: division by zero"),
         (
             "imports.py",

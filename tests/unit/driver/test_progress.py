@@ -9,7 +9,7 @@ import pyarrow as pa
 from onceflow.runtime.checkpoint.job_phase import JobPhase
 from onceflow.runtime.contracts import WatermarkStrategy
 from onceflow.runtime.control.messages import Progress
-from onceflow.runtime.driver.progress import PhaseWatch, ProgressMeter, shown_phase
+from onceflow.runtime.driver.progress import ProgressMeter, shown_phase
 from onceflow.runtime.graph.job_graph import Chain, JobGraph, SourceNode
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 
@@ -151,15 +151,3 @@ def test_a_job_runs_for_people_once_records_flow() -> None:
     assert shown_phase(JobPhase.STARTING, has_records=True) == "running"
     assert shown_phase(JobPhase.RUNNING, has_records=False) == "running"
     assert shown_phase(JobPhase.RESTARTING, has_records=True) == "restarting"
-
-
-def test_what_holds_up_a_start_is_said_once_it_takes_long() -> None:
-    watch = PhaseWatch(0)
-    assert watch.waiting(JobPhase.OPENING, None, 1_900) == ()
-    assert watch.waiting(JobPhase.OPENING, None, 3_000) == (
-        "the checkpoint folder and the sources are asked, since 3 s",
-    )
-    assert watch.waiting(JobPhase.STARTING, "needs 4, has 2", 4_000) == ()
-    assert watch.waiting(JobPhase.STARTING, "needs 4, has 2", 9_000) == ("needs 4, has 2, since 5 s",)
-    assert watch.waiting(JobPhase.STARTING, None, 10_000) == ()
-    assert watch.waiting(JobPhase.RUNNING, None, 20_000) == ()

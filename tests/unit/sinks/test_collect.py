@@ -45,7 +45,10 @@ def test_rows_are_records_of_the_stream_and_equal_a_list() -> None:
 def test_a_look_before_the_run_says_what_to_do() -> None:
     job = Job("collected")
     rows = job.from_records(ROWS).collect(uid="rows")
-    sentence = "collect() 'rows' has no rows yet: run the job 'collected' first, as in job.run()"
+    sentence = (
+        "collect() 'rows' has no rows yet: run the job 'collected' first, as in job.run(); in a test by "
+        "onceflow.testing.run the rows are in its .rows('rows')"
+    )
     assert repr(rows) == f"<{sentence}>"
     assert rows._repr_html_() is None
     for look in (lambda: rows[0], lambda: len(rows), lambda: list(rows), rows.to_arrow, lambda: rows == []):

@@ -177,3 +177,8 @@ def test_timers_follow_their_keys_when_rows_are_renumbered() -> None:
     timers.add(2, 7)
     timers.keep(np.array([2]))
     assert [t for t in timers.pop_due(10, 10) if timers.is_alive(*t)] == [(7, 0)]
+
+
+def test_a_name_that_a_list_has_and_a_state_has_not_is_told_with_those_that_it_has() -> None:
+    with pytest.raises(AttributeError, match="a ListState has no 'append': it has add, clear, get, update"):
+        _ = ListState("clicks", int).append  # type: ignore[attr-defined]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from onceflow import Job
 from onceflow.runtime.errors import OnceflowError, UsageError
 from onceflow.runtime.records import RowKind
 from onceflow.testing import At, run
@@ -108,3 +109,10 @@ def test_a_source_whose_event_time_is_the_records_own_gets_it_from_at() -> None:
         assert job.advance_to("10 s").out == [
             {"user": "ann", "window_start": 0, "window_end": 10_000, "n": 1}
         ]
+
+
+def test_plain_values_come_as_from_elements_takes_them() -> None:
+    job = Job("names")
+    job.from_elements("ann").collect(uid="out")
+    with run(job, from_elements=["bob", "eve"]) as names:
+        assert names.rows("out") == [{"value": "bob"}, {"value": "eve"}], "without its own elements"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onceflow.runtime.errors import OptionError
-from onceflow.runtime.hosts.spark.slot_limit import can_grow, check_fits, slot_limit
+from onceflow.runtime.hosts.spark.slot_limit import can_grow, check_fits, check_master, slot_limit
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,18 @@ def test_a_setting_that_is_no_number_of_cores_is_named(cpus: str) -> None:
 )
 def test_executors_come_late_but_on_a_local_master(master: str, grows: bool) -> None:
     assert can_grow(master) is grows
+
+
+@pytest.mark.parametrize("master", ["foo", "thread[2]", "local[two]", "localhost:7077", ""])
+def test_a_master_that_spark_does_not_know_is_refused_before_spark_starts(master: str) -> None:
+    with pytest.raises(OptionError, match=r"write threads\[N\] for slots without Spark, local\[N\]"):
+        check_master(master)
+
+
+@pytest.mark.parametrize(
+    "master",
+    ["local", "local[*]", "local[2]", "local[2,3]", "local-cluster[2,1,1024]", "spark://h:1,g:1", "yarn"],
+)
+def test_a_master_that_spark_knows_is_taken(master: str) -> None:
+    check_master(master)
+    check_master("k8s://https://h:6443")
