@@ -8,11 +8,11 @@ from typing import Literal
 
 import pyarrow as pa
 
-from onceflow.connectors.staged_commits.writer import StagedCommitsWriter
+from onceflow.connectors.staged_commits.writer import CommitSettings, StagedCommitsWriter
 from onceflow.connectors.versioned_upserts.documents import Documents
 from onceflow.connectors.versioned_upserts.keys import check_key, key_columns
 from onceflow.connectors.versioned_upserts.target import Upserts
-from onceflow.connectors.versioned_upserts.writers import UpsertSettings, upserting_writer
+from onceflow.connectors.versioned_upserts.writers import UpsertSettings, upsert_commits
 from onceflow.runtime.contracts import SinkContext
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError, UsageError
@@ -78,6 +78,10 @@ class RedisSink:
         Documents(schema)
 
     def open_writer(self, context: SinkContext) -> StagedCommitsWriter:
+        return StagedCommitsWriter(context, self.commit_settings(context))
+
+    def commit_settings(self, context: SinkContext) -> CommitSettings:
+        """See TargetSink."""
         from onceflow.connectors.redis.backend import RedisBackend, RedisSettings
         from onceflow.connectors.redis.key_values import RowValues
 
@@ -90,7 +94,7 @@ class RedisSink:
         def open_backend() -> RedisBackend:
             return RedisBackend(settings, values, context.uid)
 
-        return upserting_writer(context, UpsertSettings("Redis sink", upserts, open_backend, timeout_ms))
+        return upsert_commits(context, UpsertSettings("Redis sink", upserts, open_backend, timeout_ms))
 
 
 def _check_packages() -> None:

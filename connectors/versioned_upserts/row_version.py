@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from onceflow.runtime.errors import Fatal
 
-CHECKPOINT_BITS = 40
+CHECKPOINT_BITS = 32
 GENERATION_MAX = (1 << (63 - CHECKPOINT_BITS)) - 1
-"""Stores take signed 64-bit numbers: eight million generations, of a million million checkpoints each."""
+"""Stores take signed 64-bit numbers: two thousand million generations, of twice as many checkpoints each. A
+micro-batch of Spark is a generation, a checkpoint of ours is a checkpoint."""
 
 
 def version_of(generation: int, checkpoint_id: int) -> int:

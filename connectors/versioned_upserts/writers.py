@@ -1,4 +1,4 @@
-"""The SinkWriter of a sink that upserts: what Redis, OpenSearch and Cassandra have in common."""
+"""What the writers of a sink that upserts are told: what Redis and stores like it have in common."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from onceflow.connectors.staged_commits.staged_kinds import kinds_beside, with_kind
-from onceflow.connectors.staged_commits.writer import CommitSettings, StagedCommitsWriter
+from onceflow.connectors.staged_commits.writer import CommitSettings
 from onceflow.connectors.versioned_upserts.backend import Backend
 from onceflow.connectors.versioned_upserts.ledger import Writer
 from onceflow.connectors.versioned_upserts.target import Upserts, VersionedTarget
@@ -26,8 +26,8 @@ class UpsertSettings:
     give_up_after_ms: int
 
 
-def upserting_writer(context: SinkContext, settings: UpsertSettings) -> StagedCommitsWriter:
-    """The writer of one subtask."""
+def upsert_commits(context: SinkContext, settings: UpsertSettings) -> CommitSettings:
+    """The settings of a StagedCommitsWriter whose Target is a VersionedTarget."""
 
     def open_target(owner: str) -> VersionedTarget:
         names = (context.job, context.lineage, context.uid, owner)
@@ -38,5 +38,4 @@ def upserting_writer(context: SinkContext, settings: UpsertSettings) -> StagedCo
 
     schema = with_kind(context.schema)
     staged = partial(kinds_beside, schema)
-    give_up = settings.give_up_after_ms
-    return StagedCommitsWriter(context, CommitSettings(settings.who, open_target, give_up, schema, staged))
+    return CommitSettings(settings.who, open_target, settings.give_up_after_ms, schema, staged)
