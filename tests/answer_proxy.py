@@ -65,11 +65,14 @@ class AnswerProxy:
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                server = socket.create_connection(("127.0.0.1", self._server_port))
-                threading.Thread(target=self._carry, args=(client, server), daemon=True).start()
+                threading.Thread(target=self._carry, args=(client,), daemon=True).start()
 
-    def _carry(self, client: socket.socket, server: socket.socket) -> None:
-        with client, server, suppress(OSError):
+    def _carry(self, client: socket.socket) -> None:
+        with (
+            client,
+            suppress(OSError),
+            socket.create_connection(("127.0.0.1", self._server_port)) as server,
+        ):
             while True:
                 for ready in select.select([client, server], [], [])[0]:
                     block = ready.recv(1 << 20)
