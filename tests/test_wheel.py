@@ -107,7 +107,15 @@ def test_the_metadata_has_what_an_index_shows(wheel: Path) -> None:
     addresses = dict(line.split(", ") for line in said.get_all("Project-URL", []))
     assert {"Repository", "Documentation", "Changelog", "Issues"} == addresses.keys()
     assert all(address.startswith(addresses["Repository"]) for address in addresses.values())
-    assert said.get_all("Provides-Extra") == ["avro", "delta", "http", "iceberg", "postgres", "redis", "testing"]
+    assert said.get_all("Provides-Extra") == [
+        "avro",
+        "delta",
+        "http",
+        "iceberg",
+        "postgres",
+        "redis",
+        "testing",
+    ]
 
 
 def test_the_installed_wheel_imports_from_where_it_was_installed(clean_python: Path) -> None:
