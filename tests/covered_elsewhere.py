@@ -160,7 +160,17 @@ COVERED = (
         "PostgreSQL, on a real server",
         "integration/test_postgres_sink integration/test_postgres_kills integration/test_postgres_two_phase",
         """bad_rows catalog postgres.columns postgres.ledger postgres.rows postgres.settings
-        postgres.target server_errors sinks.postgres two_phase""",
+        postgres.target postgres.server_errors sinks.postgres two_phase""",
+    ),
+    Covered(
+        "upserts into a store without transactions: crashes at every call, and a real one",
+        "simulation/test_versioned_upserts integration/test_redis_sink",
+        "versioned_upserts.backend documents versioned_upserts.target versioned_upserts.writers",
+    ),
+    Covered(
+        "Redis, on a real server",
+        "integration/test_redis_sink integration/test_redis_kills",
+        "redis.backend key_values sinks.redis",
     ),
     Covered(
         "Delta tables on this disk, read by DuckDB, and kills inside commits",

@@ -37,6 +37,7 @@ PUBLIC = (
     "onceflow.sinks.iceberg",
     "onceflow.sinks.postgres",
     "onceflow.sinks.transactional",
+    "onceflow.sinks.redis",
     "onceflow.runtime.contracts",
     "onceflow.runtime.testing.conformance",
     "onceflow.runtime.errors",

@@ -56,6 +56,7 @@ AREAS: Sequence[tuple[str, str]] = (
         "sinks/postgres.py sinks/transactional.py",
     ),
     ("Tables", "connectors/tables/ connectors/delta/ connectors/iceberg/ sinks/delta.py sinks/iceberg.py"),
+    ("Stores by key", "connectors/versioned_upserts/ connectors/redis/ sinks/redis.py"),
     ("Checkpoints and recovery", "runtime/checkpoint/"),
     ("Running", "runtime/"),
     ("Command line", "onceflow/cli/"),

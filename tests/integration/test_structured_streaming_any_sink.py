@@ -18,6 +18,7 @@ import pytest
 from tests.integration.test_structured_streaming_sink import forget_last_commit
 from tests.postgres_server import PostgresServer
 from tests.read_tables import read_delta
+from tests.redis_server import RedisServer
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -79,6 +80,23 @@ def files(spark: Any, tmp_path: Path) -> Query:
 
 def in_files(folder: Path) -> list[dict[str, Any]]:
     return [row for path in sorted(folder.glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+
+
+# --- Redis ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.redis
+def test_the_last_row_of_each_key_is_in_redis_over_several_runs(spark: Any, tmp_path: Path) -> None:
+    with RedisServer() as redis:
+        query = Query(spark, tmp_path, "onceflow-redis", url=redis.url, prefix="rows", key="id", form="json")
+        for batch in range(2):
+            query.add(*({"id": n, "name": f"n{batch}"} for n in range(batch, 4)))
+            query.run()
+            forget_last_commit(query.checkpoint)
+            query.run(lambda rows: rows.selectExpr("id + 100 as id", "name"))
+        with redis.client() as client:
+            names = {key: json.loads(str(client.get(f"rows:{key}")))["name"] for key in redis.keys("rows")}
+    assert names == {"0": "n0", "1": "n1", "2": "n1", "3": "n1"}
 
 
 # --- PostgreSQL -----------------------------------------------------------------------------------------

@@ -127,8 +127,35 @@ def _path(given: Any) -> str:
     return path
 
 
+def _redis(given: Mapping[str, Any]) -> Sink:
+    from onceflow.sinks.redis import RedisSink
+
+    return RedisSink(**given)
+
+
+class OnceflowRedis(SinkDataSource):
+    """Rows as keys of Redis: sinks/redis.py."""
+
+    form = SinkFormat(
+        "onceflow-redis",
+        _redis,
+        {
+            "url": text,
+            "prefix": text,
+            "key": names,
+            "form": text,
+            "expire": text,
+            "bad_rows_to": text,
+            "delivery_timeout": text,
+        },
+        needs=("url", "prefix", "key"),
+        instead_of_reading="read Redis by a client of it",
+    )
+
+
 FORMATS: tuple[type[SinkDataSource], ...] = (
     OnceflowPostgres,
+    OnceflowRedis,
     OnceflowFiles,
     OnceflowDelta,
     OnceflowIceberg,

@@ -1,0 +1,1 @@
+"""Redis as the store that a sink writes to (sinks/redis.py). Needs the extra `redis`."""
