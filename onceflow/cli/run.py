@@ -71,7 +71,7 @@ def run(
     metrics_port: Annotated[int | None, typer.Option(help="Serve Prometheus metrics on this port.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
     debug: Annotated[
-        bool, typer.Option(help="Show the traceback of a slot's failure, and what clients log.")
+        bool, typer.Option("--debug", help="Show the traceback of a slot's failure, and what clients log.")
     ] = False,
 ) -> None:
     """Exit code 0: finished, or stopped after a last checkpoint; 1: failed; 2: wrong use; 3: ended on

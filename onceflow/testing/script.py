@@ -99,7 +99,7 @@ class Script:
             raise UsageError(f"{where}: {row!r} has not its fields: {reason}") from error
 
     def _takes_plain_values(self, row: Any) -> bool:
-        """As job.from_elements("ann", "bob") does: a column `value`, and rows that are no records."""
+        """Whether a row is a plain value, as job.from_elements("ann", "bob") has them: the column `value`."""
         is_plain = isinstance(row, str | bytes | int | float | bool | dt.date | dt.time | dt.timedelta)
         return is_plain and self.record_type is None and self.schema.names == ["value"]
 
