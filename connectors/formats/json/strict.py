@@ -35,7 +35,7 @@ OnNull = Literal["error", "skip", "nulls"]
 
 _WORDS = (pa.int64(), pa.int32(), pa.int16(), pa.int8(), pa.float64())
 """Types whose columns NumPy makes of Python's numbers, in half of the time that Arrow takes."""
-_KEPT = (bytes, dt.datetime, dt.date, decimal.Decimal)
+_KEPT = (bytes, dt.datetime, dt.date, dt.time, dt.timedelta, decimal.Decimal)
 # What one value can raise: malformed or of the wrong type; not UTF-8; nested too deeply.
 _BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 # What is raised for a Python value that Arrow's type, or the user's, can't hold.

@@ -34,6 +34,8 @@ from onceflow.runtime.types.value_types import (
     ValueType,
 )
 
+_TIME = Annotated[dt.time, msgspec.Meta(tz=False)]
+_MAP_KEYS = {pa.string(): str, pa.large_string(): str, pa.int64(): int, pa.date32(): dt.date}
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _UNREADABLE_NAME = re.compile(r'[\x00-\x1f"\\]')
 
@@ -154,7 +156,7 @@ def _inner_type(of: ValueType, reading: Reading) -> Any:
 
 
 _SINGLE: dict[Any, Any] = {
-    Clock("time"): Annotated[dt.time, msgspec.Meta(tz=False)],
+    Clock("time"): _TIME,
     Clock("timedelta"): dt.timedelta,
     Uuid(): uuid.UUID,
 }
@@ -169,8 +171,9 @@ def _python_type(arrow: pa.DataType, declared: ValueType | None, reading: Readin
     items = None if declared is None else declared.items
     if is_.is_list(arrow) or is_.is_large_list(arrow):
         return list[_field_type(arrow.value_field, items, reading)]  # type: ignore[misc]
-    if is_.is_map(arrow) and arrow.key_type in (pa.string(), pa.large_string()):
-        return dict[str, _field_type(arrow.item_field, items, reading)]  # type: ignore[misc]
+    if is_.is_map(arrow) and arrow.key_type in _MAP_KEYS:
+        key: Any = _MAP_KEYS[arrow.key_type]
+        return dict[key, _field_type(arrow.item_field, items, reading)]  # type: ignore[misc]
     if is_.is_struct(arrow):
         record = None if declared is None else declared.record
         return struct_of("Nested", list(arrow), record, reading)
@@ -186,13 +189,15 @@ def _python_type(arrow: pa.DataType, declared: ValueType | None, reading: Readin
         return Annotated[float, msgspec.Meta(ge=-_FLOAT32_MAX, le=_FLOAT32_MAX)]
     plain = {
         pa.bool_(): bool, pa.float64(): float, pa.string(): str, pa.large_string(): str,
-        pa.binary(): bytes, pa.large_binary(): bytes, pa.date32(): dt.date,
+        pa.binary(): bytes, pa.large_binary(): bytes, pa.date32(): dt.date, pa.duration("us"): dt.timedelta,
+        pa.time32("ms"): _TIME, pa.time64("us"): _TIME,
     }  # fmt: skip
     if arrow in plain:
         return plain[arrow]
     raise OptionError(
         f"Json has no way to decode the Arrow type {arrow}; there are bool, int8 to uint64, float, double, "
-        "decimal, string, binary (base64), timestamp, date32, list, struct, and map with string keys"
+        "decimal, string, binary (base64), timestamp, date32, time32[ms], time64[us], duration[us], list, "
+        "struct, and map whose keys are string, int64 or date32"
     )
 
 
