@@ -35,7 +35,7 @@ _NEEDS_BEFORE = (
     "it has no `before`: the database has to log whole rows (PostgreSQL: ALTER TABLE ... REPLICA IDENTITY "
     'FULL), or say before="optional"'
 )
-_NO_ENVELOPE = "it is no envelope of Debezium: it has no op"
+_NO_ENVELOPE = "it is not a Debezium envelope: it has no op"
 _OPS: dict[str, tuple[RowKind | None, RowKind | None]] = {
     "c": (None, RowKind.INSERT),
     "r": (None, RowKind.INSERT),

@@ -63,7 +63,8 @@ def advice(result: JobResult, checkpoint_dir: str, found: Sequence[CheckpointSum
         lines.append(f"a newer one is kept: --from {newer[-1]} goes on from it")
     if older := [n for n in good if n < last]:
         lines.append(
-            f"kept besides: {_list(older)}; --from N starts from one if no later output is committed"
+            f"also kept: {_list(older)}; --from N starts from one of them if no later output has been "
+            "committed"
         )
     return lines
 
@@ -79,14 +80,14 @@ def _again(cause: str) -> str:
             "the same command stops here again while the data is gone: do what the reason says, or bring it "
             f"back ({_ANEW}), and run the command again"
         )
-    return "mend the cause, and run the same command again"
+    return "fix the cause, then run the same command again"
 
 
 def _after_damage(good: Sequence[int], checkpoint_dir: str) -> list[str]:
     lines = ["the same command meets the damage again: bring the file back from a backup, if there is one"]
     if not good:
         return [*lines, f"no good checkpoint is left in {checkpoint_dir}: {_ANEW}"]
-    besides = f", kept besides: {_list(good[:-1])}" if good[:-1] else ""
+    besides = f", also kept: {_list(good[:-1])}" if good[:-1] else ""
     return [
         *lines,
         f"last good checkpoint: {good[-1]} in {checkpoint_dir}{besides}; --from {good[-1]} goes on from it, "

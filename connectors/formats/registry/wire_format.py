@@ -40,7 +40,7 @@ def why_no_header(value: bytes, form: str, plain: str) -> str:
     """What is wrong with a value that has no header. `form`: Avro or the like; `plain`: what reads values
     without one."""
     if len(value) < HEADER_BYTES:
-        return f"it is no {form} in Confluent's wire format: {len(value)} bytes are less than its header's 5"
+        return f"it is not {form} in Confluent's wire format: {len(value)} bytes are less than its header's 5"
     return (
-        f"it is no {form} in Confluent's wire format: the first byte is 0x{value[0]:02x}, not 0x00 ({plain})"
+        f"it is not {form} in Confluent's wire format: the first byte is 0x{value[0]:02x}, not 0x00 ({plain})"
     )

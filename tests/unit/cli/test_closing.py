@@ -17,8 +17,8 @@ GOOD = [CheckpointSummary(CheckpointStatus.COMPLETED, "log/x", n) for n in (4, 5
 DAMAGED = [*GOOD[:2], CheckpointSummary(CheckpointStatus.DAMAGED, "log/x", 6, problem="is gone")]
 UNREADABLE = [*GOOD[:2], CheckpointSummary(CheckpointStatus.UNREADABLE, "log/9", problem="is torn")]
 RUN_AGAIN = "last completed checkpoint: 6 in dir; run the same command again to go on from it"
-MEND = "last completed checkpoint: 6 in dir; mend the cause, and run the same command again to go on from it"
-FROM_5 = "last good checkpoint: 5 in dir, kept besides: 4; --from 5 goes on from it, exactly, if"
+MEND = "last completed checkpoint: 6 in dir; fix the cause, then run the same command again to go on from it"
+FROM_5 = "last good checkpoint: 5 in dir, also kept: 4; --from 5 goes on from it, exactly, if"
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,12 @@ FROM_5 = "last good checkpoint: 5 in dir, kept besides: 4; --from 5 goes on from
         ("BadRecordError", 6, GOOD, MEND),
         ("KeyError", 6, GOOD, MEND),
         ("Fatal", 5, GOOD, "a newer one is kept: --from 6 goes on from it"),  # --from 5 was refused by a sink
-        ("Fatal", 5, GOOD, "kept besides: 4; --from N starts from one if no later output is committed"),
+        (
+            "Fatal",
+            5,
+            GOOD,
+            "also kept: 4; --from N starts from one of them if no later output has been committed",
+        ),
         (
             "UsageError",
             None,
