@@ -11,7 +11,7 @@ import pytest
 from tests.redis_server import RedisServer
 from tests.upsert_kills import KINDS, run_with_kills
 
-pytestmark = [pytest.mark.redis, pytest.mark.spark]
+pytestmark = [pytest.mark.redis, pytest.mark.spark, pytest.mark.soak]
 
 
 class Redis(RedisServer):
@@ -43,7 +43,6 @@ def test_the_last_row_of_each_key_is_there_whoever_is_killed(
     run_with_kills(["slot", "rewind", "server"], server, start_job, engine, tmp_path / "ck")
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("part", range(2))
 def test_twelve_kills(part: int, server: Redis, start_job: Any, engine: Any, tmp_path: Path) -> None:
     run_with_kills([*KINDS[part:], *KINDS, *KINDS[:part]], server, start_job, engine, tmp_path / "ck")
