@@ -3,8 +3,6 @@
 import importlib
 from typing import TYPE_CHECKING
 
-from onceflow.connectors.formats.csv_row import CsvRow
-from onceflow.connectors.formats.debezium import Debezium
 from onceflow.connectors.formats.format import (
     BadValue,
     ChangelogFormat,
@@ -19,20 +17,30 @@ from onceflow.connectors.formats.format import (
     for_topic,
 )
 from onceflow.connectors.formats.raw import Raw, Text
-from onceflow.connectors.formats.registry.schemas import SchemaReference
 
 if TYPE_CHECKING:
     from onceflow.connectors.formats.avro.format import Avro
+    from onceflow.connectors.formats.csv_row import CsvRow
+    from onceflow.connectors.formats.debezium import Debezium
     from onceflow.connectors.formats.json.format import Json
     from onceflow.connectors.formats.protobuf.format import Protobuf
+    from onceflow.connectors.formats.registry.schemas import SchemaReference
 else:
+    _LATER = {
+        "Avro": "avro",
+        "CsvRow": "csv_row",
+        "Debezium": "debezium",
+        "Json": "json",
+        "Protobuf": "protobuf",
+        "SchemaReference": "registry.schemas",
+    }
 
     def __getattr__(name: str) -> object:
-        """They are loaded when they are asked for: Spark plans and commits in processes that need
-        neither, and they take half a second of CPU with what they import (polars, tenacity)."""
-        if name not in ("Avro", "Json", "Protobuf"):
+        """They are loaded when they are asked for: Spark plans and commits in processes that need none of
+        them, and they take half a second of CPU with what they import (polars, tenacity)."""
+        if name not in _LATER:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = getattr(importlib.import_module(f"{__name__}.{name.lower()}"), name)
+        found = getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
         globals()[name] = found
         return found
 

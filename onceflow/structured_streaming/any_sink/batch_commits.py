@@ -21,6 +21,7 @@ other partitions, after any crash before its own commit log has N. To a sink bat
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from onceflow.connectors.staged_commits.owner import OwnerCommits
@@ -66,7 +67,8 @@ def open_commits(
     if isinstance(output.sink, TargetSink):
         done = promises.last_done()  # a ledger that has gone back since is noticed
         last_seen = None if done is None else done.ledger
-        context = output.context(batch_id, int(_OWNER), attempt)
+        # A batch that is run again is no rewind: what the ledger has of it stays.
+        context = replace(output.context(batch_id, int(_OWNER), attempt), restored_checkpoint_id=_ANY)
         return _TargetCommits(output.sink.commit_settings(context), output, last_seen, new_patience)
     return _CommitterCommits(output, batch_id, attempt, new_patience)
 

@@ -149,7 +149,7 @@ class OnceflowRedis(SinkDataSource):
             "delivery_timeout": text,
         },
         needs=("url", "prefix", "key"),
-        instead_of_reading="read Redis by a client of it",
+        instead_of_reading="read with a client of Redis",
     )
 
 

@@ -190,7 +190,7 @@ REFUSED: list[tuple[str, Any, Any, str]] = [
     ("reduce function", reduced(larger), reduced(smaller), r"reduce\(larger\).*reduce\(smaller\): keep"),
     ("removed", windows(a=count(), b=sum_("ts")), windows(a=count()), "aggregate 'b', which the program"),
     ("added, never null", windows(), windows(total=sum_("amount"), n=count()),
-     r"can't be null: write n=sum_\(pl.col\(c\).is_not_null\(\)\), where c is a column without nulls, which"),
+     r"can't be null: write n=sum_\(col\(c\).is_not_null\(\)\), where c is a column without nulls, which"),
     ("type of a state", processed(Process()), processed(Retyped()), "seen=value.* as int64.* as double"),
     ("value to list", processed(ValueOfList()), processed(Listed()), r"seen=value\(\).*seen=list\(\)"),
     ("state gone", processed(Process()), processed(Renamed()), "state 'seen', which the program"),
@@ -261,9 +261,9 @@ def test_an_added_aggregate_is_null_for_open_windows_and_said() -> None:
     [
         (
             max_("amount"),
-            r"write x=max_\(pl.col\('amount'\)\), which may be null, and max_\('amount'\) again once",
+            r"write x=max_\(col\('amount'\)\), which may be null, and max_\('amount'\) again once",
         ),
-        (count("amount"), r"write x=sum_\(pl.col\('amount'\).is_not_null\(\)\) which may be null, or give"),
+        (count("amount"), r"write x=sum_\(col\('amount'\).is_not_null\(\)\) which may be null, or give"),
         (count(col("amount") * 2), r"write x=sum_\(e.is_not_null\(\)\), where e is the expression"),
         (Spread(), "let the get_result of Spread return an optional type, or give the operator a new uid"),
     ],
