@@ -97,6 +97,7 @@ COVERED = (
         "source.reader reader_options reader_splits metadata row_builder split topic_watch "
         "source.dead_letters",
     ),
+    Covered("clients beside a dead broker", "integration/test_dead_broker", "who_is_there"),
     Covered(
         "transactions of a real broker, each way to write them",
         """integration/test_kafka_produce_routes integration/test_direct_produce

@@ -11,7 +11,6 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -28,6 +27,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from onceflow.connectors.kafka.failures import connection_failure, denied
 from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.connectors.kafka.who_is_there import AWAY, learn_who_is_there
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.errors import Fatal, OnceflowError, OptionError, Retryable, Unavailable
 
@@ -41,21 +41,6 @@ _CONNECTING = re.compile(r"^.* failed: | \(after \d+ms in state .*\)$")
 _TRY_MS = 5_000
 """How long one try of a question lasts: it may wait for a dead broker. The next asks anew who is there."""
 _AUTHENTICATION = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
-_AWAY = (  # who was asked, or who would have to answer
-    KafkaError._TRANSPORT,
-    KafkaError._DESTROY,  # the cluster told librdkafka that this broker is gone, while it was asked
-    KafkaError._RESOLVE,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._TIMED_OUT,
-    KafkaError._TIMED_OUT_QUEUE,
-    KafkaError.REQUEST_TIMED_OUT,
-    KafkaError.NETWORK_EXCEPTION,
-    KafkaError.BROKER_NOT_AVAILABLE,
-    KafkaError.NOT_CONTROLLER,
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-)
 _SETTLING = (  # of a topic that has just been made, or whose leader is about to change
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -237,28 +222,22 @@ class ClusterMetadata:
     ) -> Result:
         self._is_asking = True
         while True:
+            try_s = min(_TRY_MS, self._timeout_ms) / 1000
             if self._may_be_outdated:
-                self._learn_who_is_there()
+                self._may_be_outdated = not learn_who_is_there(self._client, try_s)
             try:
-                return ask(min(_TRY_MS, self._timeout_ms) / 1000)
+                return ask(try_s)
             except KafkaException as error:
                 self._client.poll(0)  # serves _on_error
                 cause: KafkaError = error.args[0]
                 explained = self._explained(cause, what)
-                is_passing = cause.code() in _AWAY or cause.code() in settling
+                is_passing = cause.code() in AWAY or cause.code() in settling
                 self._may_be_outdated = self._may_be_outdated or is_passing
                 is_over = self._clock.monotonic_ms() > deadline
-                self._trouble = self._last_error if cause.code() in _AWAY else cause.str()
+                self._trouble = self._last_error if cause.code() in AWAY else cause.str()
                 if isinstance(explained, Fatal) or not is_passing or is_over:
                     raise explained from error
             self._client.poll(0.1)
-
-    def _learn_who_is_there(self) -> None:
-        """librdkafka asks the leader or controller that it knows, for as long as it lasts, also one that is
-        dead; the list of topics, which anybody may answer, tells it of the new ones."""
-        with suppress(KafkaException):
-            self._client.list_topics(timeout=min(_TRY_MS, self._timeout_ms) / 1000)
-            self._may_be_outdated = False
 
     def _result(self, future: Future[Any]) -> Any:
         """Raises KafkaException; librdkafka keeps to the time-out of the request."""
@@ -274,7 +253,7 @@ class ClusterMetadata:
             return denied(f"get {what}", what.removeprefix("offsets of "), "DESCRIBE", cause.name())
         if self._refusal is not None or cause.code() in _AUTHENTICATION:
             return Fatal(self._sentence(what, self._refusal or cause.str()))
-        if cause.code() in _AWAY:
+        if cause.code() in AWAY:
             return Unavailable(f"{self._sentence(what, self._last_error)}. {self._waited}")
         return Retryable(self._sentence(what, cause.str()))
 

@@ -8,12 +8,14 @@ nobody speaks Kafka; refused connections look the same to a client, but can't be
 from __future__ import annotations
 
 import json
+import logging
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -23,11 +25,18 @@ from confluent_kafka import KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from onceflow.cli.audit_topics import TopicReader
+from onceflow.connectors.kafka.client import TopicDescription
 from onceflow.connectors.kafka.embedded.cluster import EmbeddedCluster
 from onceflow.connectors.kafka.metadata import ClusterMetadata
 from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.connectors.kafka.source.topic_watch import TopicWatch
 from onceflow.connectors.kafka.transactions.hanging import TransactionDoctor
+from onceflow.connectors.kafka.transactions.librdkafka_client import LibrdkafkaClient
+from onceflow.connectors.kafka.transactions.producer_settings import ProducerSettings
+from onceflow.connectors.waiting import WaitForSystem
 from onceflow.runtime.clock import SystemClock
+from onceflow.runtime.errors import DataLossError
+from onceflow.structured_streaming.kept_commits import described
 
 pytestmark = pytest.mark.kafka
 
@@ -147,6 +156,53 @@ def test_a_look_up_that_meets_a_dead_broker_is_answered_by_another(
         assert metadata.committed("nobody", keys) == {}
     metadata.close()
     assert port.per_second < TENS
+
+
+def test_sinks_and_watches_learn_of_a_new_controller_though_the_one_they_knew_is_dead(
+    cluster: EmbeddedCluster, kill_node: Callable[[int], DeadPort]
+) -> None:
+    """A client takes any broker for the controller, which is asked of a topic's configuration and its id. Of
+    eight clients some took the one that dies, and librdkafka alone would ask it for five minutes."""
+    topic, deleted = cluster.create_topic("looked-up-by-sinks", 6), cluster.create_topic("watched")
+    options = KafkaOptions(cluster.bootstrap_servers)
+    clients = [LibrdkafkaClient(options, ProducerSettings()) for _ in range(8)]
+    known = [client.describe_topics([topic]) for client in clients]
+    watches = [TopicWatch(options, SystemClock(), 100) for _ in range(8)]
+    for watch in watches:
+        watch.add({deleted: id_of(options, deleted)})
+        watch.confirm(deleted, 30)
+    port = kill_node(1)
+    with ThreadPoolExecutor(len(clients)) as each:
+        assert list(each.map(lambda client: answered(client, topic), clients)) == known
+    admin = AdminClient(options.admin({"logger": logging.getLogger(__name__)}))
+    admin.delete_topics([deleted])[deleted].result(30)
+    with ThreadPoolExecutor(len(watches)) as each:
+        assert all(each.map(notices, watches))
+    for client in clients:
+        client.close()
+    assert port.per_second < TENS, port.connects
+
+
+def id_of(options: KafkaOptions, topic: str) -> str:
+    with closing(ClusterMetadata(options, SystemClock(), 60_000)) as metadata:
+        return metadata.describe([topic])[topic].topic_id
+
+
+def notices(watch: TopicWatch) -> bool:
+    """Whether it says within a minute that its topic is gone."""
+    deadline = time.monotonic() + 60
+    with closing(watch), suppress(DataLossError):
+        while time.monotonic() < deadline:
+            watch.check()
+            time.sleep(0.05)
+        return False
+    return True
+
+
+def answered(client: LibrdkafkaClient, topic: str) -> Mapping[str, TopicDescription]:
+    """What it says of the topic, asked again as its sink does, for a minute."""
+    clock, over = SystemClock(), threading.Event()
+    return described(client, {topic}, WaitForSystem("the sink", clock, lambda _: None, 60_000, over))
 
 
 def coordinator_of(cluster: EmbeddedCluster, transactional_id: str) -> int:

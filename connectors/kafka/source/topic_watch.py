@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.connectors.kafka.who_is_there import AWAY
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.errors import DataLossError
 
@@ -22,20 +23,23 @@ _LOG = logging.getLogger(__name__)
 _CONFIRMATIONS = 2
 """A broker that lags behind in metadata may tell of an earlier topic, once."""
 _ANSWER_S = 5.0
-"""A question for a broker that has died waits for that one: the next goes to another."""
+"""A question for a broker that has died waits for that one."""
 
 
 class TopicWatch:
     """Asks for the ids of topics every interval_ms, without ever waiting for the answer."""
 
     def __init__(self, options: KafkaOptions, clock: Clock, interval_ms: int) -> None:
+        self._options = options
         self._clock = clock
         self._interval_ms = interval_ms
-        self._admin: AdminClient | None = AdminClient(options.admin({"logger": _LOG}))
+        self._admin: AdminClient | None = self._new_admin()
         self._expected: dict[str, str] = {}
         self._contradicted: dict[str, int] = {}
         self._pending: Mapping[str, Future[Any]] = {}
         self._next_ask_ms = 0.0
+        self._was_away = False
+        """Whoever librdkafka asked did not answer: it would ask the same one again, dead or not."""
 
     def add(self, topic_ids: Mapping[str, str]) -> None:
         """Watch these topics as well."""
@@ -48,6 +52,9 @@ class TopicWatch:
             answers, self._pending = self._pending, {}
             for name, future in answers.items():
                 self._compare(name, future)
+            if self._was_away:
+                # To ask this one who is there would wait; a new one has to, before it asks anything else.
+                self._admin, self._was_away = self._new_admin(), False
         now = self._clock.monotonic_ms()
         if not self._pending and self._expected and now >= self._next_ask_ms:
             self._next_ask_ms = now + self._interval_ms
@@ -68,11 +75,16 @@ class TopicWatch:
     def close(self) -> None:
         self._admin = None
 
+    def _new_admin(self) -> AdminClient:
+        return AdminClient(self._options.admin({"logger": _LOG}))
+
     def _compare(self, name: str, future: Future[Any]) -> None:
         try:
             found = str(future.result().topic_id)
         except KafkaException as error:
-            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            code = error.args[0].code()
+            self._was_away = self._was_away or code in AWAY
+            if code != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return  # the brokers are away: the reader's connection notices that
             found = ""
         if found == self._expected[name]:

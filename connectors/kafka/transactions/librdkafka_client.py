@@ -16,6 +16,7 @@ from onceflow.connectors.kafka.produce.choose import DirectChoice
 from onceflow.connectors.kafka.produce.route import LOG
 from onceflow.connectors.kafka.transactions.producer import LibrdkafkaProducer
 from onceflow.connectors.kafka.transactions.producer_settings import ProducerSettings
+from onceflow.connectors.kafka.who_is_there import AWAY, learn_who_is_there
 from onceflow.runtime.errors import Fatal, OptionError, Retryable
 
 _REQUEST_S = 5.0
@@ -41,6 +42,8 @@ class LibrdkafkaClient:
         )
         self._readers: dict[LedgerKey, Consumer] = {}
         self._admin_client: AdminClient | None = None
+        self._may_be_outdated = False
+        """What our AdminClient knows of who is there: a question had no answer."""
         self._reason = ""
         self._message_bytes_max: int | None = None
 
@@ -139,7 +142,7 @@ class LibrdkafkaClient:
     def _config(self, resource: ConfigResource) -> dict[str, str]:
         """{} if the user may not read it (DESCRIBE_CONFIGS is not needed for the guarantee)."""
         try:
-            answer = self._admin().describe_configs([resource], request_timeout=_ADMIN_S)[resource].result()
+            answer = self._admin().describe_configs([resource], request_timeout=_REQUEST_S)[resource].result()
         except KafkaException as e:
             if e.args[0].code() in (
                 KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -171,6 +174,7 @@ class LibrdkafkaClient:
         for client in [*self._readers.values(), self._admin_client]:
             if client is not None:
                 client.poll(0)  # serves the error callback, which knows more than the exception
+        self._may_be_outdated = self._may_be_outdated or error.code() in AWAY
         known = connection_failure(self._reason, self._options.bootstrap_servers)
         if known is not None:
             return type(known)(self._options.redact(str(known)))
@@ -205,6 +209,8 @@ class LibrdkafkaClient:
     def _admin(self) -> AdminClient:
         if self._admin_client is None:
             self._admin_client = AdminClient(self._options.admin({"error_cb": self._on_error, "logger": LOG}))
+        elif self._may_be_outdated:
+            self._may_be_outdated = not learn_who_is_there(self._admin_client, _REQUEST_S)
         return self._admin_client
 
     def _on_error(self, error: KafkaError) -> None:
