@@ -11,12 +11,12 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from confluent_kafka import (
     OFFSET_INVALID,
-    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -25,13 +25,13 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from onceflow.connectors.kafka.committed_offsets import group_reader
 from onceflow.connectors.kafka.failures import connection_failure, denied
-from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.connectors.kafka.options import Isolation, KafkaOptions
 from onceflow.connectors.kafka.who_is_there import AWAY, learn_who_is_there
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.errors import Fatal, OnceflowError, OptionError, Retryable, Unavailable
 
-Isolation = Literal["read_committed", "read_uncommitted"]
 PartitionKey = tuple[str, int]
 """A topic and the number of a partition."""
 
@@ -170,14 +170,15 @@ class ClusterMetadata:
         partitions = [TopicPartition(topic, partition) for topic, partition in wanted]
 
         def ask(timeout_s: float) -> dict[PartitionKey, int]:
-            request = [ConsumerGroupTopicPartitions(group_id, partitions)]
-            futures = self._client.list_consumer_group_offsets(
-                request, require_stable=True, request_timeout=timeout_s
-            )
-            found = self._result(futures[group_id]).topic_partitions
+            found = group.committed(partitions, timeout=timeout_s)
+            for answer in found:
+                if answer.error is not None:
+                    raise KafkaException(answer.error)
             return {(tp.topic, tp.partition): tp.offset for tp in found if tp.offset >= 0}
 
-        return self._asked(f"offsets of group {group_id!r}", ask)
+        ours = {"error_cb": self._on_error, "logger": _LOG}
+        with closing(group_reader(self._options, group_id, "read_committed", ours)) as group:
+            return self._asked(f"offsets of group {group_id!r}", ask)
 
     def waiting_for(self) -> str | None:
         """Why the question that is under way has no answer yet. Called on another thread."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from onceflow.runtime.errors import OptionError
 
+Isolation = Literal["read_committed", "read_uncommitted"]
 Setting = str | int | float | bool | Callable[..., Any]
 
 _OFFSETS = "onceflow keeps offsets in its checkpoints, so that state and position can't differ"
@@ -134,7 +135,7 @@ class KafkaOptions:
     def assigned_consumer(
         self,
         group_id: str,
-        isolation: str,
+        isolation: Isolation,
         defaults: Mapping[str, Setting] | None = None,
         logger: Any = None,
     ) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from onceflow.connectors.kafka.lost_records import check_range
-from onceflow.connectors.kafka.metadata import ClusterMetadata, Isolation, PartitionKey, Topic
+from onceflow.connectors.kafka.metadata import ClusterMetadata, PartitionKey, Topic
+from onceflow.connectors.kafka.options import Isolation
 from onceflow.runtime.contracts import SplitState
 from onceflow.runtime.errors import DataLossError, OptionError
 from onceflow.runtime.nearest import nearest

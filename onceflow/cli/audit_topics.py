@@ -11,8 +11,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from onceflow.cli.audit import RawRecords
-from onceflow.connectors.kafka.metadata import ClusterMetadata, Isolation
-from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.connectors.kafka.metadata import ClusterMetadata
+from onceflow.connectors.kafka.options import Isolation, KafkaOptions
 from onceflow.connectors.kafka.setting_names import check_settings
 from onceflow.connectors.kafka.transactions.hanging import TransactionDoctor
 from onceflow.runtime.clock import SystemClock

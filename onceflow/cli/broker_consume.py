@@ -19,8 +19,7 @@ from onceflow.cli.broker_topics import TIMEOUT_MS, describe_topic
 from onceflow.cli.record_lines import as_json_line, pretty_value, value_text
 from onceflow.cli.registry_values import RegistryValues
 from onceflow.connectors.kafka.failures import failure
-from onceflow.connectors.kafka.metadata import Isolation
-from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.connectors.kafka.options import Isolation, KafkaOptions
 from onceflow.connectors.kafka.produce.route import LOG
 from onceflow.connectors.kafka.source.source import parse_start
 from onceflow.connectors.kafka.split import AtTime, Earliest, Latest

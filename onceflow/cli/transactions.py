@@ -119,10 +119,9 @@ def ledger(
 def _put_ledger(options: KafkaOptions, key: LedgerKey, value: int) -> None:
     position = TopicPartition(key.topic, 0, value)
     wanted = ConsumerGroupTopicPartitions(key.transactional_id, [position])
+    admin = AdminClient(options.admin({"logger": LOG}))  # kept: with it would go its question
     try:
-        AdminClient(options.admin({"logger": LOG})).alter_consumer_group_offsets([wanted])[
-            key.transactional_id
-        ].result()
+        admin.alter_consumer_group_offsets([wanted])[key.transactional_id].result()
     except KafkaException as e:
         explained = failure(e.args[0], "set the ledger", f"Group {key.transactional_id}")
         raise type(explained)(options.redact(str(explained))) from e

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from onceflow.connectors.kafka.metadata import Isolation, PartitionKey
-from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.connectors.kafka.metadata import PartitionKey
+from onceflow.connectors.kafka.options import Isolation, KafkaOptions
 from onceflow.connectors.kafka.split import Subscription
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from onceflow.connectors.kafka.metadata import Isolation, LogEnd, PartitionKey, Topic
+from onceflow.connectors.kafka.metadata import LogEnd, PartitionKey, Topic
+from onceflow.connectors.kafka.options import Isolation
 from onceflow.connectors.kafka.split import Subscription
 from onceflow.runtime.errors import DataLossError, OptionError
 from onceflow.runtime.nearest import nearest

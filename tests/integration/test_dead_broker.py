@@ -138,7 +138,6 @@ def test_with_librdkafkas_own_setting_it_storms(cluster: EmbeddedCluster) -> Non
     assert any(connects_per_second(cluster, topic, True) > 20 for _ in range(5))
 
 
-@pytest.mark.soak  # on a loaded machine it has ended its process, for a reason that is not found yet
 def test_a_look_up_that_meets_a_dead_broker_is_answered_by_another(
     cluster: EmbeddedCluster, kill_node: Callable[[int], DeadPort]
 ) -> None:

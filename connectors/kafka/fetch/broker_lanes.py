@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from onceflow.connectors.kafka.fetch.lane import Lane, check_answer
 from onceflow.connectors.kafka.fetched import CREATE_TIME, LOG_APPEND_TIME, Fetched, OnThrottle
-from onceflow.connectors.kafka.metadata import Isolation
+from onceflow.connectors.kafka.options import Isolation
 from onceflow.connectors.kafka.protocol.fetch_messages import (
     FetchedPartition,
     FetchPartition,

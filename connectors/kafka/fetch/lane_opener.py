@@ -15,7 +15,7 @@ from onceflow.connectors.kafka.fetch.broker_lanes import FetchLimits, LeaderFetc
 from onceflow.connectors.kafka.fetch.direct_reading import AS_USERS_DO, DirectReading
 from onceflow.connectors.kafka.fetch.lane import Lane
 from onceflow.connectors.kafka.fetched import OnThrottle
-from onceflow.connectors.kafka.metadata import Isolation
+from onceflow.connectors.kafka.options import Isolation
 from onceflow.connectors.kafka.protocol.broker_access import BrokerAccess, access_of
 from onceflow.connectors.kafka.protocol.polling_connection import BrokerConnection
 from onceflow.connectors.kafka.protocol.wire import ProtocolError

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from onceflow.connectors.kafka.metadata import Isolation
+from onceflow.connectors.kafka.options import Isolation
 from onceflow.connectors.kafka.protocol.wire import ProtocolError, Reader, compact_length, framed, header
 
 FETCH = 1

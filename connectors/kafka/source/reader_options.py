@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onceflow.connectors.kafka.fetch.direct_reading import DirectReading
-from onceflow.connectors.kafka.metadata import Isolation
-from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.connectors.kafka.options import Isolation, KafkaOptions
 from onceflow.connectors.kafka.source.broker_health import STATISTICS_INTERVAL_MS, ReaderConnection
 from onceflow.runtime.contracts import ReaderContext
 from onceflow.runtime.contracts.batch_size import RECORDS_MAX

@@ -13,8 +13,8 @@ import pyarrow as pa
 from onceflow.connectors.formats import Format
 from onceflow.connectors.formats.format import has_kinds
 from onceflow.connectors.kafka.fetch.direct_reading import AS_USERS_DO, DirectReading
-from onceflow.connectors.kafka.metadata import ClusterMetadata, Isolation
-from onceflow.connectors.kafka.options import KafkaOptions, Setting
+from onceflow.connectors.kafka.metadata import ClusterMetadata
+from onceflow.connectors.kafka.options import Isolation, KafkaOptions, Setting
 from onceflow.connectors.kafka.protocol.eligibility import DIRECT_FETCH_VARIABLE, may_be_direct
 from onceflow.connectors.kafka.setting_names import check_settings
 from onceflow.connectors.kafka.source.dead_letters import DeadLetterSink

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
+from typing import Any
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey, TopicDescription
+from onceflow.connectors.kafka.committed_offsets import group_reader
 from onceflow.connectors.kafka.failures import connection_failure, denied, failure
-from onceflow.connectors.kafka.options import KafkaOptions, Setting
+from onceflow.connectors.kafka.options import Isolation, KafkaOptions
 from onceflow.connectors.kafka.produce.batch_limit import BatchLimit
 from onceflow.connectors.kafka.produce.choose import DirectChoice
 from onceflow.connectors.kafka.produce.route import LOG
@@ -157,13 +160,13 @@ class LibrdkafkaClient:
         from_connection = self._failed(error, "read the ledger", f"Group {ledger.transactional_id}")
         if isinstance(from_connection, Fatal) or error.code() != KafkaError._TIMED_OUT:
             return from_connection
-        asked = ConsumerGroupTopicPartitions(ledger.transactional_id, [TopicPartition(ledger.topic, 0)])
-        try:
-            self._admin().list_consumer_group_offsets([asked], request_timeout=_REQUEST_S)[
-                ledger.transactional_id
-            ].result()
-        except KafkaException as e:
-            return self._failed(e.args[0], "read the ledger", f"Group {ledger.transactional_id}")
+        with closing(self._consumer(ledger.transactional_id, "read_uncommitted")) as anyway:
+            try:
+                answer = anyway.committed([TopicPartition(ledger.topic, 0)], timeout=_REQUEST_S)[0]
+            except KafkaException as e:
+                return self._failed(e.args[0], "read the ledger", f"Group {ledger.transactional_id}")
+        if answer.error is not None:
+            return self._failed(answer.error, "read the ledger", f"Group {ledger.transactional_id}")
         return Retryable(
             f"the ledger of {ledger.transactional_id} waits for a transaction that the broker has not ended; "
             "if this lasts, `onceflow transactions list` shows whether its markers are lost "
@@ -192,15 +195,10 @@ class LibrdkafkaClient:
     def _lookup(self) -> Consumer:
         return next(iter(self._readers.values()), None) or self._reader(LedgerKey("onceflow-lookup", ""))
 
-    def _consumer(self, group_id: str) -> Consumer:
-        ours: dict[str, Setting] = {
-            "group.id": group_id,
-            "enable.auto.commit": False,
-            "error_cb": self._on_error,
-            "logger": LOG,
-        }
+    def _consumer(self, group_id: str, isolation: Isolation = "read_committed") -> Consumer:
+        ours: dict[str, Any] = {"error_cb": self._on_error, "logger": LOG}
         try:
-            return Consumer(self._options.consumer(ours, _QUICK))
+            return group_reader(self._options, group_id, isolation, ours, _QUICK)
         except KafkaException as e:
             raise OptionError(
                 f"librdkafka refuses its settings: {self._options.redact(e.args[0].str())}"
