@@ -69,10 +69,14 @@ class Comparison:
         return sorted(self.found, key=lambda note: note.text)
 
     def _check_keys(self) -> None:
-        was, now = self.was.keys, self.now.keys
+        self._check_keys_of("has the key", self.was.keys, self.now.keys)
+        if self.was.is_whole:
+            self._check_keys_of("has for the right input the key", self.was.right_keys, self.now.right_keys)
+
+    def _check_keys_of(self, verb: str, was: tuple[KeyColumn, ...], now: tuple[KeyColumn, ...]) -> None:
         before, after = (", ".join(f"{k.name} {k.type}" for k in keys) for keys in (was, now))
         todo = f"keep the key, {_NEW_UID}"
-        self._same("has the key", before, after, todo)
+        self._same(verb, before, after, todo)
         if self.was.is_whole:
             for old, new in zip(was, now, strict=True):
                 self._check_expression(f"key {new.name!r}", old, new, todo)

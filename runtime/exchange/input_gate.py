@@ -34,14 +34,33 @@ _BYTES_GATHERED = 1 << 20
 class InputGate:
     """The input of a task that is no source. One thread calls it."""
 
-    def __init__(self, channels: Sequence[InputChannel], alignment: Alignment) -> None:
+    def __init__(
+        self,
+        channels: Sequence[InputChannel],
+        alignment: Alignment,
+        inputs: Sequence[int] | None = None,
+        is_timed: Sequence[bool] | None = None,
+    ) -> None:
+        """`inputs`: the input of the operator that each channel is of; None: there is one. `is_timed`:
+        whether a channel has event time; one that has none holds no watermark back. None: all have, or none.
+        """
         assert channels, "a gate has at least one channel"
         self._channels = channels
         self._alignment = alignment
-        self._watermarks = ChannelWatermarks(len(channels))
+        self._inputs = [0] * len(channels) if inputs is None else list(inputs)
+        self._watermarks = ChannelWatermarks(len(channels), is_timed)
         self._next_channel = 0
         self._held: Element | None = None
         """What came, merged, behind records that were gathered: it is next."""
+        self._came_from = 0
+        """The input of the records that were read last."""
+        self.input = 0
+        """The input of the records that `receive` gave last."""
+
+    @property
+    def has_right_input(self) -> bool:
+        """Whether its operator has two inputs."""
+        return any(self._inputs)
 
     def receive(self) -> Element | None:
         """The next element for the chain, or None if no unblocked channel has one now.
@@ -49,20 +68,21 @@ class InputGate:
         A Watermark or Idle only if the gate's own changed; a Barrier when the task shall snapshot;
         EndOfInput when every channel has ended.
         """
-        if self._held is not None:
-            held, self._held = self._held, None
-            return held
-        element = self._next()
+        element, self._held = self._held, None
+        if element is None:
+            element = self._next()
+        self.input = self._came_from
         if isinstance(element, Records) and len(element) < _FEW_ROWS:
             return self._gathered(element)
         return element
 
     def _gathered(self, first: Records) -> Records:
-        """The rows of this batch and of all others that are there now, up to an element of another kind."""
+        """The rows of this batch and of all others that are there now, up to an element of another kind or
+        records of the other input."""
         parts, rows, size = [first], len(first), first.nbytes
         while rows < _ROWS_GATHERED and size < _BYTES_GATHERED:
             element = self._next()
-            if not isinstance(element, Records):
+            if not isinstance(element, Records) or self._came_from != self.input:
                 self._held = element
                 break
             parts.append(element)
@@ -93,6 +113,7 @@ class InputGate:
     def _merge(self, channel: int, element: Element) -> Element | None:
         match element:
             case Records():
+                self._came_from = self._inputs[channel]
                 return element
             case Watermark(time_ms):
                 return self._watermarks.advance(channel, time_ms)
@@ -112,8 +133,10 @@ class ChannelWatermarks:
     had a watermark holds nothing back.
     """
 
-    def __init__(self, channels: int) -> None:
-        self._time_ms = [WATERMARK_MIN_MS] * channels
+    def __init__(self, channels: int, is_timed: Sequence[bool] | None = None) -> None:
+        """`is_timed`: whether a channel has event time; one that has none is as if it were at its end."""
+        timed = is_timed or [True] * channels
+        self._time_ms = [WATERMARK_MIN_MS if each else WATERMARK_MAX_MS for each in timed]
         self._is_idle = [False] * channels
         self._has_ended = [False] * channels
         self._current_ms = WATERMARK_MIN_MS

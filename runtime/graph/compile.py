@@ -31,12 +31,27 @@ from onceflow.runtime.graph.job_graph import (
     Target,
     ToEdge,
 )
+from onceflow.runtime.graph.needed_columns import find_needed_columns, find_origin, read_columns
 from onceflow.runtime.graph.step_rules import find_changelogs, refuse_loose_ends
-from onceflow.runtime.graph.steps import Built, Call, Express, Input, Keyed, Merge, Read, Route, Step, Write
+from onceflow.runtime.graph.steps import (
+    Built,
+    Call,
+    Express,
+    Input,
+    Keyed,
+    Merge,
+    Read,
+    Route,
+    Step,
+    TwoInputs,
+    Work,
+    Write,
+)
 from onceflow.runtime.operators import expressions
 from onceflow.runtime.operators.describe import with_key_expressions
 from onceflow.runtime.operators.operator import MAIN, Operator
 from onceflow.runtime.operators.stateless import Stateless, pass_on
+from onceflow.runtime.state.description import StateDescription
 
 DEAD_LETTERS = "dead-letters"
 
@@ -74,6 +89,15 @@ class _Run:
     names: list[str]
 
 
+@dataclass(frozen=True, slots=True)
+class _Incoming:
+    """What comes to one input of a chain: from where, how it is dealt out, and with which columns."""
+
+    sources: Sequence[Input]
+    partitioning: Partitioning
+    schema: pa.Schema
+
+
 class _Compiler:
     def __init__(self, job: str, steps: Sequence[Step]) -> None:
         self._job = job
@@ -82,8 +106,8 @@ class _Compiler:
         for step in steps:
             for source in step.inputs:
                 self._consumers[source.step.uid].append((step, source.tag))
-        self._needed = self._find_needed_columns()
-        self._wants_origin = self._find_origin()
+        self._needed = find_needed_columns(steps, self._consumers)
+        self._wants_origin = find_origin(steps)
         self._has_kinds = find_changelogs(steps)
         self._has_origin: dict[str, bool] = {}
         self._drafts: dict[str, _Draft] = {}
@@ -101,53 +125,13 @@ class _Compiler:
         ]
         return JobGraph(self._job, chains, self._edges, max_parallelism)
 
-    # --- What has to be there ---
-
-    def _find_needed_columns(self) -> dict[str, set[str]]:
-        """The columns of each step's main output that somebody reads, by uid."""
-        needed: dict[str, set[str]] = {s.uid: set() for s in self._steps}
-        for step in reversed(self._steps):
-            for source in step.inputs:
-                if source.tag == MAIN:
-                    needed[source.step.uid] |= self._reads(
-                        step, needed[step.uid], set(source.rows.schema.names)
-                    )
-        return needed
-
-    def _reads(self, step: Step, wanted: set[str], given: set[str]) -> set[str]:
-        match step.work:
-            case Express(one):
-                return expressions.needed_columns([one], wanted)
-            case Call(reads=reads, passes=passes):
-                return set(reads) | (wanted & given if passes else set())
-            case Keyed(keys=keys, reads=reads, row_tags=row_tags):
-                whole_rows = any(tag in row_tags for _, tag in self._consumers[step.uid])
-                return given if whole_rows else set(keys) | reads
-            case Merge():
-                return wanted
-            case Route(keys=keys):
-                return wanted | set(keys)
-            case _:
-                return given
-
-    def _find_origin(self) -> dict[str, bool]:
-        """Whether a per-record function gets a step's rows (to be named if it raises), by the step's uid."""
-        wants = {s.uid: False for s in self._steps}
-        for step in reversed(self._steps):
-            is_stateless = isinstance(step.work, Express | Call | Merge | Route)
-            is_function = isinstance(step.work, Call | Keyed) and step.work.is_per_record
-            if is_function or (is_stateless and wants[step.uid]):
-                for source in step.inputs:
-                    wants[source.step.uid] |= source.tag == MAIN
-        return wants
-
     # --- Chains and edges ---
 
     def _place(self, step: Step) -> None:
         self._has_origin[step.uid] = (
             self._wants_origin[step.uid]
             if isinstance(step.work, Read)
-            else not isinstance(step.work, Keyed)
+            else not isinstance(step.work, Keyed | TwoInputs)
             and all(i.tag == MAIN and self._has_origin[i.step.uid] for i in step.inputs)
         )
         match step.work:
@@ -161,16 +145,25 @@ class _Compiler:
                 self._add_behind(step.inputs[0], step.uid, step.name, built, delay_ms, sides)
                 self._placed[step.uid] = step.uid
             case Merge():
-                if not all(isinstance(c.work, Keyed | Merge | Route) for c, _ in self._consumers[step.uid]):
+                consumers = [consumer.work for consumer, _ in self._consumers[step.uid]]
+                if not all(isinstance(work, Keyed | TwoInputs | Merge | Route) for work in consumers):
                     schema = self._narrowed(step.rows.schema, step)
-                    self._begin_chain(step, Forward(), Built(_identity, schema), schema)
+                    self._begin_chain(
+                        step, [_Incoming(step.inputs, Forward(), schema)], Built(_identity, schema)
+                    )
             case Route(keys=keys):
                 schema, how = self._narrowed(step.rows.schema, step), ByKey(keys) if keys else Rebalance()
-                self._begin_chain(step, how, Built(_identity, schema), schema)
+                self._begin_chain(step, [_Incoming(step.inputs, how, schema)], Built(_identity, schema))
             case Keyed(keys=keys, build=build):
-                wanted = self._reads(step, set(), set(step.inputs[0].rows.schema.names))
-                schema = _only(step.inputs[0].rows.schema, wanted)
-                self._begin_chain(step, ByKey(keys), build(schema), schema)
+                schema = self._read_schema(step, 0)
+                self._begin_chain(step, [_Incoming(step.inputs, ByKey(keys), schema)], build(schema))
+            case TwoInputs(build=build_of_two):
+                left, right = self._read_schema(step, 0), self._read_schema(step, 1)
+                incoming = [
+                    _Incoming([source], ByKey(side.keys) if side.keys else Forward(), schema)
+                    for side, source, schema in zip(step.work.sides, step.inputs, (left, right), strict=True)
+                ]
+                self._begin_chain(step, incoming, build_of_two(left, right))
             case Write(sink):
                 uid, draft = self._node_of(step.inputs[0])
                 schema = step.inputs[0].rows.schema
@@ -216,49 +209,54 @@ class _Compiler:
         self._add_expressions(run.start, run.uid, ", ".join(run.names), run.steps, schema)
         self._placed[step.uid] = run.uid
 
-    def _begin_chain(
-        self,
-        step: Step,
-        partitioning: Partitioning,
-        built: Built,
-        schema_in: pa.Schema,
-    ) -> None:
-        """A chain that begins with this step, and an edge from each of its inputs."""
-        chain = len(self._heads)
-        for number, source in enumerate(self._feeders(step.inputs)):
-            _, draft = self._node_of(source)
-            tag = source.tag
-            if self._schema_of(source) != schema_in:
-                uid = f"{step.uid}.columns" + (f"-{number + 1}" if number else "")
-                self._add_expressions(source, uid, "columns", [], schema_in)
-                draft, tag = self._drafts[uid], MAIN
-            edge = Edge(
-                edge_id=len(self._edges),
-                upstream=draft.chain,
-                downstream=chain,
-                partitioning=partitioning,
-                schema=schema_in,
-                has_event_time=source.rows.has_event_time,
-                with_origin=self._with_origin(step, source),
-                has_kinds=source.tag == MAIN and source.step.uid in self._has_kinds,
-            )
-            self._edges.append(edge)
-            draft.connect(tag, ToEdge(edge.edge_id))
+    def _begin_chain(self, step: Step, inputs: Sequence[_Incoming], built: Built) -> None:
+        """A chain that begins with this step, and edges from all that feed each of its inputs."""
+        chain, number = len(self._heads), 0
+        for input, incoming in enumerate(inputs):
+            for source in self._feeders(incoming.sources):
+                number += 1
+                self._add_edge(step, chain, input, incoming, source, number)
         self._heads.append(step.uid)
         sides = {t: r.schema for t, r in step.outputs.items() if t != MAIN}
-        schema, state = built.schema, built.state
-        if isinstance(step.work, Keyed) and state is not None:
-            state = with_key_expressions(state, step.work.key_expressions)
+        schema, state, delay_ms = built.schema, _described(step.work, built.state), 0
+        if isinstance(step.work, TwoInputs):
+            delay_ms = step.work.delays_watermark_ms
 
         def make(outputs: dict[str, Sequence[Target]]) -> Node:
-            return OperatorNode(step.uid, step.name, built.create, schema, outputs, sides, state=state)
+            return OperatorNode(step.uid, step.name, built.create, schema, outputs, sides, delay_ms, state)
 
         self._put(step.uid, _Draft(chain, schema, make))
         self._placed[step.uid] = step.uid
 
+    def _add_edge(
+        self, step: Step, chain: int, input: int, incoming: _Incoming, source: Input, number: int
+    ) -> None:
+        """`number`: of the edge among all that lead to this chain, from 1 on."""
+        _, draft = self._node_of(source)
+        tag = source.tag
+        if self._schema_of(source) != incoming.schema:
+            uid = f"{step.uid}.columns" + (f"-{number}" if number > 1 else "")
+            self._add_expressions(source, uid, "columns", [], incoming.schema)
+            draft, tag = self._drafts[uid], MAIN
+        edge = Edge(
+            edge_id=len(self._edges),
+            upstream=draft.chain,
+            downstream=chain,
+            partitioning=incoming.partitioning,
+            schema=incoming.schema,
+            has_event_time=source.rows.has_event_time,
+            with_origin=self._with_origin(step, source),
+            has_kinds=source.tag == MAIN and source.step.uid in self._has_kinds,
+            input=input,
+        )
+        self._edges.append(edge)
+        draft.connect(tag, ToEdge(edge.edge_id))
+
     def _with_origin(self, step: Step, source: Input) -> bool:
-        is_function = isinstance(step.work, Keyed) and step.work.is_per_record
-        is_wanted = is_function or (not isinstance(step.work, Keyed) and self._wants_origin[step.uid])
+        is_function = isinstance(step.work, Keyed | TwoInputs) and step.work.is_per_record
+        is_wanted = is_function or (
+            not isinstance(step.work, Keyed | TwoInputs) and self._wants_origin[step.uid]
+        )
         return is_wanted and source.tag == MAIN and self._has_origin[source.step.uid]
 
     def _feeders(self, inputs: Sequence[Input]) -> list[Input]:
@@ -316,10 +314,25 @@ class _Compiler:
     def _narrowed(self, schema: pa.Schema, step: Step) -> pa.Schema:
         return _only(schema, self._needed[step.uid])
 
+    def _read_schema(self, step: Step, number: int) -> pa.Schema:
+        """The columns that a stateful step gets of its input of this number."""
+        given = step.inputs[number].rows.schema
+        wanted, all_of = self._needed[step.uid], set(given.names)
+        return _only(given, read_columns(step, number, wanted, all_of, self._consumers))
+
 
 def _only(schema: pa.Schema, names: set[str]) -> pa.Schema:
     """These columns in the schema's order; one at least, since rows without columns can't be counted."""
     return pa.schema([f for f in schema if f.name in names] or [schema.field(0)])
+
+
+def _described(work: Work, state: StateDescription | None) -> StateDescription | None:
+    """The state of a step with what key_by computes its keys from, which only the step knows."""
+    if state is None or not isinstance(work, Keyed | TwoInputs):
+        return state
+    if isinstance(work, Keyed):
+        return with_key_expressions(state, work.key_expressions)
+    return with_key_expressions(state, work.left.key_expressions, work.right.key_expressions)
 
 
 def _expressions(steps: tuple[expressions.Step, ...], schema: pa.Schema) -> Operator:

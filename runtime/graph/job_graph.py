@@ -87,7 +87,7 @@ class Chain:
     """Nodes that run in one task. `head` is the uid of the first; `nodes` by uid, in topological order.
 
     A chain whose head is no source has an input gate, fed by the edges whose `downstream` it is; their
-    rows all go to the head.
+    rows all go to the head, each edge's to the input that it names.
     """
 
     chain_id: int
@@ -132,6 +132,9 @@ class Edge:
     with_origin: bool
     has_kinds: bool = False
     """Whether rows may be updates and deletes (Records.kind)."""
+    input: int = 0
+    """Which input of the downstream chain's head its rows are for: 1 is the right one of an operator with
+    two."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,8 @@ class Built:
 
 Build: TypeAlias = Callable[[pa.Schema], Built]
 """Called when the graph is compiled, with the input columns that are really there."""
+BuildOfTwo: TypeAlias = Callable[[pa.Schema, pa.Schema], Built]
+"""The same, with those of the left input and of the right one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +89,45 @@ class Keyed:
 
 
 @dataclass(frozen=True, slots=True)
+class Side:
+    """One input of an operator that has two. `reads` are the columns that it needs of it in any case."""
+
+    reads: frozenset[str]
+    keys: tuple[str, ...] = ()
+    """Rows go to the subtask that owns these; none: they stay in theirs."""
+    key_expressions: Mapping[str, pl.Expr] = field(default_factory=dict)
+    row_tag: str | None = None
+    """The side output whose rows are rows of this input, if there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class TwoInputs:
+    """An operator of two inputs: a join, or functions of the user's for two streams. The step's first input
+    is the left one."""
+
+    left: Side
+    right: Side
+    build: BuildOfTwo
+    is_per_record: bool = False
+    passes: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    """The output columns that are columns of an input: its number (0 is the left one), and the column. What
+    nobody reads of them is not asked for."""
+    delays_watermark_ms: int = 0
+    """How far its rows' event time may lie behind the watermark."""
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        return self.left, self.right
+
+
+@dataclass(frozen=True, slots=True)
 class Write:
     """Rows into a sink."""
 
     sink: Sink
 
 
-Work: TypeAlias = Read | Express | Call | Merge | Route | Keyed | Write
+Work: TypeAlias = Read | Express | Call | Merge | Route | Keyed | TwoInputs | Write
 
 
 @dataclass(frozen=True, slots=True)

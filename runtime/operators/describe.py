@@ -46,16 +46,20 @@ def key_columns(names: Iterable[str], schema: pa.Schema) -> tuple[KeyColumn, ...
 
 
 def with_key_expressions(
-    description: StateDescription, expressions: Mapping[str, pl.Expr]
+    description: StateDescription,
+    expressions: Mapping[str, pl.Expr],
+    right: Mapping[str, pl.Expr] | None = None,
 ) -> StateDescription:
-    """The same, and what key_by computes its columns from."""
-    keys = tuple(
-        structs.replace(key, expression=expression_form(expressions[key.name]))
-        if key.name in expressions
-        else key
-        for key in description.keys
-    )
-    return structs.replace(description, keys=keys)
+    """The same, and what key_by computes its columns from; `right`: those of the right input."""
+    keys = tuple(_with_expression(key, expressions) for key in description.keys)
+    right_keys = tuple(_with_expression(key, right or {}) for key in description.right_keys)
+    return structs.replace(description, keys=keys, right_keys=right_keys)
+
+
+def _with_expression(key: KeyColumn, expressions: Mapping[str, pl.Expr]) -> KeyColumn:
+    if key.name not in expressions:
+        return key
+    return structs.replace(key, expression=expression_form(expressions[key.name]))
 
 
 def windows_of(window: Tumbling | Sliding) -> Windows:

@@ -19,6 +19,7 @@ __all__ = [
     "OperatorContext",
     "Output",
     "RestoredState",
+    "TwoInputOperator",
 ]
 
 MAIN = ""
@@ -76,6 +77,17 @@ class Operator(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class TwoInputOperator(Operator, Protocol):
+    """An operator with a right input too; `on_records` gets the rows of the left one.
+
+    Between rows of the two there is no order. The watermark is the lower one of both, an input that is idle
+    or has ended left out; a barrier comes when it has come on both.
+    """
+
+    def on_right_records(self, records: Records) -> None: ...
 
 
 @runtime_checkable

@@ -31,6 +31,7 @@ from onceflow.runtime.functions.metrics import MetricRegistry
 from onceflow.runtime.functions.parameters import NO_PARAMS, Parameters
 from onceflow.runtime.graph.job_graph import Chain, JobGraph, OperatorNode, SinkNode, SourceNode
 from onceflow.runtime.operators.operator import Operator, OperatorContext, RestoredState
+from onceflow.runtime.records import Records
 from onceflow.runtime.slot.call_watch import current_origin
 from onceflow.runtime.slot.firing import PIECE_ROWS_MAX
 from onceflow.runtime.slot.source_rate import SourceRate
@@ -168,14 +169,20 @@ class SlotBuilder:
         head = chain.nodes[chain.head]
         if isinstance(head, SourceNode):
             return self._source_task(head, body, counters, on_snapshot)
-        channels = [
-            channel
-            for edge in self._graph.edges_into(chain.chain_id)
-            for channel in self._wiring.inputs(edge)
-        ]
+        gate = self._gate(chain)
+        return OperatorTask(gate, _head_of(gate, body, chain), body, counters, on_snapshot)
+
+    def _gate(self, chain: Chain) -> InputGate:
+        edges = self._graph.edges_into(chain.chain_id)
+        channels = [(edge, channel) for edge in edges for channel in self._wiring.inputs(edge)]
         alignment = self._environment.make_alignment(len(channels), self._environment.is_aligned)
-        gate = InputGate(channels, alignment)
-        return OperatorTask(gate, body.entrance(chain.head), body, counters, on_snapshot)
+        is_timed = [edge.has_event_time for edge, _ in channels]
+        return InputGate(
+            [channel for _, channel in channels],
+            alignment,
+            [edge.input for edge, _ in channels],
+            is_timed if any(is_timed) else None,
+        )
 
     def _source_task(
         self,
@@ -274,3 +281,12 @@ class SlotBuilder:
         states = [self._environment.read_state(handle, self._key_groups) for handle in handles]
         if states:
             operator.restore(states)
+
+
+def _head_of(gate: InputGate, body: ChainBody, chain: Chain) -> Callable[[Records], None]:
+    """Where the rows go that the gate gives: with two inputs, to the one that they came from."""
+    left = body.entrance(chain.head)
+    if not gate.has_right_input:
+        return left
+    entrances = (left, body.right_entrance(chain.head))
+    return lambda records: entrances[gate.input](records)

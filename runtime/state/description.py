@@ -87,6 +87,8 @@ class StateDescription(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether event-time timers can be kept with a key."""
     distribution: str = KEYED
     """How the table's rows are dealt out to the subtasks of a restore."""
+    right_keys: tuple[KeyColumn, ...] = ()
+    """Of an operator with two inputs, the columns of the right one that are the key there."""
     is_whole: bool = True
     """False: read from the files of a checkpoint that has no descriptions; kinds, columns, expressions and
     functions are not known. Never written."""
