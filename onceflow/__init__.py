@@ -34,7 +34,13 @@ if TYPE_CHECKING:
     )
     from onceflow.runtime.operators.assigners.sliding import sliding
     from onceflow.runtime.operators.assigners.tumbling import tumbling
-    from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedProcess, SideOutput
+    from onceflow.runtime.operators.processing.co_functions import CoFlatMap, CoMap
+    from onceflow.runtime.operators.processing.keyed_process import (
+        Ctx,
+        KeyedCoProcess,
+        KeyedProcess,
+        SideOutput,
+    )
     from onceflow.runtime.state.handles import ListState, MapState, ValueState
     from onceflow.runtime.state.timers import Timer
     from onceflow.runtime.types.value_types import Scale
@@ -78,7 +84,13 @@ _MODULES = {
         "min_",
         "sum_",
     ),
-    "onceflow.runtime.operators.processing.keyed_process": ("Ctx", "KeyedProcess", "SideOutput"),
+    "onceflow.runtime.operators.processing.co_functions": ("CoFlatMap", "CoMap"),
+    "onceflow.runtime.operators.processing.keyed_process": (
+        "Ctx",
+        "KeyedCoProcess",
+        "KeyedProcess",
+        "SideOutput",
+    ),
     "onceflow.runtime.operators.assigners.sliding": ("sliding",),
     "onceflow.runtime.operators.assigners.tumbling": ("tumbling",),
     "onceflow.runtime.state.handles": ("ListState", "MapState", "ValueState"),
@@ -91,9 +103,12 @@ _HOME = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = [
     "AggregateFunction",
     "BatchContext",
+    "CoFlatMap",
+    "CoMap",
     "Ctx",
     "FunctionContext",
     "Job",
+    "KeyedCoProcess",
     "KeyedProcess",
     "ListState",
     "MapState",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -11,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import polars as pl
 import pyarrow as pa
 
+from onceflow.runtime.api.connected_streams import KeyedConnectedStreams, check_pair
 from onceflow.runtime.api.error_policies import OnError, aside_of
 from onceflow.runtime.api.near_misses import no_such_name
+from onceflow.runtime.api.records_of_functions import record_taken, records_made
 from onceflow.runtime.errors import GraphError
-from onceflow.runtime.graph.functions import check_record, hints, taken_record, yielded_record
+from onceflow.runtime.graph.functions import hints, taken_record
 from onceflow.runtime.graph.keys import declared_keys
 from onceflow.runtime.graph.steps import Build, Built, Input, Keyed, Rows, Step
 from onceflow.runtime.operators.aggregation.aggregates import Aggregate, AggregateFunction
@@ -25,16 +26,13 @@ from onceflow.runtime.operators.processing.keyed_process import (
     KeyedProcess,
     declared_sides,
     declared_states,
-    process_types,
+    declared_types,
 )
 from onceflow.runtime.operators.processing.process import ProcessConfig
 from onceflow.runtime.operators.windows.reduce import RollingReduce
 from onceflow.runtime.operators.windows.window import WindowAggregate, WindowReduce
 from onceflow.runtime.operators.windows.window_operator import LATE
-from onceflow.runtime.types.columns_of_records import RecordWriter
-from onceflow.runtime.types.declared_fields import is_record_type
 from onceflow.runtime.types.hints import type_name
-from onceflow.runtime.types.record_types import describe_record
 from onceflow.runtime.types.records_of_columns import RecordReader
 from onceflow.runtime.types.user_functions import function_name
 from onceflow.runtime.types.value_types import ValueType
@@ -113,11 +111,11 @@ class KeyedStream(Generic[K, T]):
         if not isinstance(process, KeyedProcess):
             raise GraphError(f"process({process!r}): expected an object of a class derived from KeyedProcess")
         uid = self._job.new_uid(uid, f"process-{type(process).__name__}", self._input.step.anchor)
-        types = process_types(process)
-        keys = declared_keys(types.key, self._keys, rows.schema, uid)
+        key, taken, given = declared_types(process, KeyedProcess) or [None] * 3
+        keys = declared_keys(key, self._keys, rows.schema, uid)
         key_types = tuple(keys.get(name, self._types.get(name)) for name in self._keys)
-        reader = RecordReader(self._taken(process, types.taken, uid))
-        made, writer = self._made(process, returns or types.made, uid)
+        reader = RecordReader(record_taken(process.process, taken, uid, rows))
+        made, writer = records_made(process.process, returns or given, uid, rows.has_event_time)
         sides = declared_sides(process, uid)
         declared_states(process, uid)
         aside = aside_of(on_error, uid, process.process, rows.schema)
@@ -143,29 +141,11 @@ class KeyedStream(Generic[K, T]):
         step = Step(uid, name, work, (self._input,), outputs, uid)
         return self._job.add(step, {**{name: name for name in sides}, **aside.tags})
 
-    def _taken(self, process: KeyedProcess[Any, Any, Any], declared: Any, uid: str) -> type:
-        rows = self._input.rows
-        if not is_record_type(declared):
-            return taken_record(process.process, uid, rows.schema, rows.record_type)
-        check_record(declared, rows.schema, f"operator {uid!r}: {type(process).__name__}")
-        return typing.cast(type, declared)
-
-    def _made(
-        self, process: KeyedProcess[Any, Any, Any], declared: Any, uid: str
-    ) -> tuple[Rows, RecordWriter]:
-        """What comes out; without columns if the class says None: side outputs only."""
-        if declared in (None, Any):
-            declared = yielded_record(process.process, uid, None)
-        has_event_time = self._input.rows.has_event_time
-        if declared is type(None):
-            return Rows(pa.schema([]), None, has_event_time), RecordWriter(pa.schema([]))
-        if not is_record_type(declared):
-            raise GraphError(
-                f"operator {uid!r}: {type(process).__name__} makes {type_name(declared)}, which is no record "
-                "type: use a dataclass or a NamedTuple"
-            )
-        writer = RecordWriter.of(describe_record(declared))
-        return Rows(writer.schema, declared, has_event_time), writer
+    def connect(self, other: KeyedStream[K, R]) -> KeyedConnectedStreams[K, T, R]:
+        """This stream, the left one, and another with the same kind of key, for one function that sees
+        records of both, and state by key: `a.key_by(k).connect(b.key_by(k)).process(YourCoProcess())`."""
+        check_pair(f"connect at {self._input.step.uid!r}", self, other, KeyedStream)
+        return KeyedConnectedStreams(self, other)
 
 
 class WindowedStream(Generic[T]):

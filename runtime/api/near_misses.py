@@ -47,7 +47,6 @@ _STREAM = {
     "aggregate": "stream.key_by(...).window(...).aggregate(...)",
     "assign_timestamps_and_watermarks": "job.source(..., watermarks=WatermarkStrategy...)",
     "co_group": _JOINS,
-    "connect": _JOINS,
     "count": "stream.key_by(...).window(...).aggregate(n=count())",
     "distinct": _ONCE,
     "drop_duplicates": _ONCE,
@@ -90,12 +89,22 @@ _WINDOWED = {
     "side_output_late_data": 'windows.late_to("late")',
     "sum": 'windows.aggregate(total=sum_("amount"))',
 }
+_CONNECTED = {
+    "key_by": "a.key_by(...).connect(b.key_by(...))",
+    "process": "a.key_by(...).connect(b.key_by(...)).process(YourCoProcess())",
+}
+_CONNECTED_BY_KEY = {
+    "flat_map": ".process(YourCoProcess())",
+    "map": ".process(YourCoProcess())",
+}
 _CALLS: Mapping[str, Mapping[str, str]] = {
     "Job": _JOB,
     "JobGraphBuilder": _JOB,
     "Stream": _STREAM,
     "KeyedStream": _KEYED,
     "WindowedStream": _WINDOWED,
+    "ConnectedStreams": _CONNECTED,
+    "KeyedConnectedStreams": _CONNECTED_BY_KEY,
 }
 
 

@@ -15,11 +15,13 @@ import pyarrow as pa
 
 from onceflow.runtime.api.built_in import built_in
 from onceflow.runtime.api.collected import COLLECTED_BYTES_MAX, Collected
+from onceflow.runtime.api.connected_streams import ConnectedStreams, check_pair
 from onceflow.runtime.api.error_policies import NO_ASIDE, Aside, OnError, aside_of
 from onceflow.runtime.api.keyed_stream import KeyedStream
 from onceflow.runtime.api.keys_of_streams import with_keys
 from onceflow.runtime.api.near_misses import no_such_name, sink_advice
 from onceflow.runtime.api.record_functions import always, filter_records
+from onceflow.runtime.api.united_streams import united
 from onceflow.runtime.arguments import check_given
 from onceflow.runtime.contracts import PartitionedSink, Sink
 from onceflow.runtime.durations import duration_ms
@@ -27,7 +29,6 @@ from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.columns import (
     ColumnCheck,
     check_event_time,
-    check_same_columns,
     refuse_event_time_without_watermarks,
 )
 from onceflow.runtime.graph.functions import (
@@ -44,7 +45,6 @@ from onceflow.runtime.graph.steps import (
     Call,
     Express,
     Input,
-    Merge,
     Route,
     Rows,
     Step,
@@ -55,7 +55,6 @@ from onceflow.runtime.nearest import nearest
 from onceflow.runtime.operators import stateless
 from onceflow.runtime.operators.expressions import Columns, Keep
 from onceflow.runtime.operators.map_batches import MapBatches
-from onceflow.runtime.operators.operator import MAIN
 from onceflow.runtime.types.columns_of_records import RecordWriter
 from onceflow.runtime.types.record_types import arrow_schema, describe_record
 from onceflow.runtime.types.records_of_columns import RecordReader
@@ -193,24 +192,13 @@ class Stream(Generic[T]):
 
     def union(self, *others: Stream[Any]) -> Stream[T]:
         """The rows of all, in no order among them. The columns must be the same."""
-        uid = self._uid(None, "union")
-        all_rows = [self._input.rows, *(other._input.rows for other in others)]
-        for other, rows in zip(others, all_rows[1:], strict=True):
-            if other._job is not self._job:
-                raise GraphError(f"operator {uid!r}: {other._input.step.uid!r} belongs to another job")
-            check_same_columns(uid, self._input, other._input)
-            if rows.has_event_time != all_rows[0].has_event_time:
-                raise GraphError(
-                    f"operator {uid!r}: one of {self._input.step.uid!r} and {other._input.step.uid!r} has "
-                    "event time, the other has not: give both sources watermarks, or neither"
-                )
-        schema = pa.schema(
-            [f.with_nullable(any(r.schema.field(f.name).nullable for r in all_rows)) for f in self.schema]
-        )
-        is_same = all(r.record_type is all_rows[0].record_type for r in all_rows)
-        rows = Rows(schema, all_rows[0].record_type if is_same else None, all_rows[0].has_event_time)
-        inputs = (self._input, *(other._input for other in others))
-        return self._job.add(Step(uid, "union", Merge(), inputs, {MAIN: rows}, self._input.step.anchor))
+        return united(self, others)
+
+    def connect(self, other: Stream[R]) -> ConnectedStreams[T, R]:
+        """This stream, the left one, and another of any type, for one function that sees the records of both:
+        `a.connect(b).map(YourCoMap())`. With state, key both first: see KeyedStream.connect."""
+        check_pair(f"connect at {self._input.step.uid!r}", self, other, Stream)
+        return ConnectedStreams(self, other)
 
     def rebalance(self) -> Stream[T]:
         """The same rows, spread evenly over the subtasks: after a source with few or uneven splits."""

@@ -7,14 +7,14 @@ where chains begin, and last the frozen graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import pyarrow as pa
 
 from onceflow.runtime.contracts import DEAD_LETTER_SCHEMA, DeadLetterSource, ProjectableSource, Source
 from onceflow.runtime.errors import GraphError
+from onceflow.runtime.graph.drafts import Draft, Incoming, Run
 from onceflow.runtime.graph.job_graph import (
     ByKey,
     Chain,
@@ -24,7 +24,6 @@ from onceflow.runtime.graph.job_graph import (
     JobGraph,
     Node,
     OperatorNode,
-    Partitioning,
     Rebalance,
     SinkNode,
     SourceNode,
@@ -66,38 +65,6 @@ def compile_graph(job: str, steps: Sequence[Step], max_parallelism: int) -> JobG
     return _Compiler(job, steps).run(max_parallelism)
 
 
-@dataclass(slots=True)
-class _Draft:
-    """A node on its way into the graph: its outputs are still being found."""
-
-    chain: int
-    schema: pa.Schema
-    make: Callable[[dict[str, Sequence[Target]]], Node]
-    outputs: dict[str, list[Target]] = field(default_factory=dict)
-
-    def connect(self, tag: str, target: Target) -> None:
-        self.outputs.setdefault(tag, []).append(target)
-
-
-@dataclass(slots=True)
-class _Run:
-    """Neighbouring expression steps, to be evaluated as one."""
-
-    start: Input
-    steps: list[expressions.Step]
-    uid: str
-    names: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class _Incoming:
-    """What comes to one input of a chain: from where, how it is dealt out, and with which columns."""
-
-    sources: Sequence[Input]
-    partitioning: Partitioning
-    schema: pa.Schema
-
-
 class _Compiler:
     def __init__(self, job: str, steps: Sequence[Step]) -> None:
         self._job = job
@@ -110,9 +77,9 @@ class _Compiler:
         self._wants_origin = find_origin(steps)
         self._has_kinds = find_changelogs(steps)
         self._has_origin: dict[str, bool] = {}
-        self._drafts: dict[str, _Draft] = {}
+        self._drafts: dict[str, Draft] = {}
         self._placed: dict[str, str] = {}  # step uid -> uid of the node with its rows
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, Run] = {}
         self._heads: list[str] = []
         self._edges: list[Edge] = []
 
@@ -149,18 +116,18 @@ class _Compiler:
                 if not all(isinstance(work, Keyed | TwoInputs | Merge | Route) for work in consumers):
                     schema = self._narrowed(step.rows.schema, step)
                     self._begin_chain(
-                        step, [_Incoming(step.inputs, Forward(), schema)], Built(_identity, schema)
+                        step, [Incoming(step.inputs, Forward(), schema)], Built(_identity, schema)
                     )
             case Route(keys=keys):
                 schema, how = self._narrowed(step.rows.schema, step), ByKey(keys) if keys else Rebalance()
-                self._begin_chain(step, [_Incoming(step.inputs, how, schema)], Built(_identity, schema))
+                self._begin_chain(step, [Incoming(step.inputs, how, schema)], Built(_identity, schema))
             case Keyed(keys=keys, build=build):
                 schema = self._read_schema(step, 0)
-                self._begin_chain(step, [_Incoming(step.inputs, ByKey(keys), schema)], build(schema))
+                self._begin_chain(step, [Incoming(step.inputs, ByKey(keys), schema)], build(schema))
             case TwoInputs(build=build_of_two):
                 left, right = self._read_schema(step, 0), self._read_schema(step, 1)
                 incoming = [
-                    _Incoming([source], ByKey(side.keys) if side.keys else Forward(), schema)
+                    Incoming([source], ByKey(side.keys) if side.keys else Forward(), schema)
                     for side, source, schema in zip(step.work.sides, step.inputs, (left, right), strict=True)
                 ]
                 self._begin_chain(step, incoming, build_of_two(left, right))
@@ -168,7 +135,7 @@ class _Compiler:
                 uid, draft = self._node_of(step.inputs[0])
                 schema = step.inputs[0].rows.schema
                 node = SinkNode(step.uid, sink, schema, step.name)
-                self._put(step.uid, _Draft(draft.chain, schema, lambda _: node))
+                self._put(step.uid, Draft(draft.chain, schema, lambda _: node))
                 self._drafts[uid].connect(step.inputs[0].tag, InChain(step.uid))
 
     def _place_source(self, step: Step, read: Read) -> None:
@@ -186,19 +153,19 @@ class _Compiler:
 
         chain = len(self._heads)
         self._heads.append(step.uid)
-        self._put(step.uid, _Draft(chain, source.schema, make))
+        self._put(step.uid, Draft(chain, source.schema, make))
         self._placed[step.uid] = step.uid
         sink = source.dead_letter_sink() if isinstance(source, DeadLetterSource) else None
         if sink is not None:
             uid = f"{step.uid}.{DEAD_LETTERS}"
             sink.check(DEAD_LETTER_SCHEMA, uid)
-            self._drafts[uid] = _Draft(
+            self._drafts[uid] = Draft(
                 chain, DEAD_LETTER_SCHEMA, lambda _: SinkNode(uid, sink, DEAD_LETTER_SCHEMA, "dead letters")
             )
             self._drafts[step.uid].connect(DEAD_LETTERS, InChain(uid))
 
     def _place_expression(self, step: Step, express: Express) -> None:
-        run = self._runs.pop(step.inputs[0].step.uid, None) or _Run(step.inputs[0], [], step.uid, [])
+        run = self._runs.pop(step.inputs[0].step.uid, None) or Run(step.inputs[0], [], step.uid, [])
         run.steps.append(express.step)
         run.names.append(step.name)
         consumers = self._consumers[step.uid]
@@ -209,7 +176,7 @@ class _Compiler:
         self._add_expressions(run.start, run.uid, ", ".join(run.names), run.steps, schema)
         self._placed[step.uid] = run.uid
 
-    def _begin_chain(self, step: Step, inputs: Sequence[_Incoming], built: Built) -> None:
+    def _begin_chain(self, step: Step, inputs: Sequence[Incoming], built: Built) -> None:
         """A chain that begins with this step, and edges from all that feed each of its inputs."""
         chain, number = len(self._heads), 0
         for input, incoming in enumerate(inputs):
@@ -225,11 +192,11 @@ class _Compiler:
         def make(outputs: dict[str, Sequence[Target]]) -> Node:
             return OperatorNode(step.uid, step.name, built.create, schema, outputs, sides, delay_ms, state)
 
-        self._put(step.uid, _Draft(chain, schema, make))
+        self._put(step.uid, Draft(chain, schema, make))
         self._placed[step.uid] = step.uid
 
     def _add_edge(
-        self, step: Step, chain: int, input: int, incoming: _Incoming, source: Input, number: int
+        self, step: Step, chain: int, input: int, incoming: Incoming, source: Input, number: int
     ) -> None:
         """`number`: of the edge among all that lead to this chain, from 1 on."""
         _, draft = self._node_of(source)
@@ -273,7 +240,7 @@ class _Compiler:
 
     # --- Nodes ---
 
-    def _put(self, uid: str, draft: _Draft) -> None:
+    def _put(self, uid: str, draft: Draft) -> None:
         """Raises GraphError if a uid is given that is derived here (X.columns, X.dead-letters)."""
         if uid in self._drafts:
             raise GraphError(f"uid {uid!r} is also derived for another operator: give yours another name")
@@ -283,7 +250,7 @@ class _Compiler:
         """The columns that really come; side outputs keep all of theirs."""
         return self._node_of(source)[1].schema if source.tag == MAIN else source.rows.schema
 
-    def _node_of(self, source: Input) -> tuple[str, _Draft]:
+    def _node_of(self, source: Input) -> tuple[str, Draft]:
         uid = self._placed[source.step.uid]
         return uid, self._drafts[uid]
 
@@ -303,7 +270,7 @@ class _Compiler:
         def make(outputs: dict[str, Sequence[Target]]) -> Node:
             return OperatorNode(uid, name, built.create, built.schema, outputs, sides or {}, delay_ms)
 
-        self._put(uid, _Draft(upstream.chain, built.schema, make))
+        self._put(uid, Draft(upstream.chain, built.schema, make))
 
     def _add_expressions(
         self, source: Input, uid: str, name: str, steps: list[expressions.Step], schema: pa.Schema

@@ -35,6 +35,7 @@ from onceflow.runtime.state.description import (
     Windows,
     type_text,
 )
+from onceflow.runtime.state.handles import ListState, MapState, State
 from onceflow.runtime.types.user_functions import function_name
 
 FUNCTION = "function"
@@ -74,6 +75,12 @@ def aggregate_parts(aggregates: Sequence[TypedAggregate]) -> tuple[StatePart, ..
 
 def reduce_part(fn: Callable[..., Any], record: pa.Schema) -> StatePart:
     return StatePart(RECORD, "reduce", type_text(pa.struct(list(record))), function=function_name(fn))
+
+
+def state_part(state: State) -> StatePart:
+    """A declared state of a KeyedProcess."""
+    kind = "list" if isinstance(state, ListState) else "map" if isinstance(state, MapState) else "value"
+    return StatePart(state.name, kind, type_text(state.of_rows.codec.field.type), is_nullable=True)
 
 
 def expression_form(expression: pl.Expr) -> Expression:

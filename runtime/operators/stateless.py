@@ -96,9 +96,15 @@ class MapRecords:
     _failed: FailedRecords | None = None
 
     def __init__(
-        self, uid: str, fn: Callable[[Any], Any], reader: RecordReader, writer: RecordWriter
+        self,
+        uid: str,
+        fn: Callable[[Any], Any],
+        reader: RecordReader,
+        writer: RecordWriter,
+        is_own: bool = False,
     ) -> None:
-        self._uid, self._fn = uid, own_instance(fn, uid)
+        """`is_own`: the function is this subtask's alone, and whoever gave it has it opened."""
+        self._uid, self._fn = uid, fn if is_own else own_instance(fn, uid)
         self._reader, self._writer = reader, writer
 
     def open(self, context: OperatorContext, failed: FailedRecords | None) -> None:
@@ -163,9 +169,15 @@ class FlatMapRecords:
     _failed: FailedRecords | None = None
 
     def __init__(
-        self, uid: str, fn: Callable[[Any], Iterable[Any] | None], reader: RecordReader, writer: RecordWriter
+        self,
+        uid: str,
+        fn: Callable[[Any], Iterable[Any] | None],
+        reader: RecordReader,
+        writer: RecordWriter,
+        is_own: bool = False,
     ) -> None:
-        self._uid, self._fn = uid, own_instance(fn, uid)
+        """`is_own`: see MapRecords."""
+        self._uid, self._fn = uid, fn if is_own else own_instance(fn, uid)
         self._reader, self._writer = reader, writer
 
     def open(self, context: OperatorContext, failed: FailedRecords | None) -> None:

@@ -20,6 +20,11 @@ def function_name(fn: Callable[..., Any]) -> str:
     return str(named.__qualname__).replace("<locals>.", "").rpartition("<locals>")[2]
 
 
+def owner_name(method: Callable[..., Any]) -> str:
+    """The name of the class whose method it is."""
+    return type(getattr(method, "__self__", method)).__name__
+
+
 def user_function_error(
     uid: str, fn: Callable[..., Any], error: BaseException, records: Records | None, row: int, record: object
 ) -> Exception:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from onceflow.runtime.types.record_types import describe_record
 
 KeyT = TypeVar("KeyT")
 In = TypeVar("In")
+Right = TypeVar("Right")
 Out = TypeVar("Out")
 T = TypeVar("T")
 
@@ -56,6 +56,32 @@ class KeyedProcess(Generic[KeyT, In, Out]):
         """Called when a timer of the current key is due: the watermark has reached it, or the clock if
         `fired.is_processing_time`. What it yields gets the event time `ctx.event_time`."""
         return None
+
+
+class KeyedCoProcess(Generic[KeyT, In, Right, Out]):
+    """The user's class for two streams by the same key: process_left() for each record of the first,
+    process_right() for each of the second, on_timer() for each timer that fires.
+
+    KeyedCoProcess[K, L, R, O] names the types of key, left and right records, and records out (None: side
+    outputs only). State is declared as for a KeyedProcess; both sides of a key see the same. Which side's
+    record comes first is chance, whatever their event times are.
+    """
+
+    def process_left(self, record: In, ctx: Ctx, /) -> Iterable[Out] | None:
+        """Called for each record of the left stream, as KeyedProcess.process is."""
+        raise NotImplementedError
+
+    def process_right(self, record: Right, ctx: Ctx, /) -> Iterable[Out] | None:
+        """Called for each record of the right stream."""
+        raise NotImplementedError
+
+    def on_timer(self, fired: Timer, ctx: Ctx, /) -> Iterable[Out] | None:
+        """Called when a timer of the current key is due: see KeyedProcess. Event time is the lower one of
+        both streams, one that is idle or has ended left out."""
+        return None
+
+
+AnyProcess = KeyedProcess[Any, Any, Any] | KeyedCoProcess[Any, Any, Any, Any]
 
 
 class Timers:
@@ -148,40 +174,31 @@ def _ms(time_ms: Any) -> int:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessTypes:
-    """What a KeyedProcess class declares; None where it says nothing."""
-
-    key: Any
-    taken: Any
-    made: Any
-
-
-def process_types(process: KeyedProcess[Any, Any, Any]) -> ProcessTypes:
-    """The types in `class Alert(KeyedProcess[str, Reading, Fire])`."""
+def declared_types(process: Any, base: type) -> list[Any]:
+    """The types that a class declares for this generic base, as in `class Alert(KeyedProcess[str, Reading,
+    Fire])`; None where it says nothing, empty if it says nothing at all."""
     for owner in type(process).__mro__:
-        for base in getattr(owner, "__orig_bases__", ()):
-            if typing.get_origin(base) is KeyedProcess:
-                args = [None if isinstance(a, TypeVar) else a for a in typing.get_args(base)]
-                return ProcessTypes(*args)
-    return ProcessTypes(None, None, None)
+        for declared in getattr(owner, "__orig_bases__", ()):
+            if typing.get_origin(declared) is base:
+                return [None if isinstance(a, TypeVar) else a for a in typing.get_args(declared)]
+    return []
 
 
-def declared_states(process: KeyedProcess[Any, Any, Any], uid: str) -> dict[str, State]:
+def declared_states(process: AnyProcess, uid: str) -> dict[str, State]:
     """The states declared in the class, by attribute. Raises GraphError if two have the same name."""
     found = {name: value for name, value in _attributes(process).items() if isinstance(value, State)}
     _check_names(uid, "state", [state.name for state in found.values()])
     return found
 
 
-def declared_sides(process: KeyedProcess[Any, Any, Any], uid: str) -> dict[str, SideOutput[Any]]:
+def declared_sides(process: AnyProcess, uid: str) -> dict[str, SideOutput[Any]]:
     """The side outputs declared in the class, by name."""
     found = [value for value in _attributes(process).values() if isinstance(value, SideOutput)]
     _check_names(uid, "side output", [side.name for side in found])
     return {side.name: side for side in found}
 
 
-def _attributes(process: KeyedProcess[Any, Any, Any]) -> dict[str, Any]:
+def _attributes(process: AnyProcess) -> dict[str, Any]:
     attributes: dict[str, Any] = {}
     for owner in reversed(type(process).__mro__):
         attributes |= vars(owner)

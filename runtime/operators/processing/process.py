@@ -1,9 +1,9 @@
-"""ProcessOperator: runs a KeyedProcess over batches, its state and timers by the row of the key."""
+"""ProcessOperator: runs a KeyedProcess or KeyedCoProcess over batches, state and timers by the key's row."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
@@ -13,11 +13,13 @@ import pyarrow as pa
 
 from onceflow.runtime.contracts import Json
 from onceflow.runtime.functions.lives import life_of, own_instance
-from onceflow.runtime.operators.describe import key_columns
+from onceflow.runtime.operators.describe import key_columns, state_part
 from onceflow.runtime.operators.failed_records import ErrorPolicy, FailedRecords, read_or_set_aside
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.operators.processing.keyed_process import (
+    AnyProcess,
     Ctx,
+    KeyedCoProcess,
     KeyedProcess,
     SideOutput,
     Timers,
@@ -27,10 +29,10 @@ from onceflow.runtime.operators.processing.keyed_process import (
 from onceflow.runtime.operators.processing.process_output import Made, ProcessOutput
 from onceflow.runtime.operators.processing.process_undo import Undo
 from onceflow.runtime.operators.processing.timer_firing import CHAINED_TIMERS_MAX, TimerFiring
+from onceflow.runtime.operators.two_keys import RightInput, joint_keys, keys_of
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Indices, Records
 from onceflow.runtime.state.columns import GrowableColumn
-from onceflow.runtime.state.description import StateDescription, StatePart, type_text
-from onceflow.runtime.state.handles import ListState, MapState, State
+from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.state.row_values import Cursor, DeclaredStates, RowValues
 from onceflow.runtime.state.table import RowColumn
 from onceflow.runtime.state.tables import Layout, tracked_table
@@ -49,10 +51,11 @@ _RECHECK_MIN = 1 << 10
 @dataclass(frozen=True)
 class ProcessConfig:
     """A KeyedProcess, checked when the graph is built. `schema` is the input's, `made` makes the
-    output's batches. `key_types`: of the key columns; None where a key is what Arrow gives."""
+    output's batches. `key_types`: of the key columns; None where a key is what Arrow gives. `right`: of a
+    KeyedCoProcess, the rest is of its left input."""
 
     uid: str
-    process: KeyedProcess[Any, Any, Any]
+    process: AnyProcess
     key_columns: tuple[str, ...]
     schema: pa.Schema
     made: RecordWriter
@@ -63,12 +66,22 @@ class ProcessConfig:
     """More timers that fire at one watermark and were registered meanwhile are taken for an endless chain."""
     on_error: ErrorPolicy | None = None
     """What becomes of a record for which process() raises; a failing on_timer() always fails the attempt."""
+    right: RightInput | None = None
 
     @property
     def description(self) -> StateDescription:
         keys = key_columns(self.key_columns, self.schema)
-        parts = tuple(map(_part, declared_states(self.process, self.uid).values()))
-        return StateDescription("process", TABLE, keys, parts, has_timers=self.has_event_time)
+        parts = tuple(map(state_part, declared_states(self.process, self.uid).values()))
+        right = () if self.right is None else key_columns(self.right.key_columns, self.right.schema)
+        return StateDescription(
+            "process", TABLE, keys, parts, has_timers=self.has_event_time, right_keys=right
+        )
+
+    @property
+    def key_schema(self) -> pa.Schema:
+        """The key columns as the state has them, by the names of the left input."""
+        left = [self.schema.field(name) for name in self.key_columns]
+        return pa.schema(left) if self.right is None else joint_keys(left, self.right.key_fields)
 
     def create(self) -> ProcessOperator:
         """A fresh operator for one subtask and attempt."""
@@ -99,7 +112,8 @@ class ProcessOperator:
         self._states = DeclaredStates(states)
         columns: dict[str, RowColumn] = {"state": self._states} if states else {}
         columns |= {"timers": self._timers, CLOCK_TIMERS: self._clock_timers}
-        self._table = tracked_table(Layout(config.key_columns, config.schema, columns))
+        self._key_schema = config.key_schema
+        self._table = tracked_table(Layout(config.key_columns, self._key_schema, columns))
         self._is_empty = GrowableColumn(np.bool_)
         """The rows that were found to remember nothing when they had last changed before a barrier."""
         self._sides: dict[str, SideOutput[Any]] = declared_sides(config.process, config.uid)
@@ -143,18 +157,37 @@ class ProcessOperator:
             self._firing.begin(self._timers)
 
     def on_records(self, records: Records) -> None:
+        process = self._process
+        if isinstance(process, KeyedProcess):
+            self._process_each(records, self._config.reader, process.process, records.batch)
+        else:
+            keys = keys_of(records.batch, self._config.key_columns, self._key_schema)
+            self._process_each(records, self._config.reader, process.process_left, keys)
+
+    def on_right_records(self, records: Records) -> None:
+        right, process = self._config.right, self._process
+        assert right is not None, "there is one input"
+        assert isinstance(process, KeyedCoProcess), "it has process_right"
+        keys = keys_of(records.batch, right.key_columns, self._key_schema)
+        self._process_each(records, right.reader, process.process_right, keys)
+
+    def _process_each(
+        self, records: Records, reader: RecordReader, process: Callable[..., Any], keys: pa.RecordBatch
+    ) -> None:
+        """Call the function for each of these rows. `keys`: a batch with the key columns."""
         config, failed = self._config, self._failed
         if failed is None:
-            typed = read_records(config.uid, config.reader, records)
+            typed = read_records(config.uid, reader, records)
         else:
-            typed, records = read_or_set_aside(config.uid, config.reader, records, failed)
+            typed, records = read_or_set_aside(config.uid, reader, records, failed)
+            keys = records.batch  # a KeyedProcess's: the others have no on_error
             if not len(records):
                 failed.send()
                 return
         assert records.key_hash is not None, "a KeyedProcess comes after a key_by"
-        rows = self._table.find_or_add(records.batch, records.key_hash)
+        rows = self._table.find_or_add(keys, records.key_hash)
         self._count_late(records)
-        ctx, cursor, process = self._ctx, self._cursor, self._process.process
+        ctx, cursor = self._ctx, self._cursor
         if self._is_firing:
             self._firing.fire_of(self._timers, rows)
         times = repeat(None) if records.event_time is None else records.event_time.tolist()
@@ -162,7 +195,7 @@ class ProcessOperator:
         undo = None if failed is None else self._undo(made)
         n = 0
         for n, (cursor.row, ctx.key, ctx.event_time, record) in enumerate(
-            zip(rows.tolist(), self._keys(records.batch), times, typed, strict=False)
+            zip(rows.tolist(), self._keys(keys), times, typed, strict=False)
         ):
             if undo is not None:
                 undo.begin(cursor.row)
@@ -260,8 +293,3 @@ class ProcessOperator:
             late = int(np.count_nonzero(records.event_time <= self._ctx.watermark))
             if late:
                 self._context.count_late(late)
-
-
-def _part(state: State) -> StatePart:
-    kind = "list" if isinstance(state, ListState) else "map" if isinstance(state, MapState) else "value"
-    return StatePart(state.name, kind, type_text(state.of_rows.codec.field.type), is_nullable=True)

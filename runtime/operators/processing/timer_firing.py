@@ -11,7 +11,7 @@ import numpy as np
 
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.errors import UserFunctionError
-from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedProcess
+from onceflow.runtime.operators.processing.keyed_process import AnyProcess, Ctx
 from onceflow.runtime.operators.processing.process_output import Made, ProcessOutput
 from onceflow.runtime.records import WATERMARK_MIN_MS, Indices
 from onceflow.runtime.state.row_values import Cursor
@@ -46,7 +46,7 @@ class TimerFiring:
     def __init__(
         self,
         uid: str,
-        process: KeyedProcess[Any, Any, Any],
+        process: AnyProcess,
         ctx: Ctx,
         cursor: Cursor,
         keys_of: Callable[[Indices], list[Any]],
