@@ -22,6 +22,10 @@ from onceflow.runtime.graph.job_graph import (
 from onceflow.runtime.operators.operator import MAIN
 
 
+SIDES = ("left", "right")
+"""The inputs of an operator that has two."""
+
+
 def describe(graph: JobGraph, parallelism: int | None = None) -> dict[str, Any]:
     """Operators with uids and columns by chain, the exchanges between chains, and the parallelism.
 
@@ -84,6 +88,8 @@ def _exchange(graph: JobGraph, edge: Edge) -> dict[str, Any]:
         "to": graph.chain(edge.downstream).head,
         "columns": _columns(edge.schema),
     }
+    if any(other.input for other in graph.edges_into(edge.downstream)):
+        described["input"] = SIDES[edge.input]
     match edge.partitioning:
         case ByKey(columns):
             return described | {"partitioning": "by key", "key": list(columns)}

@@ -58,4 +58,5 @@ def _target(tag: str, target: Any, exchanges: Mapping[int, Any]) -> str:
         return of + target
     exchange = exchanges[target["exchange"]]
     key = f" {', '.join(exchange['key'])}" if "key" in exchange else ""
-    return f"{of}{exchange['to']} ({exchange['partitioning']}{key})"
+    side = f"{exchange['input']}, " if "input" in exchange else ""
+    return f"{of}{exchange['to']} ({side}{exchange['partitioning']}{key})"

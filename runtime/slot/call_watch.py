@@ -177,7 +177,7 @@ _LOOPS: Mapping[CodeType, Callable[[_Locals], UserCall]] = {
     window_values.UserAggregate.update.__code__: _in_add,
     window_values.UserAggregate.merged.__code__: _in_merge,
     window_values.UserAggregate.results.__code__: _in_get_result,
-    ProcessOperator.on_records.__code__: _in_process,
+    ProcessOperator._process_each.__code__: _in_process,
     TimerFiring._call.__code__: _in_on_timer,
 }
 """How the local variables of a loop, found by its code, tell the call. Reading them costs it nothing."""

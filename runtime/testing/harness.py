@@ -22,6 +22,7 @@ from onceflow.runtime.operators.operator import (
     Operator,
     OperatorContext,
     RestoredState,
+    TwoInputOperator,
 )
 from onceflow.runtime.records import WATERMARK_MAX_MS, Origin, Records
 from onceflow.runtime.slot.firing import PIECE_ROWS_MAX, fire_all
@@ -56,11 +57,15 @@ class OperatorHarness:
         max_parallelism: int = 128,
         states: Sequence[RestoredState] | None = None,
         clock: ManualClock | None = None,
+        right_keys: Sequence[str] = (),
     ) -> None:
+        """`right_keys`: of the right input, if the operator has two."""
         self.clock = clock or ManualClock()
         self.late_rows = 0
         self.out = Collected()
         self._partitioner = Partitioner(tuple(key_columns), max_parallelism, parallelism)
+        right = tuple(right_keys or key_columns)
+        self._right_partitioner = Partitioner(right, max_parallelism, parallelism)
         self.subtasks: list[Operator] = []
         for subtask in range(parallelism):
             key_groups = key_group_range(max_parallelism, parallelism, subtask)
@@ -79,6 +84,14 @@ class OperatorHarness:
         records = Records(batch, np.array(event_time, np.int64), None, origin)
         for subtask, part in self._partitioner.split(records):
             self.subtasks[subtask].on_records(part)
+
+    def push_right(self, batch: pa.RecordBatch, event_time: Sequence[int]) -> None:
+        """The same for the right input."""
+        records = Records(batch, np.array(event_time, np.int64))
+        for subtask, part in self._right_partitioner.split(records):
+            operator = self.subtasks[subtask]
+            assert isinstance(operator, TwoInputOperator), "it has one input"
+            operator.on_right_records(part)
 
     def advance(self, time_ms: int, subtask: int | None = None) -> None:
         """The watermark of all subtasks, or of one."""
