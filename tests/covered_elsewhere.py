@@ -245,7 +245,8 @@ COVERED = (
         "how a job is described; what is made of it is compared with it",
         "unit/api/test_stream unit/graph/test_compile",
         """arguments graph.columns functions graph_builder job_graph keyed_stream keys_of_streams
-        record_functions steps""",
+        record_functions records_of_functions united_streams drafts
+        needed_columns steps""",
     ),
     Covered(
         "processes: what they do when they are killed",
@@ -275,6 +276,11 @@ COVERED = (
         "properties/test_windows unit/operators/test_window unit/operators/test_sliding",
         """aggregates pane_operator sums tumbling window_batch window_operator window_values accumulator
         accumulators firing_window""",
+    ),
+    Covered(
+        "functions of two streams",
+        "unit/api/test_connected_streams properties/test_co_process",
+        "co_functions two_keys",
     ),
     Covered(
         "what operators share",

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from onceflow.runtime.api.connected_streams import ConnectedStreams, KeyedConnectedStreams
 from onceflow.runtime.api.job import Job
 from onceflow.runtime.api.keyed_stream import KeyedStream, WindowedStream
 from onceflow.runtime.api.stream import Stream
@@ -57,7 +58,7 @@ OF_THE_ENGINE = {
 OF_POLARS = {"col", "lit"}
 """Explained under "Expressions"; polars documents them."""
 
-TYPES_OF_METHODS = (Job, Stream, KeyedStream, WindowedStream)
+TYPES_OF_METHODS = (Job, Stream, KeyedStream, WindowedStream, ConnectedStreams, KeyedConnectedStreams)
 INSIDE = {"add", "new_uid", "collected"}
 """Methods that the classes call among themselves."""
 

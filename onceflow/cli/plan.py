@@ -95,4 +95,5 @@ def _add(
 
 def _exchange_text(exchange: dict[str, Any]) -> str:
     key = f" {', '.join(exchange['key'])}" if "key" in exchange else ""
-    return f"{exchange['partitioning']}{key}"
+    side = f"{exchange['input']}, " if "input" in exchange else ""
+    return f"{side}{exchange['partitioning']}{key}"

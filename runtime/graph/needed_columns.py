@@ -1,4 +1,4 @@
-"""What of each step's rows has to be there: the columns that somebody reads, and where each row came from.
+"""Finds out what has to be there of a step's rows: columns that somebody reads, where each row came from.
 
 Pure. Both are asked from the ends of a program backwards: the source decodes no other columns, and the
 exchange carries no others.

@@ -21,7 +21,6 @@ from onceflow.runtime.graph.job_graph import (
 )
 from onceflow.runtime.operators.operator import MAIN
 
-
 SIDES = ("left", "right")
 """The inputs of an operator that has two."""
 

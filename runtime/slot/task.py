@@ -30,7 +30,7 @@ from onceflow.runtime.contracts import (
 )
 from onceflow.runtime.exchange.input_gate import InputGate
 from onceflow.runtime.exchange.record_writer import RecordWriter
-from onceflow.runtime.graph.job_graph import Chain, InChain, OperatorNode, SinkNode, Target, ToEdge
+from onceflow.runtime.graph.job_graph import Chain, InChain, SinkNode, Target, ToEdge
 from onceflow.runtime.operators.operator import MAIN, FrozenState, Operator, TwoInputOperator
 from onceflow.runtime.records import (
     WATERMARK_MAX_MS,
@@ -138,17 +138,14 @@ class ChainBody:
                 return False
         return not self._throttling or all(writer.has_room for writer in self._throttling)
 
-    def entrance(self, uid: str) -> Callable[[Records], None]:
-        """Where rows for this node go in; of two inputs, for the left one."""
+    def entrance(self, uid: str, input: int = 0) -> Callable[[Records], None]:
+        """Where rows for this input of this node go in."""
         node = self._chain.nodes[uid]
         if isinstance(node, SinkNode):
             return self._count_out(self._writers[uid].write)
-        assert isinstance(node, OperatorNode), "a source is a head only"
-        return self._operators[uid].on_records
-
-    def right_entrance(self, uid: str) -> Callable[[Records], None]:
-        """Where rows for the right input of this operator go in."""
         operator = self._operators[uid]
+        if input == 0:
+            return operator.on_records
         assert isinstance(operator, TwoInputOperator), f"{uid!r} has one input"
         return operator.on_right_records
 

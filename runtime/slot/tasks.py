@@ -288,5 +288,5 @@ def _head_of(gate: InputGate, body: ChainBody, chain: Chain) -> Callable[[Record
     left = body.entrance(chain.head)
     if not gate.has_right_input:
         return left
-    entrances = (left, body.right_entrance(chain.head))
+    entrances = (left, body.entrance(chain.head, 1))
     return lambda records: entrances[gate.input](records)

@@ -88,7 +88,7 @@ class StateDescription(msgspec.Struct, frozen=True, omit_defaults=True):
     distribution: str = KEYED
     """How the table's rows are dealt out to the subtasks of a restore."""
     right_keys: tuple[KeyColumn, ...] = ()
-    """Of an operator with two inputs, the columns of the right one that are the key there."""
+    """The columns of the right input that are the key there, if the operator has two."""
     is_whole: bool = True
     """False: read from the files of a checkpoint that has no descriptions; kinds, columns, expressions and
     functions are not known. Never written."""

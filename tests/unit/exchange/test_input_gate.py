@@ -35,9 +35,15 @@ def rows(*values: int) -> Records:
 class Gate:
     """A gate over channels that the test fills."""
 
-    def __init__(self, channels: int, is_aligned: bool = True) -> None:
+    def __init__(
+        self,
+        channels: int,
+        is_aligned: bool = True,
+        inputs: Sequence[int] | None = None,
+        is_timed: Sequence[bool] | None = None,
+    ) -> None:
         self.channels = [LocalChannel() for _ in range(channels)]
-        self.gate = InputGate(self.channels, Alignment(channels, is_aligned))
+        self.gate = InputGate(self.channels, Alignment(channels, is_aligned), inputs, is_timed)
 
     def send(self, channel: int, *elements: Element) -> None:
         for element in elements:
@@ -326,3 +332,67 @@ def test_side_arrays_are_joined_as_the_rows_are() -> None:
         "b at offset 9",
     ]
     assert concatenated([one]) is one
+
+
+def test_records_are_of_the_input_whose_channel_they_came_on_and_are_gathered_within_it() -> None:
+    gate = Gate(3, inputs=[0, 1, 1])
+    gate.send(0, rows(1), rows(2))
+    gate.send(1, rows(3))
+    gate.send(2, rows(4))
+    came = []
+    while (element := gate.gate.receive()) is not None:
+        came.append((gate.gate.input, values([element])))
+    assert came == [(0, [[1]]), (1, [[3, 4]]), (0, [[2]])]
+    assert gate.gate.has_right_input
+    assert not Gate(2).gate.has_right_input
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=30))
+def test_no_row_changes_its_input_or_its_place_in_its_channel(sent: list[tuple[int, int]]) -> None:
+    gate, inputs = Gate(4, inputs=[0, 1, 0, 1]), [0, 1, 0, 1]
+    for number, (channel, kind) in enumerate(sent):
+        gate.send(channel, Watermark(number) if kind == 0 else rows(10 * number + channel))
+    came: list[int] = []
+    while (element := gate.gate.receive()) is not None:
+        if isinstance(element, Records):
+            its = element.batch.column(0).to_pylist()
+            assert {inputs[value % 10] for value in its} == {gate.gate.input}
+            came += its
+    for channel in range(4):
+        wanted = [10 * n + of for n, (of, kind) in enumerate(sent) if of == channel and kind]
+        assert [value for value in came if value % 10 == channel] == wanted
+
+
+def test_a_barrier_comes_when_it_has_come_on_both_inputs() -> None:
+    gate = Gate(2, inputs=[0, 1])
+    gate.send(0, rows(1), Barrier(7), rows(2))
+    gate.send(1, rows(3))
+    assert sorted(map(str, values(gate.take()))) == ["[1]", "[3]"]
+    gate.send(1, rows(4), Barrier(7), rows(5))
+    first, barrier, *behind = values(gate.take())
+    assert (first, barrier) == ([4], Barrier(7))
+    assert sorted(map(str, behind)) == ["[2]", "[5]"]
+
+
+def test_an_input_without_event_time_holds_no_watermark_back_and_ends_nothing() -> None:
+    gate = Gate(2, inputs=[0, 1], is_timed=[True, False])
+    gate.send(0, Watermark(5))
+    gate.send(1, rows(1))
+    assert values(gate.take()) == [Watermark(5), [1]]
+    gate.send(0, EndOfInput())
+    assert gate.take() == [Watermark(WATERMARK_MAX_MS)], "the other one may go on for ever"
+    gate.send(1, rows(2), EndOfInput())
+    assert values(gate.take()) == [[2], EndOfInput()]
+
+
+def test_an_idle_or_finished_input_does_not_stop_the_other() -> None:
+    gate = Gate(2, inputs=[0, 1])
+    gate.send(0, Watermark(5))
+    gate.send(1, Watermark(3))
+    assert gate.take() == [Watermark(3)]
+    gate.send(1, Idle())
+    gate.send(0, Watermark(9))
+    assert gate.take() == [Watermark(9)]
+    gate.send(1, EndOfInput())
+    gate.send(0, Watermark(12), rows(1))
+    assert values(gate.take()) == [Watermark(12), [1]]
