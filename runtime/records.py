@@ -1,7 +1,7 @@
-"""What travels in a channel: Records, Watermark, Idle, Barrier, EndOfInput.
+"""What travels in a channel: Records, Watermark, Idle, Barrier, EndOfInput, LoopToken.
 
 A stream is a sequence of these elements. `Records` carries a batch of rows in columns; the other
-four are control elements and travel in order with the records, which is what gives them meaning.
+five are control elements and travel in order with the records, which is what gives them meaning.
 """
 
 from __future__ import annotations
@@ -193,4 +193,19 @@ class EndOfInput:
     """No more records or watermarks on this channel; barriers still come."""
 
 
-Element = Records | Watermark | Idle | Barrier | EndOfInput
+@dataclass(frozen=True, slots=True)
+class LoopToken:
+    """It goes through the body of a loop behind the rows before it, to find out whether the loop is empty:
+    see operators/iteration/head.py.
+
+    `is_quiet`: so far nobody it met has sent a row since the token of the round before, or has one to send
+    later.
+    """
+
+    loop: str
+    """The uid of the loop."""
+    round: int
+    is_quiet: bool
+
+
+Element = Records | Watermark | Idle | Barrier | EndOfInput | LoopToken

@@ -19,6 +19,7 @@ from onceflow.runtime.api.connected_streams import ConnectedStreams, check_pair
 from onceflow.runtime.api.error_policies import NO_ASIDE, Aside, OnError, aside_of
 from onceflow.runtime.api.keyed_stream import KeyedStream
 from onceflow.runtime.api.keys_of_streams import with_keys
+from onceflow.runtime.api.loops import Body, add_loop
 from onceflow.runtime.api.near_misses import no_such_name, sink_advice
 from onceflow.runtime.api.record_functions import always, filter_records
 from onceflow.runtime.api.united_streams import united
@@ -199,6 +200,17 @@ class Stream(Generic[T]):
         `a.connect(b).map(YourCoMap())`. With state, key both first: see KeyedStream.connect."""
         check_pair(f"connect at {self._input.step.uid!r}", self, other, Stream)
         return ConnectedStreams(self, other)
+
+    def iterate(self, body: Body, uid: str | None = None) -> Stream[Any]:
+        """Rows that go round until the body lets them out: `body(loop)` gets the stream of the rows in the
+        loop, those that come in and those that come round, and returns `(again, done)`: rows of the same
+        columns that go round once more, and rows that leave; they are the result.
+
+        There is no event time in a loop or behind it, so no windows. A checkpoint holds what goes round. With
+        bounded input the loop ends when no row is left in it. Keep what goes round in bounds: the way back
+        is a queue in memory, which has none.
+        """
+        return add_loop(self._job, self._input, self._uid(uid, "iterate"), body)
 
     def rebalance(self) -> Stream[T]:
         """The same rows, spread evenly over the subtasks: after a source with few or uneven splits."""

@@ -20,6 +20,7 @@ from onceflow.runtime.records import (
     Element,
     EndOfInput,
     Idle,
+    LoopToken,
     Origin,
     Records,
     Watermark,
@@ -28,11 +29,12 @@ from onceflow.runtime.records import (
 HEADER: Final = struct.Struct("<BxxxIQ")
 _WATERMARK: Final = struct.Struct("<q")
 _BARRIER: Final = struct.Struct("<q?")
+_LOOP_TOKEN: Final = struct.Struct("<q?")
 FRAME_BYTES_MAX: Final = 1 << 31
 _ALIGNMENT: Final = 64
 """Arrow's buffers should begin at multiples of it."""
 
-RECORDS, WATERMARK, IDLE, BARRIER, END_OF_INPUT = range(1, 6)
+RECORDS, WATERMARK, IDLE, BARRIER, END_OF_INPUT, LOOP_TOKEN = range(1, 7)
 
 _EVENT_TIME, _KEY_HASH, _SPLIT, _OFFSET, _KIND = (
     "__event_time",
@@ -88,6 +90,8 @@ class FrameCodec:
                 return _small(BARRIER, _BARRIER.pack(checkpoint_id, is_last))
             case EndOfInput():
                 return _small(END_OF_INPUT, b"")
+            case LoopToken(loop, number, is_quiet):
+                return _small(LOOP_TOKEN, _LOOP_TOKEN.pack(number, is_quiet) + loop.encode())
 
     def decode(self, kind: int, meta: bytes, body: memoryview) -> Element:
         """The element of a frame; records keep referring to `body` (no copy)."""
@@ -101,6 +105,9 @@ class FrameCodec:
             return Barrier(*_BARRIER.unpack(meta))
         if kind == END_OF_INPUT:
             return EndOfInput()
+        if kind == LOOP_TOKEN:
+            number, is_quiet = _LOOP_TOKEN.unpack_from(meta)
+            return LoopToken(meta[_LOOP_TOKEN.size :].decode(), number, is_quiet)
         raise ValueError(f"a frame of unknown kind {kind} arrived: the peer speaks another version")
 
     def _encode_records(self, records: Records) -> Sequence[bytes | memoryview]:

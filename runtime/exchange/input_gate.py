@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from onceflow.runtime.checkpoint.alignment import Alignment
 from onceflow.runtime.exchange.channel import InputChannel
+from onceflow.runtime.exchange.loop_tokens import TokenMerge
 from onceflow.runtime.records import (
     WATERMARK_MAX_MS,
     WATERMARK_MIN_MS,
@@ -20,6 +21,7 @@ from onceflow.runtime.records import (
     Element,
     EndOfInput,
     Idle,
+    LoopToken,
     Records,
     Watermark,
     concatenated,
@@ -49,6 +51,7 @@ class InputGate:
         self._alignment = alignment
         self._inputs = [0] * len(channels) if inputs is None else list(inputs)
         self._watermarks = ChannelWatermarks(len(channels), is_timed)
+        self._tokens = TokenMerge(len(channels))
         self._next_channel = 0
         self._held: Element | None = None
         """What came, merged, behind records that were gathered: it is next."""
@@ -93,6 +96,8 @@ class InputGate:
     def _next(self) -> Element | None:
         if (idle := self._watermarks.settle()) is not None:
             return idle
+        if (token := self._tokens.merged()) is not None:
+            return token
         for _ in range(len(self._channels)):
             channel = self._next_channel
             self._next_channel = (channel + 1) % len(self._channels)
@@ -120,7 +125,11 @@ class InputGate:
             case Idle():
                 return self._watermarks.set_idle(channel)
             case EndOfInput():
+                self._tokens.end(channel)
                 return self._watermarks.end(channel)
+            case LoopToken():
+                self._tokens.take(channel, element)
+                return self._tokens.merged()
             case Barrier():
                 return self._alignment.on_barrier(channel, element).snapshot
 

@@ -24,6 +24,7 @@ from onceflow.runtime.graph.job_graph import (
     JobGraph,
     Node,
     OperatorNode,
+    Partitioning,
     Rebalance,
     SinkNode,
     SourceNode,
@@ -31,6 +32,7 @@ from onceflow.runtime.graph.job_graph import (
     ToEdge,
 )
 from onceflow.runtime.graph.needed_columns import find_needed_columns, find_origin, read_columns
+from onceflow.runtime.graph.node_parts import described, expressions_operator, identity, loop_end, only
 from onceflow.runtime.graph.step_rules import find_changelogs, refuse_loose_ends
 from onceflow.runtime.graph.steps import (
     Built,
@@ -38,19 +40,17 @@ from onceflow.runtime.graph.steps import (
     Express,
     Input,
     Keyed,
+    LoopHead,
+    LoopTail,
     Merge,
     Read,
     Route,
     Step,
     TwoInputs,
-    Work,
     Write,
 )
 from onceflow.runtime.operators import expressions
-from onceflow.runtime.operators.describe import with_key_expressions
-from onceflow.runtime.operators.operator import MAIN, Operator
-from onceflow.runtime.operators.stateless import Stateless, pass_on
-from onceflow.runtime.state.description import StateDescription
+from onceflow.runtime.operators.operator import MAIN
 
 DEAD_LETTERS = "dead-letters"
 
@@ -111,16 +111,8 @@ class _Compiler:
                 sides = {t: r.schema for t, r in step.outputs.items() if t != MAIN}
                 self._add_behind(step.inputs[0], step.uid, step.name, built, delay_ms, sides)
                 self._placed[step.uid] = step.uid
-            case Merge():
-                consumers = [consumer.work for consumer, _ in self._consumers[step.uid]]
-                if not all(isinstance(work, Keyed | TwoInputs | Merge | Route) for work in consumers):
-                    schema = self._narrowed(step.rows.schema, step)
-                    self._begin_chain(
-                        step, [Incoming(step.inputs, Forward(), schema)], Built(_identity, schema)
-                    )
-            case Route(keys=keys):
-                schema, how = self._narrowed(step.rows.schema, step), ByKey(keys) if keys else Rebalance()
-                self._begin_chain(step, [Incoming(step.inputs, how, schema)], Built(_identity, schema))
+            case Merge() | Route():
+                self._place_regrouping(step)
             case Keyed(keys=keys, build=build):
                 schema = self._read_schema(step, 0)
                 self._begin_chain(step, [Incoming(step.inputs, ByKey(keys), schema)], build(schema))
@@ -131,12 +123,30 @@ class _Compiler:
                     for side, source, schema in zip(step.work.sides, step.inputs, (left, right), strict=True)
                 ]
                 self._begin_chain(step, incoming, build_of_two(left, right))
+            case LoopHead():
+                schema = step.rows.schema
+                self._begin_chain(step, [Incoming(step.inputs, Forward(), schema)], loop_end(step))
+            case LoopTail():
+                self._add_behind(step.inputs[0], step.uid, step.name, loop_end(step))
             case Write(sink):
                 uid, draft = self._node_of(step.inputs[0])
                 schema = step.inputs[0].rows.schema
                 node = SinkNode(step.uid, sink, schema, step.name)
                 self._put(step.uid, Draft(draft.chain, schema, lambda _: node))
                 self._drafts[uid].connect(step.inputs[0].tag, InChain(step.uid))
+
+    def _place_regrouping(self, step: Step) -> None:
+        """A union, or the same rows in other subtasks."""
+        schema = self._narrowed(step.rows.schema, step)
+        how: Partitioning = Forward()
+        if isinstance(step.work, Route):
+            how = ByKey(step.work.keys) if step.work.keys else Rebalance()
+        elif all(
+            isinstance(consumer.work, Keyed | TwoInputs | Merge | Route | LoopHead)
+            for consumer, _ in self._consumers[step.uid]
+        ):
+            return  # whoever reads the union begins a chain, and gets edges from all that it is a union of
+        self._begin_chain(step, [Incoming(step.inputs, how, schema)], Built(identity, schema))
 
     def _place_source(self, step: Step, read: Read) -> None:
         source, event_time = read.source, read.watermarks.event_time if read.watermarks else None
@@ -185,7 +195,7 @@ class _Compiler:
                 self._add_edge(step, chain, input, incoming, source, number)
         self._heads.append(step.uid)
         sides = {t: r.schema for t, r in step.outputs.items() if t != MAIN}
-        schema, state, delay_ms = built.schema, _described(step.work, built.state), 0
+        schema, state, delay_ms = built.schema, described(step.work, built.state), 0
         if isinstance(step.work, TwoInputs):
             delay_ms = step.work.delays_watermark_ms
 
@@ -268,43 +278,23 @@ class _Compiler:
         upstream.connect(source.tag, InChain(uid))
 
         def make(outputs: dict[str, Sequence[Target]]) -> Node:
-            return OperatorNode(uid, name, built.create, built.schema, outputs, sides or {}, delay_ms)
+            return OperatorNode(
+                uid, name, built.create, built.schema, outputs, sides or {}, delay_ms, built.state
+            )
 
         self._put(uid, Draft(upstream.chain, built.schema, make))
 
     def _add_expressions(
         self, source: Input, uid: str, name: str, steps: list[expressions.Step], schema: pa.Schema
     ) -> None:
-        create = partial(_expressions, tuple(expressions.prune(steps, schema.names)), schema)
+        create = partial(expressions_operator, tuple(expressions.prune(steps, schema.names)), schema)
         self._add_behind(source, uid, name, Built(create, schema))
 
     def _narrowed(self, schema: pa.Schema, step: Step) -> pa.Schema:
-        return _only(schema, self._needed[step.uid])
+        return only(schema, self._needed[step.uid])
 
     def _read_schema(self, step: Step, number: int) -> pa.Schema:
         """The columns that a stateful step gets of its input of this number."""
         given = step.inputs[number].rows.schema
         wanted, all_of = self._needed[step.uid], set(given.names)
-        return _only(given, read_columns(step, number, wanted, all_of, self._consumers))
-
-
-def _only(schema: pa.Schema, names: set[str]) -> pa.Schema:
-    """These columns in the schema's order; one at least, since rows without columns can't be counted."""
-    return pa.schema([f for f in schema if f.name in names] or [schema.field(0)])
-
-
-def _described(work: Work, state: StateDescription | None) -> StateDescription | None:
-    """The state of a step with what key_by computes its keys from, which only the step knows."""
-    if state is None or not isinstance(work, Keyed | TwoInputs):
-        return state
-    if isinstance(work, Keyed):
-        return with_key_expressions(state, work.key_expressions)
-    return with_key_expressions(state, work.left.key_expressions, work.right.key_expressions)
-
-
-def _expressions(steps: tuple[expressions.Step, ...], schema: pa.Schema) -> Operator:
-    return Stateless(expressions.Expressions(steps, schema))
-
-
-def _identity() -> Operator:
-    return Stateless(pass_on)
+        return only(given, read_columns(step, number, wanted, all_of, self._consumers))

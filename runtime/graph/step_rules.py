@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from onceflow.runtime.contracts import ChangelogSink, ChangelogSource
 from onceflow.runtime.errors import GraphError
-from onceflow.runtime.graph.steps import Call, Express, Keyed, Merge, Read, Route, Step, Write
+from onceflow.runtime.graph.steps import Call, Express, Keyed, LoopTail, Merge, Read, Route, Step, Write
 from onceflow.runtime.operators.failed_records import FAILED
 from onceflow.runtime.operators.operator import MAIN
 
@@ -23,7 +23,7 @@ def refuse_loose_ends(job: str, steps: Sequence[Step]) -> None:
                 f"the failed records of {step.uid!r} ({step.name}) go nowhere: take them by "
                 '.side_output(tag) of what the step returned, or write on_error="drop"'
             )
-        if step.uid not in used and not isinstance(step.work, Write):
+        if step.uid not in used and not isinstance(step.work, Write | LoopTail):
             raise GraphError(
                 f"the rows of {step.uid!r} ({step.name}) go nowhere: end the stream with sink_to(...); "
                 "every step returns a new stream and leaves the old one as it was"

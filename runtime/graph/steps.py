@@ -121,13 +121,28 @@ class TwoInputs:
 
 
 @dataclass(frozen=True, slots=True)
+class LoopHead:
+    """Where the rows of the input of a loop, and those that come round, begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopTail:
+    """Sends its rows back to the head of the loop of this uid. The way back is no input of any step: it is
+    in no order of the graph, no channel, and no watermark waits for it."""
+
+    loop: str
+    schema: pa.Schema
+    """The columns of the loop's rows, which those that come have too, in this order."""
+
+
+@dataclass(frozen=True, slots=True)
 class Write:
     """Rows into a sink."""
 
     sink: Sink
 
 
-Work: TypeAlias = Read | Express | Call | Merge | Route | Keyed | TwoInputs | Write
+Work: TypeAlias = Read | Express | Call | Merge | Route | Keyed | TwoInputs | LoopHead | LoopTail | Write
 
 
 @dataclass(frozen=True, slots=True)

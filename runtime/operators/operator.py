@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.records import Records
@@ -12,7 +12,9 @@ from onceflow.runtime.state.operator_state import FrozenState, RestoredState
 
 __all__ = [
     "MAIN",
+    "BarrierOperator",
     "ClockOperator",
+    "EndHoldingOperator",
     "FiringOperator",
     "FrozenState",
     "Operator",
@@ -21,6 +23,8 @@ __all__ = [
     "RestoredState",
     "TwoInputOperator",
 ]
+
+Shared = TypeVar("Shared")
 
 MAIN = ""
 """The tag of an operator's main output; side outputs have names."""
@@ -51,6 +55,13 @@ class OperatorContext:
     """Take the job's secrets out of a text."""
     open_function: Callable[[Any], None] = lambda function: None
     """Call open(ctx) of the user's function object, and see to it that its close() is called."""
+    shared_objects: dict[str, Any] = field(default_factory=dict)
+    """What operators of the slot have in common, by name: see `shared`."""
+
+    def shared(self, name: str, make: Callable[[], Shared]) -> Shared:
+        """The one object of this name in the slot; made if it is not there. For operators that meet."""
+        found: Shared = self.shared_objects.setdefault(name, make())
+        return found
 
 
 class Operator(Protocol):
@@ -118,4 +129,23 @@ class ClockOperator(Operator, Protocol):
     def on_clock(self, now_ms: int, rows_max: int) -> int:
         """Fire about so many of what is due by now; returns how many. As `fire`, but for watermarks and
         records no order is promised."""
+        ...
+
+
+@runtime_checkable
+class BarrierOperator(Operator, Protocol):
+    """An operator that is told which checkpoint its next snapshot is of."""
+
+    def on_barrier(self, checkpoint_id: int) -> None:
+        """Called before `snapshot`."""
+        ...
+
+
+@runtime_checkable
+class EndHoldingOperator(Operator, Protocol):
+    """An operator behind which the input may go on when it has ended before it: the head of a loop."""
+
+    @property
+    def holds_end(self) -> bool:
+        """Whether EndOfInput has to wait."""
         ...

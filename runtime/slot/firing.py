@@ -14,7 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts.batch_size import BatchSize
 from onceflow.runtime.graph.job_graph import Chain, InChain, OperatorNode, SinkNode, ToEdge
-from onceflow.runtime.operators.operator import ClockOperator, FiringOperator, Operator
+from onceflow.runtime.operators.iteration.head import IterationHead
+from onceflow.runtime.operators.operator import (
+    ClockOperator,
+    EndHoldingOperator,
+    FiringOperator,
+    Operator,
+)
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, EndOfInput, Idle, Watermark
 
 PIECE_ROWS_MAX = 1 << 15
@@ -38,6 +44,7 @@ class Firing:
         means for one of them. `forward` sends an element out on every edge."""
         self._operators = [(uid, op, _firing_operator(op)) for uid, op in operators.items()]
         self._clocked = [op for op in operators.values() if isinstance(op, ClockOperator)]
+        self._holding = [op for op in operators.values() if isinstance(op, EndHoldingOperator)]
         self._watermark_at = watermark_at
         self._forward = forward
         self._clock = clock
@@ -47,19 +54,31 @@ class Firing:
         self._is_idle = False
         """What went out last."""
         self._behind: list[TimeElement] = []
+        self.fired_by_clock = 0
+        """How much operators have sent by themselves so far, at times of the clock; heads of loops apart."""
         self._passage: Iterator[int] | None = None
         """The way of the element that has been begun with; None: there is none."""
 
     @property
     def is_due(self) -> bool:
         """Whether `advance` has something to do."""
-        return self._passage is not None or (bool(self._clocked) and self._is_clock_due())
+        return (
+            self._passage is not None
+            or (bool(self._clocked) and self._is_clock_due())
+            or (bool(self._behind) and not self._is_end_held)
+        )
 
     @property
     def wake_at_ms(self) -> int | None:
         """When, by `Clock.now_ms`, something is due even if no input comes. None: never."""
         times = [at_ms for op in self._clocked if (at_ms := op.wake_at_ms) is not None]
         return min(times, default=None)
+
+    @property
+    def has_more_by_clock(self) -> bool:
+        """Whether an operator has something to send at a time to come; heads of loops apart."""
+        clocked = (op for op in self._clocked if not isinstance(op, IterationHead))
+        return any(op.wake_at_ms is not None for op in clocked)
 
     def take(self, element: TimeElement) -> None:
         """Send it through the operators and out. A piece is fired at once; what is not through then goes on
@@ -72,6 +91,8 @@ class Firing:
     def advance(self) -> None:
         """Fire one piece, of what the watermark on its way has made due, else of what the clock has."""
         rows = self._left = self._size.ask(self._clock.monotonic_ms())
+        if self._passage is None and self._behind and not self._is_end_held:
+            self._passage = self._pass_on()
         if self._passage is not None:
             self._go_on(self._passage)
         else:
@@ -89,7 +110,7 @@ class Firing:
 
     def _pass_on(self) -> Iterator[int]:
         """Take what has come through, element by element; yields after each call how many have fired."""
-        while self._behind:
+        while self._behind and not self._is_end_held:
             element = self._behind.pop(0)
             if isinstance(element, Watermark):
                 self._become_active()
@@ -114,7 +135,15 @@ class Firing:
         now_ms = self._clock.now_ms()
         for operator in self._clocked:
             if self._left > 0:
-                self._left -= operator.on_clock(now_ms, self._left)
+                fired = operator.on_clock(now_ms, self._left)
+                self._left -= fired
+                self.fired_by_clock += 0 if isinstance(operator, IterationHead) else fired
+
+    @property
+    def _is_end_held(self) -> bool:
+        """Whether what comes next is the end of the input, and an operator holds it."""
+        is_end = bool(self._behind) and isinstance(self._behind[0], EndOfInput)
+        return is_end and any(operator.holds_end for operator in self._holding)
 
     def _is_clock_due(self) -> bool:
         wake_at_ms = self.wake_at_ms

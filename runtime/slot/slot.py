@@ -46,7 +46,8 @@ from onceflow.runtime.control.messages import (
 from onceflow.runtime.errors import CorruptCheckpointError, Indeterminate, Retryable
 from onceflow.runtime.operators.operator import FrozenState
 from onceflow.runtime.records import Barrier
-from onceflow.runtime.slot.task import Task, TaskSnapshot
+from onceflow.runtime.slot.task import Task
+from onceflow.runtime.slot.task_reports import TaskSnapshot
 from onceflow.runtime.slot.tasks import SlotTasks
 from onceflow.runtime.slot.usage import SlotUsage
 

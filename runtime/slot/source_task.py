@@ -28,9 +28,10 @@ from onceflow.runtime.records import (
     Records,
     Watermark,
 )
+from onceflow.runtime.slot.chain_body import ChainBody
 from onceflow.runtime.slot.event_time import SourceWatermarks, event_times
 from onceflow.runtime.slot.source_rate import SourceRate
-from onceflow.runtime.slot.task import ChainBody, TaskCounters, TaskSnapshot
+from onceflow.runtime.slot.task_reports import TaskCounters, TaskSnapshot
 
 DEAD_LETTERS = "dead-letters"
 """The tag of a source's output for records that it could not decode."""

@@ -33,10 +33,12 @@ from onceflow.runtime.graph.job_graph import Chain, JobGraph, OperatorNode, Sink
 from onceflow.runtime.operators.operator import Operator, OperatorContext, RestoredState
 from onceflow.runtime.records import Records
 from onceflow.runtime.slot.call_watch import current_origin
+from onceflow.runtime.slot.chain_body import ChainBody
 from onceflow.runtime.slot.firing import PIECE_ROWS_MAX
 from onceflow.runtime.slot.source_rate import SourceRate
 from onceflow.runtime.slot.source_task import SourceTask
-from onceflow.runtime.slot.task import ChainBody, OperatorTask, Task, TaskCounters, TaskSnapshot
+from onceflow.runtime.slot.task import OperatorTask, Task
+from onceflow.runtime.slot.task_reports import TaskCounters, TaskSnapshot
 from onceflow.runtime.state.key_groups import key_group_range
 
 
@@ -121,6 +123,8 @@ class SlotBuilder:
         self._operators: dict[str, Operator] = {}
         self._sources: dict[str, SourceTask] = {}
         self._metrics = MetricRegistry(environment.clock)
+        self._shared: dict[str, Any] = {}
+        """What operators of this slot have in common, by name."""
 
     def build(self) -> SlotTasks:
         """Open everything, restore state and add the splits. Raises what connectors and files raise;
@@ -258,6 +262,7 @@ class SlotBuilder:
             count_failed=count_failed,
             redact=self._environment.params.redact,
             open_function=lambda function: self._open_function(uid, function),
+            shared_objects=self._shared,
         )
 
     def _open_function(self, uid: str, function: Any) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from documents.pictures.observed import ChannelName, Event, Frame, ObservedWorld, first_run
 from documents.pictures.svg import Drawing
-from onceflow.runtime.records import Barrier, Element, EndOfInput, Idle, Records, Watermark
+from onceflow.runtime.records import Barrier, Element, EndOfInput, Idle, LoopToken, Records, Watermark
 from onceflow.runtime.testing.world import WorldOptions
 
 OPTIONS = WorldOptions(parallelism=(2,), splits=2, records_max=6, keys=3, piece_rows_max=1, steps_per_task=1)
@@ -151,6 +151,8 @@ def _labels(element: Element) -> list[str]:
             return ["idle"]
         case EndOfInput():
             return ["end"]
+        case LoopToken():
+            return ["token"]
 
 
 def _element(drawing: Drawing, x: float, y: float, element: Element, label: str) -> None:

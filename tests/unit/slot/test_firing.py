@@ -28,8 +28,10 @@ from onceflow.runtime.records import (
     Records,
     Watermark,
 )
+from onceflow.runtime.slot.chain_body import ChainBody
 from onceflow.runtime.slot.firing import PIECE_ROWS_MAX, Firing, TimeElement, queued_behind
-from onceflow.runtime.slot.task import ChainBody, OperatorTask, TaskCounters, TaskSnapshot
+from onceflow.runtime.slot.task import OperatorTask
+from onceflow.runtime.slot.task_reports import TaskCounters, TaskSnapshot
 from onceflow.runtime.testing.firing_mutants import out_before_it_has_fired
 from onceflow.runtime.testing.mutation import Mutant, mutated
 

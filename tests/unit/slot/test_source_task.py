@@ -17,9 +17,10 @@ from onceflow.runtime.functions.metrics import MetricRegistry
 from onceflow.runtime.graph.job_graph import Chain, SourceNode, ToEdge
 from onceflow.runtime.operators.operator import MAIN
 from onceflow.runtime.records import Barrier, Element, Idle, Records
+from onceflow.runtime.slot.chain_body import ChainBody
 from onceflow.runtime.slot.source_rate import SourceRate
 from onceflow.runtime.slot.source_task import SourceTask
-from onceflow.runtime.slot.task import ChainBody, TaskCounters, TaskSnapshot
+from onceflow.runtime.slot.task_reports import TaskCounters, TaskSnapshot
 from onceflow.runtime.slot.tasks import SlotTasks
 
 SCHEMA = pa.schema([("ts", pa.int64())])

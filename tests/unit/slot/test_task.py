@@ -35,8 +35,10 @@ from onceflow.runtime.records import (
     Records,
     Watermark,
 )
+from onceflow.runtime.slot.chain_body import ChainBody
 from onceflow.runtime.slot.source_task import DEAD_LETTERS, SourceTask
-from onceflow.runtime.slot.task import ChainBody, OperatorTask, TaskCounters, TaskSnapshot
+from onceflow.runtime.slot.task import OperatorTask
+from onceflow.runtime.slot.task_reports import TaskCounters, TaskSnapshot
 
 SCHEMA = pa.schema([("ts", pa.int64())])
 EDGE = 3

@@ -1,0 +1,1 @@
+"""Cycles: rows that go round, until none is left (`stream.iterate`)."""

@@ -1,0 +1,106 @@
+"""Rows that go round, with slots and driver killed or frozen at any step: each leaves the loop once.
+
+What the user's simulation runs is the engine itself, with a sink that tells what was committed. Each mutant
+is one of the ways in which a loop goes wrong: what waits at the head is not in the checkpoint, or what comes
+while the barrier is on its way round; a checkpoint that was given up stays in the next one; the loop ends
+while a row is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from onceflow import Ctx, Job, KeyedProcess, ValueState
+from onceflow.runtime.errors import OnceflowError
+from onceflow.runtime.operators.iteration.back_edge import BackEdge
+from onceflow.runtime.operators.iteration.head import IterationHead
+from onceflow.runtime.records import LoopToken, Records
+from onceflow.runtime.testing.mutation import Mutant, mutated
+from onceflow.runtime.testing.violations import Violation
+from onceflow.testing import simulate
+
+INPUT = {"rides-0": list(range(20)), "rides-1": list(range(20, 34))}
+
+
+@dataclass(frozen=True)
+class Ride:
+    id: int
+    rounds: int
+    left: int
+
+
+class Turn(KeyedProcess[int, Ride, Ride]):
+    """Sends a ride round as often as its number says; each place on its way is another key."""
+
+    seen = ValueState("seen", int)
+
+    def process(self, ride: Ride, ctx: Ctx) -> Iterator[Ride]:
+        self.seen.set((self.seen.get() or 0) + 1)
+        yield Ride(ride.id, ride.rounds + 1, ride.left - 1)
+
+
+def place(ride: Ride) -> int:
+    return (ride.id * 7 + ride.rounds * 3) % 11
+
+
+def carousel() -> Job:
+    job = Job("carousel")
+    rides = job.from_records(list(map(ride_of, range(34))), uid="rides")
+
+    def go_round(loop: Any) -> tuple[Any, Any]:
+        turned = loop.key_by(place).process(Turn(), uid="turn")
+        return turned.filter(lambda ride: ride.left > 0), turned.filter(lambda ride: ride.left <= 0)
+
+    rides.iterate(go_round, uid="loop").collect(uid="done")
+    return job
+
+
+def ride_of(n: int) -> Ride:
+    return Ride(n, 0, 1 + n % 6)
+
+
+ROWS = {"rides": {split: [ride_of(n) for n in numbers] for split, numbers in INPUT.items()}}
+
+
+def test_each_row_leaves_the_loop_once_whatever_is_killed() -> None:
+    report = simulate(carousel(), ROWS, seeds=80)
+    assert report.rows == {"done": 34}
+    assert len(report.crashes) == 7, "of every kind"
+
+
+def _log_nothing_that_waits(self: BackEdge, checkpoint_id: int) -> None:
+    self._logged_id, self._log = checkpoint_id, []
+
+
+def _log_nothing_that_comes(self: BackEdge, records: Records) -> None:
+    self._queue.append(records)
+
+
+def _over_after_a_round(self: IterationHead) -> LoopToken | None:
+    token = _original_token(self)
+    return None if token is None else LoopToken(token.loop, token.round, True)
+
+
+_original_token = IterationHead.token
+
+
+def _log_on_where_one_was_given_up(self: BackEdge, checkpoint_id: int) -> None:
+    self._logged_id, self._log = checkpoint_id, [*self._log, *self._queue]
+
+
+MUTANTS = [
+    Mutant("what waits at the head is not logged", [(BackEdge, "begin_log", _log_nothing_that_waits)]),
+    Mutant("what comes before the barrier is not logged", [(BackEdge, "send", _log_nothing_that_comes)]),
+    Mutant("a log that was given up goes on", [(BackEdge, "begin_log", _log_on_where_one_was_given_up)]),
+    Mutant("one round of the token is enough", [(IterationHead, "token", _over_after_a_round)]),
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
+def test_a_loop_that_is_wrong_is_found(mutant: Mutant) -> None:
+    with mutated(mutant), pytest.raises((OnceflowError, Violation)):
+        simulate(carousel(), ROWS, seeds=300)

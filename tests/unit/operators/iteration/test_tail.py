@@ -1,0 +1,70 @@
+"""What sends rows back, and what is kept of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from onceflow.runtime.clock import ManualClock
+from onceflow.runtime.errors import Fatal
+from onceflow.runtime.operators.iteration.back_edge import BackEdge
+from onceflow.runtime.operators.iteration.tail import TABLE, IterationTail
+from onceflow.runtime.operators.operator import FrozenState, OperatorContext, RestoredState
+from onceflow.runtime.records import Records
+from tests.unit.operators.iteration.test_back_edge import numbers, rows
+from tests.unit.operators.iteration.test_head import Sent
+
+SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False)])
+
+
+def opened(key_groups: range) -> tuple[IterationTail, BackEdge]:
+    shared: dict[str, Any] = {}
+    context = OperatorContext("back", 0, 1, 8, key_groups, ManualClock(), shared_objects=shared)
+    tail = IterationTail("loop", SCHEMA)
+    tail.open(context, Sent())
+    return tail, context.shared("loop loop", BackEdge)
+
+
+def frozen_at(tail: IterationTail, back: BackEdge, checkpoint_id: int) -> FrozenState:
+    back.begin_log(checkpoint_id)
+    tail.on_barrier(checkpoint_id)
+    return tail.snapshot()
+
+
+def test_what_was_in_flight_goes_round_again_each_row_in_one_subtask() -> None:
+    tail, back = opened(range(4))
+    tail.on_records(rows(1, 2, 3))
+    tail.on_records(rows(4, 5))
+    frozen = frozen_at(tail, back, 7)
+    in_flight = frozen.tables[TABLE]
+    assert len(in_flight) == 5
+    pieces = [in_flight.piece(0, 2), in_flight.piece(2, 5)]
+    found: list[int] = []
+    for key_groups in (range(2), range(2, 4)):
+        mine = [
+            piece.filter(pa.array([g in key_groups for g in piece.column(0).to_pylist()])) for piece in pieces
+        ]
+        other, its_queue = opened(key_groups)
+        other.restore([RestoredState(key_groups, {TABLE: lambda mine=mine: iter(mine)})])
+        while (taken := its_queue.take(100)) is not None:
+            assert taken.batch.schema == SCHEMA
+            found += numbers(taken) or []
+        assert found
+    assert sorted(found) == [1, 2, 3, 4, 5]
+
+
+def test_a_loop_with_nothing_in_flight_has_a_table_of_the_same_columns() -> None:
+    tail, back = opened(range(4))
+    empty = frozen_at(tail, back, 7).tables[TABLE]
+    tail.on_records(rows(1))
+    assert len(empty) == 0
+    assert empty.piece(0, 0).schema == frozen_at(tail, back, 8).tables[TABLE].piece(0, 1).schema
+
+
+def test_rows_behind_the_end_are_no_silent_loss() -> None:
+    tail, _ = opened(range(4))
+    tail.on_end()
+    with pytest.raises(Fatal, match="rows came back to loop 'loop' after its end"):
+        tail.on_records(Records(rows(1).batch))
