@@ -239,14 +239,14 @@ COVERED = (
     Covered(
         "what a row goes through between two tasks",
         "unit/exchange/test_input_gate unit/slot/test_task unit/exchange/test_wiring",
-        "channel exchange.partition_kernels exchange.record_writer",
+        "channel exchange.partition_kernels exchange.record_writer chain_body task_reports",
     ),
     Covered(
         "how a job is described; what is made of it is compared with it",
         "unit/api/test_stream unit/graph/test_compile",
         """arguments graph.columns functions graph_builder job_graph keyed_stream keys_of_streams
         record_functions records_of_functions united_streams drafts
-        needed_columns steps""",
+        needed_columns node_parts steps""",
     ),
     Covered(
         "processes: what they do when they are killed",

@@ -38,7 +38,6 @@ IMPORT_S = 0.3
 
 LONG_FILES = {
     "runtime/checkpoint/coordinator.py": 480,
-    "runtime/graph/compile.py": 330,
     "runtime/driver/driver.py": 380,
     "runtime/api/stream.py": 370,
     "runtime/testing/mutants.py": 330,

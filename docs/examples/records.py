@@ -8,6 +8,7 @@ from onceflow.runtime.records import (
     Element,
     EndOfInput,
     Idle,
+    LoopToken,
     Origin,
     Records,
     RowKind,
@@ -29,6 +30,7 @@ both = concatenated([changes, changes.slice(0, 1)])
 assert [RowKind(kind).name for kind in both.kind.tolist()][-1] == "UPDATE_BEFORE"  # type: ignore[union-attr]
 
 stream: list[Element] = [records, Watermark(2_000), Barrier(1), Idle(), EndOfInput()]
+stream.append(LoopToken("loop", 1, is_quiet=False))  # between the operators of a loop
 assert [type(element).__name__ for element in stream][2] == "Barrier"
 
 clock = ManualClock()  # what decides gets a Clock, so that a test moves it

@@ -28,6 +28,10 @@ def upper(word: Word) -> Word:
     return Word(word.word.upper(), word.length)
 
 
+def cut(word: Word) -> Word:
+    return Word(word.word[:-1], word.length - 1)
+
+
 def doubled(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(col("length") * 2)
 
@@ -46,6 +50,12 @@ columns = (
 )
 schema = pa.schema([("word", pa.string()), ("length", pa.int64())])
 batches = every_word.map_batches(doubled, schema).collect()
+shorter = every_word.iterate(
+    lambda loop: (
+        loop.filter(col("length") > 2).map(cut),
+        loop.filter(col("length") <= 2),
+    )
+).collect()
 both = every_word.union(every_word.filter(lambda word: word.word == "be")).collect()
 
 job.run(master="threads[2]")
@@ -53,3 +63,4 @@ assert long_ones == [Word("NOT", 3)]
 assert {row["first"] for row in columns} == {"t", "b", "o", "n"}
 assert sorted(row["length"] for row in batches) == [4, 4, 4, 4, 4, 6]
 assert len(both) == 8
+assert {row.word for row in shorter} == {"to", "be", "or", "no"}

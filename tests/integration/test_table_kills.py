@@ -94,6 +94,7 @@ def test_each_row_is_there_once_whatever_happens_inside_a_commit(
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1_800)
 def test_twenty_four_troubles(kind: str, start_job: Any, engine: Any, tmp_path: Path) -> None:
     every = [(what, table) for what in TROUBLES for table in TABLES]
     run_with_troubles(kind, every * 3, 400_000, 2_000, start_job, engine, tmp_path)
@@ -101,6 +102,7 @@ def test_twenty_four_troubles(kind: str, start_job: Any, engine: Any, tmp_path: 
 
 @pytest.mark.soak
 @pytest.mark.spark
+@pytest.mark.timeout(1_800)
 def test_twenty_four_kills_of_slots_and_whole_jobs(kind: str, start_job: Any, tmp_path: Path) -> None:
     """On Spark, where slots are processes: each kill when an entry of a log has just appeared."""
     tables, records = tmp_path / "tables", 300_000
