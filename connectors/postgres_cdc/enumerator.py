@@ -130,8 +130,8 @@ class CdcEnumerator:
         return lsn_of(found["confirmed_flush_lsn"])
 
     def _wait_for_writers(self, connection: Connection) -> None:
-        """Until every transaction that may have been committed before the slot's place, and is not yet seen,
-        is seen: else it would be neither in the table as it is read nor in the log."""
+        """Wait until every transaction is seen that may have been committed before the slot's place: else it
+        would be neither in the table as it is read nor in the log."""
         newest = _number(connection, "pg_snapshot_xmax(pg_current_snapshot())")
         while _number(connection, "pg_snapshot_xmin(pg_current_snapshot())") < newest:
             self._waiting = (

@@ -66,9 +66,9 @@ class CdcPosition:
     rows: int = 0
     """How many rows were read in all."""
     ranges: tuple[ReadRange, ...] = ()
-    """Until the log is behind all of them: the parts of the table, in the order of the key."""
+    """The parts of the table, in the order of its key, until the log is behind all of them."""
     stop_lsn: int | None = None
-    """Of a bounded source: what is committed at it or behind it is not read."""
+    """What is committed at it or behind it is not read by a bounded source; None: it has no end."""
 
     def to_json(self) -> Mapping[str, Json]:
         made: dict[str, Any] = dataclasses.asdict(self)

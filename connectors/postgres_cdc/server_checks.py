@@ -44,7 +44,9 @@ def check_server(connection: Connection, settings: CdcSettings) -> None:
             "wal_level=logical and start it again"
         )
     if _one(connection, "SELECT pg_is_in_recovery()")[0]:
-        raise Fatal(f"{settings.where}: the server is a standby: connect to the primary")
+        raise Fatal(
+            f"{settings.where}: the server is a standby, which has no slots for this: give the url of the primary"
+        )
 
 
 def check_table(connection: Connection, settings: CdcSettings) -> tuple[tuple[str, ...], tuple[bool, ...]]:
@@ -77,8 +79,8 @@ def check_table(connection: Connection, settings: CdcSettings) -> tuple[tuple[st
     is_whole = identity == "f"
     if not is_whole and not (key and (identity == "d" or (identity == "i" and is_key_identity))):
         raise Fatal(
-            f"{where}: its replica identity does not tell which row was changed: ALTER TABLE {spelled} "
-            "REPLICA IDENTITY FULL"
+            f"{where}: its replica identity does not tell which row was changed: set it with ALTER "
+            f"TABLE {spelled} REPLICA IDENTITY FULL"
         )
     if not is_whole:
         _check_rows_without_before(settings, key, spelled)
@@ -139,7 +141,7 @@ def check_slot(connection: Connection, settings: CdcSettings) -> dict[str, Any] 
 
 
 def _check_rows_without_before(settings: CdcSettings, key: Sequence[str], spelled: str) -> None:
-    """Of a table whose log has only the key of what was deleted or updated."""
+    """Raises Fatal for what a table can't give whose log has only the key of what was deleted or updated."""
     if settings.needs_before:
         raise Fatal(
             f"{settings.where}: its log does not have rows as they were before an update or a delete: ALTER "

@@ -44,7 +44,7 @@ class CdcSettings:
 
 
 def application_name(job: str, uid: str) -> str:
-    """By which the server tells the connections of this source from others."""
+    """The name by which the server tells the connections of this source from others."""
     return f"onceflow {job} {uid}".encode()[:_NAME_BYTES].decode(errors="ignore")
 
 

@@ -1,5 +1,4 @@
-"""PostgresCdcSource on a real PostgreSQL: the contract, the table while it is written, and what is
-refused."""
+"""PostgresCdcSource on a real PostgreSQL: the contract, the table while it is written, types and the slot."""
 
 from __future__ import annotations
 
@@ -10,9 +9,9 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -21,103 +20,41 @@ import pytest
 from onceflow.connectors.postgres_cdc import PostgresCdcSource
 from onceflow.connectors.postgres_cdc.settings import lsn_of
 from onceflow.runtime.clock import SystemClock
-from onceflow.runtime.contracts import Fetch, ReaderContext, SplitState
-from onceflow.runtime.errors import BadRecordError, DataLossError, Fatal, Unavailable
+from onceflow.runtime.contracts import ReaderContext, SplitState
+from onceflow.runtime.errors import BadRecordError, DataLossError, Unavailable
 from onceflow.runtime.records import RowKind
 from onceflow.sinks.print import PrintSink
 from onceflow.testing.kit import SourceKit
+from tests import cdc_tables
+from tests.cdc_tables import (
+    MANY_SLOTS,
+    SCHEMA,
+    WAIT_S,
+    Table,
+    apply,
+    ends_with,
+    first_splits,
+    is_long,
+    never,
+    open_reader,
+    read,
+    through_json,
+    values,
+)
 from tests.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.postgres
-WAIT_S = 60.0
-OPTIONAL = {"before": "optional"}
-SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string())])
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
-    with PostgresServer({"max_replication_slots": "60", "max_wal_senders": "60"}) as server:
+    with PostgresServer(MANY_SLOTS) as server:
         yield server
 
 
-@dataclass
-class Table:
-    """A table in a publication; `source(...)`: its changes."""
-
-    server: PostgresServer
-    name: str
-
-    def source(self, **options: Any) -> PostgresCdcSource:
-        given = {"url": self.server.url, "of": SCHEMA, "slot": self.name, "publication": self.name, **options}
-        return PostgresCdcSource(table=self.name, **given)
-
-
 @pytest.fixture
-def make_table(server: PostgresServer) -> Callable[..., Table]:
-    def make(columns: str = "id bigint PRIMARY KEY, name text", identity: str = "FULL") -> Table:
-        name = f"t{uuid.uuid4().hex[:10]}"
-        server.execute(
-            f"CREATE TABLE {name} ({columns})",
-            f"ALTER TABLE {name} REPLICA IDENTITY {identity}",
-            f"CREATE PUBLICATION {name} FOR TABLE {name}",
-        )
-        return Table(server, name)
-
-    return make
-
-
-def first_splits(source: PostgresCdcSource) -> list[SplitState]:
-    enumerator = source.open_enumerator("job", SystemClock())
-    return [through_json(split) for split in enumerator.initial_splits()]
-
-
-def through_json(split: SplitState) -> SplitState:
-    return SplitState(split.split_id, json.loads(json.dumps(split.position)))
-
-
-def open_reader(source: PostgresCdcSource, splits: Sequence[SplitState]) -> Any:
-    reader = source.open_reader(ReaderContext("job", "uid", 0, 1, SystemClock()))
-    reader.add_splits(splits)
-    return reader
-
-
-def read(reader: Any, until: Callable[[list[Any]], bool], count: int = 1_000) -> list[tuple[RowKind, Any]]:
-    """What it brings until `until` says so, or it has finished."""
-    seen: list[Any] = []
-    deadline = time.monotonic() + WAIT_S
-    while not until(seen):
-        assert time.monotonic() < deadline, f"{len(seen)} rows within {WAIT_S} s: {seen[-3:]}"
-        fetch: Fetch | None = reader.poll(0, count)
-        if fetch is None:
-            threading.Event().wait(0.005)
-            continue
-        seen += changes(fetch)
-        if fetch.finished:
-            break
-    return seen
-
-
-def changes(fetch: Fetch) -> list[tuple[RowKind, Any]]:
-    rows = fetch.records.to_pylist()
-    kinds = [0] * len(rows) if fetch.kind is None else fetch.kind.tolist()
-    return [(RowKind(kind), row) for kind, row in zip(kinds, rows, strict=True)]
-
-
-def never(seen: list[Any]) -> bool:
-    return False
-
-
-def is_long(count: int) -> Callable[[list[Any]], bool]:
-    return lambda seen: len(seen) >= count
-
-
-def ends_with(error: type[Exception], said: str, source: PostgresCdcSource, splits: Any) -> None:
-    with closing(open_reader(source, splits)) as reader, pytest.raises(error, match=said):
-        read(reader, never)
-
-
-def values(seen: Sequence[tuple[RowKind, Any]]) -> list[tuple[str, tuple[Any, ...]]]:
-    return [(kind.name, tuple(row.values())) for kind, row in seen]
+def make_table(server: PostgresServer) -> Callable[..., cdc_tables.Table]:
+    return partial(cdc_tables.make_table, server)
 
 
 # --- The contract ---------------------------------------------------------------------------------------
@@ -150,11 +87,6 @@ class TestTableThenLog(SourceKit):
             url=str(self.settings["url"]), table=name, of=self.schema, slot=name, publication=name,
             start=self.start, bounded=True,  # type: ignore[arg-type]
         )  # fmt: skip
-
-
-class TestByText(TestTableThenLog):
-    key = "n text"
-    schema = pa.schema([("n", pa.string())])
 
 
 class TestLogOnly(TestTableThenLog):
@@ -258,16 +190,6 @@ def state_after(state: dict[Any, Any], seen: Sequence[tuple[RowKind, Any]]) -> d
     after = dict(state)
     apply(after, seen)
     return after
-
-
-def apply(state: dict[Any, Any], seen: Sequence[tuple[RowKind, Any]]) -> None:
-    for kind, row in seen:
-        key, name = row["id"], row["name"]
-        if kind in (RowKind.INSERT, RowKind.UPDATE_AFTER):
-            assert key not in state, f"{kind.name} {row}, and there is {state[key]}"
-            state[key] = name
-        else:
-            assert state.pop(key, "nothing") == name, f"{kind.name} {row}"
 
 
 # --- Types ----------------------------------------------------------------------------------------------
@@ -483,76 +405,3 @@ def test_a_slot_that_has_lost_its_log_is_data_loss() -> None:
         server.execute("SELECT pg_drop_replication_slot('s')")
         with pytest.raises(DataLossError, match="is gone"):
             source.open_enumerator("job", SystemClock()).check_restored(splits)
-
-
-# --- What is refused ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("change", "options", "said"),
-    [
-        ("DROP PUBLICATION {t}", {}, "there is no publication '{t}': CREATE PUBLICATION {t} FOR TABLE "),
-        ("ALTER PUBLICATION {t} SET (publish = 'insert')", {}, "leaves out each update: ALTER PUBLICATION"),
-        ("ALTER PUBLICATION {t} DROP TABLE {t}", {}, "not in publication '{t}': ALTER PUBLICATION {t} ADD"),
-        ("ALTER PUBLICATION {t} SET TABLE {t} WHERE (id > 1)", {}, "has a WHERE for it"),
-        ("ALTER PUBLICATION {t} SET TABLE {t} (id)", {}, "leaves out column 'name'"),
-        ("ALTER TABLE {t} REPLICA IDENTITY DEFAULT", {}, 'IDENTITY FULL, or say before="optional"'),
-        ("ALTER TABLE {t} REPLICA IDENTITY NOTHING", OPTIONAL, "does not tell which row was changed"),
-        ("ALTER TABLE {t} DROP CONSTRAINT {t}_pkey", {}, 'has no primary key.*start="slot"'),
-        ("ALTER TABLE {t} RENAME name TO nam", {}, "has no column 'name'; it has id, nam"),
-        ("ALTER TABLE {t} ALTER id TYPE numeric", {}, "'id' is numeric in the table and int64 in the rows"),
-        ("SELECT pg_create_physical_replication_slot('{t}')", {}, "is of another kind"),
-        ("SELECT 1", {"table": "nothing"}, "is not there, or the role may not see it"),
-        ("SELECT 1", {"create_slot": False}, "no replication slot '{t}': SELECT pg_create_logical"),
-        (
-            "ALTER TABLE {t} REPLICA IDENTITY DEFAULT",
-            {**OPTIONAL, "of": pa.schema([("id", pa.int64()), pa.field("name", pa.string(), False)])},
-            "field 'name' may not be null",
-        ),
-    ],
-)
-def test_what_lacks_is_one_sentence(change: str, options: dict[str, Any], said: str, make_table: Any) -> None:
-    table = make_table()
-    table.server.execute(change.format(t=table.name))
-    named = {"slot": table.name, "publication": table.name, "table": table.name}
-    given: dict[str, Any] = {"url": table.server.url, "of": SCHEMA, **named, **options}
-    with pytest.raises(Fatal, match=said.format(t=table.name)):
-        first_splits(PostgresCdcSource(**given))
-
-
-def test_a_server_without_logical_decoding_is_refused() -> None:
-    with PostgresServer({"wal_level": "replica"}) as server:
-        source = PostgresCdcSource(url=server.url, table="t", of=SCHEMA, slot="s", publication="p")
-        with pytest.raises(Fatal, match=r"wal_level=replica.*set wal_level=logical and start it again"):
-            first_splits(source)
-
-
-def test_a_role_that_may_not_replicate_is_refused(make_table: Any) -> None:
-    table = make_table()
-    table.server.execute(f"CREATE ROLE {table.name}_role LOGIN")
-    url = table.server.url.replace("onceflow@", f"{table.name}_role@")
-    with pytest.raises(Fatal, match="permission denied"):
-        first_splits(table.source(url=url))
-
-
-def test_a_truncated_table_ends_the_job_or_is_passed_by(make_table: Any) -> None:
-    table = make_table()
-    source = table.source(start="slot")
-    splits = first_splits(source)
-    table.server.execute(
-        f"INSERT INTO {table.name} VALUES (1, 'a')",
-        f"TRUNCATE {table.name}",
-        f"INSERT INTO {table.name} VALUES (2, 'b')",
-    )
-    ends_with(Fatal, "was truncated", source, splits)
-    skipping = table.source(start="slot", truncate="skip")
-    with closing(open_reader(skipping, splits)) as reader:
-        assert len(read(reader, is_long(2))) == 2
-
-
-def test_a_checkpoint_of_another_database_is_refused(make_table: Any) -> None:
-    table = make_table()
-    source = table.source(start="slot")
-    (split,) = first_splits(source)
-    other = SplitState(split.split_id, {**split.position, "system": "1"})
-    ends_with(DataLossError, "another database cluster", source, [other])
