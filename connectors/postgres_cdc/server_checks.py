@@ -45,7 +45,7 @@ def check_server(connection: Connection, settings: CdcSettings) -> None:
         )
     if _one(connection, "SELECT pg_is_in_recovery()")[0]:
         raise Fatal(
-            f"{settings.where}: the server is a standby, which has no slots for this: give the url of the primary"
+            f"{settings.where}: the server is a standby, which has no such slots: give the primary's url"
         )
 
 

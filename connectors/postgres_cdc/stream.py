@@ -148,14 +148,16 @@ class ReplicationStream:
                 f"than this one ({system}), so its place in the log means nothing here: start with a new "
                 "checkpoint folder"
             )
-        command = sql.SQL(
-            "START_REPLICATION SLOT {} LOGICAL {} (proto_version '1', publication_names {})"
-        ).format(
-            sql.Identifier(settings.slot),
-            sql.SQL(lsn_text(self._start_lsn)),
-            sql.Literal(sql.Identifier(settings.publication).as_string(connection)),
+        command = sql.SQL("START_REPLICATION SLOT {} LOGICAL").format(sql.Identifier(settings.slot))
+        options = sql.SQL("(proto_version '1', publication_names {})").format(
+            sql.Literal(sql.Identifier(settings.publication).as_string(connection))
         )
-        result = pgconn.exec_(command.as_bytes(connection))
+        words = (
+            command.as_bytes(connection),
+            lsn_text(self._start_lsn).encode(),
+            options.as_bytes(connection),
+        )
+        result = pgconn.exec_(b" ".join(words))
         if result.status != _COPY_BOTH:
             self._refused(psycopg.errors.error_from_result(result, encoding="utf-8"))
         pgconn.nonblocking = 1

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import polars as pl
-
 from onceflow import Job
 from onceflow.connectors.postgres_cdc import PostgresCdcSource
 from onceflow.sinks.postgres import PostgresSink
@@ -25,7 +24,9 @@ orders = PostgresCdcSource(
 )
 job = Job("open-orders")
 is_open = job.source(orders, uid="orders").filter(pl.col("state") == "open")
-reports = PostgresSink("postgresql://onceflow@localhost/reports", "open_orders", key="id")
+reports = PostgresSink(
+    "postgresql://onceflow@localhost/reports", "open_orders", key="id"
+)
 is_open.sink_to(reports, uid="open-orders")
 
 if __name__ == "__main__":
