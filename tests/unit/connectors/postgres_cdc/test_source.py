@@ -60,7 +60,7 @@ def test_its_columns_are_those_of_the_table_and_of_what_is_known_beside() -> Non
 
 
 def test_neither_its_text_nor_the_plan_shows_the_address() -> None:
-    described = source(url="postgresql://me:secret@host/db")
+    described = source(url="host=h password=secret")
     assert "secret" not in repr(described)
     assert described.plan_note.startswith("exactly once: the table's rows, then its changes")
     assert source(start="slot").plan_note.startswith("exactly once: the table's changes")
