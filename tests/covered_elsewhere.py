@@ -24,6 +24,13 @@ COVERED = (
         "unit/connectors/http_stream/test_reader integration/test_http_stream",
         "http_stream.connection",
     ),
+    Covered(
+        "what talks to a server, driven against a real one",
+        "integration/test_postgres_cdc unit/connectors/postgres_cdc/test_log_rows",
+        """postgres.conninfo postgres_cdc.enumerator postgres_cdc.reader postgres_cdc.settings
+        postgres_cdc.stream
+        server_checks table_rows""",
+    ),
     # --- Formats ---
     Covered(
         "ways inside one decoder and one encoder, all driven against a plain reference",

@@ -32,6 +32,7 @@ PUBLIC = (
     "onceflow.connectors.files",
     "onceflow.connectors.hybrid",
     "onceflow.connectors.http_stream",
+    "onceflow.connectors.postgres_cdc",
     "onceflow.sinks.files",
     "onceflow.sinks.kafka",
     "onceflow.sinks.delta",

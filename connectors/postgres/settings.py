@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from onceflow.connectors.postgres.catalog import TableName
-
-_DEFAULTS: dict[str, Any] = {
-    "connect_timeout": 10,
-    "keepalives_idle": 20,  # a server that is gone without a word is noticed within a minute
-    "keepalives_interval": 10,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 60_000,
-}
+from onceflow.connectors.postgres.conninfo import with_defaults
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,5 +26,4 @@ class PostgresSettings:
 
     def connection_string(self, application_name: str) -> str:
         """The user's, and our defaults where it says nothing."""
-        given = conninfo_to_dict(self.conninfo)
-        return make_conninfo("", **{**_DEFAULTS, **given, "application_name": application_name})
+        return with_defaults(self.conninfo, application_name=application_name)

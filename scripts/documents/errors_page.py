@@ -52,7 +52,8 @@ AREAS: Sequence[tuple[str, str]] = (
     ("Kafka", "connectors/kafka/ sinks/kafka.py"),
     (
         "PostgreSQL, and sinks with a ledger",
-        "connectors/postgres/ connectors/staged_commits/ connectors/waiting.py connectors/recovery.py "
+        "connectors/postgres/ connectors/postgres_cdc/ "
+        "connectors/staged_commits/ connectors/waiting.py connectors/recovery.py "
         "sinks/postgres.py sinks/transactional.py",
     ),
     ("Tables", "connectors/tables/ connectors/delta/ connectors/iceberg/ sinks/delta.py sinks/iceberg.py"),
