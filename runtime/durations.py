@@ -27,6 +27,15 @@ def duration_ms(value: str | int, option: str) -> int:
     return round(float(match[1]) * _UNIT_MS[match[2] or _UNITS[match[3]]])
 
 
+def signed_duration_ms(value: str | int, option: str) -> int:
+    """A `duration_ms`, or one with a minus before it (`"-5 min"`)."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().startswith("-"):
+        return -duration_ms(value.strip()[1:], option)
+    return duration_ms(value, option)
+
+
 def rate_per_s(value: str | float, option: str) -> float:
     """`"100/s"`, `"6000/min"`, `"1/h"`, or a number per second, as a number per second. Raises OptionError
     naming the option if it is anything else, or not above 0."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from onceflow.runtime.api.connected_streams import KeyedConnectedStreams, check_pair
 from onceflow.runtime.api.error_policies import OnError, aside_of
+from onceflow.runtime.api.joins import interval_join
 from onceflow.runtime.api.near_misses import no_such_name
 from onceflow.runtime.api.records_of_functions import record_taken, records_made
 from onceflow.runtime.errors import GraphError
@@ -146,6 +147,31 @@ class KeyedStream(Generic[K, T]):
         records of both, and state by key: `a.key_by(k).connect(b.key_by(k)).process(YourCoProcess())`."""
         check_pair(f"connect at {self._input.step.uid!r}", self, other, KeyedStream)
         return KeyedConnectedStreams(self, other)
+
+    def interval_join(
+        self,
+        other: KeyedStream[K, Any],
+        lower: str | int,
+        upper: str | int,
+        *,
+        closed: str = "both",
+        how: str = "inner",
+        where: pl.Expr | None = None,
+        late_to: str | None = None,
+        uid: str | None = None,
+    ) -> Stream[Any]:
+        """Each row of this stream, the left one, with those of the other that have the same key and happened
+        from `lower` to `upper` after it ("-5 min": before it), the bounds included (`closed`: "both", "left",
+        "right", "none").
+
+        The result has the left columns and the right ones but for the key; a right column of the same name
+        is called name_right. `where`: an expression over these columns that has to be true as well. `how`:
+        "inner", or "left", "right", "full" for rows without a partner too, with nulls, sent when none can
+        come any more. A row whose event time the watermark has reached joins nothing: it is counted and,
+        with `late_to="late"`, goes to side_output("late_left") or ("late_right"). A key with a null equals
+        none. Event time of a pair is the later one of both.
+        """
+        return interval_join(self, other, (lower, upper), closed, how, where, late_to, uid)
 
 
 class WindowedStream(Generic[T]):

@@ -34,8 +34,8 @@ _JOB = {
     "submit": "job.run()",
 }
 _JOINS = (
-    "stream.union(other).key_by(...).process(YourJoin()), since there is no join operator yet: the page "
-    "'Join two topics' of the documentation has it whole"
+    'a.key_by("id").interval_join(b.key_by("id"), lower="-1 h", upper="1 h"), or '
+    "a.key_by(...).connect(b.key_by(...)).process(YourCoProcess()): see the page 'Joins' of the documentation"
 )
 _ONCE = (
     "stream.key_by(...).process(Once()), with a KeyedProcess that remembers what it has seen: the page "
@@ -77,8 +77,10 @@ _RUNNING = (
 _KEYED = {
     "agg": _RUNNING.format("..."),
     "aggregate": _RUNNING.format("..."),
+    "co_group": _JOINS,
     "count": _RUNNING.format("n=count()"),
     "flat_map": "keyed.process(YourProcess())",
+    "join": _JOINS,
     "map": "keyed.process(YourProcess())",
     "sum": _RUNNING.format('total=sum_("amount")'),
 }

@@ -1,0 +1,101 @@
+"""FrozenSides: the rows of both sides of a join at a barrier, as one table; and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from onceflow.runtime.operators.joins.runs import FrozenRun
+from onceflow.runtime.records import Indices, Int64s, Mask
+from onceflow.runtime.state.hashing import hash_keys
+from onceflow.runtime.state.key_groups import key_groups_of
+from onceflow.runtime.state.operator_state import KEY_GROUP_COLUMN
+from onceflow.runtime.state.rows import take_rows
+
+TABLE = "rows"
+NAMES = ("left", "right")
+
+
+class FrozenSides:
+    """FrozenRows: key_group, is_right, event_time (ms), is_matched, and the row in one of the columns left
+    and right (structs), null in the other."""
+
+    def __init__(
+        self,
+        sides: Sequence[Sequence[FrozenRun]],
+        schemas: Sequence[pa.Schema],
+        keys: Sequence[Sequence[str]],
+        max_parallelism: int,
+    ) -> None:
+        self._sides = sides
+        self._schemas = schemas
+        self._keys = keys
+        self._max_parallelism = max_parallelism
+
+    @cached_property
+    def _parts(self) -> list[tuple[int, FrozenRun, Indices]]:
+        return [
+            (side, run, live)
+            for side, runs in enumerate(self._sides)
+            for run in runs
+            if len(live := run.live())
+        ]
+
+    def __len__(self) -> int:
+        return sum(len(live) for _, _, live in self._parts)
+
+    def piece(self, first: int, end: int) -> pa.RecordBatch:
+        found, start = [], 0
+        for side, run, live in self._parts:
+            rows = live[max(0, first - start) : max(0, end - start)]
+            start += len(live)
+            if len(rows):
+                found.append(self._batch(side, run, rows))
+        if not found:
+            found.append(self._made(0, self._schemas[0].empty_table().to_batches(), np.zeros(0, np.int64)))
+        return pa.Table.from_batches(found).combine_chunks().to_batches()[0] if len(found) > 1 else found[0]
+
+    def _batch(self, side: int, run: FrozenRun, rows: Indices) -> pa.RecordBatch:
+        matched = None if run.is_matched is None else run.is_matched[rows]
+        return self._made(side, [take_rows(run.run.batch, rows)], run.run.time[rows], matched)
+
+    def _made(
+        self, side: int, batches: list[pa.RecordBatch], time: Int64s, matched: Mask | None = None
+    ) -> pa.RecordBatch:
+        schema = self._schemas[side]
+        batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema)
+        structs = [pa.nulls(len(batch), pa.struct(list(each))) for each in self._schemas]
+        structs[side] = pa.StructArray.from_arrays(batch.columns, fields=list(schema))
+        groups = key_groups_of(hash_keys(batch, self._keys[side]), self._max_parallelism)
+        return pa.RecordBatch.from_pydict(
+            {
+                KEY_GROUP_COLUMN: pa.array(groups, pa.uint16()),
+                "is_right": pa.array(np.full(len(batch), side == 1)),
+                "event_time": pa.array(time),
+                "is_matched": pa.array(np.zeros(len(batch), np.bool_) if matched is None else matched),
+                NAMES[0]: structs[0],
+                NAMES[1]: structs[1],
+            }
+        )
+
+
+def restored_rows(
+    pieces: Iterator[pa.RecordBatch], schemas: Sequence[pa.Schema]
+) -> Iterator[tuple[int, pa.RecordBatch, Int64s, Mask]]:
+    """(side, its rows, their event times, which were matched) of what FrozenSides wrote."""
+    for piece in pieces:
+        is_right = piece.column("is_right").to_numpy(zero_copy_only=False)
+        for side in (0, 1):
+            rows = np.flatnonzero(is_right == (side == 1))
+            if not len(rows):
+                continue
+            its = piece.take(pa.array(rows))
+            found = pa.RecordBatch.from_struct_array(its.column(NAMES[side]))
+            batch = pa.RecordBatch.from_arrays(
+                [found.column(name) for name in schemas[side].names], schema=schemas[side]
+            )
+            matched = its.column("is_matched").to_numpy(zero_copy_only=False)
+            yield side, batch, its.column("event_time").to_numpy(), matched

@@ -1,0 +1,238 @@
+"""Interval join: rows of two streams with the same key whose event times are at most so far apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from onceflow.runtime.operators.describe import expression_form, key_columns
+from onceflow.runtime.operators.joins.frozen_sides import NAMES, TABLE, FrozenSides, restored_rows
+from onceflow.runtime.operators.joins.joined_columns import LEFT, RIGHT, Gatherer, JoinedColumns, null_keys
+from onceflow.runtime.operators.joins.runs import SideRows, limit_of, pairs
+from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
+from onceflow.runtime.operators.two_keys import joint_keys, keys_of
+from onceflow.runtime.records import WATERMARK_MIN_MS, Int64s, Mask, Records
+from onceflow.runtime.state.description import StateDescription, StatePart, type_text
+from onceflow.runtime.state.hashing import hash_keys
+from onceflow.runtime.state.rows import take_rows
+from onceflow.runtime.state.tables import Layout, keyed_table
+
+LATE_SIDES = ("late left", "late right")
+"""The tags of the side outputs with late rows, within the graph."""
+_KEYS_MIN = 1 << 10
+
+
+@dataclass(frozen=True)
+class IntervalJoin:
+    """left.ts + lower_ms <= right.ts <= left.ts + upper_ms, for rows of one key. `passes`: see TwoInputs.
+
+    A pair is sent when its second row comes, with the later of the two times. A row that is to come out
+    alone is sent when the watermark says that no partner can come any more: with its own time, which lies
+    behind the watermark then, so that of the output is `delay_ms` lower.
+    """
+
+    columns: JoinedColumns
+    schemas: tuple[pa.Schema, pa.Schema]
+    passes: Mapping[str, tuple[int, str]]
+    lower_ms: int
+    upper_ms: int
+    condition: pl.Expr | None = None
+    late: tuple[bool, bool] = (False, False)
+    """Whether late rows of each side are sent on."""
+
+    @property
+    def keep_ms(self) -> tuple[int, int]:
+        """How far behind a row of each side the watermark is when no partner can come any more."""
+        return self.upper_ms, -self.lower_ms
+
+    @property
+    def delay_ms(self) -> int:
+        return max([0, *(self.keep_ms[side] for side in self.columns.padded)])
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        return self.columns.schema(self.passes, *self.schemas)
+
+    @property
+    def description(self) -> StateDescription:
+        kept = f"{self.columns.how}, right - left from {self.lower_ms} to {self.upper_ms} ms"
+        condition = None if self.condition is None else expression_form(self.condition)
+        parts = tuple(
+            StatePart(name, "rows", type_text(pa.struct(list(schema))), expression=condition, function=kept)
+            for name, schema in zip(NAMES, self.schemas, strict=True)
+        )
+        left, right = (
+            key_columns(names, schema) for names, schema in zip(self.columns.keys, self.schemas, strict=True)
+        )
+        return StateDescription("interval join", TABLE, left, parts, right_keys=right)
+
+    def create(self) -> IntervalJoinOperator:
+        """A fresh operator for one subtask and attempt."""
+        return IntervalJoinOperator(self)
+
+
+class IntervalJoinOperator:
+    """One subtask of an interval join. What it keeps is bounded by the watermark: `fire` tells of rows that
+    expire alone, and all that expire are let go of."""
+
+    def __init__(self, config: IntervalJoin) -> None:
+        self._config = config
+        fields = [
+            [schema.field(name) for name in names]
+            for names, schema in zip(config.columns.keys, config.schemas, strict=True)
+        ]
+        self._key_schema = joint_keys(*fields)
+        self._table = keyed_table(Layout(self._key_schema.names, self._key_schema, {}))
+        self._keys_max = _KEYS_MIN
+        """With more keys it is looked which of them have rows."""
+        self._gatherer = Gatherer(config.columns, config.passes, config.schemas, config.condition)
+        padded = config.columns.padded
+        self._sides = [SideRows(schema, n in padded) for n, schema in enumerate(config.schemas)]
+        self._watermark = WATERMARK_MIN_MS
+
+    def open(self, context: OperatorContext, out: Output) -> None:
+        self._context = context
+        self._out = out
+
+    def restore(self, states: Sequence[RestoredState]) -> None:
+        for state in states:
+            for side, batch, time, matched in restored_rows(state.batches(TABLE), self._config.schemas):
+                names = self._config.columns.keys[side]
+                row = self._table.find_or_add(self._keys(side, batch), hash_keys(batch, names))
+                self._sides[side].add(batch, row, time, matched)
+        if states:
+            self._watermark = min(int(state.meta["watermark"]) for state in states)
+
+    def on_records(self, records: Records) -> None:
+        self._arrive(LEFT, records)
+
+    def on_right_records(self, records: Records) -> None:
+        self._arrive(RIGHT, records)
+
+    def on_watermark(self, time_ms: int) -> None:
+        self._watermark = max(time_ms, self._watermark)  # after a restore it begins again lower
+        self._expire()
+
+    def fire(self, rows_max: int) -> int:
+        fired = 0
+        for side in self._config.columns.padded:
+            for run, rows in self._sides[side].due(self._limit(side), rows_max - fired):
+                fired += len(rows)
+                assert run.is_matched is not None
+                alone = rows[~run.is_matched[rows]]
+                if len(alone):
+                    batch = self._gatherer.alone(side, take_rows(run.batch, alone))
+                    self._out.emit(Records(batch, run.time[alone]))
+        if not fired:
+            self._expire()
+            self._forget_keys()
+        return fired
+
+    def snapshot(self) -> FrozenState:
+        config = self._config
+        frozen = FrozenSides(
+            [side.frozen() for side in self._sides],
+            config.schemas,
+            config.columns.keys,
+            self._context.max_parallelism,
+        )
+        return FrozenState(self._context.key_groups, {TABLE: frozen}, {"watermark": self._watermark})
+
+    def close(self) -> None:
+        pass
+
+    # --- Rows that come ---
+
+    def _arrive(self, side: int, records: Records) -> None:
+        records = self._on_time(side, records)
+        if not len(records):
+            return
+        assert records.key_hash is not None, "a join comes after a key_by"
+        assert records.event_time is not None, "an interval join needs event time"
+        row = self._table.find_or_add(self._keys(side, records.batch), records.key_hash)
+        no_key = null_keys(records.batch, self._config.columns.keys[side])
+        matched = self._meet(side, records.batch, row, records.event_time, no_key)
+        mine = self._sides[side]
+        is_kept = np.ones(len(row), np.bool_)
+        if not mine.is_padded:
+            is_kept = np.asarray(records.event_time > self._limit(side))
+            if no_key is not None:
+                is_kept &= ~no_key
+        if is_kept.all():
+            mine.add(records.batch, row, records.event_time, matched)
+        else:
+            kept = np.flatnonzero(is_kept)
+            mine.add(take_rows(records.batch, kept), row[kept], records.event_time[kept], matched[kept])
+
+    def _meet(self, side: int, batch: pa.RecordBatch, row: Int64s, time: Int64s, no_key: Mask | None) -> Mask:
+        """Send the pairs of these rows with those of the other side; which of them have one."""
+        config = self._config
+        earliest, latest = time + config.lower_ms, time + config.upper_ms
+        if side == RIGHT:
+            earliest, latest = time - config.upper_ms, time - config.lower_ms
+        matched = np.zeros(len(row), np.bool_)
+        for run in self._sides[1 - side].runs:
+            begin, counts = run.find(row, earliest, latest)
+            if no_key is not None:
+                counts[no_key] = 0
+            batches = (batch, run.batch) if side == LEFT else (run.batch, batch)
+            for mine, theirs in pairs(begin, counts):
+                rows = (mine, theirs) if side == LEFT else (theirs, mine)
+                holds = self._gatherer.holds(batches, rows)
+                if holds is not None and not holds.all():
+                    mine, theirs = mine[holds], theirs[holds]
+                    rows = (mine, theirs) if side == LEFT else (theirs, mine)
+                if not len(mine):
+                    continue
+                matched[mine] = True
+                if run.is_matched is not None:
+                    run.is_matched[theirs] = True
+                times = np.maximum(time[mine], run.time[theirs])
+                self._out.emit(Records(self._gatherer.pairs(batches, rows), times))
+        return matched
+
+    def _on_time(self, side: int, records: Records) -> Records:
+        """The rows whose time the watermark has not reached yet. All others join nothing."""
+        assert records.event_time is not None, "an interval join needs event time"
+        is_late = records.event_time <= self._watermark
+        if not is_late.any():
+            return records
+        late = records.filter(is_late)
+        self._context.count_late(len(late))
+        if self._config.late[side]:
+            self._out.emit(Records(late.batch, late.event_time), LATE_SIDES[side])
+        return records.filter(~is_late)
+
+    # --- Keys and time ---
+
+    def _keys(self, side: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return keys_of(batch, self._config.columns.keys[side], self._key_schema)
+
+    def _limit(self, side: int) -> int:
+        return limit_of(self._watermark, self._config.keep_ms[side])
+
+    def _expire(self) -> None:
+        for number, side in enumerate(self._sides):
+            side.expire(self._limit(number))
+
+    def _forget_keys(self) -> None:
+        """Let go of keys without rows, when they are at least half."""
+        if self._table.size < self._keys_max:
+            return
+        rows = [run.row for side in self._sides for run in side.runs]
+        used = np.zeros(self._table.size, np.bool_)
+        for each in rows:
+            used[each] = True
+        live = int(np.count_nonzero(used))
+        self._keys_max = max(_KEYS_MIN, 2 * live)
+        if 2 * live > self._table.size:
+            return
+        self._table.remove(np.flatnonzero(~used))
+        kept = self._table.compact()
+        assert kept is not None, "half of the rows were removed"
+        for side in self._sides:
+            side.renumber(kept)
