@@ -1,0 +1,319 @@
+"""Interval joins against two nested loops: any rows, batches, watermarks, firing in pieces, and restores at
+another parallelism."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onceflow.runtime.operators.joins import interval_join, runs
+from onceflow.runtime.operators.joins.interval_join import LATE_SIDES, IntervalJoin, IntervalJoinOperator
+from onceflow.runtime.operators.joins.joined_columns import JoinedColumns
+from onceflow.runtime.operators.joins.runs import Places, Run, SideRows
+from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Records
+from onceflow.runtime.testing.harness import OperatorHarness
+from onceflow.runtime.testing.mutation import Mutant, mutated
+
+LEFT = pa.schema([("id", pa.string()), ("part", pa.int64()), ("note", pa.string()), ("n", pa.int64())])
+RIGHT = pa.schema([("n", pa.int64()), ("ref", pa.string()), ("piece", pa.int64())])
+KEYS = (("id", "part"), ("ref", "piece"))
+CONDITION = pl.col("n") <= pl.col("n_right")
+
+
+class Row(NamedTuple):
+    id: str | None
+    part: int
+    ts: int
+    n: int | None
+
+
+class Case(NamedTuple):
+    how: str
+    lower: int
+    upper: int
+    has_condition: bool
+
+    def config(self) -> IntervalJoin:
+        columns = JoinedColumns("j", KEYS, self.how)
+        condition = CONDITION if self.has_condition else None
+        passes = columns.passes(LEFT, RIGHT)
+        return IntervalJoin(columns, (LEFT, RIGHT), passes, self.lower, self.upper, condition, (True, True))
+
+    def join(self, left: Row, right: Row) -> bool:
+        """The whole of what a pair is."""
+        return (
+            left.id is not None
+            and (left.id, left.part) == (right.id, right.part)
+            and self.lower <= right.ts - left.ts <= self.upper
+            and (not self.has_condition or (left.n is not None and right.n is not None and left.n <= right.n))
+        )
+
+
+def out_row(left: Row | None, right: Row | None) -> tuple[Any, ...]:
+    """id, part, note, n, n_right, event time."""
+    some = left or right
+    assert some is not None
+    note, n = (None, None) if left is None else (f"l{left.ts}", left.n)
+    times = [row.ts for row in (left, right) if row is not None]
+    return some.id, some.part, note, n, None if right is None else right.n, max(times)
+
+
+def expected(case: Case, left: list[Row], right: list[Row]) -> Counter[tuple[Any, ...]]:
+    found = [(a, b) for a, b in product(left, right) if case.join(a, b)]
+    rows = [out_row(a, b) for a, b in found]
+    if case.how in ("left", "full"):
+        rows += [out_row(a, None) for a in left if not any(case.join(a, b) for b in right)]
+    if case.how in ("right", "full"):
+        rows += [out_row(None, b) for b in right if not any(case.join(a, b) for a in left)]
+    return Counter(rows)
+
+
+def batch_of(side: int, rows: list[Row]) -> pa.RecordBatch:
+    if side == 0:
+        made = [{"id": r.id, "part": r.part, "note": f"l{r.ts}", "n": r.n} for r in rows]
+    else:
+        made = [{"n": r.n, "ref": r.id, "piece": r.part} for r in rows]
+    return pa.RecordBatch.from_pylist(made, (LEFT, RIGHT)[side])
+
+
+class Play:
+    """The operator, the rows that were on time, and what a reader downstream may hold it to."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.harness = self.make(2)
+        self.watermark = self.passed_on = WATERMARK_MIN_MS
+        self.on_time: tuple[list[Row], list[Row]] = ([], [])
+        self.late: tuple[list[Row], list[Row]] = ([], [])
+        self.out: list[tuple[Any, ...]] = []
+        self.late_out = [0, 0]
+
+    def make(self, parallelism: int, states: Any = None) -> OperatorHarness:
+        create = self.case.config().create
+        return OperatorHarness(
+            create, KEYS[0], parallelism, max_parallelism=8, states=states, right_keys=KEYS[1]
+        )
+
+    def push(self, side: int, rows: list[Row]) -> None:
+        for row in rows:
+            (self.on_time if row.ts > self.watermark else self.late)[side].append(row)
+        to = self.harness.push if side == 0 else self.harness.push_right
+        to(batch_of(side, rows), [row.ts for row in rows])
+        self.collect()
+
+    def begin(self, time_ms: int, rows_max: int) -> None:
+        """A piece of what a watermark makes due; the rest comes with the next one."""
+        self.go_on()
+        self.watermark = max(self.watermark, time_ms)
+        self.harness.begin(self.watermark)
+        self.harness.fire(rows_max)
+        self.collect()
+
+    def go_on(self) -> None:
+        while self.harness.fire(3):
+            pass
+        self.collect()
+        self.passed_on = self.watermark
+
+    def restore(self, parallelism: int) -> None:
+        self.harness = self.make(parallelism, self.harness.snapshot())
+        self.harness.begin(self.watermark)
+
+    def collect(self) -> None:
+        delay_ms = self.case.config().delay_ms
+        for tag, records in self.harness.out.emitted:
+            assert records.event_time is not None
+            if tag in LATE_SIDES:
+                self.late_out[LATE_SIDES.index(tag)] += len(records)
+                continue
+            times = records.event_time.tolist()
+            assert min(times) > self.passed_on - delay_ms, "it is late for who comes behind"
+            rows = [tuple(row.values()) for row in records.batch.to_pylist()]
+            self.out += [(*row, time) for row, time in zip(rows, times, strict=True)]
+        self.harness.out.emitted.clear()
+
+
+def play(case: Case, moves: list[tuple[str, Any]]) -> Play:
+    run = Play(case)
+    for kind, value in moves:
+        if kind == "restore":
+            run.restore(value)
+        elif kind == "watermark":
+            run.begin(*value)
+            if value[1] > 3:
+                run.go_on()
+        else:
+            run.push(0 if kind == "left" else 1, value)
+    run.begin(WATERMARK_MAX_MS, 2)
+    run.go_on()
+    return run
+
+
+ROW = st.builds(
+    Row,
+    st.sampled_from(["a", "b", "ü", "", None]),
+    st.integers(0, 1),
+    st.integers(-30, 60),
+    st.none() | st.integers(0, 3),
+)
+MOVE = st.one_of(
+    st.tuples(st.just("left"), st.lists(ROW, min_size=1, max_size=9)),
+    st.tuples(st.just("right"), st.lists(ROW, min_size=1, max_size=9)),
+    st.tuples(st.just("watermark"), st.tuples(st.integers(-40, 70), st.integers(1, 6))),
+    st.tuples(st.just("restore"), st.integers(1, 4)),
+)
+CASE = st.builds(
+    lambda how, lower, length, condition: Case(how, lower, lower + length, condition),
+    st.sampled_from(["inner", "left", "right", "full"]),
+    st.integers(-20, 20),
+    st.integers(0, 20),
+    st.booleans(),
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(CASE, st.lists(MOVE, max_size=16))
+def test_a_join_agrees_with_nested_loops(case: Case, moves: list[tuple[str, Any]]) -> None:
+    run = play(case, moves)
+    assert Counter(run.out) == expected(case, *run.on_time)
+    assert run.late_out == [len(rows) for rows in run.late]
+    for operator in run.harness.subtasks:
+        assert isinstance(operator, IntervalJoinOperator)
+        assert [len(side) for side in operator._sides] == [0, 0], "nothing is kept for ever"
+
+
+def many(case: Case, rows: int, keys: int) -> Play:
+    """Both sides in batches of 50, the watermark close behind."""
+    run = Play(case)
+    for first in range(0, rows, 50):
+        for side in (0, 1):
+            its = [Row(f"k{n * 7 % keys}", 0, n + side, n % 3) for n in range(first, first + 50)]
+            run.push(side, its)
+        run.begin(first, 1_000)
+        run.go_on()
+    return run
+
+
+@pytest.mark.parametrize("how", ["inner", "full"])
+def test_state_is_bounded_by_the_watermark_and_so_are_its_keys(how: str) -> None:
+    case = Case(how, -10, 10, False)
+    run = many(case, 6_000, 6_000)
+    for operator in run.harness.subtasks:
+        assert isinstance(operator, IntervalJoinOperator)
+        assert max(len(side) for side in operator._sides) < 500
+        assert operator._table.size < 2_500
+    run.begin(WATERMARK_MAX_MS, 10_000)
+    run.go_on()
+    assert Counter(run.out) == expected_by_key(case, *run.on_time)
+
+
+def expected_by_key(case: Case, left: list[Row], right: list[Row]) -> Counter[tuple[Any, ...]]:
+    by_key: dict[Any, tuple[list[Row], list[Row]]] = defaultdict(lambda: ([], []))
+    for side, rows in enumerate((left, right)):
+        for row in rows:
+            by_key[row.id][side].append(row)
+    found: Counter[tuple[Any, ...]] = Counter()
+    for sides in by_key.values():
+        found.update(expected(case, *sides))
+    return found
+
+
+def test_one_row_that_meets_very_many_sends_them_in_pieces() -> None:
+    run = Play(Case("inner", -100, 100, False))
+    run.push(0, [Row("a", 0, 5, n % 4) for n in range(3 * runs.PAIRS_MAX // 2)])
+    run.harness.push_right(batch_of(1, [Row("a", 0, 6, 1)]), [6])
+    sizes = [len(records) for _, records in run.harness.out.emitted]
+    assert sizes == [runs.PAIRS_MAX, runs.PAIRS_MAX // 2]
+
+
+def test_times_that_are_very_far_apart_are_found_too() -> None:
+    times = np.array([-(1 << 60), 5, 6, 1 << 60])
+    row = np.array([3, 1, 1, 2])
+    run = Run(pa.record_batch({"t": times}), row, times, None)
+    begin, counts = run.find(np.array([1, 2, 3, 9]), np.array([5, 0, -(1 << 61), 0]), np.array([6, 9, 9, 9]))
+    assert counts.tolist() == [2, 0, 1, 0]
+    assert run.batch.column("t").to_pylist()[int(begin[2])] == -(1 << 60)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(-9, 9)), min_size=1), st.integers(-12, 12))
+def test_places_are_in_the_order_of_rows_and_times(pairs: list[tuple[int, int]], time: int) -> None:
+    row, times = (np.array(each, np.int64) for each in zip(*sorted(pairs), strict=True))
+    for far in (0, 1 << 60):
+        stretched = times * max(1, far // 16)
+        places = Places(row, stretched)
+        numbers = places.of(row, stretched)
+        asked = places.of(np.arange(8), np.full(8, time * max(1, far // 16)))
+        wanted = [sum(pair < (key, time) for pair in pairs) for key in range(8)]
+        assert np.searchsorted(numbers, asked).tolist() == wanted
+
+
+# --- What a wrong join would do ---
+
+_on_time = IntervalJoinOperator._on_time
+
+
+def _takes_late(self: IntervalJoinOperator, side: int, records: Records) -> Records:
+    _on_time(self, side, records)
+    return records
+
+
+def _tells_at_once(watermark_ms: int, keep_ms: int) -> int:
+    return max(-(1 << 61), min(1 << 61, watermark_ms))
+
+
+def _forgets_matches(self: Run, rows: Any, level: int) -> Run:
+    is_matched = None if self.is_matched is None else np.zeros(len(rows), np.bool_)
+    return Run(self.batch.take(pa.array(rows)), self.row[rows], self.time[rows], is_matched, level)
+
+
+def _frozen_with_what_was_told(self: SideRows) -> Any:
+    for run in self.runs:
+        run.expired = 0
+    return _frozen(self)
+
+
+_frozen = SideRows.frozen
+BUSY = [
+    ("left", [Row("a", 0, n, 0) for n in range(20)]),
+    ("right", [Row("a", 0, n, n % 4) for n in range(10, 30, 3)]),
+    *(("left", [Row("b", 0, n, 1)]) for n in range(9)),
+    ("watermark", (14, 2)),
+    ("restore", 3),
+    ("left", [Row("c", 0, 20, 1)]),
+    ("watermark", (22, 9)),
+    ("right", [Row("c", 0, 24, 1)]),
+    ("right", [Row("b", 0, n, 3) for n in range(12, 40)]),
+    ("left", [Row("b", 0, n, 0) for n in range(18, 40)]),
+]
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        Mutant("late rows join what is left", [(IntervalJoinOperator, "_on_time", _takes_late)]),
+        Mutant("rows expire at their own time", [(interval_join, "limit_of", _tells_at_once)]),
+        Mutant("a merge forgets which rows were matched", [(Run, "take", _forgets_matches)]),
+        Mutant("what was told is in the snapshot", [(SideRows, "frozen", _frozen_with_what_was_told)]),
+    ],
+    ids=lambda mutant: mutant.title,
+)
+def test_a_wrong_join_is_found(mutant: Mutant) -> None:
+    def is_right() -> bool:
+        case = Case("full", -3, 5, False)
+        try:
+            run = play(case, BUSY)
+        except AssertionError:
+            return False
+        return Counter(run.out) == expected(case, *run.on_time)
+
+    assert is_right()
+    with mutated(mutant):
+        assert not is_right()
