@@ -285,6 +285,11 @@ COVERED = (
         accumulators firing_window""",
     ),
     Covered(
+        "joins against nested loops, as operators and as programs",
+        "properties/test_interval_join unit/api/test_joins",
+        "joined_columns frozen_sides runs",
+    ),
+    Covered(
         "functions of two streams",
         "unit/api/test_connected_streams properties/test_co_process",
         "co_functions two_keys",

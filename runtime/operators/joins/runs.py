@@ -1,8 +1,8 @@
 """Rows of one side of a join, in runs sorted by key and event time: a binary search finds many at once.
 
 A batch that comes is a run. Once there are `_MERGE_RUNS` runs of a level they become one of the next level,
-so a row is copied a few times in its life, and there are few runs to search. Of a run nothing changes but which
-of its rows were matched, and how many have expired: a snapshot shares the rest.
+so a row is copied a few times in its life, and there are few runs to search. In a run nothing changes but
+which rows were matched, and how many have expired: a snapshot shares the rest.
 """
 
 from __future__ import annotations
