@@ -88,7 +88,7 @@ class IntervalJoinOperator:
         self._key_schema = joint_keys(*fields)
         self._table = keyed_table(Layout(self._key_schema.names, self._key_schema, {}))
         self._keys_max = _KEYS_MIN
-        """With more keys it is looked which of them have rows."""
+        """How many keys there may be before it is looked which of them have rows."""
         self._gatherer = Gatherer(config.columns, config.passes, config.schemas, config.condition)
         padded = config.columns.padded
         self._sides = [SideRows(schema, n in padded) for n, schema in enumerate(config.schemas)]
