@@ -36,5 +36,5 @@ fi
 echo "installing onceflow and its tools in .venv (some minutes the first time, PySpark is large)"
 .venv/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 .venv/bin/python -m pip install --quiet --editable . --group dev
-.venv/bin/onceflow kernels
+.venv/bin/onceflow prepare --kernels-only
 touch .venv/.ready

@@ -356,7 +356,7 @@ COVERED = (
         "commands, as processes",
         "integration/test_operating integration/test_verify_command integration/test_broker_command",
         """app audit_topics cli.broker broker_consume broker_options broker_produce broker_topics cancel
-        checkpoints kernels list_jobs operate prepare registry_values run status verify""",
+        checkpoints list_jobs operate prepare registry_values run status verify""",
     ),
     Covered(
         "what Spark calls, in a Spark",

@@ -36,7 +36,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "checkpoints": ("onceflow.cli.checkpoints", "List the checkpoints in a folder."),
     "broker": ("onceflow.cli.broker", "Start, stop or ask about a real single-node Kafka on this machine."),
     "transactions": ("onceflow.cli.transactions", "Find and end transactions that hold readers back."),
-    "kernels": ("onceflow.cli.kernels", "Compile the kernels ahead of the first job."),
     "prepare": ("onceflow.cli.prepare", "Make ready what the first job would wait for."),
     "verify": ("onceflow.cli.verify", "Audit an output topic: gaps, duplicates, or wrong window totals."),
 }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -17,7 +19,7 @@ from onceflow.connectors.kafka.metadata import ClusterMetadata
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.produce.route import LOG
 from onceflow.runtime.clock import SystemClock
-from onceflow.runtime.errors import OnceflowError, UsageError
+from onceflow.runtime.errors import OnceflowError, Unavailable, UsageError
 from onceflow.runtime.nearest import nearest
 
 TIMEOUT_MS = 15_000
@@ -36,7 +38,7 @@ def topics(
 ) -> None:
     """List topics, with the number of offsets that each holds."""
     cluster = ClusterMetadata(kafka_options(bootstrap_servers, librdkafka), SystemClock(), TIMEOUT_MS)
-    there = cluster.topic_names()
+    there = topics_there(cluster, bootstrap_servers)
     require_topics(names or [], there, bootstrap_servers)
     keys = [key for topic in cluster.describe(names or there).values() for key in topic.keys]
     first = cluster.offsets(keys, "earliest", "read_uncommitted")
@@ -75,7 +77,7 @@ def create(
     """Make topics. Exit code 1 if one exists, unless --if-missing."""
     options = kafka_options(bootstrap_servers, librdkafka)
     config = name_value_pairs(settings or [], "--set")
-    ClusterMetadata(options, SystemClock(), TIMEOUT_MS).topic_names()  # says so if nobody is there
+    topics_there(ClusterMetadata(options, SystemClock(), TIMEOUT_MS), bootstrap_servers)
     wanted = [NewTopic(name, partitions, replication or -1, config=config) for name in names]
     admin = AdminClient(options.admin({"logger": LOG}))  # kept: with it would go its questions
     futures = admin.create_topics(wanted, request_timeout=TIMEOUT_MS / 1000)
@@ -87,10 +89,28 @@ def create(
 def describe_topic(options: KafkaOptions, topic: str) -> tuple[ClusterMetadata, list[tuple[str, int]]]:
     """The partitions of a topic, and who answers more of the cluster. Raises UsageError if there is none."""
     cluster = ClusterMetadata(options, SystemClock(), TIMEOUT_MS)
-    described = cluster.describe([topic])
+    with hint_at_our_own(options.bootstrap_servers):
+        described = cluster.describe([topic])
     if topic not in described:
         require_topics([topic], cluster.topic_names(), options.bootstrap_servers)
     return cluster, described[topic].keys
+
+
+def topics_there(cluster: ClusterMetadata, bootstrap_servers: str) -> list[str]:
+    """The topics of the cluster. Raises Unavailable if nobody answers."""
+    with hint_at_our_own(bootstrap_servers):
+        return cluster.topic_names()
+
+
+@contextmanager
+def hint_at_our_own(bootstrap_servers: str) -> Iterator[None]:
+    """Where nobody answers on this machine, say how to start a Kafka there."""
+    try:
+        yield
+    except Unavailable as error:
+        if bootstrap_servers.partition(":")[0] not in ("127.0.0.1", "localhost"):
+            raise
+        raise Unavailable(f"{error}. `onceflow broker start` starts a Kafka on this machine") from error
 
 
 def require_topics(names: list[str], there: list[str], bootstrap_servers: str) -> None:

@@ -18,17 +18,18 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from onceflow.runtime.records import WATERMARK_MAX_MS
+from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from onceflow.runtime.report import JobProgress, Reporter
 
 WAITS_MAX = 3
 """How many of the things that connectors wait for are shown; the rest is counted."""
 
 
-def reporter_for(as_json: bool) -> Reporter:
-    """JSON lines if asked for or if nobody watches; else the live line."""
+def reporter_for(as_json: bool, prints_rows: bool = False) -> Reporter:
+    """JSON lines if asked for or if nobody watches; else the live line. `prints_rows`: the job has standard
+    output for its rows, so that what was not asked for goes to standard error."""
     if as_json or not sys.stdout.isatty():
-        return JsonLines(sys.stdout)
+        return JsonLines(sys.stderr if prints_rows and not as_json else sys.stdout)
     return LiveLine(Console())
 
 
@@ -51,10 +52,22 @@ class JsonLines:
         fields = asdict(progress)
         for name in ("records_in_per_s", "records_out_per_s"):
             fields[name] = round(fields[name])
+        fields["has_event_time_ended"] = progress.watermark_ms == WATERMARK_MAX_MS
+        fields["watermark_ms"] = _plain_time(progress.watermark_ms)
+        fields["task_counters"] = {
+            task: {name: _plain_time(n) if name.endswith("_ms") else n for name, n in counters.items()}
+            for task, counters in progress.task_counters.items()
+        }
         self.event("progress", fields)
 
     def close(self) -> None:
         """Standard output is not ours to close."""
+
+
+def _plain_time(time_ms: int | None) -> int | None:
+    """None for what stands for the beginning or the end of event time: most readers of JSON know no integers
+    beyond 2^53."""
+    return None if time_ms in (WATERMARK_MIN_MS, WATERMARK_MAX_MS) else time_ms
 
 
 class LiveLine:

@@ -16,6 +16,9 @@ from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.driver.options import DEFAULT_MASTER
 from onceflow.runtime.driver.result import JobResult
 from onceflow.runtime.errors import OptionError, UsageError
+from onceflow.runtime.graph.job_graph import JobGraph
+from onceflow.runtime.report import Reporter
+from onceflow.sinks.print import PrintSink
 
 WITHOUT_LAST_CHECKPOINT = 3
 """Exit code: ended on request; the next run reads again what came after the last completed checkpoint."""
@@ -98,16 +101,21 @@ def run(
         tls=tls,
         params=given_params(param or [], params_file, loaded.job.params),
     )
-    reporter = reporter_for(as_json)
-    if metrics_port is not None:
-        # Here and not above: most runs serve no metrics.
-        from onceflow.cli.metrics import Metrics
-
-        reporter = Metrics(reporter, metrics_port)
-    result = run_job(loaded.job.build(), options, reporter, loaded.program)
+    graph = loaded.job.build()
+    result = run_job(graph, options, _reporter(graph, as_json, metrics_port), loaded.program)
     if result.outcome in (Outcome.FINISHED, Outcome.STOPPED):
         return
     _end_badly(result, checkpoint_dir, debug)
+
+
+def _reporter(graph: JobGraph, as_json: bool, metrics_port: int | None) -> Reporter:
+    reporter = reporter_for(as_json, any(isinstance(node.sink, PrintSink) for node in graph.sinks()))
+    if metrics_port is None:
+        return reporter
+    # Here and not above: most runs serve no metrics.
+    from onceflow.cli.metrics import Metrics
+
+    return Metrics(reporter, metrics_port)
 
 
 def _end_badly(result: JobResult, checkpoint_dir: str, debug: bool) -> NoReturn:

@@ -58,6 +58,12 @@ def test_wrong_use_is_one_sentence_and_exit_code_2() -> None:
     assert wrong.stderr == "onceflow: --set log.retention.ms has no value: write it as --set NAME=VALUE\n"
 
 
+def test_where_nobody_answers_on_this_machine_it_says_how_to_start_a_kafka() -> None:
+    answer = onceflow("broker", "topics", "--bootstrap-servers", f"127.0.0.1:{free_port()}")
+    assert answer.returncode == 1
+    assert answer.stderr.rstrip().endswith("`onceflow broker start` starts a Kafka on this machine")
+
+
 def test_debug_shows_the_traceback() -> None:
     assert "Traceback" in onceflow("--debug", "broker", "start", "--set", "x").stderr
 

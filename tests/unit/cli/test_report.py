@@ -12,13 +12,14 @@ import struct
 import subprocess
 import sys
 import termios
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from onceflow.cli.report import JsonLines, LiveLine
-from onceflow.runtime.records import WATERMARK_MAX_MS
+from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from onceflow.runtime.report import JobProgress
 
 RUNNING = JobProgress(
@@ -254,7 +255,42 @@ def test_json_lines_are_one_object_each_with_event_and_time() -> None:
     }
     assert second["event"] == "progress"
     assert second["records_in_per_s"] == 301_234
-    assert set(second) == {"event", "ts_ms", *RUNNING.__slots__}
+    assert set(second) == {"event", "ts_ms", "has_event_time_ended", *RUNNING.__slots__}
+
+
+def test_times_that_stand_for_the_ends_of_event_time_are_no_numbers_in_json() -> None:
+    counters = {"clicks": {"records_in": 3, "watermark_ms": WATERMARK_MAX_MS, "max_event_time_ms": 17}}
+    counters["others"] = {"records_in": 0, "watermark_ms": 5, "max_event_time_ms": WATERMARK_MIN_MS}
+    stream = io.StringIO()
+    ended = JobProgress("totals", "running", watermark_ms=WATERMARK_MAX_MS, task_counters=counters)
+    for progress in (ended, JobProgress("totals", "running", watermark_ms=5)):
+        JsonLines(stream).progress(progress)
+    first, second = (json.loads(line) for line in stream.getvalue().splitlines())
+    assert (first["watermark_ms"], first["has_event_time_ended"]) == (None, True)
+    assert (second["watermark_ms"], second["has_event_time_ended"]) == (5, False)
+    assert first["task_counters"] == {
+        "clicks": {"records_in": 3, "watermark_ms": None, "max_event_time_ms": 17},
+        "others": {"records_in": 0, "watermark_ms": 5, "max_event_time_ms": None},
+    }
+
+
+PRINTED = """
+from onceflow import Job
+job = Job("printed")
+job.from_elements({"n": 1}, {"n": 2}).print()
+"""
+
+
+def test_a_job_that_prints_has_standard_output_for_its_rows(tmp_path: Path) -> None:
+    (tmp_path / "printed.py").write_text(PRINTED)
+    onceflow = str(Path(sys.executable).with_name("onceflow"))
+    options = ["--master", "threads[1]", "--checkpoint-dir", str(tmp_path / "ck")]
+    run = subprocess.run(
+        [onceflow, "run", str(tmp_path / "printed.py"), *options], capture_output=True, text=True, timeout=60
+    )
+    assert run.returncode == 0, run.stderr
+    assert sorted(map(json.loads, run.stdout.splitlines()), key=str) == [{"n": 1}, {"n": 2}]
+    assert json.loads(run.stderr.splitlines()[-1])["event"] == "job_finished"
 
 
 def test_a_job_goes_on_when_nobody_reads_its_lines_any_more() -> None:
