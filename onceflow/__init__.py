@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     )
     from onceflow.runtime.operators.assigners.sliding import sliding
     from onceflow.runtime.operators.assigners.tumbling import tumbling
+    from onceflow.runtime.operators.joins.window_join import CoGroup, GroupWindow
     from onceflow.runtime.operators.processing.co_functions import CoFlatMap, CoMap
     from onceflow.runtime.operators.processing.keyed_process import (
         Ctx,
@@ -84,6 +85,7 @@ _MODULES = {
         "min_",
         "sum_",
     ),
+    "onceflow.runtime.operators.joins.window_join": ("CoGroup", "GroupWindow"),
     "onceflow.runtime.operators.processing.co_functions": ("CoFlatMap", "CoMap"),
     "onceflow.runtime.operators.processing.keyed_process": (
         "Ctx",
@@ -104,9 +106,11 @@ __all__ = [
     "AggregateFunction",
     "BatchContext",
     "CoFlatMap",
+    "CoGroup",
     "CoMap",
     "Ctx",
     "FunctionContext",
+    "GroupWindow",
     "Job",
     "KeyedCoProcess",
     "KeyedProcess",

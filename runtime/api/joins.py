@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,14 +11,24 @@ import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.api.connected_streams import check_pair, side_of
+from onceflow.runtime.api.records_of_functions import records_made
 from onceflow.runtime.durations import signed_duration_ms
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.columns import ColumnCheck
+from onceflow.runtime.graph.functions import check_record, hints
 from onceflow.runtime.graph.steps import Built, Rows, Step, TwoInputs
+from onceflow.runtime.operators.assigners.sliding import Sliding
+from onceflow.runtime.operators.assigners.tumbling import Tumbling
 from onceflow.runtime.operators.joins.frozen_sides import NAMES
-from onceflow.runtime.operators.joins.interval_join import LATE_SIDES, IntervalJoin
-from onceflow.runtime.operators.joins.joined_columns import JoinedColumns
+from onceflow.runtime.operators.joins.interval_join import IntervalJoin
+from onceflow.runtime.operators.joins.joined_columns import LATE_SIDES, JoinedColumns
+from onceflow.runtime.operators.joins.window_join import WINDOW_FIELDS, CoGroup, GroupConfig, WindowJoin
 from onceflow.runtime.operators.operator import MAIN
+from onceflow.runtime.operators.processing.keyed_process import declared_types
+from onceflow.runtime.types.declared_fields import is_record_type
+from onceflow.runtime.types.hints import type_name
+from onceflow.runtime.types.record_types import record_class
+from onceflow.runtime.types.records_of_columns import RecordReader
 
 if TYPE_CHECKING:
     from onceflow.runtime.api.keyed_stream import KeyedStream
@@ -56,13 +67,121 @@ def interval_join(
         passes=passes,
         delays_watermark_ms=config.delay_ms,
     )
-    outputs = {MAIN: Rows(made, None, True)}
-    if late:
-        outputs |= {LATE_SIDES[0]: left._input.rows, LATE_SIDES[1]: right._input.rows}
     name = f"{how} interval join {lower_ms} to {upper_ms} ms by {', '.join(left._keys)}"
-    step = Step(uid, name, work, (left._input, right._input), outputs, uid)
-    names = {f"{late_to}_{side}": tag for side, tag in zip(NAMES, LATE_SIDES, strict=True)} if late else {}
-    return left._job.add(step, names)
+    return _add(left, right, Step(uid, name, work, (), {MAIN: Rows(made, None, True)}), late_to)
+
+
+def window_join(
+    left: KeyedStream[Any, Any],
+    right: KeyedStream[Any, Any],
+    window: Tumbling | Sliding,
+    how: str,
+    where: pl.Expr | None,
+    late_to: str | None,
+    uid: str | None,
+) -> Stream[Any]:
+    """See KeyedStream.window_join."""
+    uid = left._job.new_uid(uid, "window-join", left._input.step.anchor)
+    check_join(uid, left, right)
+    _check_window(uid, window)
+    columns = JoinedColumns(uid, (left._keys, right._keys), how)
+    schemas = (left._input.rows.schema, right._input.rows.schema)
+    passes = columns.passes(*schemas)
+    for field in WINDOW_FIELDS:
+        if field.name in passes:
+            raise GraphError(
+                f"operator {uid!r}: the join adds a column {field.name!r}: rename yours before "
+                "the join, with select(...)"
+            )
+    reads = [set(), set()] if where is None else _reads(uid, where, columns.schema(passes, *schemas), passes)
+    config = WindowJoin(columns, schemas, window, passes, where, late_to is not None)
+    tags = LATE_SIDES if late_to is not None else (None, None)
+    work = TwoInputs(
+        side_of(left, frozenset(reads[0]), tags[0]),
+        side_of(right, frozenset(reads[1]), tags[1]),
+        partial(_with_schemas, config),
+        passes=passes,
+    )
+    name = f"{how} window join {_shown_window(window)} by {', '.join(left._keys)}"
+    return _add(
+        left, right, Step(uid, name, work, (), {MAIN: Rows(config.output_schema, None, True)}), late_to
+    )
+
+
+def co_group(
+    left: KeyedStream[Any, Any],
+    right: KeyedStream[Any, Any],
+    window: Tumbling | Sliding,
+    function: CoGroup[Any, Any, Any],
+    returns: type | None,
+    late_to: str | None,
+    uid: str | None,
+) -> Stream[Any]:
+    """See KeyedStream.co_group."""
+    if not isinstance(function, CoGroup):
+        raise GraphError(f"co_group({function!r}): expected an object of a class derived from CoGroup")
+    uid = left._job.new_uid(uid, f"co-group-{type(function).__name__}", left._input.step.anchor)
+    check_join(uid, left, right)
+    _check_window(uid, window)
+    of_left, of_right, of_made = declared_types(function, CoGroup) or [None] * 3
+    readers = tuple(
+        RecordReader(_listed(function, uid, declared, stream, name))
+        for declared, stream, name in zip((of_left, of_right), (left, right), NAMES, strict=True)
+    )
+    rows, writer = records_made(function.group, returns or of_made, uid, True)
+    columns = JoinedColumns(uid, (left._keys, right._keys), "full")
+    schemas = (left._input.rows.schema, right._input.rows.schema)
+    group = GroupConfig(uid, function, (readers[0], readers[1]), writer)
+    config = WindowJoin(columns, schemas, window, {}, None, late_to is not None, group)
+    tags = LATE_SIDES if late_to is not None else (None, None)
+    work = TwoInputs(
+        side_of(left, frozenset(readers[0].columns), tags[0]),
+        side_of(right, frozenset(readers[1].columns), tags[1]),
+        partial(_with_schemas, config),
+        is_per_record=True,
+    )
+    name = f"co-group {type(function).__name__} {_shown_window(window)} by {', '.join(left._keys)}"
+    return _add(left, right, Step(uid, name, work, (), {MAIN: rows}), late_to)
+
+
+def _listed(
+    function: CoGroup[Any, Any, Any], uid: str, declared: Any, stream: KeyedStream[Any, Any], name: str
+) -> type:
+    """The record type of one side's list: what the class declares, or the annotation of the parameter."""
+    rows = stream._input.rows
+    annotated = hints(function.group, uid).get(name)
+    found = declared or next(iter(typing.get_args(annotated)), None) or rows.record_type
+    if found is None:
+        return record_class(rows.schema)
+    if not is_record_type(found):
+        raise GraphError(
+            f"operator {uid!r}: {type(function).__name__} takes a {type_name(found)} on the {name}; expected "
+            "a record type: write class YourCoGroup(CoGroup[Left, Right, Out]) with dataclasses"
+        )
+    check_record(found, rows.schema, f"operator {uid!r}: {type(function).__name__}")
+    return typing.cast(type, found)
+
+
+def _add(
+    left: KeyedStream[Any, Any], right: KeyedStream[Any, Any], step: Step, late_to: str | None
+) -> Stream[Any]:
+    """The step with its inputs, and with side outputs for late rows if they are wanted."""
+    outputs, names = dict(step.outputs), {}
+    if late_to is not None:
+        outputs |= {LATE_SIDES[0]: left._input.rows, LATE_SIDES[1]: right._input.rows}
+        names = {f"{late_to}_{side}": tag for side, tag in zip(NAMES, LATE_SIDES, strict=True)}
+    whole = replace(step, inputs=(left._input, right._input), outputs=outputs, anchor=step.uid)
+    return left._job.add(whole, names)
+
+
+def _check_window(uid: str, window: Any) -> None:
+    if not isinstance(window, Tumbling | Sliding):
+        raise GraphError(f"operator {uid!r}: window={window!r}: use tumbling(...) or sliding(...)")
+
+
+def _shown_window(window: Tumbling | Sliding) -> str:
+    every = f" every {window.slide_ms} ms" if isinstance(window, Sliding) else ""
+    return f"{window.size_ms} ms{every}"
 
 
 def check_join(uid: str, left: KeyedStream[Any, Any], right: Any) -> None:
@@ -98,6 +217,6 @@ def _reads(uid: str, where: Any, made: pa.Schema, passes: dict[str, tuple[int, s
     return [{column for of, column in asked if of == side} for side in (0, 1)]
 
 
-def _with_schemas(config: IntervalJoin, left: pa.Schema, right: pa.Schema) -> Built:
+def _with_schemas(config: IntervalJoin | WindowJoin, left: pa.Schema, right: pa.Schema) -> Built:
     narrow = replace(config, schemas=(left, right))
     return Built(narrow.create, narrow.output_schema, narrow.description)

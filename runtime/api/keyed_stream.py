@@ -11,30 +11,25 @@ import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.api.connected_streams import KeyedConnectedStreams, check_pair
-from onceflow.runtime.api.error_policies import OnError, aside_of
-from onceflow.runtime.api.joins import interval_join
+from onceflow.runtime.api.error_policies import OnError
+from onceflow.runtime.api.joins import co_group, interval_join, window_join
+from onceflow.runtime.api.keyed_processes import processed
 from onceflow.runtime.api.near_misses import no_such_name
-from onceflow.runtime.api.records_of_functions import record_taken, records_made
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.functions import hints, taken_record
-from onceflow.runtime.graph.keys import declared_keys
 from onceflow.runtime.graph.steps import Build, Built, Input, Keyed, Rows, Step
 from onceflow.runtime.operators.aggregation.aggregates import Aggregate, AggregateFunction
 from onceflow.runtime.operators.assigners.sliding import Sliding
 from onceflow.runtime.operators.assigners.tumbling import Tumbling
+from onceflow.runtime.operators.joins.window_join import CoGroup
 from onceflow.runtime.operators.operator import MAIN
 from onceflow.runtime.operators.processing.keyed_process import (
     KeyedProcess,
-    declared_sides,
-    declared_states,
-    declared_types,
 )
-from onceflow.runtime.operators.processing.process import ProcessConfig
 from onceflow.runtime.operators.windows.reduce import RollingReduce
 from onceflow.runtime.operators.windows.window import WindowAggregate, WindowReduce
 from onceflow.runtime.operators.windows.window_operator import LATE
 from onceflow.runtime.types.hints import type_name
-from onceflow.runtime.types.records_of_columns import RecordReader
 from onceflow.runtime.types.user_functions import function_name
 from onceflow.runtime.types.value_types import ValueType
 
@@ -108,39 +103,7 @@ class KeyedStream(Generic[K, T]):
         `on_error`: as for map, of a record for which process() raises: what the call did to state and timers,
         yielded and sent is undone. A failing on_timer() fails the attempt always.
         """
-        rows = self._input.rows
-        if not isinstance(process, KeyedProcess):
-            raise GraphError(f"process({process!r}): expected an object of a class derived from KeyedProcess")
-        uid = self._job.new_uid(uid, f"process-{type(process).__name__}", self._input.step.anchor)
-        key, taken, given = declared_types(process, KeyedProcess) or [None] * 3
-        keys = declared_keys(key, self._keys, rows.schema, uid)
-        key_types = tuple(keys.get(name, self._types.get(name)) for name in self._keys)
-        reader = RecordReader(record_taken(process.process, taken, uid, rows))
-        made, writer = records_made(process.process, returns or given, uid, rows.has_event_time)
-        sides = declared_sides(process, uid)
-        declared_states(process, uid)
-        aside = aside_of(on_error, uid, process.process, rows.schema)
-        if aside.tag in sides:
-            raise GraphError(f"operator {uid!r}: its class has a side output {aside.tag!r}: name another")
-        config = ProcessConfig(
-            uid,
-            process,
-            self._keys,
-            rows.schema,
-            writer,
-            reader,
-            rows.has_event_time,
-            key_types,
-            on_error=aside.policy,
-        )
-        outputs = aside.outputs(made) | {
-            name: Rows(side.schema, side.record_type, rows.has_event_time) for name, side in sides.items()
-        }
-        reads, build = frozenset(reader.columns), partial(_process_with_schema, config)
-        work = Keyed(self._keys, build, reads, frozenset(aside.tags.values()), True, self._expressions)
-        name = f"process {type(process).__name__} by {', '.join(self._keys)}"
-        step = Step(uid, name, work, (self._input,), outputs, uid)
-        return self._job.add(step, {**{name: name for name in sides}, **aside.tags})
+        return processed(self, process, returns, uid, on_error)
 
     def connect(self, other: KeyedStream[K, R]) -> KeyedConnectedStreams[K, T, R]:
         """This stream, the left one, and another with the same kind of key, for one function that sees
@@ -172,6 +135,35 @@ class KeyedStream(Generic[K, T]):
         none. Event time of a pair is the later one of both.
         """
         return interval_join(self, other, (lower, upper), closed, how, where, late_to, uid)
+
+    def window_join(
+        self,
+        other: KeyedStream[K, Any],
+        window: Tumbling | Sliding,
+        *,
+        how: str = "inner",
+        where: pl.Expr | None = None,
+        late_to: str | None = None,
+        uid: str | None = None,
+    ) -> Stream[Any]:
+        """Each row of this stream, the left one, with those of the other that have the same key and are in
+        the same window, sent when both streams have come to its end. The result has the columns of an
+        interval_join, and window_start and window_end (ms); `how`, `where`, `late_to`: see there. Late is a
+        row all of whose windows have been sent."""
+        return window_join(self, other, window, how, where, late_to, uid)
+
+    def co_group(
+        self,
+        other: KeyedStream[K, Any],
+        window: Tumbling | Sliding,
+        function: CoGroup[Any, Any, R],
+        *,
+        returns: type[R] | None = None,
+        late_to: str | None = None,
+        uid: str | None = None,
+    ) -> Stream[R]:
+        """The user's code for all rows of both streams in a window, key by key: see CoGroup."""
+        return co_group(self, other, window, function, returns, late_to, uid)
 
 
 class WindowedStream(Generic[T]):
@@ -263,11 +255,6 @@ class WindowedStream(Generic[T]):
         name = f"window {self._window.size_ms} ms{every} by {', '.join(self._keys)}"
         step = Step(config.uid, name, work, (self._input,), outputs, config.uid)
         return self._job.add(step, tags)
-
-
-def _process_with_schema(config: ProcessConfig, schema: pa.Schema) -> Built:
-    narrow = replace(config, schema=schema)
-    return Built(narrow.create, config.made.schema, narrow.description)
 
 
 def _reduced_record(fn: Callable[[Any, Any], Any], uid: str, rows: Rows) -> type:

@@ -77,7 +77,6 @@ _RUNNING = (
 _KEYED = {
     "agg": _RUNNING.format("..."),
     "aggregate": _RUNNING.format("..."),
-    "co_group": _JOINS,
     "count": _RUNNING.format("n=count()"),
     "flat_map": "keyed.process(YourProcess())",
     "join": _JOINS,

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onceflow.runtime.operators.joins import interval_join, runs
-from onceflow.runtime.operators.joins.interval_join import LATE_SIDES, IntervalJoin, IntervalJoinOperator
-from onceflow.runtime.operators.joins.joined_columns import JoinedColumns
+from onceflow.runtime.operators.joins.interval_join import IntervalJoin, IntervalJoinOperator
+from onceflow.runtime.operators.joins.joined_columns import LATE_SIDES, JoinedColumns
 from onceflow.runtime.operators.joins.runs import Places, Run, SideRows
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Records
 from onceflow.runtime.testing.harness import OperatorHarness

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from onceflow.runtime.operators.joins.runs import FrozenRun
 from onceflow.runtime.records import Indices, Int64s, Mask
+from onceflow.runtime.state.columns import one_batch
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.key_groups import key_groups_of
 from onceflow.runtime.state.operator_state import KEY_GROUP_COLUMN
@@ -19,13 +20,32 @@ TABLE = "rows"
 NAMES = ("left", "right")
 
 
+class FrozenPart(Protocol):
+    """Rows of one side as they were at a barrier; any thread."""
+
+    @property
+    def batch(self) -> pa.RecordBatch: ...
+
+    @property
+    def time(self) -> Int64s:
+        """The event time of each row, or what stands in its place."""
+        ...
+
+    @property
+    def is_matched(self) -> Mask | None: ...
+
+    def live(self) -> Indices:
+        """The rows that belong to the snapshot, lowest first."""
+        ...
+
+
 class FrozenSides:
-    """FrozenRows: key_group, is_right, event_time (ms), is_matched, and the row in one of the columns left
-    and right (structs), null in the other."""
+    """FrozenRows: key_group, is_right, event_time (ms; of a window join the window's start), is_matched, and
+    the row in one of the columns left and right (structs), null in the other."""
 
     def __init__(
         self,
-        sides: Sequence[Sequence[FrozenRun]],
+        sides: Sequence[Sequence[FrozenPart]],
         schemas: Sequence[pa.Schema],
         keys: Sequence[Sequence[str]],
         max_parallelism: int,
@@ -36,7 +56,7 @@ class FrozenSides:
         self._max_parallelism = max_parallelism
 
     @cached_property
-    def _parts(self) -> list[tuple[int, FrozenRun, Indices]]:
+    def _parts(self) -> list[tuple[int, FrozenPart, Indices]]:
         return [
             (side, run, live)
             for side, runs in enumerate(self._sides)
@@ -56,11 +76,11 @@ class FrozenSides:
                 found.append(self._batch(side, run, rows))
         if not found:
             found.append(self._made(0, self._schemas[0].empty_table().to_batches(), np.zeros(0, np.int64)))
-        return pa.Table.from_batches(found).combine_chunks().to_batches()[0] if len(found) > 1 else found[0]
+        return one_batch(pa.Table.from_batches(found)) if len(found) > 1 else found[0]
 
-    def _batch(self, side: int, run: FrozenRun, rows: Indices) -> pa.RecordBatch:
+    def _batch(self, side: int, run: FrozenPart, rows: Indices) -> pa.RecordBatch:
         matched = None if run.is_matched is None else run.is_matched[rows]
-        return self._made(side, [take_rows(run.run.batch, rows)], run.run.time[rows], matched)
+        return self._made(side, [take_rows(run.batch, rows)], run.time[rows], matched)
 
     def _made(
         self, side: int, batches: list[pa.RecordBatch], time: Int64s, matched: Mask | None = None

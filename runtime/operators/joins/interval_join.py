@@ -11,7 +11,14 @@ import pyarrow as pa
 
 from onceflow.runtime.operators.describe import expression_form, key_columns
 from onceflow.runtime.operators.joins.frozen_sides import NAMES, TABLE, FrozenSides, restored_rows
-from onceflow.runtime.operators.joins.joined_columns import LEFT, RIGHT, Gatherer, JoinedColumns, null_keys
+from onceflow.runtime.operators.joins.joined_columns import (
+    LATE_SIDES,
+    LEFT,
+    RIGHT,
+    Gatherer,
+    JoinedColumns,
+    null_keys,
+)
 from onceflow.runtime.operators.joins.runs import SideRows, limit_of, pairs
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.operators.two_keys import joint_keys, keys_of
@@ -21,8 +28,6 @@ from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.rows import take_rows
 from onceflow.runtime.state.tables import Layout, keyed_table
 
-LATE_SIDES = ("late left", "late right")
-"""The tags of the side outputs with late rows, within the graph."""
 _KEYS_MIN = 1 << 10
 
 

@@ -16,6 +16,8 @@ from onceflow.runtime.state.rows import take_rows
 from onceflow.runtime.types.column_forms import renamed
 
 LEFT, RIGHT = 0, 1
+LATE_SIDES = ("late left", "late right")
+"""The tags of the side outputs with late rows, within the graph."""
 SUFFIX = "_right"
 """What a right column is called behind that has the name of a left one."""
 PADDED = {"inner": (), "left": (LEFT,), "right": (RIGHT,), "full": (LEFT, RIGHT)}

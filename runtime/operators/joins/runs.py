@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from onceflow.runtime.records import Indices, Int64s, Mask
+from onceflow.runtime.state.columns import one_batch
 from onceflow.runtime.state.rows import take_rows
 
 _MERGE_RUNS = 8
@@ -116,6 +117,14 @@ class FrozenRun:
     pending: Indices | None
     """Rows of a padded side that were not told of."""
 
+    @property
+    def batch(self) -> pa.RecordBatch:
+        return self.run.batch
+
+    @property
+    def time(self) -> Int64s:
+        return self.run.time
+
     def live(self) -> Indices:
         """Its rows, lowest first."""
         if self.pending is None:
@@ -194,7 +203,7 @@ class SideRows:
             return []
         matched = [part.is_matched for part in parts if part.is_matched is not None]
         run = Run(
-            pa.Table.from_batches([part.batch for part in parts]).combine_chunks().to_batches()[0],
+            one_batch(pa.Table.from_batches([part.batch for part in parts])),
             np.concatenate([part.row for part in parts]),
             np.concatenate([part.time for part in parts]),
             np.concatenate(matched) if matched else None,

@@ -1,0 +1,254 @@
+"""Window join and co-group: rows of two streams with the same key in the same window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from onceflow.runtime.errors import UserFunctionError
+from onceflow.runtime.functions.lives import own_instance
+from onceflow.runtime.operators.assigners.sliding import Sliding
+from onceflow.runtime.operators.assigners.tumbling import Tumbling
+from onceflow.runtime.operators.describe import expression_form, key_columns, windows_of
+from onceflow.runtime.operators.joins.frozen_sides import (
+    NAMES,
+    TABLE,
+    FrozenSides,
+    restored_rows,
+)
+from onceflow.runtime.operators.joins.joined_columns import (
+    LATE_SIDES,
+    LEFT,
+    RIGHT,
+    Gatherer,
+    JoinedColumns,
+    null_keys,
+)
+from onceflow.runtime.operators.joins.runs import pairs
+from onceflow.runtime.operators.joins.window_sides import (
+    Window,
+    WindowSides,
+    equal_rows,
+    groups,
+    watermark_meta,
+)
+from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
+from onceflow.runtime.records import WATERMARK_MIN_MS, Records
+from onceflow.runtime.state.description import StateDescription, StatePart, type_text
+from onceflow.runtime.state.rows import take_rows
+from onceflow.runtime.types.columns_of_records import RecordWriter, WrongFieldError
+from onceflow.runtime.types.records_of_columns import RecordReader
+from onceflow.runtime.types.user_functions import function_name, read_records, user_error_at
+
+WINDOW_FIELDS = (
+    pa.field("window_start", pa.int64(), nullable=False),
+    pa.field("window_end", pa.int64(), nullable=False),
+)
+
+Left = TypeVar("Left")
+Right = TypeVar("Right")
+Out = TypeVar("Out")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWindow:
+    """What a CoGroup is told of the rows that it gets."""
+
+    key: Any
+    """The column's value; a tuple if there are several key columns."""
+    start: int
+    end: int
+    """The first ms behind the window."""
+
+
+class CoGroup(Generic[Left, Right, Out]):
+    """The user's class for `a.key_by(k).co_group(b.key_by(k), window, YourCoGroup())`: CoGroup[L, R, O]."""
+
+    def group(self, left: list[Left], right: list[Right], window: GroupWindow, /) -> Iterable[Out] | None:
+        """Called once for each key and window with all rows of both sides, one of which may have none. Yields
+        records, or returns an iterable or None; they get the last ms of the window as event time."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class WindowJoin:
+    """The rows of both sides of each window: as pairs in columns or, with `group`, for a CoGroup."""
+
+    columns: JoinedColumns
+    schemas: tuple[pa.Schema, pa.Schema]
+    window: Tumbling | Sliding
+    passes: Mapping[str, tuple[int, str]]
+    condition: pl.Expr | None = None
+    late: bool = False
+    group: GroupConfig | None = None
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        if self.group is not None:
+            return self.group.writer.schema
+        return pa.schema([*self.columns.schema(self.passes, *self.schemas), *WINDOW_FIELDS])
+
+    @property
+    def description(self) -> StateDescription:
+        condition = None if self.condition is None else expression_form(self.condition)
+        function = self.columns.how if self.group is None else function_name(type(self.group.function))
+        types = [type_text(pa.struct(list(schema))) for schema in self.schemas]
+        parts = tuple(
+            StatePart(name, "rows", of, expression=condition, function=function)
+            for name, of in zip(NAMES, types, strict=True)
+        )
+        left, right = (
+            key_columns(names, schema) for names, schema in zip(self.columns.keys, self.schemas, strict=True)
+        )
+        kind = "window join" if self.group is None else "co-group"
+        return StateDescription(kind, TABLE, left, parts, windows_of(self.window), right_keys=right)
+
+    def create(self) -> WindowJoinOperator:
+        """A fresh operator for one subtask and attempt."""
+        return WindowJoinOperator(self)
+
+
+@dataclass(frozen=True)
+class GroupConfig:
+    """A CoGroup, checked when the graph is built: what makes its records, and columns of what it makes."""
+
+    uid: str
+    function: CoGroup[Any, Any, Any]
+    readers: tuple[RecordReader, RecordReader]
+    writer: RecordWriter
+
+
+class WindowJoinOperator:
+    """One subtask of a window join or a co-group. `fire` sends the windows that have ended, a whole one at a
+    time."""
+
+    def __init__(self, config: WindowJoin) -> None:
+        self._config = config
+        self._sides = WindowSides(config.window, config.schemas, config.columns.keys)
+        self._watermark = WATERMARK_MIN_MS
+        self._send: Callable[[Window], None]
+        if config.group is None:
+            self._gatherer = Gatherer(config.columns, config.passes, config.schemas, config.condition)
+            self._send = self._send_pairs
+        else:
+            self._function = own_instance(config.group.function, config.group.uid)
+            self._send = self._send_groups
+
+    def open(self, context: OperatorContext, out: Output) -> None:
+        self._context = context
+        self._out = out
+        if self._config.group is not None:
+            context.open_function(self._function)
+
+    def restore(self, states: Sequence[RestoredState]) -> None:
+        for state in states:
+            for side, batch, starts, _ in restored_rows(state.batches(TABLE), self._config.schemas):
+                self._sides.load(side, batch, starts)
+        if states:
+            self._watermark = watermark_meta([state.meta for state in states])
+
+    def on_records(self, records: Records) -> None:
+        self._arrive(LEFT, records)
+
+    def on_right_records(self, records: Records) -> None:
+        self._arrive(RIGHT, records)
+
+    def on_watermark(self, time_ms: int) -> None:
+        self._watermark = max(time_ms, self._watermark)  # after a restore it begins again lower
+
+    def fire(self, rows_max: int) -> int:
+        fired = 0
+        while fired < rows_max and (window := self._sides.next_end(self._watermark)) is not None:
+            self._send(window)
+            fired += len(window)
+        return fired
+
+    def snapshot(self) -> FrozenState:
+        config = self._config
+        frozen = FrozenSides(
+            self._sides.frozen(), config.schemas, config.columns.keys, self._context.max_parallelism
+        )
+        return FrozenState(self._context.key_groups, {TABLE: frozen}, {"watermark": self._watermark})
+
+    def close(self) -> None:
+        pass
+
+    def _arrive(self, side: int, records: Records) -> None:
+        late = self._sides.add(side, records, self._watermark)
+        if len(late):
+            self._context.count_late(len(late))
+            if self._config.late:
+                its = records.take(late)
+                self._out.emit(Records(its.batch, its.event_time), LATE_SIDES[side])
+
+    # --- Pairs ---
+
+    def _send_pairs(self, window: Window) -> None:
+        keys, padded = self._config.columns.keys, self._config.columns.padded
+        begin, counts = equal_rows(window)
+        no_key = null_keys(window.batches[LEFT], keys[LEFT])
+        if no_key is not None:
+            counts[no_key[window.by_key[LEFT]]] = 0
+        matched = [np.zeros(batch.num_rows, np.bool_) for batch in window.batches]
+        for asked, found in pairs(begin, counts):
+            rows = [window.by_key[LEFT][asked], window.by_key[RIGHT][found]]
+            holds = self._gatherer.holds(window.batches, rows)
+            if holds is not None:
+                rows = [its[holds] for its in rows]
+            if not len(rows[LEFT]):
+                continue
+            for side in (LEFT, RIGHT):
+                matched[side][rows[side]] = True
+            self._emit(self._gatherer.pairs(window.batches, rows), window.start)
+        for side in padded:
+            alone = np.flatnonzero(~matched[side])
+            if len(alone):
+                batch = take_rows(window.batches[side], alone)
+                self._emit(self._gatherer.alone(side, batch), window.start)
+
+    def _emit(self, batch: pa.RecordBatch, start: int) -> None:
+        end = start + self._config.window.size_ms
+        bounds = [pa.array(np.full(batch.num_rows, time)) for time in (start, end)]
+        schema = pa.schema([*batch.schema, *WINDOW_FIELDS])
+        whole = pa.RecordBatch.from_arrays([*batch.columns, *bounds], schema=schema)
+        self._out.emit(Records(whole, np.full(batch.num_rows, end - 1)))
+
+    # --- Groups ---
+
+    def _send_groups(self, window: Window) -> None:
+        config = self._config.group
+        assert config is not None
+        sides = [
+            read_records(config.uid, reader, Records(batch))
+            for reader, batch in zip(config.readers, window.batches, strict=True)
+        ]
+        end = window.start + self._config.window.size_ms
+        made: list[Any] = []
+        group = self._function.group
+        for left, right in groups(window):
+            of = LEFT if len(left) else RIGHT
+            key = self._key(of, window.batches[of], int((left if of == LEFT else right)[0]))
+            rows = [[side[n] for n in its.tolist()] for side, its in zip(sides, (left, right), strict=True)]
+            try:
+                made.extend(group(rows[0], rows[1], GroupWindow(key, window.start, end)) or ())
+            except Exception as error:
+                place = f"key {key!r} in the window from {window.start} to {end}"
+                raise user_error_at(config.uid, group, error, place) from error
+        if not made:
+            return
+        try:
+            batch = config.writer.write(made)
+        except WrongFieldError as error:
+            raise UserFunctionError(
+                f"operator {config.uid!r}: {function_name(group)} made a wrong record: {error}"
+            ) from error
+        self._out.emit(Records(batch, np.full(len(made), end - 1)))
+
+    def _key(self, side: int, batch: pa.RecordBatch, row: int) -> Any:
+        values = [batch.column(name)[row].as_py() for name in self._config.columns.keys[side]]
+        return values[0] if len(values) == 1 else tuple(values)

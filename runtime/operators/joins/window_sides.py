@@ -1,0 +1,169 @@
+"""WindowSides: the rows of two inputs by window, until both watermarks have passed its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from onceflow.runtime.operators.assigners.sliding import Sliding
+from onceflow.runtime.operators.assigners.tumbling import Tumbling
+from onceflow.runtime.operators.joins.frozen_sides import FrozenPart
+from onceflow.runtime.operators.two_keys import joint_keys, keys_of
+from onceflow.runtime.records import Indices, Int64s, Records, UInt64s
+from onceflow.runtime.state.columns import one_batch
+from onceflow.runtime.state.hashing import hash_keys
+from onceflow.runtime.state.rows import take_rows
+from onceflow.runtime.state.tables import Layout, keyed_table
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of one side that are in the same window, in the order in which they came."""
+
+    batch: pa.RecordBatch
+    key_hash: UInt64s
+
+
+@dataclass(frozen=True)
+class Window:
+    """Both sides of a window that has ended, each as one batch."""
+
+    start: int
+    batches: tuple[pa.RecordBatch, pa.RecordBatch]
+    rows: tuple[Int64s, Int64s]
+    """A number for the key of each row, the same on both sides."""
+
+    def __len__(self) -> int:
+        return sum(batch.num_rows for batch in self.batches)
+
+    @cached_property
+    def by_key(self) -> tuple[Indices, Indices]:
+        """The rows of each side by the number of their key, one key's in the order in which they came."""
+        first, second = (np.argsort(rows, kind="stable") for rows in self.rows)
+        return first, second
+
+
+class WindowSides:
+    """What two inputs have of the windows that are open."""
+
+    def __init__(
+        self,
+        window: Tumbling | Sliding,
+        schemas: Sequence[pa.Schema],
+        keys: Sequence[Sequence[str]],
+    ) -> None:
+        self._window = window
+        self._schemas = schemas
+        self._keys = keys
+        fields = [[s.field(name) for name in names] for names, s in zip(keys, schemas, strict=True)]
+        self._key_schema = joint_keys(*fields)
+        self._open: dict[int, tuple[list[Part], list[Part]]] = {}
+
+    def __len__(self) -> int:
+        return sum(part.batch.num_rows for sides in self._open.values() for its in sides for part in its)
+
+    def add(self, side: int, records: Records, watermark_ms: int) -> Indices:
+        """Put rows into all their windows that the watermark has not passed; those that are in none."""
+        assert records.event_time is not None, "a window join needs event time"
+        assert records.key_hash is not None, "a join comes after a key_by"
+        size, slide = self._window.size_ms, self._window.slide_ms
+        start = self._window.starts(records.event_time)
+        is_in_one = np.zeros(len(records), np.bool_)
+        for back in range(self._window.windows_max):
+            starts = start - back * slide
+            is_open = (starts + size > records.event_time) & (starts + (size - 1) > watermark_ms)
+            if not is_open.any():
+                continue
+            is_in_one |= is_open
+            self._add(side, records.batch, records.key_hash, starts, np.flatnonzero(is_open))
+        return np.flatnonzero(~is_in_one)
+
+    def next_end(self, watermark_ms: int) -> Window | None:
+        """The first window that ends by then, which is let go of; None: there is none."""
+        start = min(self._open, default=None)
+        if start is None or start + self._window.size_ms - 1 > watermark_ms:
+            return None
+        sides = self._open.pop(start)
+        first, second = (_joined(schema, its) for schema, its in zip(self._schemas, sides, strict=True))
+        table = keyed_table(Layout(self._key_schema.names, self._key_schema, {}))
+        rows = [
+            table.find_or_add(keys_of(batch, names, self._key_schema), key_hash)
+            for names, (batch, key_hash) in zip(self._keys, (first, second), strict=True)
+        ]
+        return Window(start, (first[0], second[0]), (rows[0], rows[1]))
+
+    def frozen(self) -> tuple[list[FrozenPart], list[FrozenPart]]:
+        """What is in open windows now; the window's start in the place of a time."""
+        found: tuple[list[FrozenPart], list[FrozenPart]] = ([], [])
+        for start, sides in self._open.items():
+            for to, its in zip(found, sides, strict=True):
+                to += [_FrozenWindow(part.batch, start) for part in its]
+        return found
+
+    def load(self, side: int, batch: pa.RecordBatch, starts: Int64s) -> None:
+        """Add rows of a snapshot."""
+        hashes = hash_keys(batch, list(self._keys[side]))
+        self._add(side, batch, hashes, starts, np.arange(batch.num_rows))
+
+    def _add(self, side: int, batch: pa.RecordBatch, hashes: UInt64s, starts: Int64s, rows: Indices) -> None:
+        for start in np.unique(starts[rows]).tolist():
+            mine = rows[starts[rows] == start]
+            part = Part(batch, hashes)
+            if len(mine) < batch.num_rows:
+                part = Part(take_rows(batch, mine), hashes[mine])
+            self._open.setdefault(start, ([], []))[side].append(part)
+
+
+@dataclass(frozen=True, slots=True)
+class _FrozenWindow:
+    batch: pa.RecordBatch
+    start: int
+    is_matched: None = None
+
+    @property
+    def time(self) -> Int64s:
+        return np.full(self.batch.num_rows, self.start)
+
+    def live(self) -> Indices:
+        return np.arange(self.batch.num_rows)
+
+
+def equal_rows(window: Window) -> tuple[Int64s, Int64s]:
+    """For each left row, in the order of `by_key[0]`, where the right rows of its key begin in `by_key[1]`,
+    and how many there are."""
+    left, right = (rows[order] for rows, order in zip(window.rows, window.by_key, strict=True))
+    begin = np.searchsorted(right, left, side="left")
+    return begin, np.searchsorted(right, left, side="right") - begin
+
+
+def groups(window: Window) -> Iterator[tuple[Indices, Indices]]:
+    """The rows of each key on both sides; one of the two may be empty."""
+    count = 1 + max((int(rows.max()) for rows in window.rows if len(rows)), default=-1)
+    ends: list[npt.NDArray[np.int64]] = []
+    for rows in window.rows:
+        ends.append(np.cumsum(np.bincount(rows, minlength=count)))
+    starts = [0, 0]
+    for key in range(count):
+        stops = [int(end[key]) for end in ends]
+        left, right = (order[a:b] for order, a, b in zip(window.by_key, starts, stops, strict=True))
+        yield left, right
+        starts = stops
+
+
+def _joined(schema: pa.Schema, parts: Sequence[Part]) -> tuple[pa.RecordBatch, UInt64s]:
+    if not parts:
+        return pa.RecordBatch.from_pylist([], schema), np.zeros(0, np.uint64)
+    if len(parts) == 1:
+        return parts[0].batch, parts[0].key_hash
+    batch = one_batch(pa.Table.from_batches([part.batch for part in parts]))
+    return batch, np.concatenate([part.key_hash for part in parts])
+
+
+def watermark_meta(metas: Sequence[Mapping[str, object]]) -> int:
+    """The watermark of restored states."""
+    return min(int(str(meta["watermark"])) for meta in metas)
