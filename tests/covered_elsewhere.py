@@ -252,7 +252,7 @@ COVERED = (
         "how a job is described; what is made of it is compared with it",
         "unit/api/test_stream unit/graph/test_compile",
         """arguments graph.columns functions graph_builder job_graph keyed_stream keys_of_streams
-        record_functions records_of_functions united_streams drafts
+        record_functions keyed_processes records_of_functions united_streams drafts
         needed_columns node_parts steps""",
     ),
     Covered(
@@ -286,8 +286,8 @@ COVERED = (
     ),
     Covered(
         "joins against nested loops, as operators and as programs",
-        "properties/test_interval_join unit/api/test_joins",
-        "joined_columns frozen_sides runs",
+        "properties/test_interval_join properties/test_window_join unit/api/test_joins",
+        "joined_columns frozen_sides runs window_sides",
     ),
     Covered(
         "functions of two streams",

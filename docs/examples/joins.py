@@ -1,8 +1,9 @@
-"""Joins by key and event time: clicks with the ads that were shown at most a minute before."""
+"""Joins by key and event time: clicks with ads that were shown at most a minute before, or in one window."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from onceflow import Job, WatermarkStrategy, col
+from onceflow import CoGroup, GroupWindow, Job, WatermarkStrategy, col, tumbling
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,20 @@ class Click:
     user: str
     link: str
     ts: int
+
+
+@dataclass(frozen=True)
+class Rate:
+    user: str
+    shown: int
+    clicked: int
+
+
+class Rates(CoGroup[Shown, Click, Rate]):
+    def group(
+        self, left: list[Shown], right: list[Click], window: GroupWindow
+    ) -> Iterator[Rate]:
+        yield Rate(window.key, len(left), len(right))
 
 
 job = Job("clicks")
@@ -40,6 +55,15 @@ joined = shown.key_by("user").interval_join(
 )
 late = joined.side_output("late_right").collect()
 rows = joined.select("user", "ad", clicked=col("link").is_not_null()).collect()
+hours = shown.key_by("user").window_join(
+    clicks.key_by("user"), tumbling("1 h"), where=col("ad") == col("link")
+)
+by_hour = hours.select("user", "ad", "window_start").collect()
+rates = (
+    shown.key_by("user")
+    .co_group(clicks.key_by("user"), tumbling("1 h"), Rates())
+    .collect()
+)
 job.run(master="threads[1]")
 assert sorted(tuple(row.values()) for row in rows) == [
     ("ann", "cups", True),
@@ -47,3 +71,5 @@ assert sorted(tuple(row.values()) for row in rows) == [
     ("bob", "tea", False),
 ]
 assert late == []
+assert sorted(row["ad"] for row in by_hour) == ["cups", "tea"]
+assert sorted(rates, key=str) == [Rate("ann", 2, 2), Rate("bob", 1, 0)]

@@ -82,7 +82,7 @@ class Case(NamedTuple):
         return WindowJoin(columns, (LEFT, RIGHT), self.window, columns.passes(LEFT, RIGHT), condition, True)
 
     def starts(self, row: Row, watermark: int) -> list[int]:
-        """Of each window that holds the row and is not over: every time is tried."""
+        """The starts of the windows that hold the row and are not over: every time is tried."""
         size, offset = self.window.size_ms, self.window.offset_ms
         slide = self.window.slide_ms
         return [
