@@ -59,7 +59,7 @@ class Windows(msgspec.Struct, frozen=True, omit_defaults=True):
     lateness_ms: int = 0
     """How long after its end a row still counts in a window."""
     results: str = ""
-    """With lateness: what a window sends when it fires again."""
+    """What a window sends when it fires again; empty if it does not."""
 
 
 class StatePart(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -46,5 +46,5 @@ def session(gap: str | int | pl.Expr) -> Session:
         return Session(0, gap)
     gap_ms = duration_ms(gap, "gap")
     if gap_ms < 1:
-        raise OptionError(f"gap={gap!r}: a session's gap is at least 1 ms long")
+        raise OptionError(f"gap={gap!r}: a session's gap is at least 1 ms long: write a longer one")
     return Session(gap_ms)

@@ -51,7 +51,7 @@ def check_gap(window: Window, schema: pa.Schema, uid: str) -> None:
     arrow = argument_field(window.gap, schema, f"operator {uid!r}: session").type
     if not (pa.types.is_integer(arrow) or pa.types.is_duration(arrow)):
         raise GraphError(
-            f"operator {uid!r}: session({window.gap}) is {arrow}: a gap is a number of ms or a duration"
+            f"operator {uid!r}: session({window.gap}) is {arrow}: give whole ms or a duration"
         )
 
 

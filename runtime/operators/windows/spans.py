@@ -21,9 +21,9 @@ class Grouped:
     """Windows, by key and start."""
 
     number: Indices
-    """Of each span that was given: its window."""
+    """The window of each span that was given."""
     key: Indices
-    """Of each window, never falling."""
+    """The key of each window; never falling."""
     start: Int64s
     end: Int64s
 
@@ -54,7 +54,7 @@ def join_equal(keys: Indices, starts: Int64s, ends: Int64s) -> Grouped:
 
 
 def _order(keys: Indices, times: Int64s) -> Indices:
-    """By key, then time: as one number if that fits."""
+    """The order by key, then time; found by one number if that fits."""
     lowest = int(times.min())
     width = int(times.max()) - lowest + 1
     if (int(keys.max()) + 1) * width < _WORD_MAX:

@@ -19,7 +19,7 @@ from onceflow.runtime.state.operator_state import FrozenRows
 from onceflow.runtime.state.table import NOT_THERE, Layout, LiveRows
 
 _KEYS_MIN = 1 << 10
-"""So many keys are kept even if they have no rows."""
+"""How many keys are kept even if they have no rows."""
 
 
 class HeapGroups:
