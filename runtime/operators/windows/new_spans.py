@@ -50,9 +50,7 @@ def check_gap(window: Window, schema: pa.Schema, uid: str) -> None:
         return
     arrow = argument_field(window.gap, schema, f"operator {uid!r}: session").type
     if not (pa.types.is_integer(arrow) or pa.types.is_duration(arrow)):
-        raise GraphError(
-            f"operator {uid!r}: session({window.gap}) is {arrow}: give whole ms or a duration"
-        )
+        raise GraphError(f"operator {uid!r}: session({window.gap}) is {arrow}: give whole ms or a duration")
 
 
 def _times(records: Records) -> Int64s:
