@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         min_,
         sum_,
     )
+    from onceflow.runtime.operators.assigners.session import session
     from onceflow.runtime.operators.assigners.sliding import sliding
     from onceflow.runtime.operators.assigners.tumbling import tumbling
     from onceflow.runtime.operators.joins.window_join import CoGroup, GroupWindow
@@ -93,6 +94,7 @@ _MODULES = {
         "KeyedProcess",
         "SideOutput",
     ),
+    "onceflow.runtime.operators.assigners.session": ("session",),
     "onceflow.runtime.operators.assigners.sliding": ("sliding",),
     "onceflow.runtime.operators.assigners.tumbling": ("tumbling",),
     "onceflow.runtime.state.handles": ("ListState", "MapState", "ValueState"),
@@ -138,6 +140,7 @@ __all__ = [
     "register",
     "run",
     "secret",
+    "session",
     "sliding",
     "sum_",
     "tumbling",

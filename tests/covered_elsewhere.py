@@ -295,6 +295,11 @@ COVERED = (
         "co_functions two_keys",
     ),
     Covered(
+        "windows that change, or fire again, against naive lists, and in the simulation",
+        "properties/test_spans simulation/test_spans unit/operators/test_session",
+        "firings new_spans span_operator heap_groups number_columns reduce_values windowed_stream",
+    ),
+    Covered(
         "what operators share",
         "unit/operators/processing/test_process unit/operators/test_timers unit/operators/test_stateless",
         "describe operators.operator process_output timer_firing user_functions",

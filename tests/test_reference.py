@@ -13,8 +13,9 @@ import pytest
 
 from onceflow.runtime.api.connected_streams import ConnectedStreams, KeyedConnectedStreams
 from onceflow.runtime.api.job import Job
-from onceflow.runtime.api.keyed_stream import KeyedStream, WindowedStream
+from onceflow.runtime.api.keyed_stream import KeyedStream
 from onceflow.runtime.api.stream import Stream
+from onceflow.runtime.api.windowed_stream import WindowedStream
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))

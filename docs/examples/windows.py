@@ -12,6 +12,7 @@ from onceflow import (
     max_,
     mean,
     min_,
+    session,
     sliding,
     sum_,
     tumbling,
@@ -49,6 +50,9 @@ totals = windows.aggregate(
 late = totals.side_output("late").collect()
 rows = totals.collect()
 moving = by_user.window(sliding("10 s", "5 s")).aggregate(count=count()).collect()
+visits = by_user.window(session("5 s")).aggregate(count=count()).collect()
+updated = windows.allowed_lateness("1 min", results="accumulating")
+again = updated.aggregate(count=count()).collect()
 largest = windows.reduce(
     lambda one, other: one if one.amount > other.amount else other
 ).collect()
@@ -64,5 +68,10 @@ assert [(row["window_end"], row["count"]) for row in moving] == [
     (35_000, 1),
     (40_000, 1),
 ]
+assert [(row["window_start"], row["window_end"]) for row in visits] == [
+    (1_000, 9_000),
+    (31_000, 36_000),
+]
+assert [row["count"] for row in again] == [2, 1]
 assert largest == [Purchase("ann", 7, 4_000), Purchase("ann", 1, 31_000)]
 assert late == []

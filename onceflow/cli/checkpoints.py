@@ -22,7 +22,7 @@ from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.contracts import Committable
-from onceflow.runtime.state.description import StateDescription, StatePart
+from onceflow.runtime.state.description import StateDescription, StatePart, Windows
 
 PIPE_WIDTH = 240  # nobody's terminal: nothing is to be cut
 
@@ -81,10 +81,18 @@ def _described(state: StateDescription | None) -> tuple[str, str, str]:
         return "not described", "-", "-"
     kind = state.kind
     if state.windows is not None:
-        every = "" if state.windows.kind == "tumbling" else f" every {state.windows.slide_ms:,} ms"
-        kind += f", {state.windows.kind} {state.windows.size_ms:,} ms{every}"
+        kind += f", {_windows(state.windows)}"
     keys = ", ".join(f"{key.name} {key.type}" for key in state.keys)
     return kind, keys, "\n".join(map(_part, state.parts))
+
+
+def _windows(windows: Windows) -> str:
+    """`sliding 10,000 ms every 5,000 ms`."""
+    again = f", {windows.lateness_ms:,} ms of lateness" if windows.lateness_ms else ""
+    if windows.kind == "session" and not windows.size_ms:
+        return f"session, gap by {windows.gap_column if windows.gap is None else windows.gap.text}{again}"
+    every = f" every {windows.slide_ms:,} ms" if windows.kind == "sliding" else ""
+    return f"{windows.kind} {windows.size_ms:,} ms{every}{again}"
 
 
 def _part(part: StatePart) -> str:

@@ -79,11 +79,19 @@ class Comparison:
         self._same(verb, before, after, todo)
         if self.was.is_whole:
             for old, new in zip(was, now, strict=True):
-                self._check_expression(f"key {new.name!r}", old, new, todo)
+                self._check_expression(f"key {new.name!r}", old.expression, new.expression, todo)
 
     def _check_windows(self, was: Windows | None, now: Windows | None) -> None:
-        if was is None or now is None or (self.was.is_whole and was != now) or _lengths(was) != _lengths(now):
-            self._refuse(_windows_text(was), _windows_text(now), f"keep the windows, {_NEW_UID}")
+        todo = f"keep the windows, {_NEW_UID}"
+        if was is None or now is None:
+            self._refuse(_windows_text(was), _windows_text(now), todo)
+        elif self.was.is_whole:
+            is_same = structs.replace(was, gap=None) == structs.replace(now, gap=None)
+            if not is_same or (was.gap is None) != (now.gap is None):
+                self._refuse(_windows_text(was), _windows_text(now), todo)
+            self._check_expression("sessions with the gap", was.gap, now.gap, todo)
+        elif _lengths(was) != _lengths(now):
+            self._refuse(_windows_text(was), _windows_text(now), todo)
 
     def _check_part(self, was: StatePart, now: StatePart) -> None:
         what = _NOUNS.get(self.now.kind, "aggregate")
@@ -104,15 +112,12 @@ class Comparison:
             if not is_same or (was.expression is None) != (now.expression is None):
                 self._refuse(_part_text(was, now), _part_text(now, was), todo)
             if was.expression is not None:
-                self._check_expression(f"{what} {now.name!r}", was, now, todo)
+                self._check_expression(f"{what} {now.name!r}", was.expression, now.expression, todo)
         elif was.type != now.type:
             self._refuse(f"{now.name!r} as {was.type}", f"{now.name!r} as {now.type}", todo)
 
-    def _check_expression(
-        self, what: str, old: KeyColumn | StatePart, new: KeyColumn | StatePart, todo: str
-    ) -> None:
+    def _check_expression(self, what: str, was: Expression | None, now: Expression | None, todo: str) -> None:
         """An expression is written differently by another polars: then only its columns can be compared."""
-        was, now = old.expression, new.expression
         if was == now:
             return
         if was is not None and now is not None:
@@ -175,10 +180,18 @@ def _lengths(windows: Windows) -> tuple[int, int, int]:
 def _windows_text(windows: Windows | None) -> str:
     if windows is None:
         return "no windows"
+    again = f" with {windows.lateness_ms} ms of lateness, {windows.results}" if windows.lateness_ms else ""
+    if windows.kind == "session":
+        gap = f"of {windows.size_ms} ms" if windows.size_ms else f"by {_gap_text(windows)}"
+        return f"sessions with a gap {gap}{again}"
     every = f" every {windows.slide_ms} ms" if windows.slide_ms != windows.size_ms else ""
     offset = f" from {windows.offset_ms} ms on" if windows.offset_ms else ""
     kind = f"{windows.kind} " if windows.kind else ""
-    return f"{kind}windows of {windows.size_ms} ms{every}{offset}"
+    return f"{kind}windows of {windows.size_ms} ms{every}{offset}{again}"
+
+
+def _gap_text(windows: Windows) -> str:
+    return repr(windows.gap_column) if windows.gap is None else windows.gap.text
 
 
 def _part_text(part: StatePart, other: StatePart) -> str:

@@ -55,16 +55,23 @@ def find_changelogs(steps: Sequence[Step]) -> frozenset[str]:
             if isinstance(step.work.source, ChangelogSource) and step.work.source.has_kinds:
                 changelogs[step.uid] = step.uid
             continue
+        if isinstance(step.work, Keyed) and step.work.has_kinds:
+            changelogs[step.uid] = step.uid
         came_from = [
             changelogs[i.step.uid] for i in step.inputs if i.tag == MAIN and i.step.uid in changelogs
         ]
         if came_from:
-            _refuse_ignorant(step, came_from[0])
+            made_by_window = any(s.uid == came_from[0] and isinstance(s.work, Keyed) for s in steps)
+            _refuse_ignorant(step, came_from[0], _WITHOUT_WINDOWS if made_by_window else _WITHOUT)
             changelogs[step.uid] = came_from[0]
     return frozenset(changelogs)
 
 
-def _refuse_ignorant(step: Step, source: str) -> None:
+_WITHOUT = "read the source without them"
+_WITHOUT_WINDOWS = 'let the window send rows only, as in allowed_lateness("5 min", results="accumulating")'
+
+
+def _refuse_ignorant(step: Step, source: str, without: str) -> None:
     changes = f"the updates and deletes of {source!r}"
     match step.work:
         case Express() | Merge() | Call(is_per_record=True, sets_aside=False):
@@ -74,7 +81,7 @@ def _refuse_ignorant(step: Step, source: str) -> None:
         case Write():
             raise GraphError(
                 f"sink {step.uid!r} would write {changes} as if they were new rows: write them to a sink "
-                "that takes changes, or read the source without them"
+                f"that takes changes, or {without}"
             )
         case Route(keys=()):
             raise GraphError(
@@ -91,5 +98,5 @@ def _refuse_ignorant(step: Step, source: str) -> None:
         case _:
             raise GraphError(
                 f"{step.uid!r} ({step.name}) would take {changes} for new rows: only map, flat_map, filter, "
-                "select, with_columns and union pass them on, to a sink that takes changes"
+                f"select, with_columns and union pass them on, to a sink that takes changes; or {without}"
             )

@@ -86,6 +86,8 @@ class Keyed:
     is_per_record: bool = False
     key_expressions: Mapping[str, pl.Expr] = field(default_factory=dict)
     """The expressions of the keys that are computed by key_by."""
+    has_kinds: bool = False
+    """Whether its main output has updates and deletes, though its input has none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@ The tables that are described, one row for each key or for each key and window:
 
 - `windows`, `panes`: key_group, key (struct), window_start or pane_start (ms), value (struct, a field for
   each aggregate; or the record so far);
+- `spans`: key_group, key, window_start, window_end, fired (boolean; left out if no window has, and stays),
+  value: windows that merge, or that fire more than once;
 - `reduced`: key_group, key, value (struct: the record so far);
 - `keys`: key_group, key, state (struct, a field for each declared state), timers (list of ms).
 
@@ -24,6 +26,8 @@ from msgspec import structs
 
 from onceflow.runtime.operators.aggregation.accumulators import accumulator
 from onceflow.runtime.operators.aggregation.aggregates import BuiltinAggregate, TypedAggregate
+from onceflow.runtime.operators.assigners.firings import Firings
+from onceflow.runtime.operators.assigners.session import Session
 from onceflow.runtime.operators.assigners.sliding import Sliding
 from onceflow.runtime.operators.assigners.tumbling import Tumbling
 from onceflow.runtime.state.description import (
@@ -63,9 +67,19 @@ def _with_expression(key: KeyColumn, expressions: Mapping[str, pl.Expr]) -> KeyC
     return structs.replace(key, expression=expression_form(expressions[key.name]))
 
 
-def windows_of(window: Tumbling | Sliding) -> Windows:
-    kind = "sliding" if isinstance(window, Sliding) else "tumbling"
-    return Windows(kind, window.size_ms, window.slide_ms, window.offset_ms)
+def windows_of(window: Tumbling | Sliding | Session, firings: Firings) -> Windows:
+    if isinstance(window, Session):
+        described = Windows("session", window.gap_ms, window.gap_ms)
+        if isinstance(window.gap, str):
+            described = structs.replace(described, gap_column=window.gap)
+        elif window.gap is not None:
+            described = structs.replace(described, gap=expression_form(window.gap))
+    else:
+        kind = "sliding" if isinstance(window, Sliding) else "tumbling"
+        described = Windows(kind, window.size_ms, window.slide_ms, window.offset_ms)
+    if not firings.lateness_ms:
+        return described
+    return structs.replace(described, lateness_ms=firings.lateness_ms, results=str(firings.results))
 
 
 def aggregate_parts(aggregates: Sequence[TypedAggregate]) -> tuple[StatePart, ...]:

@@ -34,6 +34,8 @@ class UserType:
     decode: Callable[[pa.Array], list[Any]]
     is_immutable: bool
     """No code can change a value in place."""
+    is_nullable: bool = False
+    """None is one of its values."""
 
 
 def declared_type(declared: ValueType, field: pa.Field, what: str) -> UserType:
@@ -45,7 +47,7 @@ def declared_type(declared: ValueType, field: pa.Field, what: str) -> UserType:
     def decode(array: pa.Array) -> list[Any]:
         return kept_values(array, declared, what)
 
-    return UserType(encode, decode, declared.is_immutable)
+    return UserType(encode, decode, declared.is_immutable, declared.nullable)
 
 
 def kept_values(array: pa.Array, of: ValueType, what: str) -> list[Any]:
@@ -140,8 +142,18 @@ class UserColumn:
         return lambda rows: self._encode(values, rows)
 
     def _encode(self, values: list[Any], rows: Indices) -> pa.Array:
-        return self._type.encode([values[row] for row in rows.tolist()])
+        """A row without a value, as a window's is that has sent all it had, is null."""
+        chosen = [values[row] for row in rows.tolist()]
+        there = [value for value in chosen if value is not EMPTY]
+        array = self._type.encode(there)
+        if len(there) == len(chosen):
+            return array
+        is_empty = np.array([value is EMPTY for value in chosen], np.bool_)
+        return array.take(pa.array(np.cumsum(~is_empty) - 1, mask=is_empty))
 
     def load(self, rows: Indices, state: pa.Array) -> None:
+        if state.null_count and not self._type.is_nullable:
+            is_there = state.is_valid()
+            rows, state = rows[is_there.to_numpy(zero_copy_only=False)], state.filter(is_there)
         for row, value in zip(rows.tolist(), self._type.decode(state), strict=True):
             self.values[row] = value

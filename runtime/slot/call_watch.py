@@ -20,7 +20,7 @@ from onceflow.runtime.operators.failed_records import call_or_set_aside
 from onceflow.runtime.operators.map_batches import MapBatches
 from onceflow.runtime.operators.processing.process import ProcessOperator
 from onceflow.runtime.operators.processing.timer_firing import TimerFiring
-from onceflow.runtime.operators.windows import window_values
+from onceflow.runtime.operators.windows import reduce_values, window_values
 from onceflow.runtime.records import Records
 from onceflow.runtime.types.user_functions import function_name, origin_of, shown_record
 
@@ -173,9 +173,10 @@ _LOOPS: Mapping[CodeType, Callable[[_Locals], UserCall]] = {
     stateless.FlatMapRecords.__call__.__code__: _in_flat_map,
     MapBatches._call.__code__: _in_map_batches,
     call_or_set_aside.__code__: _in_each_or_aside,
-    window_values.reduce_each.__code__: _in_reduce,
+    reduce_values.reduce_each.__code__: _in_reduce,
+    reduce_values.ReduceValues.merge.__code__: _in_merge,
     window_values.UserAggregate.update.__code__: _in_add,
-    window_values.UserAggregate.merged.__code__: _in_merge,
+    window_values.UserAggregate._merge.__code__: _in_merge,
     window_values.UserAggregate.results.__code__: _in_get_result,
     ProcessOperator._process_each.__code__: _in_process,
     TimerFiring._call.__code__: _in_on_timer,

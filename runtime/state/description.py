@@ -45,12 +45,21 @@ class KeyColumn(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Windows(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Event-time windows: `tumbling` or `sliding`."""
+    """Event-time windows: `tumbling`, `sliding` or `session`, whose size and slide are the gap, or 0 if each
+    row has its own."""
 
     kind: str
     size_ms: int
     slide_ms: int
     offset_ms: int = 0
+    gap_column: str = ""
+    """The column that says a session's gap, if one does."""
+    gap: Expression | None = None
+    """The expression that says it, if one does."""
+    lateness_ms: int = 0
+    """How long after its end a row still counts in a window."""
+    results: str = ""
+    """What a window sends when it fires again; empty if it does not."""
 
 
 class StatePart(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -41,6 +41,7 @@ from onceflow.runtime.graph.job_graph import (
     ToEdge,
 )
 from onceflow.runtime.operators.aggregation.aggregates import count, sum_
+from onceflow.runtime.operators.assigners.firings import ONCE, Firings
 from onceflow.runtime.operators.assigners.tumbling import tumbling
 from onceflow.runtime.operators.operator import MAIN
 from onceflow.runtime.operators.windows.window import WindowAggregate
@@ -221,9 +222,14 @@ class SimReader:
 
 
 def sim_graph(
-    source: SimSource, sink: Sink, max_parallelism: int, has_real_windows: bool = False
+    source: SimSource,
+    sink: Sink,
+    max_parallelism: int,
+    has_real_windows: bool = False,
+    firings: Firings = ONCE,
 ) -> JobGraph:
-    """The job of the picture above."""
+    """The job of the picture above. `firings`: of the real windows; no record is late, so they change
+    nothing but the operator that is taken."""
     watermarks = WatermarkStrategy("ts", OUT_OF_ORDERNESS_MS)
     targets: list[Target] = [ToEdge(0), InChain("raw")]
     src = SourceNode("src", source, watermarks, {MAIN: targets})
@@ -236,7 +242,8 @@ def sim_graph(
     edges = [Edge(0, 0, 1, ByKey(("key",)), RECORD_SCHEMA, True, False)]
     if has_real_windows:
         aggregates = {"count": count(), "total": sum_("value")}
-        windows = WindowAggregate("windows", ("key",), tumbling(WINDOW_MS), aggregates, RECORD_SCHEMA)
+        window = tumbling(WINDOW_MS)
+        windows = WindowAggregate("windows", ("key",), window, aggregates, RECORD_SCHEMA, firings=firings)
         made, to = windows.output_schema, {MAIN: [InChain("totals")]}
         node = OperatorNode("windows", "windows", windows.create, made, to, state=windows.description)
         chains.append(Chain(2, "windows", {"windows": node, "totals": SinkNode("totals", sink, made)}))

@@ -8,8 +8,11 @@ import pyarrow as pa
 import pytest
 
 from onceflow.runtime.operators.aggregation.aggregates import count, max_, mean, min_, sum_
-from onceflow.runtime.operators.assigners.sliding import Sliding, sliding
-from onceflow.runtime.operators.assigners.tumbling import Tumbling, tumbling
+from onceflow.runtime.operators.assigners.firings import ONCE, Firings, Results
+from onceflow.runtime.operators.assigners.session import session
+from onceflow.runtime.operators.assigners.sliding import sliding
+from onceflow.runtime.operators.assigners.tumbling import tumbling
+from onceflow.runtime.operators.windows.new_spans import Window
 from onceflow.runtime.operators.windows.window import WindowAggregate
 from onceflow.runtime.testing.conformance import OPERATOR_CHECKS, OperatorUnderTest
 
@@ -27,8 +30,17 @@ def batch(rows: list[tuple[str, int | None, int]]) -> pa.RecordBatch:
 
 
 @pytest.mark.parametrize("check", OPERATOR_CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("window", [tumbling("10 s"), sliding("10 s", "4 s")], ids=["tumbling", "sliding"])
-def test_windows(check: Callable[[OperatorUnderTest], None], window: Tumbling | Sliding) -> None:
+@pytest.mark.parametrize(
+    ("window", "firings"),
+    [
+        (tumbling("10 s"), ONCE),
+        (sliding("10 s", "4 s"), ONCE),
+        (session("3 s"), ONCE),
+        (tumbling("10 s"), Firings(20_000, Results.RETRACTING)),
+    ],
+    ids=["tumbling", "sliding", "session", "lateness"],
+)
+def test_windows(check: Callable[[OperatorUnderTest], None], window: Window, firings: Firings) -> None:
     aggregates = {
         "n": count(),
         "total": sum_("amount"),
@@ -36,6 +48,6 @@ def test_windows(check: Callable[[OperatorUnderTest], None], window: Tumbling | 
         "high": max_("amount"),
         "mean": mean("amount"),
     }
-    windows = WindowAggregate("w", ("user",), window, aggregates, SCHEMA)
+    windows = WindowAggregate("w", ("user",), window, aggregates, SCHEMA, firings=firings)
     steps = [(batch(rows), [row[2] for row in rows], watermark_ms) for rows, watermark_ms in STEPS]
     check(OperatorUnderTest(windows.create, ["user"], steps))

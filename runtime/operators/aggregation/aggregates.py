@@ -148,7 +148,7 @@ def check_aggregate(name: str, aggregate: Aggregate, schema: pa.Schema, uid: str
         if aggregate.kind is not Kind.COUNT:
             raise GraphError(f"{where}={aggregate.kind}() needs a column or an expression")
         return TypedAggregate(name, aggregate, None, pa.field(name, pa.int64(), nullable=False))
-    argument = _argument(aggregate.argument, schema, f"{where}={aggregate.kind}")
+    argument = argument_field(aggregate.argument, schema, f"{where}={aggregate.kind}")
     result = _result_type(aggregate.kind, argument, where)
     nullable = argument.nullable and aggregate.kind is not Kind.COUNT
     return TypedAggregate(name, aggregate, argument, pa.field(name, result, nullable))
@@ -176,7 +176,8 @@ def plain_argument(typed: TypedAggregate) -> TypedAggregate:
     return replace(typed, aggregate=BuiltinAggregate(aggregate.kind, name))
 
 
-def _argument(argument: str | pl.Expr, schema: pa.Schema, where: str) -> pa.Field:
+def argument_field(argument: str | pl.Expr, schema: pa.Schema, where: str) -> pa.Field:
+    """The column, or what the expression gives for each row. Raises GraphError, which begins with `where`."""
     if isinstance(argument, str):
         _check_columns([argument], schema, where)
         return schema.field(argument)

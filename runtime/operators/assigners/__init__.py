@@ -1,1 +1,1 @@
-"""Which windows a row belongs to."""
+"""Which windows a row belongs to, and when they fire."""

@@ -28,6 +28,11 @@ class Sliding:
     """At least 0, less than the slide."""
 
     @property
+    def title(self) -> str:
+        """For the plan."""
+        return f"{self.size_ms} ms every {self.slide_ms} ms"
+
+    @property
     def windows_max(self) -> int:
         """How many windows a row can be in."""
         return -(-self.size_ms // self.slide_ms)

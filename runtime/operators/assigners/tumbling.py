@@ -20,6 +20,11 @@ class Tumbling:
     """At least 0, less than the size."""
 
     @property
+    def title(self) -> str:
+        """For the plan."""
+        return f"{self.size_ms} ms"
+
+    @property
     def windows_max(self) -> int:
         """How many windows a row can be in."""
         return 1

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from onceflow.runtime.errors import UserFunctionError
 from onceflow.runtime.functions.lives import own_instance
+from onceflow.runtime.operators.assigners.firings import ONCE
 from onceflow.runtime.operators.assigners.sliding import Sliding
 from onceflow.runtime.operators.assigners.tumbling import Tumbling
 from onceflow.runtime.operators.describe import expression_form, key_columns, windows_of
@@ -106,7 +107,7 @@ class WindowJoin:
             key_columns(names, schema) for names, schema in zip(self.columns.keys, self.schemas, strict=True)
         )
         kind = "window join" if self.group is None else "co-group"
-        return StateDescription(kind, TABLE, left, parts, windows_of(self.window), right_keys=right)
+        return StateDescription(kind, TABLE, left, parts, windows_of(self.window, ONCE), right_keys=right)
 
     def create(self) -> WindowJoinOperator:
         """A fresh operator for one subtask and attempt."""

@@ -72,6 +72,11 @@ class Begun:
             fresh._flag(name, groups[flags.values.take(rows)], size)
         return fresh
 
+    def merge(self, into: Indices, rows: Indices) -> None:
+        """Rows of `into` get the flags of those that become a part of them."""
+        for flags in self._flags.values():
+            flags.values[into[flags.values.take(rows)]] = True
+
     def clear(self, rows: Indices) -> None:
         """What is in these rows begins now."""
         for flags in self._flags.values():

@@ -14,8 +14,8 @@ from onceflow.runtime.functions.lives import own_instance
 from onceflow.runtime.operators.describe import key_columns, reduce_part
 from onceflow.runtime.operators.operator import FrozenState, Operator, OperatorContext, Output, RestoredState
 from onceflow.runtime.operators.user_state import RecordRows, UserColumn
+from onceflow.runtime.operators.windows.reduce_values import reduce_each
 from onceflow.runtime.operators.windows.window import check_keys
-from onceflow.runtime.operators.windows.window_values import reduce_each
 from onceflow.runtime.records import Records
 from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.state.tables import Layout, keyed_table

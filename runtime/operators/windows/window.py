@@ -20,16 +20,22 @@ from onceflow.runtime.operators.aggregation.aggregates import (
     columns_read,
     plain_argument,
 )
+from onceflow.runtime.operators.assigners.firings import ONCE, Firings
+from onceflow.runtime.operators.assigners.session import Session
 from onceflow.runtime.operators.assigners.sliding import Sliding
 from onceflow.runtime.operators.assigners.tumbling import Tumbling
 from onceflow.runtime.operators.describe import aggregate_parts, key_columns, reduce_part, windows_of
 from onceflow.runtime.operators.operator import Operator
 from onceflow.runtime.operators.user_state import RecordRows
+from onceflow.runtime.operators.windows.new_spans import Window, check_gap
 from onceflow.runtime.operators.windows.pane_operator import TABLE as PANES
 from onceflow.runtime.operators.windows.pane_operator import PaneOperator
-from onceflow.runtime.operators.windows.window_operator import LATE, WindowOperator
+from onceflow.runtime.operators.windows.reduce_values import ReduceValues
+from onceflow.runtime.operators.windows.span_operator import TABLE as SPANS
+from onceflow.runtime.operators.windows.span_operator import SpanOperator
+from onceflow.runtime.operators.windows.window_operator import LATE, WindowOperator, WindowValues
 from onceflow.runtime.operators.windows.window_operator import TABLE as WINDOWS
-from onceflow.runtime.operators.windows.window_values import AggregateValues, ReduceValues
+from onceflow.runtime.operators.windows.window_values import AggregateValues
 from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.state.hashing import is_hashable
 from onceflow.runtime.types.record_types import record_class
@@ -45,20 +51,22 @@ class WindowAggregate:
 
     Rows out: the key columns, window_start and window_end (int64, ms), the aggregates in their order;
     event time window_end - 1. `record_type` is what AggregateFunctions get (None: a named tuple of
-    the columns). With `late`, late rows go out on the tag "late" with the input's schema. Raises
-    GraphError naming uid and the nearest column.
+    the columns). With `late`, late rows go out on the tag "late" with the input's schema. `firings`: beside
+    the one at the watermark. Raises GraphError naming uid and the nearest column.
     """
 
     uid: str
     key_columns: tuple[str, ...]
-    window: Tumbling | Sliding
+    window: Window
     aggregates: Mapping[str, Aggregate]
     input_schema: pa.Schema
     late: bool = False
     record_type: type | None = None
+    firings: Firings = ONCE
 
     def __post_init__(self) -> None:
         check_keys(self.key_columns, self.input_schema, self.uid)
+        check_gap(self.window, self.input_schema, self.uid)
         if not self.aggregates:
             raise GraphError(f"operator {self.uid!r}: a window needs at least one aggregate, as in n=count()")
         names = Counter([*self.key_columns, WINDOW_START, WINDOW_END, *self.aggregates])
@@ -83,9 +91,11 @@ class WindowAggregate:
 
     @property
     def description(self) -> StateDescription:
-        table = PANES if isinstance(self.window, Sliding) else WINDOWS
+        table = SPANS
+        if isinstance(self.window, Tumbling | Sliding) and self.firings == ONCE:
+            table = PANES if isinstance(self.window, Sliding) else WINDOWS
         keys, parts = key_columns(self.key_columns, self.input_schema), aggregate_parts(self.typed)
-        return StateDescription("window aggregate", table, keys, parts, windows_of(self.window))
+        return StateDescription("window aggregate", table, keys, parts, windows_of(self.window, self.firings))
 
     @property
     def side_schemas(self) -> dict[str, pa.Schema]:
@@ -101,16 +111,17 @@ class WindowAggregate:
         read = [columns_read(aggregate) for aggregate in self.aggregates.values()]
         if self.late or None in read:
             return frozenset(self.input_schema.names)
-        return frozenset(self.key_columns).union(*(r for r in read if r is not None))
+        gap = self.window.columns_read if isinstance(self.window, Session) else frozenset()
+        return frozenset(self.key_columns).union(gap, *(r for r in read if r is not None))
 
     def create(self) -> Operator:
         """A fresh operator for one subtask and attempt."""
         schema = self.input_schema
         typed = [replace(t, aggregate=own_instance(t.aggregate, self.uid)) for t in self.typed]
         values = AggregateValues(self.uid, typed, self._reader, self.output_schema)
-        if isinstance(self.window, Sliding):
+        if isinstance(self.window, Sliding) and self.firings == ONCE:
             return PaneOperator(self.key_columns, schema, self.window, values, self.late)
-        return WindowOperator(self.key_columns, schema, self.window, values, self.late)
+        return _operator(self, values)
 
 
 @dataclass(frozen=True)
@@ -118,19 +129,21 @@ class WindowReduce:
     """The user's `fn(a, b) -> record` per key and window: `key_by(...).window(...).reduce(fn)`.
 
     Rows out: one record per key and window; event time window_end - 1. A row goes through `fn` once for
-    each window that it is in, since `fn` need not be associative.
+    each window that it is in, since `fn` need not be associative; where windows merge, it has to be.
     """
 
     uid: str
     key_columns: tuple[str, ...]
-    window: Tumbling | Sliding
+    window: Window
     fn: Callable[[Any, Any], Any]
     input_schema: pa.Schema
     late: bool = False
     record_type: type | None = None
+    firings: Firings = ONCE
 
     def __post_init__(self) -> None:
         check_keys(self.key_columns, self.input_schema, self.uid)
+        check_gap(self.window, self.input_schema, self.uid)
         assert self._rows is not None
 
     @property
@@ -141,7 +154,9 @@ class WindowReduce:
     def description(self) -> StateDescription:
         keys = key_columns(self.key_columns, self.input_schema)
         part = reduce_part(self.fn, self.output_schema)
-        return StateDescription("window reduce", WINDOWS, keys, (part,), windows_of(self.window))
+        fires_once = isinstance(self.window, Tumbling | Sliding) and self.firings == ONCE
+        table = WINDOWS if fires_once else SPANS
+        return StateDescription("window reduce", table, keys, (part,), windows_of(self.window, self.firings))
 
     @property
     def side_schemas(self) -> dict[str, pa.Schema]:
@@ -149,14 +164,21 @@ class WindowReduce:
 
     def create(self) -> Operator:
         """A fresh operator for one subtask and attempt."""
-        values = ReduceValues(self.uid, own_instance(self.fn, self.uid), self._rows)
-        return WindowOperator(self.key_columns, self.input_schema, self.window, values, self.late)
+        return _operator(self, ReduceValues(self.uid, own_instance(self.fn, self.uid), self._rows))
 
     @cached_property
     def _rows(self) -> RecordRows:
         """Made when the graph is built, and shipped."""
         what = f"operator {self.uid!r}: {function_name(self.fn)}"
         return RecordRows(self.input_schema, self.record_type, what)
+
+
+def _operator(config: WindowAggregate | WindowReduce, values: WindowValues) -> Operator:
+    """The operator whose table has a row for each key and window."""
+    keys, schema, window = config.key_columns, config.input_schema, config.window
+    if isinstance(window, Tumbling | Sliding) and config.firings == ONCE:
+        return WindowOperator(keys, schema, window, values, config.late)
+    return SpanOperator(config.uid, keys, schema, window, values, config.firings, config.late)
 
 
 def check_keys(key_columns: tuple[str, ...], schema: pa.Schema, uid: str) -> None:

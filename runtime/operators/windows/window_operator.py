@@ -49,6 +49,11 @@ class WindowValues(WindowResults, RowColumn, Protocol):
         """Take in a batch: the row of the table for each of its records."""
         ...
 
+    def merge(self, into: Indices, rows: Indices) -> None:
+        """Take in, for each row of `into`, what is in the other one, in this order. None is in both. Raises
+        SumOverflow."""
+        ...
+
 
 class WindowOperator:
     """One subtask of event-time windows, with a row of its table for each key and window.

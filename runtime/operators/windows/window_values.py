@@ -1,9 +1,10 @@
-"""What windows compute: AggregateValues (built-in and user aggregates) and ReduceValues (the user's fn)."""
+"""AggregateValues: what windows compute by aggregates, built-in ones and the user's."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -16,19 +17,13 @@ from onceflow.runtime.operators.aggregation.aggregates import (
     BuiltinAggregate,
     TypedAggregate,
 )
-from onceflow.runtime.operators.user_state import (
-    EMPTY,
-    RecordRows,
-    UserColumn,
-    declared_type,
-    typed_array,
-)
+from onceflow.runtime.operators.user_state import EMPTY, UserColumn, declared_type, typed_array
 from onceflow.runtime.operators.windows.begun import BEGUN_BEFORE, Begun
 from onceflow.runtime.operators.windows.window_batch import Argument, Arguments, Batch
 from onceflow.runtime.records import Indices, Int64s, Records
 from onceflow.runtime.state.table import Frozen, LiveRows
 from onceflow.runtime.types.records_of_columns import RecordReader
-from onceflow.runtime.types.user_functions import read_records, user_function_error
+from onceflow.runtime.types.user_functions import user_function_error
 
 
 class AggregateColumn(Protocol):
@@ -37,6 +32,10 @@ class AggregateColumn(Protocol):
     def grow(self, size: int) -> None: ...
 
     def update(self, batch: Batch) -> None: ...
+
+    def merge(self, into: Indices, rows: Indices) -> None:
+        """Take in, for each row of `into`, what is in the other one, in this order."""
+        ...
 
     def merged(self, rows: Indices, groups: Indices, size: int) -> AggregateColumn:
         """A column of `size` rows; each of `rows` is merged into the one that `groups` says, in order."""
@@ -70,6 +69,9 @@ class BuiltinColumn:
 
     def update(self, batch: Batch) -> None:
         self._accumulator.update(batch.arrivals(self._argument))
+
+    def merge(self, into: Indices, rows: Indices) -> None:
+        self._accumulator.merge(into, self._accumulator, rows)
 
     def merged(self, rows: Indices, groups: Indices, size: int) -> BuiltinColumn:
         fresh = BuiltinColumn(self._typed, self._argument)
@@ -120,19 +122,28 @@ class UserAggregate:
             create = self._function.create_accumulator
             raise user_function_error(self._uid, create, error, None, 0, None) from error
 
+    def merge(self, into: Indices, rows: Indices) -> None:
+        mine = self._column.values
+        self._merge(into, mine, (mine[row] for row in rows.tolist()))
+
     def merged(self, rows: Indices, groups: Indices, size: int) -> UserAggregate:
         fresh = UserAggregate(self._uid, self._typed)
         fresh.grow(size)
-        merge, mine, into = self._function.merge, self._column.values, fresh._column.values
-        is_immutable = self._column.is_immutable
+        more = (self._column.values[row] for row in rows.tolist())
+        if not self._column.is_immutable:
+            more = (copy.deepcopy(accumulator) for accumulator in more)  # other windows need it too
+        self._merge(groups, fresh._column.values, more)
+        return fresh
+
+    def _merge(self, rows: Indices, into: list[Any], accumulators: Iterable[Any]) -> None:
+        merge = self._function.merge
         more: Any = None
         try:
-            for row, group in zip(rows.tolist(), groups.tolist(), strict=True):
-                more = mine[row] if is_immutable else copy.deepcopy(mine[row])  # other windows need it too
-                into[group] = more if into[group] is EMPTY else merge(into[group], more)
+            for row, more in zip(rows.tolist(), accumulators, strict=True):
+                if more is not EMPTY:
+                    into[row] = more if into[row] is EMPTY else merge(into[row], more)
         except Exception as error:
             raise user_function_error(self._uid, merge, error, None, 0, more) from error
-        return fresh
 
     def results(self, rows: Indices) -> pa.Array:
         get_result, mine, results = self._function.get_result, self._column.values, []
@@ -193,21 +204,21 @@ class AggregateValues:
         SumOverflow with the merged row."""
         columns: dict[str, AggregateColumn] = {}
         for name, column in self._columns.items():
-            try:
+            with _overflow_of(name):
                 columns[name] = column.merged(rows, groups, size)
-            except SumOverflow as error:
-                error.column = name
-                raise
         return ResultRows(columns, self._output, self._begun.merged(rows, groups, size))
 
     def update(self, records: Records, rows: Indices) -> None:
         batch = Batch(self._uid, records, rows, self._arguments.compute(records.batch), self._reader)
         for name, column in self._columns.items():
-            try:
+            with _overflow_of(name):
                 column.update(batch)
-            except SumOverflow as error:
-                error.column = name
-                raise
+
+    def merge(self, into: Indices, rows: Indices) -> None:
+        for name, column in self._columns.items():
+            with _overflow_of(name):
+                column.merge(into, rows)
+        self._begun.merge(into, rows)
 
     def grow(self, size: int) -> None:
         for column in self._columns.values():
@@ -251,45 +262,11 @@ class AggregateValues:
                 )
 
 
-class ReduceValues:
-    """WindowValues of `reduce(fn)`: the record so far of each row."""
-
-    def __init__(self, uid: str, fn: Callable[[Any, Any], Any], rows: RecordRows) -> None:
-        self._uid = uid
-        self._fn = fn
-        self.functions = [fn]
-        self._rows = rows
-        self._column = UserColumn(rows.as_user_type())
-        self.grow = self._column.grow
-        self.clear = self._column.clear
-        self.keep = self._column.keep
-        self.freeze = self._column.freeze
-        self.load = self._column.load
-
-    def update(self, records: Records, rows: Indices) -> None:
-        typed = read_records(self._uid, self._rows, records)
-        for _ in reduce_each(self._uid, self._fn, self._column.values, rows, typed, records):
-            pass
-
-    def results(self, keys: pa.RecordBatch, start: Int64s, end: Int64s, rows: Indices) -> pa.RecordBatch:
-        mine = self._column.values
-        return self._rows.write([mine[row] for row in rows.tolist()])
-
-
-def reduce_each(
-    uid: str,
-    fn: Callable[[Any, Any], Any],
-    values: list[Any],
-    rows: Indices,
-    typed: list[Any],
-    records: Records,
-) -> Iterator[Any]:
-    """Set each row's row to fn(value so far, record), or to the first record; yields each new value,
-    which the next call of fn may change if its type allows it."""
-    for n, row in enumerate(rows.tolist()):
-        current, record = values[row], typed[n]
-        try:
-            values[row] = value = record if current is EMPTY else fn(current, record)
-        except Exception as error:
-            raise user_function_error(uid, fn, error, records, n, record) from error
-        yield value
+@contextmanager
+def _overflow_of(column: str) -> Iterator[None]:
+    """Fill in whose sum it is."""
+    try:
+        yield
+    except SumOverflow as error:
+        error.column = column
+        raise

@@ -86,3 +86,23 @@ def test_what_does_not_know_them_refuses(make: Callable[[Stream[Any]], Stream[An
     with pytest.raises(GraphError, match=said):
         built(make, CHANGES)
     assert built(make, CHANGES, has_kinds=False)
+
+
+def test_a_window_that_updates_its_results_is_refused_by_a_sink_of_rows() -> None:
+    def windows(results: str) -> Callable[[Stream[Any]], Stream[Any]]:
+        return lambda stream: (
+            stream.key_by("user")
+            .window(tumbling("10 s"))
+            .allowed_lateness("1 min", results=results)  # type: ignore[arg-type]
+            .aggregate(n=count(), uid="counts")
+        )
+
+    with pytest.raises(GraphError) as refusal:
+        built(windows("retracting"), ROWS, has_kinds=False)
+    assert str(refusal.value) == (
+        "sink 'out' would write the updates and deletes of 'counts' as if they were new rows: write them to "
+        'a sink that takes changes, or let the window send rows only, as in allowed_lateness("5 min", '
+        'results="accumulating")'
+    )
+    assert built(windows("retracting"), CHANGES, has_kinds=False)
+    assert built(windows("discarding"), ROWS, has_kinds=False)

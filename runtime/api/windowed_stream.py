@@ -1,0 +1,179 @@
+"""Streams by key and window: when windows fire, and what they compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+import polars as pl
+import pyarrow as pa
+
+from onceflow.runtime.api.near_misses import no_such_name
+from onceflow.runtime.durations import duration_ms
+from onceflow.runtime.errors import GraphError
+from onceflow.runtime.graph.functions import hints, taken_record
+from onceflow.runtime.graph.steps import Build, Built, Input, Keyed, Rows, Step
+from onceflow.runtime.operators.aggregation.aggregates import Aggregate, AggregateFunction
+from onceflow.runtime.operators.assigners.firings import ONCE, Firings, Results
+from onceflow.runtime.operators.operator import MAIN
+from onceflow.runtime.operators.windows.new_spans import Window
+from onceflow.runtime.operators.windows.reduce import RollingReduce
+from onceflow.runtime.operators.windows.window import WindowAggregate, WindowReduce
+from onceflow.runtime.operators.windows.window_operator import LATE
+from onceflow.runtime.types.hints import type_name
+from onceflow.runtime.types.user_functions import function_name
+
+if TYPE_CHECKING:
+    from onceflow.runtime.api.graph_builder import JobGraphBuilder
+    from onceflow.runtime.api.stream import Stream
+
+T = TypeVar("T")
+ResultsName = Literal["retracting", "accumulating", "discarding"]
+
+
+class WindowedStream(Generic[T]):
+    """Rows by key and window, before it is said what to compute."""
+
+    def __init__(
+        self,
+        job: JobGraphBuilder,
+        source: Input,
+        keys: tuple[str, ...],
+        expressions: Mapping[str, pl.Expr],
+        window: Window,
+        late_tag: str | None = None,
+        firings: Firings = ONCE,
+    ) -> None:
+        self._job = job
+        self._input = source
+        self._keys = keys
+        self._expressions = expressions
+        self._window = window
+        self._late_tag = late_tag
+        self._firings = firings
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_such_name(self, name)
+
+    def late_to(self, tag: str) -> WindowedStream[T]:
+        """Rows that come after all their windows have fired go to side_output(tag) of the result, as they
+        came. Without it they are counted only."""
+        return self._with(tag, self._firings)
+
+    def allowed_lateness(self, lateness: str | int, results: ResultsName = "retracting") -> WindowedStream[T]:
+        """Rows that come up to so long after the end of their window, in event time, still count: the window
+        fires again. Later ones are late.
+
+        `results`: what it sends then. "retracting": its last result as an update_before (a delete, if its
+        bounds have changed), and the new one as an update_after, for a sink that takes changes;
+        "accumulating": the whole new result, as one more row; "discarding": the result of the new rows only.
+        """
+        uid = self._input.step.uid
+        lateness_ms = duration_ms(lateness, "allowed_lateness")
+        if results not in set(Results):
+            known = ", ".join(map(repr, map(str, Results)))
+            raise GraphError(f"operator {uid!r}: allowed_lateness(results={results!r}): use one of {known}")
+        return self._with(self._late_tag, Firings(lateness_ms, Results(results)) if lateness_ms else ONCE)
+
+    def aggregate(self, *, uid: str | None = None, **aggregates: Aggregate) -> Stream[Any]:
+        """One row per key and window: the key columns, window_start, window_end (ms), and an output
+        column for each aggregate, as in total=sum_("amount"). Sent when the watermark passes."""
+        rows = self._input.rows
+        uid = self._uid(uid)
+        is_per_record = any(isinstance(a, AggregateFunction) for a in aggregates.values())
+        config = WindowAggregate(
+            uid,
+            self._keys,
+            self._window,
+            aggregates,
+            rows.schema,
+            late=False,
+            record_type=rows.record_type if is_per_record else None,
+            firings=self._firings,
+        )
+        read = config.columns_read
+        config = replace(config, late=self._late_tag is not None)
+        return self._add(
+            config, partial(with_schema, config), read, Rows(config.output_schema, None, True), is_per_record
+        )
+
+    def reduce(self, fn: Callable[[T, T], T], uid: str | None = None) -> Stream[T]:
+        """One record per key and window: fn(fn(first, second), third), and so on, in the order in which
+        they came."""
+        rows = self._input.rows
+        uid = self._uid(uid)
+        record_type = reduced_record(fn, uid, rows)
+        config = WindowReduce(
+            uid,
+            self._keys,
+            self._window,
+            fn,
+            rows.schema,
+            self._late_tag is not None,
+            record_type,
+            self._firings,
+        )
+        read = frozenset(rows.schema.names)
+        return self._add(
+            config,
+            partial(with_schema, config),
+            read,
+            Rows(config.output_schema, rows.record_type, True),
+            True,
+        )
+
+    def _with(self, late_tag: str | None, firings: Firings) -> WindowedStream[T]:
+        return WindowedStream(
+            self._job, self._input, self._keys, self._expressions, self._window, late_tag, firings
+        )
+
+    def _uid(self, given: str | None) -> str:
+        return self._job.new_uid(given, "window", self._input.step.anchor)
+
+    def _add(
+        self,
+        config: WindowAggregate | WindowReduce,
+        build: Build,
+        read: frozenset[str],
+        rows: Rows,
+        is_per_record: bool,
+    ) -> Stream[Any]:
+        outputs = {MAIN: rows}
+        tags: Mapping[str, str] = {}
+        if self._late_tag is not None:
+            outputs[LATE] = self._input.rows
+            tags = {self._late_tag: LATE}
+        work = Keyed(
+            self._keys,
+            build,
+            read,
+            frozenset(outputs) - {MAIN},
+            is_per_record,
+            self._expressions,
+            self._firings.has_kinds,
+        )
+        name = f"window {self._window.title}{self._firings.title} by {', '.join(self._keys)}"
+        step = Step(config.uid, name, work, (self._input,), outputs, config.uid)
+        return self._job.add(step, tags)
+
+
+def reduced_record(fn: Callable[[Any, Any], Any], uid: str, rows: Rows) -> type:
+    """What fn takes twice and returns. Raises GraphError if it returns something else."""
+    record_type = taken_record(fn, uid, rows.schema, rows.record_type)
+    returned = hints(fn, uid).get("return", record_type)
+    if returned not in (record_type, Any):
+        raise GraphError(
+            f"operator {uid!r}: {function_name(fn)} takes {type_name(record_type)} but returns "
+            f"{type_name(returned)}; reduce returns what it takes (aggregate for another type)"
+        )
+    return record_type
+
+
+def with_schema(config: WindowAggregate | WindowReduce | RollingReduce, schema: pa.Schema) -> Built:
+    """The operator for the columns that are really there, after the unused ones were left out."""
+    narrow = replace(config, input_schema=schema)
+    return Built(narrow.create, narrow.output_schema, narrow.description)
