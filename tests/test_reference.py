@@ -40,6 +40,7 @@ PUBLIC = (
     "onceflow.sinks.postgres",
     "onceflow.sinks.transactional",
     "onceflow.sinks.redis",
+    "onceflow.sinks.opensearch",
     "onceflow.runtime.contracts",
     "onceflow.runtime.testing.conformance",
     "onceflow.runtime.errors",

@@ -24,9 +24,11 @@ KINDS = ("slot", "driver and slots", "server", "frozen slot", "lost answer", "re
 
 
 class StoreUnderTest(Protocol):
-    """A running store. `name`: as the job knows it. `write_word`: is in each request that writes rows."""
+    """A running store. `name`: as the job knows it. `rate`: how many records a second it is sent.
+    `write_word`: is in each request that writes rows."""
 
     name: str
+    rate: int
     write_word: bytes
     port: int
 
@@ -53,7 +55,7 @@ def run_with_kills(
     with AnswerProxy(store.port) as proxy:
 
         def start(*options: str) -> Any:
-            arguments = (store.name, store.address(proxy.port), str(10**9), "2000")
+            arguments = (store.name, store.address(proxy.port), str(10**9), str(store.rate))
             given = ["--slot-timeout", "3 s", "--restart", "fixed:200 ms", *options]
             return start_job(folder, *arguments, program=PROGRAM, master="local[2]", options=given)
 

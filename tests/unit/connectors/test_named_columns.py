@@ -18,5 +18,5 @@ def test_one_name_several_or_none() -> None:
 def test_a_column_that_the_rows_lack_is_refused() -> None:
     schema = pa.schema([("id", pa.int64()), ("day", pa.string())])
     check_columns("key", ["id", "day"], schema, "out")
-    with pytest.raises(GraphError, match="sink 'out': partition column 'dya' is not in the rows.*'day'"):
+    with pytest.raises(GraphError, match=r"sink 'out': partition column 'dya' is not in the rows.*'day'"):
         check_columns("partition", ["id", "dya"], schema, "out")
