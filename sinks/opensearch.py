@@ -31,10 +31,10 @@ class OpenSearchSink:
     interval), never one of a checkpoint that was not completed, and a late copy of a request replaces
     nothing that is newer. Deletes of a changelog delete the document.
 
-    `url`: "https://user:password@host:9200", or several of one cluster. `key`: the column or columns that
-    tell rows apart; the document's _id is the value, or of several the values, joined by colons. There is no
-    appending without one: a request that is sent again would double its rows. The engine brings all rows of
-    a key to one subtask.
+    `url`: "https://host:9200", with a user and a password before an @ if there are, or several of one
+    cluster. `key`: the column or columns that tell rows apart; the document's _id is the value, or of several
+    the values, joined by colons. There is no appending without one: a request that is sent again would
+    double its rows. The engine brings all rows of a key to one subtask.
 
     `create_index`: make the index if it is not there; a mapping is the body to make it with, as in
     {"mappings": ...}. `bad_rows_to`: an index for rows that `index` refuses (a value that its mapping does

@@ -53,7 +53,7 @@ class OpenSearchClient:
         headers = headers_with_variables(access.headers, os.environ, where)
         self._headers = [{**_login(url), **headers} for url in access.urls]
         self._number = 0
-        """Of the server that is asked; another one after an error of its connection."""
+        """The server that is asked, by its place; another one after an error of its connection."""
         more: dict[str, Any] = {} if access.ca_certs is None else {"ca_certs": access.ca_certs}
         timeout = urllib3.Timeout(connect=_CONNECT_S, read=_ANSWER_S)
         self._pool = urllib3.PoolManager(

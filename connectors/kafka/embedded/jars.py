@@ -168,5 +168,5 @@ def _ivy_jar() -> Path:
 
 
 def _file_name(coordinates: str) -> str:
-    """Of `org:name:version`, with a fourth part for a classifier."""
+    """The file of a jar: coordinates are `org:name:version`, with a fourth part for a classifier."""
     return "-".join(coordinates.split(":")[1:]) + ".jar"

@@ -183,10 +183,36 @@ class OnceflowOpenSearch(SinkDataSource):
     )
 
 
+def _http(given: Mapping[str, Any]) -> Sink:
+    from onceflow.sinks.http import HttpSink
+
+    return HttpSink(**given)
+
+
+class OnceflowHttp(SinkDataSource):
+    """Rows as requests to a receiver: sinks/http.py."""
+
+    form = SinkFormat(
+        "onceflow-http",
+        _http,
+        {
+            "url": text,
+            "batch_rows": number,
+            "headers": json_object,
+            "bad_rows_to": text,
+            "answer_timeout": text,
+            "delivery_timeout": text,
+        },
+        needs=("url",),
+        instead_of_reading="onceflow.HttpStreamSource of a job reads streams over HTTP",
+    )
+
+
 FORMATS: tuple[type[SinkDataSource], ...] = (
     OnceflowPostgres,
     OnceflowRedis,
     OnceflowOpenSearch,
+    OnceflowHttp,
     OnceflowFiles,
     OnceflowDelta,
     OnceflowIceberg,

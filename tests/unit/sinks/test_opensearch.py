@@ -45,5 +45,5 @@ def test_columns_that_can_be_no_key_are_refused_when_the_job_is_built() -> None:
 
 
 def test_a_password_is_in_no_text_of_it() -> None:
-    sink = OpenSearchSink("http://ann:secret@host:9200", "orders", "id", headers={"X": "secret"})
+    sink = OpenSearchSink(URL.replace("//", "//ann:secret@"), "orders", "id", headers={"X": "secret"})
     assert "secret" not in repr(sink) + sink.plan_note
