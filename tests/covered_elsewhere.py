@@ -185,6 +185,11 @@ COVERED = (
         "integration/test_opensearch_sink integration/test_opensearch_kills",
         "opensearch.backend",
     ),
+    Covered(
+        "requests to a receiver, on a little server of our own",
+        "unit/sinks/test_http integration/test_http_sink_kills",
+        "webhooks.target",
+    ),
     Covered("headers of requests", "unit/connectors/opensearch/test_client", "http_headers"),
     Covered(
         "Delta tables on this disk, read by DuckDB, and kills inside commits",

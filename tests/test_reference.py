@@ -41,6 +41,7 @@ PUBLIC = (
     "onceflow.sinks.transactional",
     "onceflow.sinks.redis",
     "onceflow.sinks.opensearch",
+    "onceflow.sinks.http",
     "onceflow.runtime.contracts",
     "onceflow.runtime.testing.conformance",
     "onceflow.runtime.errors",

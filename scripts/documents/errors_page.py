@@ -48,7 +48,10 @@ AREAS: Sequence[tuple[str, str]] = (
         "connectors/files/ sinks/files.py connectors/staged_rows.py connectors/hand_over.py sinks/collect.py "
         "sinks/print.py sinks/foreach.py",
     ),
-    ("Streams over HTTP", "connectors/http_stream/ connectors/http_headers.py"),
+    (
+        "Streams over HTTP, and webhooks",
+        "connectors/http_stream/ connectors/http_headers.py connectors/webhooks/ sinks/http.py",
+    ),
     ("Kafka", "connectors/kafka/ sinks/kafka.py"),
     (
         "PostgreSQL, and sinks with a ledger",

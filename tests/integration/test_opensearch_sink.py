@@ -6,6 +6,7 @@ import datetime as dt
 import uuid
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,8 @@ from onceflow.runtime.errors import DataLossError, Fenced, JobFailedError
 from onceflow.runtime.records import Records
 from onceflow.runtime.testing.conformance import SINK_CHECKS, SinkUnderTest
 from onceflow.sinks.opensearch import OpenSearchSink
+from tests.integration.streaming_query import Query
+from tests.integration.test_structured_streaming_sink import forget_last_commit
 from tests.opensearch_server import OpenSearchServer
 from tests.upsert_cases import (
     CHANGES_SEEN,
@@ -239,3 +242,22 @@ def test_an_index_that_was_made_anew_ends_the_job(server: OpenSearchServer, inde
     with pytest.raises(DataLossError, match="says nothing, and it was at 1: it was deleted"):
         checkpoint(writer, 2, number(2))
     writer.close()
+
+
+# --- Structured Streaming --------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+@pytest.mark.soak
+def test_micro_batches_keep_the_last_row_of_each_key(
+    spark: Any, server: OpenSearchServer, index: str, tmp_path: Path
+) -> None:
+    options = {"url": server.url, "index": index, "key": "id", "create_index": "true"}
+    query = Query(spark, tmp_path, "onceflow-opensearch", **options)
+    for batch in range(2):
+        query.add(*({"id": n, "name": f"n{batch}"} for n in range(batch, 4)))
+        query.run()
+        forget_last_commit(query.checkpoint)
+        query.run(lambda rows: rows.selectExpr("id + 100 as id", "name"))
+    names = {key: document["name"] for key, document in server.documents(index).items()}
+    assert names == {"0": "n0", "1": "n1", "2": "n1", "3": "n1"}

@@ -204,7 +204,7 @@ class OnceflowHttp(SinkDataSource):
             "delivery_timeout": text,
         },
         needs=("url",),
-        instead_of_reading="onceflow.HttpStreamSource of a job reads streams over HTTP",
+        instead_of_reading="read with HttpStreamSource, in a job",
     )
 
 

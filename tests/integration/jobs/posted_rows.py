@@ -16,9 +16,13 @@ class Seen:
     number: int
 
 
+def seen(n: int) -> Seen:
+    return Seen(n)
+
+
 def build(arguments: list[str]) -> Job:
     _, url, records, rate = arguments
     job = Job("posted-rows")
-    rows = job.data_generator(Seen, rate=float(rate), count=int(records), uid="seen")
+    rows = job.data_generator(seen, rate=float(rate), count=int(records), uid="seen")
     rows.sink_to(HttpSink(url, batch_rows=10), uid="posted")
     return job
