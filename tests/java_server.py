@@ -8,12 +8,12 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
 import pytest
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from onceflow.connectors.kafka.embedded.jars import MAVEN_CENTRAL, FetchError, JarCache
 from onceflow.runtime.environment.java import JavaError, find_java
@@ -67,12 +67,20 @@ class JavaServer:
                 cwd=self.folder,
                 start_new_session=True,
             )
-        deadline = time.monotonic() + DEADLINE_S
-        while not self.answers():
-            log_end = (self.folder / "server.log").read_text()[-3_000:]
-            assert self._process.poll() is None, log_end
-            assert time.monotonic() < deadline, log_end
-            time.sleep(0.1)
+        self._wait()
+
+    @retry(
+        retry=retry_if_exception_type(ConnectionError),
+        stop=stop_after_delay(DEADLINE_S),
+        wait=wait_fixed(0.1),
+        reraise=True,
+    )
+    def _wait(self) -> None:
+        log_end = (self.folder / "server.log").read_text()[-3_000:]
+        assert self._process is not None, "it is started"
+        assert self._process.poll() is None, log_end
+        if not self.answers():
+            raise ConnectionError(log_end)
 
     def kill(self) -> None:
         process, self._process = self._process, None

@@ -14,11 +14,12 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-import time
-from contextlib import closing, suppress
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, Self
+
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 DEADLINE_S = 60.0
 _TABLES = "CREATE TABLE IF NOT EXISTS requests (key TEXT PRIMARY KEY, path TEXT, body TEXT, times INT)"
@@ -47,14 +48,16 @@ class WebhookReceiver:
         """Start it, again where it was killed, and wait until it answers."""
         command = [sys.executable, __file__, str(self.port), str(self._folder / "requests.db")]
         self._process = subprocess.Popen(command, start_new_session=True)
-        deadline = time.monotonic() + DEADLINE_S
-        while True:
-            with suppress(OSError):
-                socket.create_connection(("127.0.0.1", self.port)).close()
-                return
-            assert self._process.poll() is None, "it has ended"
-            assert time.monotonic() < deadline, "it does not answer"
-            time.sleep(0.02)
+        self._wait()
+
+    @retry(
+        retry=retry_if_exception_type(OSError),
+        stop=stop_after_delay(DEADLINE_S),
+        wait=wait_fixed(0.02),
+        reraise=True,
+    )
+    def _wait(self) -> None:
+        socket.create_connection(("127.0.0.1", self.port)).close()
 
     def kill(self) -> None:
         process, self._process = self._process, None

@@ -20,7 +20,7 @@ _SAID_MAX = 300
 _PASSING = (408, 425, 429)
 _NO_RIGHT = (401, 403)
 _BLOCKED = "cluster_block_exception"
-"""Of a disk that is full, an index that is closed to writing, a cluster without a manager: it passes, or
+"""The error where a disk is full, an index is closed to writing, or a cluster has no manager: it passes, or
 somebody lifts it."""
 
 

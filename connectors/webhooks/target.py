@@ -35,7 +35,7 @@ class WebhookSettings:
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Whose requests these are."""
+    """The owner that sends requests: it is in the key of each."""
 
     lineage: str
     uid: str
