@@ -104,7 +104,7 @@ class OpenSearchBackend:
         self._done(reply, "changing its ledger")
         return Note(name, text, f"{reply.said['_seq_no']}:{reply.said['_primary_term']}")
 
-    def write(self, piece: Piece, version: int, under: Note) -> Answer:
+    def write(self, piece: Piece, version: int, under: Sequence[Note]) -> Answer:
         """`under` can't be compared in the same step: versions keep what is newer."""
         self._check_open()
         body, places, bad = self._rows.request(piece, version)
