@@ -61,8 +61,8 @@ class RedisSettings:
 class RedisBackend:
     """See Backend.
 
-    Redis compares the notes of the owner and the sink in the same step as it writes, so versions need not be kept beside the
-    rows: a call that comes late finds another note and changes nothing.
+    Redis compares the notes of the owner and the sink in the same step as it writes, so versions need not be
+    kept beside the rows: a call that comes late finds another note and changes nothing.
     """
 
     calls_max = 1
