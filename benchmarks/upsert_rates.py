@@ -1,5 +1,5 @@
 """Rows that a sink upserts into a store a second, and a CPU-second of its process: `python
-benchmarks/upsert_rates.py redis://HOST:PORT/0 [ROWS]`."""
+benchmarks/upsert_rates.py redis://HOST:PORT/0 [ROWS]`, or `http://HOST:9200` for OpenSearch."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import Sink, SinkContext
 from onceflow.runtime.records import Records
+from onceflow.sinks.opensearch import OpenSearchSink
 from onceflow.sinks.redis import RedisSink
 
 BATCH = 10_000
@@ -26,6 +27,8 @@ def sinks(url: str) -> dict[str, Sink]:
             "hash": RedisSink(url, "rates-hash", "id"),
             "json": RedisSink(url, "rates-json", "id", form="json"),
         }
+    if url.startswith("http"):
+        return {"documents": OpenSearchSink(url, f"rates-{time.time_ns()}", "id", create_index=True)}
     raise SystemExit(f"no sink for {url}")
 
 

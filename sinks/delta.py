@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
+from onceflow.connectors.named_columns import check_columns, columns_given
 from onceflow.runtime.contracts import CommitterContext, SinkCommitter, SinkContext, SinkWriter
 from onceflow.runtime.durations import duration_ms
-from onceflow.runtime.errors import GraphError, OptionError, UsageError
-from onceflow.runtime.nearest import nearest
+from onceflow.runtime.errors import OptionError, UsageError
 
 if TYPE_CHECKING:
     from onceflow.connectors.delta.settings import DeltaSettings
@@ -94,7 +94,7 @@ class DeltaSink:
     @property
     def partition_columns(self) -> tuple[str, ...]:
         """See PartitionedSink: the engine brings all rows of a key to one subtask."""
-        return (self.key,) if isinstance(self.key, str) else tuple(self.key or ())
+        return columns_given(self.key)
 
     @property
     def plan_note(self) -> str:
@@ -105,14 +105,8 @@ class DeltaSink:
         from onceflow.connectors.delta.settings import DELTA_TYPES
 
         DELTA_TYPES.check(schema, uid)
-        settings = self._settings()
-        for what, names in (("key", settings.key), ("partition", settings.partition_by)):
-            for name in names:
-                if name not in schema.names:
-                    raise GraphError(
-                        f"sink {uid!r}: {what} column {name!r} is not in the rows"
-                        f"{nearest(name, schema.names)}"
-                    )
+        check_columns("key", self.partition_columns, schema, uid)
+        check_columns("partition", columns_given(self.partition_by), schema, uid)
 
     def open_writer(self, context: SinkContext) -> SinkWriter:
         from onceflow.connectors.delta.writer import open_writer
@@ -125,12 +119,11 @@ class DeltaSink:
         return DeltaCommitter(self._settings(), context)
 
     def _settings(self) -> DeltaSettings:
-        partition_by = (self.partition_by,) if isinstance(self.partition_by, str) else self.partition_by
         return _settings_type()(
             url=self.url,
             storage_options=self.storage_options,
             key=self.partition_columns,
-            partition_by=tuple(partition_by),
+            partition_by=columns_given(self.partition_by),
             create_table=self.create_table,
             may_add_columns=self.schema_evolution == "add",
             only_writer=self.only_writer,

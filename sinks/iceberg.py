@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
+from onceflow.connectors.named_columns import check_columns, columns_given
 from onceflow.runtime.contracts import CommitterContext, SinkCommitter, SinkContext, SinkWriter
 from onceflow.runtime.durations import duration_ms
-from onceflow.runtime.errors import GraphError, OptionError, UsageError
-from onceflow.runtime.nearest import nearest
+from onceflow.runtime.errors import OptionError, UsageError
 
 if TYPE_CHECKING:
     from onceflow.connectors.iceberg.settings import IcebergSettings
@@ -78,7 +78,7 @@ class IcebergSink:
     @property
     def partition_columns(self) -> tuple[str, ...]:
         """See PartitionedSink: the engine brings all rows of a key to one subtask."""
-        return (self.key,) if isinstance(self.key, str) else tuple(self.key or ())
+        return columns_given(self.key)
 
     @property
     def plan_note(self) -> str:
@@ -89,11 +89,7 @@ class IcebergSink:
         from onceflow.connectors.iceberg.settings import ICEBERG_TYPES
 
         ICEBERG_TYPES.check(schema, uid)
-        for name in self.partition_columns:
-            if name not in schema.names:
-                raise GraphError(
-                    f"sink {uid!r}: key column {name!r} is not in the rows{nearest(name, schema.names)}"
-                )
+        check_columns("key", self.partition_columns, schema, uid)
 
     def open_writer(self, context: SinkContext) -> SinkWriter:
         from onceflow.connectors.iceberg.iceberg_writer import open_writer
@@ -106,12 +102,11 @@ class IcebergSink:
         return IcebergCommitter(self._settings(), context)
 
     def _settings(self) -> IcebergSettings:
-        partition_by = (self.partition_by,) if isinstance(self.partition_by, str) else self.partition_by
         return _settings_type()(
             catalog=self.catalog,
             table=self.table,
             key=self.partition_columns,
-            partition_by=tuple(partition_by),
+            partition_by=columns_given(self.partition_by),
             create_table=self.create_table,
             may_add_columns=self.schema_evolution == "add",
             expire_ms=None if self.expire is None else duration_ms(self.expire, "expire"),

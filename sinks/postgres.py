@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from onceflow.connectors.named_columns import check_columns, columns_given
 from onceflow.connectors.staged_commits.staged_kinds import kinds_beside, with_kind
 from onceflow.connectors.staged_commits.writer import CommitSettings, StagedCommitsWriter
 from onceflow.runtime.contracts import SinkContext, SinkWriter
 from onceflow.runtime.durations import duration_ms
-from onceflow.runtime.errors import GraphError, OptionError, UsageError
-from onceflow.runtime.nearest import nearest
+from onceflow.runtime.errors import OptionError, UsageError
 from onceflow.runtime.records import Records
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class PostgresSink:
     @property
     def partition_columns(self) -> tuple[str, ...]:
         """See PartitionedSink."""
-        return (self.key,) if isinstance(self.key, str) else tuple(self.key or ())
+        return columns_given(self.key)
 
     @property
     def plan_note(self) -> str:
@@ -92,11 +92,7 @@ class PostgresSink:
         return f"exactly once: {how}, a {prepared}transaction for each subtask and checkpoint"
 
     def check(self, schema: pa.Schema, uid: str) -> None:
-        for name in self.partition_columns:
-            if name not in schema.names:
-                raise GraphError(
-                    f"sink {uid!r}: key column {name!r} is not in the rows{nearest(name, schema.names)}"
-                )
+        check_columns("key", self.partition_columns, schema, uid)
 
     def open_writer(self, context: SinkContext) -> SinkWriter:
         if self.two_phase:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from onceflow.connectors.named_columns import check_columns, columns_given
 from onceflow.connectors.staged_commits.staged_kinds import KIND, kinds_beside, with_kind
 from onceflow.connectors.staged_commits.target import Target, TargetContext, TransactionalStore
 from onceflow.connectors.staged_commits.writer import CommitSettings, StagedCommitsWriter
 from onceflow.runtime.contracts import SinkContext
 from onceflow.runtime.durations import duration_ms
-from onceflow.runtime.errors import GraphError
-from onceflow.runtime.nearest import nearest
 from onceflow.runtime.records import Records
 
 __all__ = ["KIND", "Target", "TargetContext", "TransactionalSink", "TransactionalStore"]
@@ -46,18 +45,14 @@ class TransactionalSink:
     @property
     def partition_columns(self) -> tuple[str, ...]:
         """See PartitionedSink."""
-        return (self.key,) if isinstance(self.key, str) else tuple(self.key or ())
+        return columns_given(self.key)
 
     @property
     def plan_note(self) -> str:
         return "exactly once: a transaction for each subtask and checkpoint, with a ledger beside the rows"
 
     def check(self, schema: pa.Schema, uid: str) -> None:
-        for name in self.partition_columns:
-            if name not in schema.names:
-                raise GraphError(
-                    f"sink {uid!r}: key column {name!r} is not in the rows{nearest(name, schema.names)}"
-                )
+        check_columns("key", self.partition_columns, schema, uid)
         self.store.check(schema, uid)
 
     def open_writer(self, context: SinkContext) -> StagedCommitsWriter:

@@ -181,6 +181,17 @@ COVERED = (
         "redis.backend key_values sinks.redis",
     ),
     Covered(
+        "OpenSearch, on a real server",
+        "integration/test_opensearch_sink integration/test_opensearch_kills",
+        "opensearch.backend",
+    ),
+    Covered(
+        "requests to a receiver, on a little server of our own",
+        "unit/sinks/test_http integration/test_http_sink_kills",
+        "webhooks.target",
+    ),
+    Covered("headers of requests", "unit/connectors/opensearch/test_client", "http_headers"),
+    Covered(
         "Delta tables on this disk, read by DuckDB, and kills inside commits",
         "unit/sinks/test_delta conformance/test_delta_sink integration/test_table_kills",
         """changes data_file file_names file_store grouping delta.columns delta_committer delta.settings

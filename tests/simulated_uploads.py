@@ -1,5 +1,5 @@
 """S3's uploads and objects in memory, with the rules that a sink rests on. What the real ones do is tested in
-tests/integration/test_file_sink_s3.py, by the same calls."""
+tests/conformance/test_file_sink.py, by the same calls."""
 
 from __future__ import annotations
 

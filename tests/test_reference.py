@@ -41,6 +41,8 @@ PUBLIC = (
     "onceflow.sinks.postgres",
     "onceflow.sinks.transactional",
     "onceflow.sinks.redis",
+    "onceflow.sinks.opensearch",
+    "onceflow.sinks.http",
     "onceflow.runtime.contracts",
     "onceflow.runtime.testing.conformance",
     "onceflow.runtime.errors",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import os
-import string
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import urllib3
 
+from onceflow.connectors.http_headers import headers_with_variables
 from onceflow.connectors.http_stream.framing import Event, Framing
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.errors import DataLossError, Fatal, OnceflowError, Unavailable
@@ -52,15 +52,7 @@ class StreamRequest:
 
     def headers_for(self, last_id: str | None) -> dict[str, str]:
         """Raises Fatal for a variable that is not there."""
-        try:
-            made = {
-                name: string.Template(value).substitute(os.environ) for name, value in self.headers.items()
-            }
-        except KeyError as error:
-            raise Fatal(
-                f"{self.url}: a header names the environment variable {error.args[0]!r}, which is not set "
-                "where the slots run: set it there"
-            ) from error
+        made = headers_with_variables(self.headers, os.environ, self.url)
         if self.content_type is not None:
             made.setdefault("Accept", self.content_type)
         if last_id is not None and self.resume_header is not None:

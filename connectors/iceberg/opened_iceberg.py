@@ -25,6 +25,9 @@ from onceflow.runtime.nearest import nearest
 _FORMAT_VERSIONS = (1, 2)
 _TRANSFORM = re.compile(r"(year|month|day|hour)\((.+)\)|(bucket|truncate)\((\d+), *(.+)\)")
 _FIRST_PARTITION_ID = 1000
+_NEW_TABLE = {"commit.manifest-merge.enabled": "true"}
+"""Properties of a table that is made here. A manifest for each checkpoint would stay one otherwise: whoever
+reads the table, and each commit by key, opens them all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ def _made(catalog: Catalog, settings: IcebergSettings, rows: pa.Schema, where: s
     spec = PartitionSpec(*_partition_fields(settings, schema, where))
     try:
         catalog.create_namespace_if_not_exists(settings.table.rpartition(".")[0])
-        return catalog.create_table(settings.table, schema, partition_spec=spec)
+        return catalog.create_table(settings.table, schema, partition_spec=spec, properties=_NEW_TABLE)
     except TableAlreadyExistsError:  # a slot, or the driver, was faster
         return catalog.load_table(settings.table)
 

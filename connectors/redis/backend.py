@@ -21,9 +21,9 @@ _CONNECT_S = 10.0
 _ANSWER_S = 30.0
 
 _WRITE = """
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-local expire, at = ARGV[2], 3
-for i = 2, #KEYS do
+if redis.call('GET', KEYS[1]) ~= ARGV[1] or redis.call('GET', KEYS[2]) ~= ARGV[2] then return 0 end
+local expire, at = ARGV[3], 4
+for i = 3, #KEYS do
     local key, count = KEYS[i], tonumber(ARGV[at])
     if count == 1 then
         redis.call('SET', key, ARGV[at + 1])
@@ -36,8 +36,8 @@ for i = 2, #KEYS do
 end
 return 1
 """
-"""KEYS: the owner's note, and each row's. ARGV: the note as it must be, the rows' life in ms (0: for ever),
-and for each row how many values it has (0: it is deleted), and these."""
+"""KEYS: the notes of the owner and of the sink, and each row's. ARGV: the notes as they must be, the rows'
+life in ms (0: for ever), and for each row how many values it has (0: it is deleted), and these."""
 
 _PUT_NOTE = """
 local now = redis.call('GET', KEYS[1])
@@ -61,8 +61,8 @@ class RedisSettings:
 class RedisBackend:
     """See Backend.
 
-    Redis compares the owner's note in the same step as it writes, so versions need not be kept beside the
-    rows: a call that comes late finds another note and changes nothing.
+    Redis compares the notes of the owner and the sink in the same step as it writes, so versions need not be
+    kept beside the rows: a call that comes late finds another note and changes nothing.
     """
 
     calls_max = 1
@@ -107,11 +107,11 @@ class RedisBackend:
         )
         return Note(name, text) if done else None
 
-    def write(self, piece: Piece, version: int, under: Note) -> Answer:
+    def write(self, piece: Piece, version: int, under: Sequence[Note]) -> Answer:
         self._connected()
         values, bad = self._values.of(piece)
-        arguments: list[Any] = [under.text, self._settings.expire_ms]
-        keys, prefix = [self._note_key(under.name)], self._settings.prefix
+        arguments: list[Any] = [*(note.text for note in under), self._settings.expire_ms]
+        keys, prefix = [self._note_key(note.name) for note in under], self._settings.prefix
         for n, (key, row) in enumerate(zip(piece.keys, values, strict=True)):
             if n not in bad:
                 keys.append(f"{prefix}:{key}")

@@ -27,9 +27,17 @@ from onceflow.runtime.errors import DataLossError, Fatal, Indeterminate, Retryab
 class OwnerCommits:
     """The commits of one owner in one attempt. One thread at a time."""
 
-    def __init__(self, name: str, target: Target, patience: Patience, last_seen: int | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        target: Target,
+        patience: Patience,
+        last_seen: int | None,
+        keeps_ledger: bool = True,
+    ) -> None:
         """`name`: the owner, for messages. `last_seen`: what the ledger said when the restored checkpoint
-        was taken; None: it says nothing of that."""
+        was taken; None: it says nothing of that. `keeps_ledger`: see CommitSettings."""
+        self._keeps_ledger = keeps_ledger
         self._name = name
         self._target = target
         self._patience = patience
@@ -76,6 +84,8 @@ class OwnerCommits:
         """What the ledger says, from memory while nothing is in doubt."""
         if not self._is_sure:
             ledger = self._target.claim()
+            if not self._keeps_ledger:
+                ledger = max(ledger, self._last_seen or 0)
             if self._last_seen is not None and ledger < self._last_seen:
                 raise DataLossError(
                     f"the ledger of {self._name} says {ledger or 'nothing'}, and it was at {self._last_seen}"

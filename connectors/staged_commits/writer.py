@@ -36,6 +36,9 @@ class CommitSettings:
     """The columns of what is staged, and of what the Target gets."""
     staged: Callable[[Records], pa.RecordBatch]
     """The rows as they are staged."""
+    keeps_ledger: bool = True
+    """False: the system keeps none, and takes a checkpoint twice without harm. Its Targets say only what they
+    have committed themselves, and the checkpoint is believed."""
 
 
 @runtime_checkable
@@ -123,7 +126,7 @@ class StagedCommitsWriter:
             settings.who, context.clock, context.on_wait, settings.give_up_after_ms, self._closed
         )
         name = f"sink {context.uid!r}, subtask {owner}"
-        return OwnerCommits(name, settings.open_target(owner), patience, last_seen)
+        return OwnerCommits(name, settings.open_target(owner), patience, last_seen, settings.keeps_ledger)
 
 
 def _batches(files: Sequence[RowFile], folder: PromisedFiles) -> Iterator[pa.RecordBatch]:

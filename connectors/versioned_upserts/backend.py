@@ -98,10 +98,11 @@ class Backend(Protocol):
         not, and nothing was done. In one step: of two at once, one is first and the other is refused."""
         ...
 
-    def write(self, piece: Piece, version: int, under: Note) -> Answer:
+    def write(self, piece: Piece, version: int, under: Sequence[Note]) -> Answer:
         """Put and delete these rows, each unless a newer version of it is there. A repetition that comes late
-        changes nothing. A store that can compare `under` with what is noted now, in the same step, does, and
-        raises Retryable if it is not that any more: then nothing of an overtaken writer lands."""
+        changes nothing. A store that can compare all notes of `under` with what is noted now, in the same
+        step, does, and raises Retryable if it is not that any more: then nothing of an overtaken writer
+        lands."""
         ...
 
     def set_aside(self, bad: Sequence[BadRow]) -> None:

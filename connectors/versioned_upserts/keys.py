@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onceflow.connectors.named_columns import check_columns, columns_given
 from onceflow.runtime.errors import GraphError, OptionError
-from onceflow.runtime.nearest import nearest
 
 
 def key_columns(key: str | Sequence[str], who: str) -> tuple[str, ...]:
     """The names that the user gave. Raises OptionError if there is none."""
-    names = (key,) if isinstance(key, str) else tuple(key)
+    names = columns_given(key)
     if not names or not all(isinstance(name, str) and name for name in names):
         raise OptionError(f"{who}: key must name the column, or the columns, that tell rows apart")
     return names
@@ -21,11 +21,8 @@ def key_columns(key: str | Sequence[str], who: str) -> tuple[str, ...]:
 
 def check_key(names: Sequence[str], schema: pa.Schema, uid: str) -> None:
     """Raises GraphError if the rows lack a column of the key, or it has no one text for each value."""
+    check_columns("key", names, schema, uid)
     for name in names:
-        if name not in schema.names:
-            raise GraphError(
-                f"sink {uid!r}: key column {name!r} is not in the rows{nearest(name, schema.names)}"
-            )
         of = schema.field(name).type
         if not _is_key(of):
             raise GraphError(

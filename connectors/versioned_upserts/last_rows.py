@@ -17,6 +17,9 @@ from onceflow.runtime.records import RowKind
 COMPACT_BYTES = 64 << 20
 """How much is added before what is not the last row of its key is dropped."""
 
+PIECE_BYTES = 4 << 20
+"""How much of small batches is joined to one."""
+
 
 class LastRows:
     """The rows of a checkpoint, of which those stay that are the last of their key: memory for these, and a
@@ -39,11 +42,11 @@ class LastRows:
         self._compact()
 
     def pieces(self) -> Iterator[Piece]:
-        """The rows, as large as they came."""
-        for batch in self._batches:
-            if len(batch):
-                keys = [text for text in key_texts(batch, self._key) if text is not None]
-                yield Piece(keys, _is_gone(batch), _columns(batch))
+        """The rows, many at a time: a slow stream comes in batches of a few, and a request for each of these
+        would take longer than the stream."""
+        for batch in _joined(self._batches):
+            keys = [text for text in key_texts(batch, self._key) if text is not None]
+            yield Piece(keys, _is_gone(batch), _columns(batch))
 
     def without_key(self) -> Iterator[Piece]:
         """Each row with a null in its key, which no later row would replace; its text is its number among
@@ -85,6 +88,20 @@ class LastRows:
             last = table.group_by(names, use_threads=False).aggregate([("row", "max")])
             is_last[last.column("row_max").to_numpy()] = True
         return is_last
+
+
+def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in as few batches as PIECE_BYTES allows."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        waiting.append(batch)
+        size += batch.nbytes
+        if size >= PIECE_BYTES:
+            yield pa.concat_batches(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield pa.concat_batches(waiting)
 
 
 def _is_gone(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:

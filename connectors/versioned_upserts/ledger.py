@@ -14,6 +14,7 @@ comparable. Each note is changed only from what it was when it was read, so an o
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onceflow.connectors.versioned_upserts.backend import Backend, Note
@@ -43,6 +44,7 @@ class Ledger:
         self._sink = f"sink {writer.lineage} {writer.uid}"
         self._owner = f"owner {writer.lineage} {writer.uid} {writer.owner}"
         self._note: Note | None = None
+        self._sink_note: Note | None = None
         self.generation = 0
         """The attempt's, once it is claimed."""
 
@@ -51,6 +53,13 @@ class Ledger:
         """The owner's, as this attempt has left it."""
         assert self._note is not None, "it is claimed first"
         return self._note
+
+    @property
+    def under(self) -> Sequence[Note]:
+        """All that a newer attempt changes before it writes: the owner's note, and that of the whole sink,
+        for a newer attempt may have no owner of this name."""
+        assert self._sink_note is not None, "it is claimed first"
+        return (self.note, self._sink_note)
 
     def claim(self) -> int:
         """Take the ledger, and say which checkpoint is committed. One that is ahead of the checkpoint that
@@ -91,11 +100,14 @@ class Ledger:
             note, said = self._read(self._sink)
             self._compare(said.get("attempt", 0))
             if said.get("attempt") == self._writer.attempt:
+                self._sink_note = note
                 return said["generation"]
             generation = self._next_generation()
             text = self._text(attempt=self._writer.attempt, generation=generation)
-            if generation and self._backend.put_note(self._sink, text, note) is not None:
-                return generation
+            if generation:
+                self._sink_note = self._backend.put_note(self._sink, text, note)
+                if self._sink_note is not None:
+                    return generation
         raise Retryable(f"the ledger of {self._where} is changed by others all the time")
 
     def _next_generation(self) -> int:

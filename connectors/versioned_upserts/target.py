@@ -89,7 +89,7 @@ class VersionedTarget:
         hopeless: OnceflowError | None = None
         while True:
             while hopeless is None and (piece := delivery.next_piece()) is not None:
-                call = self._calls.submit(self._backend.write, piece, version, self._ledger.note)
+                call = self._calls.submit(self._backend.write, piece, version, self._ledger.under)
                 under_way[call] = piece
             if not under_way:
                 break

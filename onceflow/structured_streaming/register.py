@@ -9,8 +9,8 @@ from onceflow.structured_streaming.python_path import startup_sent_along
 
 
 def register(spark: Any) -> None:
-    """Make `.format("onceflow-kafka")`, `"onceflow-postgres"`, `"onceflow-redis"`, `"onceflow-files"`,
-    `"onceflow-delta"` and `"onceflow-iceberg"` known to this SparkSession; the user's program calls it once.
+    """Make `.format("onceflow-kafka")` and the sinks' formats (`"onceflow-postgres"` and the others of
+    any_sink/formats.py) known to this SparkSession; the user's program calls it once.
 
     Calling it again changes nothing. Executors need onceflow installed, in the same version. Raises
     UsageError if `spark` has no place for Python data sources.

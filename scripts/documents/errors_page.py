@@ -48,16 +48,23 @@ AREAS: Sequence[tuple[str, str]] = (
         "connectors/files/ sinks/files.py connectors/staged_rows.py connectors/hand_over.py sinks/collect.py "
         "sinks/print.py sinks/foreach.py",
     ),
-    ("Streams over HTTP", "connectors/http_stream/"),
+    (
+        "Streams over HTTP, and webhooks",
+        "connectors/http_stream/ connectors/http_headers.py connectors/webhooks/ sinks/http.py",
+    ),
     ("Kafka", "connectors/kafka/ sinks/kafka.py"),
     (
         "PostgreSQL, and sinks with a ledger",
-        "connectors/postgres/ connectors/postgres_cdc/ "
+        "connectors/postgres/ connectors/postgres_cdc/ connectors/named_columns.py "
         "connectors/staged_commits/ connectors/waiting.py connectors/recovery.py "
         "sinks/postgres.py sinks/transactional.py",
     ),
     ("Tables", "connectors/tables/ connectors/delta/ connectors/iceberg/ sinks/delta.py sinks/iceberg.py"),
-    ("Stores by key", "connectors/versioned_upserts/ connectors/redis/ sinks/redis.py"),
+    (
+        "Stores by key",
+        "connectors/versioned_upserts/ connectors/redis/ connectors/opensearch/ sinks/redis.py "
+        "sinks/opensearch.py",
+    ),
     ("Checkpoints and recovery", "runtime/checkpoint/"),
     ("Running", "runtime/"),
     ("Command line", "onceflow/cli/"),

@@ -5,26 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from onceflow.connectors.tables.file_names import ledger_name
-from onceflow.runtime.checkpoint.memory_store import MemoryStore
-from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles
-from onceflow.runtime.clock import ManualClock
-from onceflow.runtime.contracts import (
-    CommitterContext,
-    CommittingSink,
-    SinkCommitter,
-    SinkContext,
-    SinkWriter,
-)
-from onceflow.runtime.records import Records
+from onceflow.runtime.contracts import CommittingSink
 from onceflow.runtime.testing.conformance import COMMITTER_CHECKS, CommittingSinkUnderTest
 from onceflow.sinks.delta import DeltaSink
 from tests.read_tables import read_delta
-
-SCHEMA = pa.schema([("n", pa.int64()), ("day", pa.string())])
+from tests.table_sinks import LINEAGE, under_test
 
 
 @pytest.mark.parametrize("key", [None, "n"], ids=["appended", "by key"])
@@ -33,34 +22,10 @@ def test_delta(check: Callable[[CommittingSinkUnderTest], None], key: str | None
     url = str(tmp_path / "table")
     sink = DeltaSink(url, key=key, create_table=True, partition_by="day")
     assert isinstance(sink, CommittingSink)
-    store = MemoryStore()
 
-    def open_writer(subtask: int, attempt: int) -> SinkWriter:
-        restored_id = committed(url)
-        files = AttemptStagedFiles(store, attempt, "out", subtask)
-        return sink.open_writer(
-            SinkContext("job", "beef", "out", subtask, 2, attempt, restored_id, files, ManualClock(), SCHEMA)
-        )
+    def committed() -> int:
+        if not DeltaTable.is_deltatable(url):
+            return 0
+        return DeltaTable(url).transaction_version(ledger_name(LINEAGE, "out")) or 0
 
-    def open_committer(attempt: int) -> SinkCommitter:
-        files = AttemptStagedFiles(store, attempt, "out", 0)
-        context = CommitterContext("job", "beef", "out", attempt, 0, SCHEMA, ManualClock(), files)
-        return sink.open_committer(context)
-
-    def records(n: int) -> Records:
-        return Records(pa.RecordBatch.from_pylist([{"n": n, "day": f"day {n % 2}"}], SCHEMA))
-
-    def visible() -> list[int]:
-        return [row["n"] for row in read_delta(url)]
-
-    check(CommittingSinkUnderTest(open_writer, open_committer, records, visible))
-
-
-def committed(url: str) -> int:
-    """The checkpoint with which a new attempt begins."""
-    from deltalake import DeltaTable
-
-    try:
-        return DeltaTable(url).transaction_version(ledger_name("beef", "out")) or 0
-    except Exception:
-        return 0
+    check(under_test(sink, committed, lambda: [row["n"] for row in read_delta(url)]))

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.redis, pytest.mark.spark, pytest.mark.soak]
 class Redis(RedisServer):
     """See StoreUnderTest."""
 
-    name, write_word = "redis", b"numbered:1"
+    name, rate, write_word = "redis", 2_000, b"numbered:1"
 
     def address(self, port: int) -> str:
         return self.url.replace(str(self.port), str(port))

@@ -7,7 +7,7 @@ import datetime as dt
 import json
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tests.integration.streaming_query import Query
 from tests.integration.test_structured_streaming_sink import forget_last_commit
 from tests.postgres_server import PostgresServer
 from tests.read_tables import read_delta
 from tests.redis_server import RedisServer
+from tests.scripted_http import ScriptedHttp, Told
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -27,39 +29,6 @@ pytestmark = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.timeout(600)]
 def server() -> Iterator[PostgresServer]:
     with PostgresServer() as server:
         yield server
-
-
-class Query:
-    """A query over JSON files, one a batch, that may be run again and again from its checkpoint."""
-
-    def __init__(self, spark: Any, folder: Path, name: str, **options: str) -> None:
-        self.spark = spark
-        self.folder = folder
-        self.format = name
-        self.files = 0
-        self.checkpoint = folder / "checkpoint"
-        self.options = {"uid": "rows", "checkpointLocation": str(self.checkpoint), **options}
-        (folder / "input").mkdir()
-
-    def add(self, *rows: dict[str, Any]) -> None:
-        temporary = self.folder / "file"
-        temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        temporary.rename(self.folder / "input" / f"{self.files:05}.json")
-        self.files += 1
-
-    def run(
-        self, shape: Callable[[Any], Any] = lambda rows: rows, mode: str = "append", **options: str | None
-    ) -> None:
-        """Run until the input is used up. An option that is None is left out."""
-        rows = self.spark.readStream.schema("id long, name string").option("maxFilesPerTrigger", 1)
-        given = {name: value for name, value in {**self.options, **options}.items() if value is not None}
-        writing = shape(rows.json(str(self.folder / "input"))).writeStream.outputMode(mode)
-        query = writing.format(self.format).options(**given).trigger(availableNow=True).start()
-        assert query.awaitTermination(200), "the query does not end"
-
-    def left(self) -> list[str]:
-        """The files of ours in the checkpoint."""
-        return sorted(p.name for p in (self.checkpoint / "onceflow").rglob("*") if p.is_file())
 
 
 @pytest.fixture
@@ -97,6 +66,23 @@ def test_the_last_row_of_each_key_is_in_redis_over_several_runs(spark: Any, tmp_
         with redis.client() as client:
             names = {key: json.loads(str(client.get(f"rows:{key}")))["name"] for key in redis.keys("rows")}
     assert names == {"0": "n0", "1": "n1", "2": "n1", "3": "n1"}
+
+
+# --- A receiver of requests -----------------------------------------------------------------------------
+
+
+def test_a_batch_that_is_run_again_is_posted_under_the_same_keys_or_not_at_all(
+    spark: Any, tmp_path: Path
+) -> None:
+    with ScriptedHttp(lambda _: Told()).running() as server:
+        query = Query(spark, tmp_path, "onceflow-http", url=f"{server.url}/rows", batch_rows="2")
+        for batch in range(2):
+            query.add(*({"id": 10 * batch + n, "name": "a"} for n in range(3)))
+            query.run()
+            forget_last_commit(query.checkpoint)
+            query.run(lambda rows: rows.selectExpr("id + 100 as id", "name"))
+    first = {asked.headers["Idempotency-Key"]: json.loads(asked.body) for asked in reversed(server.asked)}
+    assert sorted(row["id"] for rows in first.values() for row in rows) == [0, 1, 2, 10, 11, 12]
 
 
 # --- PostgreSQL -----------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ PINNED_VERSION = "4.2.1"
 
 MAVEN_CENTRAL = "https://repo1.maven.org/maven2/"
 _FETCH_TIMEOUT_S = 600.0
+_IVY_MAVEN = "http://ant.apache.org/ivy/maven"
 
 
 class FetchError(OnceflowError):
@@ -57,7 +58,7 @@ class JarCache:
 
     def has(self, version: str) -> bool:
         """Whether a start needs no download (a damaged folder will, all the same)."""
-        return self._folder_of(version, pinned_jars(version)).is_dir()
+        return self._folder_of(f"kafka-{version}", pinned_jars(version)).is_dir()
 
     def jars(self, version: str, java: Java) -> list[Path]:
         """The class path of this Kafka, in a fixed order; fetched if the cache lacks it.
@@ -65,22 +66,25 @@ class JarCache:
         Safe to call from several processes at once: the first whole folder stays. FetchError if
         the download fails or a jar is not the pinned one; calling again starts afresh.
         """
-        pins = pinned_jars(version)
-        folder = self._folder_of(version, pins)
+        return self.jars_of(f"kafka-{version}", pinned_jars(version), java)
+
+    def jars_of(self, name: str, pins: Mapping[str, str], java: Java) -> list[Path]:
+        """The same for any program that is made of pinned jars."""
+        folder = self._folder_of(name, pins)
         if folder.is_dir() and _first_damaged(pins, folder) is not None:  # 50 ms; cheaper than a riddle
             shutil.rmtree(folder, ignore_errors=True)
         if not folder.is_dir():
-            self._fetch(pins, folder, version, java)
+            self._fetch(pins, folder, name, java)
         return [folder / _file_name(coordinates) for coordinates in pins]
 
-    def _folder_of(self, version: str, pins: Mapping[str, str]) -> Path:
+    def _folder_of(self, name: str, pins: Mapping[str, str]) -> Path:
         """Named after the pins too, so that new pins never meet an old folder."""
         digest = hashlib.sha256(json.dumps(pins, sort_keys=True).encode()).hexdigest()[:8]
-        return self.folder / f"kafka-{version}-{digest}"
+        return self.folder / f"{name}-{digest}"
 
-    def _fetch(self, pins: Mapping[str, str], folder: Path, version: str, java: Java) -> None:
+    def _fetch(self, pins: Mapping[str, str], folder: Path, name: str, java: Java) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f"fetch-{version}-", dir=self.folder) as scratch:
+        with tempfile.TemporaryDirectory(prefix=f"fetch-{name}-", dir=self.folder) as scratch:
             downloaded = Path(scratch) / "jars"
             downloaded.mkdir()
             _run_ivy(pins, downloaded, Path(scratch), self.maven_mirror, java)
@@ -109,35 +113,39 @@ def _run_ivy(pins: Mapping[str, str], target: Path, scratch: Path, maven_mirror:
     module.write_text(_ivy_module(pins), encoding="utf-8")
     command = [str(java.executable), f"-Duser.home={scratch}", "-cp", str(_ivy_jar()), "org.apache.ivy.Main"]
     command += ["-settings", str(settings), "-ivy", str(module), "-cache", str(scratch / "cache")]
-    command += ["-confs", "default", "-retrieve", f"{target}/[artifact]-[revision].[ext]"]
+    command += ["-confs", "default", "-retrieve", f"{target}/[artifact]-[revision](-[classifier]).[ext]"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_FETCH_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         raise FetchError(
-            f"the Kafka jars did not arrive from {maven_mirror} within {_FETCH_TIMEOUT_S:.0f} s: try again"
+            f"the jars did not arrive from {maven_mirror} within {_FETCH_TIMEOUT_S:.0f} s: try again"
         ) from None
     if done.returncode != 0:
         lines = (done.stdout + done.stderr).splitlines()
         reasons = [line.strip() for line in lines if "WARN" in line or "rror" in line or "xception" in line]
         reason = next((line for line in reasons if "not found" not in line), "unknown")
         raise FetchError(
-            f"the Kafka jars can't be fetched from {maven_mirror} ({reason}): check the network, or name a "
+            f"the jars can't be fetched from {maven_mirror} ({reason}): check the network, or name a "
             "Maven mirror in ONCEFLOW_MAVEN_MIRROR, and try again"
         )
 
 
 def _ivy_module(pins: Mapping[str, str]) -> str:
     """All jars by name, none by following POMs: what is fetched is what is pinned."""
-    dependencies = "".join(
-        "<dependency org={} name={} rev={} transitive='false' conf='default->default'/>".format(
-            *map(quoteattr, coordinates.split(":"))
-        )
-        for coordinates in pins
-    )
     return (
-        "<ivy-module version='2.0'><info organisation='onceflow' module='embedded-kafka'/>"
-        f"<configurations><conf name='default'/></configurations><dependencies>{dependencies}</dependencies>"
-        "</ivy-module>"
+        f"<ivy-module version='2.0' xmlns:m={quoteattr(_IVY_MAVEN)}>"
+        "<info organisation='onceflow' module='pinned-jars'/>"
+        "<configurations><conf name='default'/></configurations>"
+        f"<dependencies>{''.join(map(_ivy_dependency, pins))}</dependencies></ivy-module>"
+    )
+
+
+def _ivy_dependency(coordinates: str) -> str:
+    org, name, version, *classifier = map(quoteattr, coordinates.split(":"))
+    artifact = f"<artifact name={name} type='jar' m:classifier={classifier[0]}/>" if classifier else ""
+    return (
+        f"<dependency org={org} name={name} rev={version} transitive='false' conf='default->default'>"
+        f"{artifact}</dependency>"
     )
 
 
@@ -160,5 +168,5 @@ def _ivy_jar() -> Path:
 
 
 def _file_name(coordinates: str) -> str:
-    _, name, version = coordinates.split(":")
-    return f"{name}-{version}.jar"
+    """The file of a jar: coordinates are `org:name:version`, with a fourth part for a classifier."""
+    return "-".join(coordinates.split(":")[1:]) + ".jar"

@@ -115,7 +115,8 @@ class _TargetCommits:
         self._files = output.staging
         patience = new_patience(settings.who, settings.give_up_after_ms)
         target = settings.open_target(_OWNER)
-        self._owner = OwnerCommits(f"output {output.uid!r}", target, patience, last_seen)
+        name = f"output {output.uid!r}"
+        self._owner = OwnerCommits(name, target, patience, last_seen, settings.keeps_ledger)
 
     def committed(self) -> int:
         self._owner.claim(_ANY)

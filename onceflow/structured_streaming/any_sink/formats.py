@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from onceflow.runtime.contracts import Sink
-from onceflow.runtime.errors import OptionError
 from onceflow.structured_streaming.any_sink.sink_data_source import SinkDataSource
-from onceflow.structured_streaming.any_sink.sink_format import SinkFormat, names, number, text, yes_or_no
+from onceflow.structured_streaming.any_sink.sink_format import (
+    SinkFormat,
+    json_object,
+    names,
+    number,
+    text,
+    yes_or_no,
+)
 
 
 def _postgres(given: Mapping[str, Any]) -> Sink:
@@ -93,10 +98,7 @@ def _catalog(name: str, value: str) -> str | Mapping[str, str]:
     """A catalog's name, or its properties as JSON."""
     if not value.lstrip().startswith("{"):
         return text(name, value)
-    try:
-        return {key: str(each) for key, each in json.loads(value).items()}
-    except ValueError as error:
-        raise OptionError(f"option {name!r} is no JSON object, nor a name: {error}") from error
+    return json_object(name, value)
 
 
 class OnceflowIceberg(SinkDataSource):
@@ -153,9 +155,64 @@ class OnceflowRedis(SinkDataSource):
     )
 
 
+def _opensearch(given: Mapping[str, Any]) -> Sink:
+    from onceflow.sinks.opensearch import OpenSearchSink
+
+    return OpenSearchSink(**given)
+
+
+class OnceflowOpenSearch(SinkDataSource):
+    """Rows as documents of OpenSearch or Elasticsearch: sinks/opensearch.py."""
+
+    form = SinkFormat(
+        "onceflow-opensearch",
+        _opensearch,
+        {
+            "url": names,
+            "index": text,
+            "key": names,
+            "create_index": yes_or_no,
+            "bad_rows_to": text,
+            "headers": json_object,
+            "ca_certs": text,
+            "ledger_index": text,
+            "delivery_timeout": text,
+        },
+        needs=("url", "index", "key"),
+        instead_of_reading="read with a client of OpenSearch",
+    )
+
+
+def _http(given: Mapping[str, Any]) -> Sink:
+    from onceflow.sinks.http import HttpSink
+
+    return HttpSink(**given)
+
+
+class OnceflowHttp(SinkDataSource):
+    """Rows as requests to a receiver: sinks/http.py."""
+
+    form = SinkFormat(
+        "onceflow-http",
+        _http,
+        {
+            "url": text,
+            "batch_rows": number,
+            "headers": json_object,
+            "bad_rows_to": text,
+            "answer_timeout": text,
+            "delivery_timeout": text,
+        },
+        needs=("url",),
+        instead_of_reading="read with HttpStreamSource, in a job",
+    )
+
+
 FORMATS: tuple[type[SinkDataSource], ...] = (
     OnceflowPostgres,
     OnceflowRedis,
+    OnceflowOpenSearch,
+    OnceflowHttp,
     OnceflowFiles,
     OnceflowDelta,
     OnceflowIceberg,

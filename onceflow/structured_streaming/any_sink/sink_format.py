@@ -27,6 +27,7 @@ all rows are new.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -64,6 +65,14 @@ def names(name: str, value: str) -> tuple[str, ...]:
     if not all(found):
         raise OptionError(f"option {name!r} is {value!r}: give names with a comma between two of them")
     return found
+
+
+def json_object(name: str, value: str) -> Mapping[str, str]:
+    """Names and texts, as JSON."""
+    try:
+        return {key: str(each) for key, each in json.loads(value).items()}
+    except (ValueError, AttributeError) as error:
+        raise OptionError(f"option {name!r} is no JSON object: {error}") from error
 
 
 def yes_or_no(name: str, value: str) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onceflow import Job
+from onceflow.sinks.opensearch import OpenSearchSink
 from onceflow.sinks.redis import RedisSink
 
 USERS = 50
@@ -33,6 +34,8 @@ def sink_of(store: str, url: str, place: str, key: str) -> Any:
     match store:
         case "redis":
             return RedisSink(url, place, key)
+        case "opensearch":
+            return OpenSearchSink(url, place, key, create_index=True)
     raise ValueError(store)
 
 

@@ -24,18 +24,12 @@ from onceflow.runtime.errors import (
 from onceflow.runtime.records import RowKind
 from onceflow.sinks.delta import DeltaSink
 from tests.read_tables import read_delta
-from tests.table_sinks import TableJob
-
-ORDERS = pa.schema([("id", pa.int64()), ("day", pa.string()), ("cents", pa.int32())])
+from tests.table_sinks import ORDERS, TableJob, order
 
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     return str(tmp_path / "orders of today")
-
-
-def order(n: int, cents: int = 1, day: str | None = "mon") -> dict[str, Any]:
-    return {"id": n, "day": day, "cents": cents}
 
 
 def rows_of(url: str) -> list[tuple[Any, ...]]:

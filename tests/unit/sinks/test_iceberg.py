@@ -19,9 +19,8 @@ from onceflow.runtime.errors import DataLossError, Fatal, GraphError, Indetermin
 from onceflow.runtime.records import RowKind
 from onceflow.sinks.iceberg import IcebergSink
 from tests.read_tables import read_iceberg
-from tests.table_sinks import TableJob
+from tests.table_sinks import ORDERS, TableJob, order
 
-ORDERS = pa.schema([("id", pa.int64()), ("day", pa.string()), ("cents", pa.int32())])
 NAME = "shop.orders"
 
 
@@ -54,10 +53,6 @@ class Shop:
 @pytest.fixture
 def shop(tmp_path: Path) -> Shop:
     return Shop(tmp_path)
-
-
-def order(n: int, cents: int = 1, day: str | None = "mon") -> dict[str, Any]:
-    return {"id": n, "day": day, "cents": cents}
 
 
 # --- What is written --------------------------------------------------------------------------------
@@ -252,6 +247,16 @@ def test_the_ledger_outlives_the_expiry_of_its_snapshot(shop: Shop) -> None:
     old = [each.snapshot_id for each in table.snapshots() if each.snapshot_id != current.snapshot_id]
     table.maintenance.expire_snapshots().by_ids(old).commit()
     assert TableJob(shop.sink(), ORDERS, 2, 1).committer.last_committed() == 1
+
+
+def test_manifests_of_many_commits_become_one(shop: Shop) -> None:
+    job = TableJob(shop.sink(create_table=True), ORDERS)
+    with shop.table().transaction() as transaction:  # 100 commits take seconds
+        transaction.set_properties({"commit.manifest.min-count-to-merge": "3"})
+    for n in range(1, 8):
+        job.checkpoint(n, [order(n)])
+    assert shop.table().inspect.manifests().num_rows <= 3
+    assert len(shop.rows()) == 7
 
 
 def test_old_snapshots_are_taken_out_when_asked(shop: Shop) -> None:

@@ -77,3 +77,11 @@ def test_a_row_with_a_null_in_its_key_is_told_apart() -> None:
 def test_a_key_of_several_columns(key: list[str]) -> None:
     held = LastRows(key, [batch(("a", 1, NEW), ("a", 2, NEW), ("a", 1, GONE))])
     assert sum(map(len, (piece.keys for piece in held.pieces()))) == 2
+
+
+def test_many_small_batches_are_few_pieces() -> None:
+    """A request for each batch of a slow stream would take longer than the stream."""
+    held = LastRows(["k"], [batch((str(n), n, NEW)) for n in range(1_000)])
+    (piece,) = held.pieces()
+    assert piece.keys == [str(n) for n in range(1_000)]
+    assert piece.rows.column("v").to_pylist() == list(range(1_000))

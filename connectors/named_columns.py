@@ -1,0 +1,24 @@
+"""The columns that a sink is given by name: those of its key, and those of its partitions. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from onceflow.runtime.errors import GraphError
+from onceflow.runtime.nearest import nearest
+
+
+def columns_given(names: str | Sequence[str] | None) -> tuple[str, ...]:
+    """One name, several or none, as the user writes them."""
+    return (names,) if isinstance(names, str) else tuple(names or ())
+
+
+def check_columns(what: str, names: Sequence[str], schema: pa.Schema, uid: str) -> None:
+    """Raises GraphError if the rows lack one of them; `what` they are for, as in "key"."""
+    for name in names:
+        if name not in schema.names:
+            raise GraphError(
+                f"sink {uid!r}: {what} column {name!r} is not in the rows{nearest(name, schema.names)}"
+            )

@@ -1,0 +1,2 @@
+"""OpenSearch and Elasticsearch as the store that a sink writes to (sinks/opensearch.py). Needs the extra
+`opensearch`."""

@@ -1,0 +1,82 @@
+"""A real OpenSearch for tests."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import urllib3
+
+from tests.java_server import JavaServer
+
+_PORTS = range(9_201, 9_299)
+"""The program takes its port from these."""
+
+
+class OpenSearchServer(JavaServer):
+    """One node on a port of loopback."""
+
+    program = "opensearch-2.19.1"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.port = next(port for port in random.sample(_PORTS, len(_PORTS)) if _is_free(port))
+        settings = self.folder / "node_1" / "config"
+        settings.mkdir(parents=True)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            between_nodes = free.getsockname()[1]
+        (settings / "opensearch.yml").write_text(
+            f"transport.port: {between_nodes}\ndiscovery.type: single-node\nnetwork.host: 127.0.0.1\n"
+            "cluster.routing.allocation.disk.threshold_enabled: false\n"
+        )
+        self._pool = urllib3.PoolManager(retries=False)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def command(self) -> Sequence[str]:
+        return [
+            *("-Xms256m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+            "org.codelibs.opensearch.runner.OpenSearchRunner",
+            *("-basePath", str(self.folder), "-numOfNode", "1", "-clusterName", "onceflow"),
+            *("-baseHttpPort", str(self.port - 1)),
+        ]
+
+    def answers(self) -> bool:
+        with suppress(urllib3.exceptions.HTTPError):
+            told = self.ask("GET", "/_cluster/health?wait_for_status=yellow&timeout=60s")
+            return not told.get("timed_out", True)
+        return False
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """The JSON of an answer."""
+        return self._pool.request(method, self.url + path, json=body).json()
+
+    def documents(self, index: str) -> dict[str, dict[str, Any]]:
+        """All documents of an index, by their _id."""
+        self.ask("POST", f"/{index}/_refresh")
+        found: dict[str, dict[str, Any]] = {}
+        pages = {"size": 5_000, "sort": [{"_doc": "asc"}]}
+        told = self.ask("POST", f"/{index}/_search?scroll=1m", pages)
+        for _ in itertools.count():
+            hits = told.get("hits", {}).get("hits", [])
+            found.update({hit["_id"]: hit["_source"] for hit in hits})
+            if not hits:
+                return found
+            told = self.ask("POST", "/_search/scroll", {"scroll": "1m", "scroll_id": told["_scroll_id"]})
+        return found
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return True
+    return False
