@@ -98,8 +98,13 @@ class RabbitServer:
         with open(self._folder / "server.log", "ab") as log:
             self._process = subprocess.Popen(
                 [_HOMES[-1] / "sbin" / "rabbitmq-server"],
-                stdout=log, stderr=log, env=self._environment, cwd=self._folder, start_new_session=True, **self._user,
-            )  # fmt: skip
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+                cwd=self._folder,
+                start_new_session=True,
+                **self._user,
+            )
         self.connect().close()
 
     @retry(

@@ -31,6 +31,7 @@ class DeliveredIds:
         whole = base64.b85decode(packed)
         self._restored = {whole[at : at + _BYTES] for at in range(0, len(whole), _BYTES)}
         self._restored_until_ms = now_ms + restored_ms
+        self._restored_ms = restored_ms
         self._remember_ms = remember_ms
         self._held: dict[Digest, int] = {}
         """What was delivered and not acknowledged, with its number, in order."""
@@ -39,7 +40,8 @@ class DeliveredIds:
         """How many were delivered when the barrier of each checkpoint came."""
         self._gone: collections.deque[tuple[float, list[Digest]]] = collections.deque()
         """What was acknowledged, and when."""
-        self._gone_ids: set[Digest] = set()
+        self._gone_ids: dict[Digest, float] = {}
+        """When each was, the last time: it may have been delivered, and acknowledged, a second time."""
         self._has_seen_new = False
 
     def add(self, each: Digest, is_redelivered: bool) -> bool:
@@ -55,27 +57,44 @@ class DeliveredIds:
         """All that was delivered so far is part of this checkpoint."""
         self._at_barrier[checkpoint_id] = self._count
 
-    def acknowledged(self, checkpoint_id: int, now_ms: float) -> None:
-        """What is part of this checkpoint is acknowledged."""
+    def acknowledged(self, checkpoint_id: int, now_ms: float, is_told: bool) -> None:
+        """This checkpoint is complete; `is_told`: and the server was told so on the connection that delivered
+        what is part of it. Else all of it comes again, to the next connection."""
         count = self._at_barrier.get(checkpoint_id, 0)
         self._at_barrier = {number: at for number, at in self._at_barrier.items() if number > checkpoint_id}
         done = [each for each, number in self._held.items() if number <= count]
         for each in done:
             del self._held[each]
+        if not is_told:
+            self._restored.update(done)
+            return
         self._gone.append((now_ms, done))
-        self._gone_ids.update(done)
+        self._gone_ids.update(dict.fromkeys(done, now_ms))
 
-    def forget(self, now_ms: float) -> None:
-        """Let go of what can't come again: acknowledged long enough ago; or delivered to an earlier reader,
-        where the queue has been read beyond what it gave back, and for long enough."""
-        while self._gone and now_ms - self._gone[0][0] >= self._remember_ms:
-            self._gone_ids.difference_update(self._gone.popleft()[1])
+    def reconnected(self, now_ms: float) -> None:
+        """The connection was lost, maybe with the server and what it had not yet kept: all that is known may
+        come again, from here on."""
+        self._restored.update(self._gone_ids)
+        self._gone.clear()
+        self._gone_ids.clear()
+        self._has_seen_new = False
+        self._restored_until_ms = now_ms + self._restored_ms
+
+    def forget(self, alive_ms: float, now_ms: float) -> None:
+        """Let go of what can't come again: acknowledged long enough before the server, which has heard it,
+        last answered (`alive_ms`); or delivered by an earlier connection, where the queue has been read
+        beyond what it gave back, and for long enough."""
+        while self._gone and alive_ms - self._gone[0][0] >= self._remember_ms:
+            at_ms, done = self._gone.popleft()
+            for each in done:
+                if self._gone_ids.get(each) == at_ms:
+                    del self._gone_ids[each]
         if self._has_seen_new and now_ms >= self._restored_until_ms:
             self._restored.clear()
 
     def packed(self) -> str:
         """All of them, for a position."""
-        return pack([*self._restored, *self._gone_ids, *self._held])
+        return pack(dict.fromkeys([*self._restored, *self._gone_ids, *self._held]))
 
     def __len__(self) -> int:
         return len(self._restored) + len(self._gone_ids) + len(self._held)

@@ -37,6 +37,11 @@ class Deliveries(Protocol):
         bounded sources only."""
         ...
 
+    @property
+    def alive_ms(self) -> float:
+        """When the server last answered, by the monotonic clock of the reader."""
+        ...
+
     def acknowledge(self, last_tag: int) -> None:
         """Acknowledge all deliveries of this connection up to this one. Does not wait; lost with the
         connection."""

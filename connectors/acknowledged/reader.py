@@ -126,7 +126,8 @@ class QueueReader:
         now_ms = self._context.clock.monotonic_ms()
         with self._lock:
             for queue in self._queues.values():
-                queue.ids.forget(now_ms)
+                if queue.deliveries is not None:
+                    queue.ids.forget(queue.deliveries.alive_ms, now_ms)
                 queue.ids.on_barrier(checkpoint_id)
                 queue.tags[checkpoint_id] = queue.connection, queue.last_tag
                 queue.barriers_ms[checkpoint_id] = now_ms
@@ -141,9 +142,10 @@ class QueueReader:
                 queue.tags = {n: at for n, at in queue.tags.items() if n > checkpoint_id}
                 at_ms = queue.barriers_ms.get(checkpoint_id, now_ms)
                 queue.barriers_ms = {n: at for n, at in queue.barriers_ms.items() if n > checkpoint_id}
-                if queue.deliveries is not None and connection == queue.connection and tag:
+                is_same = queue.deliveries is not None and connection == queue.connection
+                if queue.deliveries is not None and is_same and tag:
                     queue.deliveries.acknowledge(tag)
-                queue.ids.acknowledged(checkpoint_id, now_ms)
+                queue.ids.acknowledged(checkpoint_id, now_ms, is_same)
                 queue.waiting_since_ms = at_ms if queue.last_tag > tag else None
 
     def publish_offsets(self, splits: Sequence[SplitState]) -> None:
@@ -205,6 +207,7 @@ class QueueReader:
     def _let_go(self, queue: _Queue) -> None:
         with self._lock:
             deliveries, queue.deliveries = queue.deliveries, None
+            queue.ids.reconnected(self._context.clock.monotonic_ms())
             queue.waiting_since_ms = None
         if deliveries is not None:
             deliveries.close()

@@ -6,7 +6,7 @@ import collections
 import os
 import string
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -22,11 +22,14 @@ from pika.exceptions import (
 )
 
 from onceflow.connectors.acknowledged.messages import Message
+from onceflow.runtime.contracts import ReaderContext
 from onceflow.runtime.errors import Fatal, OnceflowError, Retryable
 
 HEARTBEAT_S = 10
 """A consumer that stands still for twice as long loses its messages to the next one."""
 _WAIT_S = 0.2
+_ALIVE_MS = 1_000
+"""How often the server is asked whether it is there."""
 _IN_USE, _NOT_FOUND, _PRECONDITION = 403, 404, 406
 _HOPELESS = (ProbableAuthenticationError, ProbableAccessDeniedError)
 
@@ -57,11 +60,13 @@ class RabbitDeliveries:
         prefetch: int,
         id_header: str | None,
         looks_for_end: bool,
-        wake: Callable[[], None],
+        context: ReaderContext,
     ) -> None:
         self._url, self._queue, self._prefetch, self._id_header = url, queue, prefetch, id_header
         self._looks_for_end = looks_for_end
-        self._wake = wake
+        self._wake = context.wake
+        self._clock = context.clock
+        self._alive_ms = 0.0
         self._messages: collections.deque[Message] = collections.deque()
         self._error: OnceflowError | None = None
         self._is_at_end = False
@@ -85,6 +90,11 @@ class RabbitDeliveries:
     def is_empty(self) -> bool:
         """See Deliveries."""
         return self._is_at_end and not self._messages
+
+    @property
+    def alive_ms(self) -> float:
+        """See Deliveries."""
+        return self._alive_ms
 
     def acknowledge(self, last_tag: int) -> None:
         """See Deliveries."""
@@ -129,6 +139,9 @@ class RabbitDeliveries:
                     self._wake()
                 elif self._looks_for_end:
                     self._look_for_end(connection, channel)
+                if self._clock.monotonic_ms() - self._alive_ms >= _ALIVE_MS:
+                    channel.queue_declare(self._queue, passive=True)
+                    self._alive_ms = self._clock.monotonic_ms()
         finally:
             with suppress(AMQPError):
                 connection.close()  # what acknowledge() has asked for is sent before

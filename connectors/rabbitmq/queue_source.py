@@ -117,7 +117,7 @@ class RabbitQueueSource:
             prefetch=self.prefetch,
             id_header=self.id_header,
             looks_for_end=self.bounded,
-            wake=context.wake,
+            context=context,
         )
         return QueueReader(connect, rows, settings, context)
 

@@ -49,6 +49,7 @@ AREAS: Sequence[tuple[str, str]] = (
         "sinks/print.py sinks/foreach.py",
     ),
     ("Streams over HTTP", "connectors/http_stream/"),
+    ("Queues", "connectors/rabbitmq/ connectors/acknowledged/ connectors/reconnects.py"),
     ("Kafka", "connectors/kafka/ sinks/kafka.py"),
     (
         "PostgreSQL, and sinks with a ledger",

@@ -160,7 +160,7 @@ def test_what_is_no_row_ends_the_job_or_goes_to_the_dead_letters(server: RabbitS
     queue = new_queue()
     publish(server, queue, [1])
     strict = source_of(server, queue)
-    other = pa.schema([("x", pa.int64())])
+    other = pa.schema([pa.field("x", pa.int64(), nullable=False)])
     bad = RabbitQueueSource(queues=[queue], url=server.url, value=Json(other))
     with closing(open_reader(bad)) as reader, pytest.raises(BadRecordError, match="message 'm1' of q"):
         read(reader, lambda seen: False)
