@@ -12,7 +12,7 @@ class Message:
     """A message as it was delivered."""
 
     id: str | None
-    """By which it is known when it is delivered again; None: it has none."""
+    """What it is known by when it is delivered again; None: it has none."""
     body: bytes
     tag: int
     """What acknowledges this delivery; it grows from one delivery of a connection to the next."""

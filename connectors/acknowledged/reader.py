@@ -176,7 +176,7 @@ class QueueReader:
         return None
 
     def _new(self, queue: _Queue, messages: Sequence[Message]) -> list[Message]:
-        """Those that did not count before; all of them are held."""
+        """The messages that did not count before; all of them are held."""
         new = []
         with self._lock:
             for message in messages:

@@ -124,7 +124,8 @@ class RabbitDeliveries:
         self._wake()
 
     def _consume(self) -> None:
-        connection = self._connection = pika.BlockingConnection(parameters(self._url))
+        connection: Any = pika.BlockingConnection(parameters(self._url))
+        self._connection = connection
         try:
             channel = connection.channel()
             channel.basic_qos(prefetch_count=self._prefetch)
