@@ -31,6 +31,11 @@ COVERED = (
         postgres_cdc.stream
         server_checks table_rows""",
     ),
+    Covered(
+        "what reads a queue, driven against a real one",
+        "integration/test_rabbitmq_queue integration/test_rabbitmq_queue_kills",
+        "rabbitmq.deliveries acknowledged.messages acknowledged.reader",
+    ),
     # --- Formats ---
     Covered(
         "ways inside one decoder and one encoder, all driven against a plain reference",

@@ -34,6 +34,7 @@ PUBLIC = (
     "onceflow.connectors.hybrid",
     "onceflow.connectors.http_stream",
     "onceflow.connectors.postgres_cdc",
+    "onceflow.connectors.rabbitmq",
     "onceflow.sinks.files",
     "onceflow.sinks.kafka",
     "onceflow.sinks.delta",

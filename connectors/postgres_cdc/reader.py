@@ -19,12 +19,11 @@ from onceflow.connectors.postgres_cdc.settings import CdcSettings, application_n
 from onceflow.connectors.postgres_cdc.stream import ReplicationStream
 from onceflow.connectors.postgres_cdc.table_rows import TableRows
 from onceflow.connectors.postgres_cdc.text_columns import to_batch
+from onceflow.connectors.reconnects import Reconnects
 from onceflow.runtime.contracts import Fetch, ReaderContext, SplitState
 from onceflow.runtime.contracts.dead_letters import DEAD_LETTER_SCHEMA
-from onceflow.runtime.errors import BadRecordError, Retryable, Unavailable
+from onceflow.runtime.errors import BadRecordError, Retryable
 
-_PAUSE_FIRST_MS, _PAUSE_MAX_MS = 50, 5_000
-_SAY_AFTER_MS = 1_000
 Taken = tuple[Key, Sequence[Value], LogRow | None]
 
 
@@ -62,9 +61,7 @@ class CdcReader:
         self._frozen: dict[int, int] = {}
         """Where in the log each checkpoint is."""
         self._confirmed_lsn = 0
-        self._away_since_ms: float | None = None
-        self._pause_ms: float = _PAUSE_FIRST_MS
-        self._again_at_ms = 0.0
+        self._reconnects = Reconnects(context.clock, context.on_wait, settings.timeout_ms)
 
     def add_splits(self, splits: Sequence[SplitState]) -> None:
         for split in splits:
@@ -73,15 +70,15 @@ class CdcReader:
 
     def poll(self, timeout_ms: int, records_max: int) -> Fetch | None:
         """The next rows; there is no waiting."""
-        position, now_ms = self._position, self._context.clock.monotonic_ms()
-        if position is None or self._is_finished or now_ms < self._again_at_ms:
+        position = self._position
+        if position is None or self._is_finished or not self._reconnects.is_time:
             return None
         try:
             if position.is_reading_table:
                 return self._poll_table(position, records_max)
             return self._poll_log(position, records_max)
         except Retryable as error:
-            self._wait(error, now_ms)
+            self._again(error)
             return None
 
     def snapshot(self) -> Sequence[SplitState]:
@@ -189,24 +186,15 @@ class CdcReader:
 
     def _is_there(self) -> None:
         """The server answers."""
-        if self._away_since_ms is not None:
-            self._context.on_wait("")
         self._has_begun = self._has_begun or self._stream is not None
-        self._away_since_ms, self._pause_ms = None, _PAUSE_FIRST_MS
+        self._reconnects.worked()
 
-    def _wait(self, error: Retryable, now_ms: float) -> None:
-        """Let go of what does not work, and try again in a while. Raises Unavailable when the time is up."""
+    def _again(self, error: Retryable) -> None:
+        """Let go of what does not work; a later poll tries again. Raises Unavailable when the time is up."""
         if self._log is not None:
             self._position = self._now()
         self._let_go()
-        since_ms = self._away_since_ms = now_ms if self._away_since_ms is None else self._away_since_ms
-        waited_ms = now_ms - since_ms
-        if waited_ms >= self._settings.timeout_ms:
-            raise Unavailable(f"gave up after {waited_ms / 1000:.0f} s (timeout): {error}") from error
-        if waited_ms >= _SAY_AFTER_MS:
-            self._context.on_wait(f"the source waits since {waited_ms / 1000:.0f} s: {error}")
-        self._again_at_ms = now_ms + self._pause_ms
-        self._pause_ms = min(self._pause_ms * 2, _PAUSE_MAX_MS)
+        self._reconnects.failed(error)
 
     def _let_go(self) -> None:
         """Close what is open. What was taken from the log, and is not in the position, comes again."""

@@ -52,6 +52,7 @@ AREAS: Sequence[tuple[str, str]] = (
         "Streams over HTTP, and webhooks",
         "connectors/http_stream/ connectors/http_headers.py connectors/webhooks/ sinks/http.py",
     ),
+    ("Queues", "connectors/rabbitmq/ connectors/acknowledged/ connectors/reconnects.py"),
     ("Kafka", "connectors/kafka/ sinks/kafka.py"),
     (
         "PostgreSQL, and sinks with a ledger",

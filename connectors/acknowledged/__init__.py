@@ -1,0 +1,1 @@
+"""What sources share whose messages are delivered again until they are acknowledged."""

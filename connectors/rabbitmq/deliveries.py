@@ -1,0 +1,202 @@
+"""RabbitDeliveries: one queue of RabbitMQ, consumed on a thread of its own."""
+
+from __future__ import annotations
+
+import collections
+import os
+import string
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import pika
+from pika.exceptions import (
+    AMQPConnectionError,
+    AMQPError,
+    ChannelClosedByBroker,
+    ConnectionClosedByBroker,
+    ProbableAccessDeniedError,
+    ProbableAuthenticationError,
+)
+
+from onceflow.connectors.acknowledged.messages import Message
+from onceflow.runtime.contracts import ReaderContext
+from onceflow.runtime.errors import Fatal, OnceflowError, Retryable
+
+HEARTBEAT_S = 10
+"""A consumer that stands still for twice as long loses its messages to the next one."""
+_WAIT_S = 0.2
+_ALIVE_MS = 1_000
+"""How often the server is asked whether it is there."""
+_IN_USE, _NOT_FOUND, _PRECONDITION = 403, 404, 406
+_HOPELESS = (ProbableAuthenticationError, ProbableAccessDeniedError)
+
+
+def parameters(url: str) -> pika.URLParameters:
+    """How to connect; `${NAME}` in the address is a variable of the environment. Raises Fatal for one that is
+    not there."""
+    try:
+        whole = string.Template(url).substitute(os.environ)
+    except KeyError as error:
+        raise Fatal(
+            f"the address of RabbitMQ names the environment variable {error.args[0]!r}, which is not set "
+            "where the slots run: set it there"
+        ) from error
+    made = pika.URLParameters(whole)
+    made.heartbeat = HEARTBEAT_S
+    made.blocked_connection_timeout = 60
+    return made
+
+
+class RabbitDeliveries:
+    """Deliveries of one queue, as its only consumer. `prefetch`: how many may be unacknowledged at once."""
+
+    def __init__(
+        self,
+        url: str,
+        queue: str,
+        prefetch: int,
+        id_header: str | None,
+        looks_for_end: bool,
+        context: ReaderContext,
+    ) -> None:
+        self._url, self._queue, self._prefetch, self._id_header = url, queue, prefetch, id_header
+        self._looks_for_end = looks_for_end
+        self._wake = context.wake
+        self._clock = context.clock
+        self._alive_ms = 0.0
+        self._messages: collections.deque[Message] = collections.deque()
+        self._error: OnceflowError | None = None
+        self._is_at_end = False
+        self._count = 0
+        """How many messages have come."""
+        self._closed = threading.Event()
+        self._connection: Any = None
+        self._channel: Any = None
+        self._thread = threading.Thread(target=self._run, name="onceflow-rabbitmq", daemon=True)
+        self._thread.start()
+
+    def take(self, count: int) -> Sequence[Message]:
+        """See Deliveries."""
+        messages = self._messages
+        taken = [messages.popleft() for _ in range(min(count, len(messages)))]
+        if not taken and self._error is not None:
+            raise self._error
+        return taken
+
+    @property
+    def is_empty(self) -> bool:
+        """See Deliveries."""
+        return self._is_at_end and not self._messages
+
+    @property
+    def alive_ms(self) -> float:
+        """See Deliveries."""
+        return self._alive_ms
+
+    def acknowledge(self, last_tag: int) -> None:
+        """See Deliveries."""
+        connection, channel = self._connection, self._channel
+        if channel is not None:
+            with suppress(AMQPError):  # it is closed: what was delivered comes again
+                connection.add_callback_threadsafe(partial(_acknowledge, channel, last_tag))
+
+    def close(self) -> None:
+        """See Deliveries."""
+        self._closed.set()
+        self._thread.join(5)
+
+    # --- The thread ---
+
+    def _run(self) -> None:
+        try:
+            self._consume()
+        except OnceflowError as error:
+            self._error = error
+        except AMQPError as error:
+            self._error = self._meaning(error)
+        except OSError as error:
+            self._error = Retryable(f"queue {self._queue!r}: {error}")
+        except Exception as error:  # a bug: told where it is polled, and not on a thread that nobody sees
+            self._error = Fatal(f"queue {self._queue!r}: {type(error).__name__}: {error}")
+        self._wake()
+
+    def _consume(self) -> None:
+        connection: Any = pika.BlockingConnection(parameters(self._url))
+        self._connection = connection
+        try:
+            channel = connection.channel()
+            channel.basic_qos(prefetch_count=self._prefetch)
+            channel.queue_declare(self._queue, passive=True)
+            channel.add_on_cancel_callback(self._cancelled)
+            channel.basic_consume(self._queue, self._came, exclusive=True)
+            self._channel = channel
+            while not self._closed.is_set() and self._error is None:
+                before = len(self._messages)
+                connection.process_data_events(time_limit=_WAIT_S)
+                if len(self._messages) > before:
+                    self._wake()
+                elif self._looks_for_end:
+                    self._look_for_end(connection, channel)
+                if self._clock.monotonic_ms() - self._alive_ms >= _ALIVE_MS:
+                    channel.queue_declare(self._queue, passive=True)
+                    self._alive_ms = self._clock.monotonic_ms()
+        finally:
+            with suppress(AMQPError):
+                connection.close()  # what acknowledge() has asked for is sent before
+
+    def _look_for_end(self, connection: Any, channel: Any) -> None:
+        """See whether the queue has nothing to deliver: what it had delivered before it said so has come."""
+        before = self._count
+        found = channel.queue_declare(self._queue, passive=True)
+        connection.process_data_events(time_limit=0)
+        if found.method.message_count == 0 and self._count == before:
+            self._is_at_end = True
+            self._wake()
+
+    def _came(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        message_id = properties.message_id
+        if self._id_header is not None:
+            found = (properties.headers or {}).get(self._id_header)
+            message_id = None if found is None else str(found)
+        attributes = {"routing_key": method.routing_key, "exchange": method.exchange}
+        self._count += 1
+        self._is_at_end = False
+        self._messages.append(
+            Message(message_id, body, method.delivery_tag, bool(method.redelivered), attributes)
+        )
+
+    def _cancelled(self, frame: Any) -> None:
+        self._error = Fatal(f"queue {self._queue!r} was deleted while it was read: declare it again")
+
+    def _meaning(self, error: AMQPError) -> OnceflowError:
+        text = str(error) or type(error).__name__
+        where = f"queue {self._queue!r}"
+        if isinstance(error, ChannelClosedByBroker):
+            code = error.reply_code
+            if code == _IN_USE and "exclusive" in error.reply_text:
+                return Retryable(f"{where} has another consumer, and one may read it at a time")
+            if code == _NOT_FOUND:
+                return Fatal(f"{where} is not there: declare it, or give another name in queues=")
+            if code == _PRECONDITION and "timeout" in error.reply_text:
+                return Fatal(
+                    f"{where}: RabbitMQ gave up waiting for acknowledgements ({error.reply_text}): make the "
+                    "checkpoint interval shorter, or raise consumer_timeout"
+                )
+            return Fatal(f"{where}: RabbitMQ refuses it: {error.reply_text}")
+        if isinstance(error, _HOPELESS) or (
+            isinstance(error, ConnectionClosedByBroker) and error.reply_code in (_IN_USE, 530)
+        ):
+            return Fatal(
+                f"{where}: RabbitMQ does not let it in ({text}): look at the url, the user and its rights"
+            )
+        if isinstance(error, AMQPConnectionError):
+            return Retryable(f"{where}: no connection to RabbitMQ: {text}")
+        return Retryable(f"{where}: {text}")
+
+
+def _acknowledge(channel: Any, last_tag: int) -> None:
+    with suppress(AMQPError):
+        channel.basic_ack(last_tag, multiple=True)

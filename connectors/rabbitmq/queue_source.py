@@ -1,0 +1,173 @@
+"""RabbitQueueSource: queues of RabbitMQ, each message once, acknowledged with the checkpoint that counts
+it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from onceflow.connectors.collections.fixed_splits import FixedSplits
+from onceflow.connectors.formats import Format
+from onceflow.connectors.formats.format import has_kinds
+from onceflow.runtime.arguments import check_formats
+from onceflow.runtime.clock import Clock
+from onceflow.runtime.contracts import ReaderContext, Sink, SplitState
+from onceflow.runtime.durations import duration_ms
+from onceflow.runtime.errors import OptionError, UsageError
+
+if TYPE_CHECKING:
+    from onceflow.connectors.acknowledged.reader import QueueReader
+
+_PREFETCH_MAX = 65_535
+_TIMEOUT_MIN_MS = 60_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class RabbitQueueSource:
+    """Reads `queues` of RabbitMQ (AMQP 0.9.1), each message once. A Source; connects only when the job runs.
+    Needs `pip install 'onceflow[rabbitmq]'`.
+
+    A message is acknowledged when the checkpoint is complete that counts it. Until then its id is in the
+    checkpoint, and what is delivered again is left out; so each message needs an id of its own
+    (`message_id`). Each queue is a split, read by one slot as the queue's only consumer.
+    """
+
+    queues: Sequence[str]
+    value: Format
+    """What the body of a message is: Json(Order)."""
+    url: str = field(default="amqp://localhost", repr=False)
+    """"amqp://user:${RABBIT_PASSWORD}@host:5672/vhost"; `${NAME}` is that variable of the slots'
+    environment."""
+    id_header: str | None = None
+    """The header with a message's id. None: its property message_id."""
+    prefetch: int = 20_000
+    """How many messages of a queue may be unacknowledged at once: what comes in a checkpoint interval, and
+    more. Reading stops at it until a checkpoint is complete."""
+    consumer_timeout: str | int = "30 min"
+    """The server's own setting of this name. If no checkpoint is complete in half of it, the job ends."""
+    remember: str | int = "10 s"
+    """For how long a server that is killed may forget that a message was acknowledged."""
+    bounded: bool = False
+    """Whether the source ends when its queues are empty."""
+    id_column: str | None = None
+    routing_key_column: str | None = None
+    """Names of columns with a message's id and its routing key."""
+    timeout: str | int = "2 min"
+    """How long the server may be away, or another consumer there, before the attempt fails."""
+    dead_letters: Sink | None = None
+    """Where messages go that can't be decoded. None: one ends the job."""
+    columns: frozenset[str] | None = field(default=None, repr=False)
+    """Set by project(): the columns that the job reads."""
+
+    def __post_init__(self) -> None:
+        queues = (self.queues,) if isinstance(self.queues, str) else tuple(self.queues)
+        object.__setattr__(self, "queues", queues)
+        _check(self)
+
+    # --- Source ---
+
+    @property
+    def schema(self) -> pa.Schema:
+        fields = [
+            *(self.value.schema or ()),
+            *(pa.field(name, pa.string()) for name in self._added().values()),
+        ]
+        return pa.schema([f for f in fields if self.columns is None or f.name in self.columns])
+
+    @property
+    def record_type(self) -> type | None:
+        return self.value.record_type
+
+    @property
+    def is_bounded(self) -> bool:
+        return self.bounded
+
+    @property
+    def has_kinds(self) -> bool:
+        """See ChangelogSource."""
+        return has_kinds(self.value)
+
+    @property
+    def plan_note(self) -> str:
+        return "exactly once: acknowledged with the checkpoint, and what comes again is known by its id"
+
+    def open_enumerator(self, job: str, clock: Clock) -> FixedSplits:
+        return FixedSplits([SplitState(queue, {"count": 0, "ids": ""}) for queue in self.queues])
+
+    def open_reader(self, context: ReaderContext) -> QueueReader:
+        from onceflow.connectors.acknowledged.reader import QueueReader, QueueRows, QueueSettings
+        from onceflow.connectors.rabbitmq.deliveries import RabbitDeliveries
+
+        added = {what: name for what, name in self._added().items() if name in self.schema.names}
+        rows = QueueRows(self.schema, self.value.decoder(self.columns), added, self.dead_letters is not None)
+        settings = QueueSettings(
+            self.bounded,
+            duration_ms(self.remember, "remember"),
+            duration_ms(self.timeout, "timeout"),
+            duration_ms(self.consumer_timeout, "consumer_timeout"),
+            "raise the server's consumer_timeout, and say it here",
+        )
+        connect = partial(
+            RabbitDeliveries,
+            self.url,
+            prefetch=self.prefetch,
+            id_header=self.id_header,
+            looks_for_end=self.bounded,
+            context=context,
+        )
+        return QueueReader(connect, rows, settings, context)
+
+    # --- What it may do beyond that ---
+
+    def project(self, columns: frozenset[str]) -> RabbitQueueSource:
+        """See ProjectableSource."""
+        return replace(self, columns=columns)
+
+    def dead_letter_sink(self) -> Sink | None:
+        """See DeadLetterSource."""
+        return self.dead_letters
+
+    # --- Parts ---
+
+    def _added(self) -> dict[str, str]:
+        named = {"id": self.id_column, "routing_key": self.routing_key_column}
+        return {what: name for what, name in named.items() if name is not None}
+
+
+def _check(source: RabbitQueueSource) -> None:
+    try:
+        import pika  # noqa: F401
+    except ImportError as error:
+        raise UsageError(
+            "RabbitQueueSource needs a package that is not installed: pip install 'onceflow[rabbitmq]'"
+        ) from error
+    check_formats("decoder", value=source.value)
+    if source.value.schema is None:
+        raise OptionError(f"value={source.value!r} can only encode; to read, say what is in it: Json(Order)")
+    queues = list(source.queues)
+    if (
+        not queues
+        or not all(isinstance(each, str) and each for each in queues)
+        or len(set(queues)) < len(queues)
+    ):
+        raise OptionError(f"RabbitQueueSource: queues={queues!r}: give the names of queues, each once")
+    if not isinstance(source.url, str) or not source.url.startswith(("amqp://", "amqps://")):
+        raise OptionError("RabbitQueueSource: url: give an address that begins with amqp:// or amqps://")
+    if not (isinstance(source.prefetch, int) and 0 < source.prefetch <= _PREFETCH_MAX):
+        raise OptionError(
+            f"RabbitQueueSource: prefetch={source.prefetch!r}: give a number from 1 to {_PREFETCH_MAX}"
+        )
+    for name in ("remember", "timeout"):
+        duration_ms(getattr(source, name), name)
+    if duration_ms(source.consumer_timeout, "consumer_timeout") < _TIMEOUT_MIN_MS:
+        raise OptionError(
+            f"RabbitQueueSource: consumer_timeout={source.consumer_timeout!r} is too short for checkpoints: "
+            "let it be a minute or more, here and on the server"
+        )
+    names = source.schema.names
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise OptionError(f"two columns of the source are named {twice[0]!r}: give another column name")
