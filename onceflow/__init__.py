@@ -36,6 +36,11 @@ if TYPE_CHECKING:
     from onceflow.runtime.operators.assigners.sliding import sliding
     from onceflow.runtime.operators.assigners.tumbling import tumbling
     from onceflow.runtime.operators.joins.window_join import CoGroup, GroupWindow
+    from onceflow.runtime.operators.processing.broadcast import (
+        BroadcastCtx,
+        BroadcastState,
+        KeyedBroadcastProcess,
+    )
     from onceflow.runtime.operators.processing.co_functions import CoFlatMap, CoMap
     from onceflow.runtime.operators.processing.keyed_process import (
         Ctx,
@@ -87,6 +92,11 @@ _MODULES = {
         "sum_",
     ),
     "onceflow.runtime.operators.joins.window_join": ("CoGroup", "GroupWindow"),
+    "onceflow.runtime.operators.processing.broadcast": (
+        "BroadcastCtx",
+        "BroadcastState",
+        "KeyedBroadcastProcess",
+    ),
     "onceflow.runtime.operators.processing.co_functions": ("CoFlatMap", "CoMap"),
     "onceflow.runtime.operators.processing.keyed_process": (
         "Ctx",
@@ -107,6 +117,8 @@ _HOME = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = [
     "AggregateFunction",
     "BatchContext",
+    "BroadcastCtx",
+    "BroadcastState",
     "CoFlatMap",
     "CoGroup",
     "CoMap",
@@ -114,6 +126,7 @@ __all__ = [
     "FunctionContext",
     "GroupWindow",
     "Job",
+    "KeyedBroadcastProcess",
     "KeyedCoProcess",
     "KeyedProcess",
     "ListState",

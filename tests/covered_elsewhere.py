@@ -316,6 +316,11 @@ COVERED = (
         "firings new_spans span_operator heap_groups number_columns reduce_values windowed_stream",
     ),
     Covered(
+        "rules for every subtask: restarts, crashes, and what is refused",
+        "unit/api/test_broadcast_streams",
+        "processing.broadcast",
+    ),
+    Covered(
         "what operators share",
         "unit/operators/processing/test_process unit/operators/test_timers unit/operators/test_stateless",
         "describe operators.operator process_output timer_firing user_functions",

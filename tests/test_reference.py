@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from onceflow.runtime.api.broadcast_streams import BroadcastConnectedStreams
 from onceflow.runtime.api.connected_streams import ConnectedStreams, KeyedConnectedStreams
 from onceflow.runtime.api.job import Job
 from onceflow.runtime.api.keyed_stream import KeyedStream
@@ -63,7 +64,15 @@ OF_THE_ENGINE = {
 OF_POLARS = {"col", "lit"}
 """Explained under "Expressions"; polars documents them."""
 
-TYPES_OF_METHODS = (Job, Stream, KeyedStream, WindowedStream, ConnectedStreams, KeyedConnectedStreams)
+TYPES_OF_METHODS = (
+    Job,
+    Stream,
+    KeyedStream,
+    WindowedStream,
+    ConnectedStreams,
+    KeyedConnectedStreams,
+    BroadcastConnectedStreams,
+)
 INSIDE = {"add", "new_uid", "collected"}
 """Methods that the classes call among themselves."""
 

@@ -171,14 +171,19 @@ def side_of(stream: KeyedStream[Any, Any], reads: frozenset[str], row_tag: str |
     return Side(reads, stream._keys, stream._expressions, row_tag)
 
 
+def check_job(where: str, left: Any, right: Any) -> None:
+    """Raises GraphError, beginning with `where`, unless both streams are of one job."""
+    if right._job is not left._job:
+        raise GraphError(f"{where}: {right._input.step.uid!r} belongs to another job")
+
+
 def check_pair(where: str, left: Any, right: Any, kind: type[Any]) -> None:
     """Raises GraphError, beginning with `where`, unless the two can be the inputs of one operator."""
     if not isinstance(right, kind):
         wanted = "key_by(...) both" if kind.__name__ == "KeyedStream" else "key_by(...) both, or neither"
         raise GraphError(f"{where}: expected a {kind.__name__}, not a {type(right).__name__}: {wanted}")
     ours, theirs = left._input, right._input
-    if right._job is not left._job:
-        raise GraphError(f"{where}: {theirs.step.uid!r} belongs to another job")
+    check_job(where, left, right)
     if ours.rows.has_event_time != theirs.rows.has_event_time:
         raise GraphError(
             f"{where}: one of {ours.step.uid!r} and {theirs.step.uid!r} has event time, the other has not: "

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import polars as pl
 
-from onceflow.runtime.api.connected_streams import KeyedConnectedStreams, check_pair
+from onceflow.runtime.api.broadcast_streams import BroadcastConnectedStreams, BroadcastStream
+from onceflow.runtime.api.connected_streams import (
+    KeyedConnectedStreams,
+    check_job,
+    check_pair,
+)
 from onceflow.runtime.api.error_policies import OnError
 from onceflow.runtime.api.joins import co_group, interval_join, window_join
 from onceflow.runtime.api.keyed_processes import processed
@@ -102,10 +107,19 @@ class KeyedStream(Generic[K, T]):
         """
         return processed(self, process, returns, uid, on_error)
 
-    def connect(self, other: KeyedStream[K, R]) -> KeyedConnectedStreams[K, T, R]:
+    @overload
+    def connect(self, other: KeyedStream[K, R]) -> KeyedConnectedStreams[K, T, R]: ...
+    @overload
+    def connect(self, other: BroadcastStream[R]) -> BroadcastConnectedStreams[K, T, R]: ...
+    def connect(self, other: Any) -> Any:
         """This stream, the left one, and another with the same kind of key, for one function that sees
-        records of both, and state by key: `a.key_by(k).connect(b.key_by(k)).process(YourCoProcess())`."""
-        check_pair(f"connect at {self._input.step.uid!r}", self, other, KeyedStream)
+        records of both, and state by key: `a.key_by(k).connect(b.key_by(k)).process(YourCoProcess())`. Or
+        one that all subtasks get: `a.key_by(k).connect(rules.broadcast())`."""
+        where = f"connect at {self._input.step.uid!r}"
+        if isinstance(other, BroadcastStream):
+            check_job(where, self, other.stream)
+            return BroadcastConnectedStreams(self, other)
+        check_pair(where, self, other, KeyedStream)
         return KeyedConnectedStreams(self, other)
 
     def interval_join(

@@ -106,6 +106,7 @@ _CALLS: Mapping[str, Mapping[str, str]] = {
     "WindowedStream": _WINDOWED,
     "ConnectedStreams": _CONNECTED,
     "KeyedConnectedStreams": _CONNECTED_BY_KEY,
+    "BroadcastConnectedStreams": {},
 }
 
 

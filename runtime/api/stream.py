@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import polars as pl
 import pyarrow as pa
 
+from onceflow.runtime.api.broadcast_streams import BroadcastStream
 from onceflow.runtime.api.built_in import built_in
 from onceflow.runtime.api.collected import COLLECTED_BYTES_MAX, Collected
 from onceflow.runtime.api.connected_streams import ConnectedStreams, check_pair
@@ -211,6 +212,11 @@ class Stream(Generic[T]):
         is a queue in memory, which has none.
         """
         return add_loop(self._job, self._input, self._uid(uid, "iterate"), body)
+
+    def broadcast(self) -> BroadcastStream[T]:
+        """The same rows for every subtask of what a keyed stream is connected with:
+        `a.key_by(k).connect(rules.broadcast())`."""
+        return BroadcastStream(self)
 
     def rebalance(self) -> Stream[T]:
         """The same rows, spread evenly over the subtasks: after a source with few or uneven splits."""

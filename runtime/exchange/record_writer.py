@@ -66,6 +66,24 @@ class RebalanceWriter:
             channel.send(element)
 
 
+class BroadcastWriter:
+    """All records to each subtask."""
+
+    def __init__(self, channels: Sequence[OutputChannel]) -> None:
+        self._channels = channels
+
+    @property
+    def has_room(self) -> bool:
+        return all(channel.has_room for channel in self._channels)
+
+    def emit(self, records: Records) -> None:
+        self.broadcast(records)
+
+    def broadcast(self, element: Element) -> None:
+        for channel in self._channels:
+            channel.send(element)
+
+
 class KeyedWriter:
     """Each record to the subtask that owns its key group."""
 

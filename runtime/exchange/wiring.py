@@ -17,9 +17,15 @@ from onceflow.runtime.exchange.channel import (
     capacity_of,
 )
 from onceflow.runtime.exchange.frames import FrameCodec
-from onceflow.runtime.exchange.record_writer import ForwardWriter, KeyedWriter, RebalanceWriter, RecordWriter
+from onceflow.runtime.exchange.record_writer import (
+    BroadcastWriter,
+    ForwardWriter,
+    KeyedWriter,
+    RebalanceWriter,
+    RecordWriter,
+)
 from onceflow.runtime.exchange.transport import ChannelKey, Network
-from onceflow.runtime.graph.job_graph import ByKey, Edge, Forward, JobGraph, Rebalance
+from onceflow.runtime.graph.job_graph import Broadcast, ByKey, Edge, Forward, JobGraph, Rebalance
 
 CONNECT_TIMEOUT_S = 30.0
 
@@ -44,6 +50,8 @@ def record_writer(edge: Edge, wiring: Wiring, slot: int, max_parallelism: int) -
             return ForwardWriter(channels[0])
         case Rebalance():
             return RebalanceWriter(channels, first=slot)
+        case Broadcast():
+            return BroadcastWriter(channels)
         case ByKey(columns):
             return KeyedWriter(channels, columns, max_parallelism)
 

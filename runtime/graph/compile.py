@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from onceflow.runtime.contracts import DEAD_LETTER_SCHEMA, DeadLetterSource, ProjectableSource, Source
 from onceflow.runtime.errors import GraphError
-from onceflow.runtime.graph.drafts import Draft, Incoming, Run
+from onceflow.runtime.graph.drafts import Draft, Incoming, Run, partitioning_of
 from onceflow.runtime.graph.job_graph import (
     ByKey,
     Chain,
@@ -119,7 +119,7 @@ class _Compiler:
             case TwoInputs(build=build_of_two):
                 left, right = self._read_schema(step, 0), self._read_schema(step, 1)
                 incoming = [
-                    Incoming([source], ByKey(side.keys) if side.keys else Forward(), schema)
+                    Incoming([source], partitioning_of(side), schema)
                     for side, source, schema in zip(step.work.sides, step.inputs, (left, right), strict=True)
                 ]
                 self._begin_chain(step, incoming, build_of_two(left, right))

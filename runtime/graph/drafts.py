@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from onceflow.runtime.graph.job_graph import Node, Partitioning, Target
-from onceflow.runtime.graph.steps import Input
+from onceflow.runtime.graph.job_graph import Broadcast, ByKey, Forward, Node, Partitioning, Target
+from onceflow.runtime.graph.steps import Input, Side
 from onceflow.runtime.operators import expressions
 
 
@@ -42,3 +42,10 @@ class Incoming:
     sources: Sequence[Input]
     partitioning: Partitioning
     schema: pa.Schema
+
+
+def partitioning_of(side: Side) -> Partitioning:
+    """How the rows of one of two inputs find their subtask."""
+    if side.is_broadcast:
+        return Broadcast()
+    return ByKey(side.keys) if side.keys else Forward()

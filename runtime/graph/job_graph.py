@@ -113,7 +113,12 @@ class Rebalance:
     """Round robin over all subtasks, batch by batch."""
 
 
-Partitioning = Forward | ByKey | Rebalance
+@dataclass(frozen=True, slots=True)
+class Broadcast:
+    """All rows to all subtasks."""
+
+
+Partitioning = Forward | ByKey | Rebalance | Broadcast
 
 
 @dataclass(frozen=True, slots=True)

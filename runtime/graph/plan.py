@@ -9,6 +9,7 @@ import pyarrow as pa
 from onceflow.runtime.contracts import Noted
 from onceflow.runtime.functions.parameters import shown
 from onceflow.runtime.graph.job_graph import (
+    Broadcast,
     ByKey,
     Chain,
     Edge,
@@ -94,6 +95,8 @@ def _exchange(graph: JobGraph, edge: Edge) -> dict[str, Any]:
             return described | {"partitioning": "by key", "key": list(columns)}
         case Forward():
             return described | {"partitioning": "forward"}
+        case Broadcast():
+            return described | {"partitioning": "broadcast"}
         case _:
             return described | {"partitioning": "rebalance"}
 

@@ -100,6 +100,8 @@ class Side:
     key_expressions: Mapping[str, pl.Expr] = field(default_factory=dict)
     row_tag: str | None = None
     """The side output whose rows are rows of this input, if there is one."""
+    is_broadcast: bool = False
+    """Whether all its rows go to every subtask."""
 
 
 @dataclass(frozen=True, slots=True)

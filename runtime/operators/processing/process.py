@@ -123,6 +123,11 @@ class ProcessOperator:
         """Whether some up to the watermark may not have."""
         self._failed: FailedRecords | None = None
 
+    @property
+    def function(self) -> AnyProcess:
+        """The user's object of this subtask."""
+        return self._process
+
     def open(self, context: OperatorContext, out: Output) -> None:
         config = self._config
         who = f"operator {config.uid!r}: {type(self._process).__name__}"
