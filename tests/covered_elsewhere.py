@@ -302,8 +302,9 @@ COVERED = (
     ),
     Covered(
         "joins against nested loops, as operators and as programs",
-        "properties/test_interval_join properties/test_window_join unit/api/test_joins",
-        "joined_columns frozen_sides runs window_sides",
+        """properties/test_interval_join properties/test_window_join
+        properties/test_temporal_join unit/api/test_joins""",
+        "joined_columns key_numbers frozen_sides runs window_sides",
     ),
     Covered(
         "functions of two streams",

@@ -27,6 +27,13 @@ class Rate:
     clicked: int
 
 
+@dataclass(frozen=True)
+class Price:
+    ad: str
+    cents: int
+    ts: int
+
+
 class Rates(CoGroup[Shown, Click, Rate]):
     def group(
         self, left: list[Shown], right: list[Click], window: GroupWindow
@@ -64,6 +71,11 @@ rates = (
     .co_group(clicks.key_by("user"), tumbling("1 h"), Rates())
     .collect()
 )
+prices = job.from_elements(
+    Price("tea", 5, 0), Price("tea", 7, 65_000), watermarks=times
+)
+paid = clicks.key_by("link").temporal_join(prices.key_by("ad"), how="inner", uid="paid")
+costs = paid.select("link", "cents").collect()
 job.run(master="threads[1]")
 assert sorted(tuple(row.values()) for row in rows) == [
     ("ann", "cups", True),
@@ -73,3 +85,4 @@ assert sorted(tuple(row.values()) for row in rows) == [
 assert late == []
 assert sorted(row["ad"] for row in by_hour) == ["cups", "tea"]
 assert sorted(rates, key=str) == [Rate("ann", 2, 2), Rate("bob", 1, 0)]
+assert costs == [{"link": "tea", "cents": 7}]

@@ -22,6 +22,7 @@ from onceflow.runtime.operators.assigners.tumbling import Tumbling
 from onceflow.runtime.operators.joins.frozen_sides import NAMES
 from onceflow.runtime.operators.joins.interval_join import IntervalJoin
 from onceflow.runtime.operators.joins.joined_columns import LATE_SIDES, JoinedColumns
+from onceflow.runtime.operators.joins.temporal_join import TemporalJoin
 from onceflow.runtime.operators.joins.window_join import WINDOW_FIELDS, CoGroup, GroupConfig, WindowJoin
 from onceflow.runtime.operators.operator import MAIN
 from onceflow.runtime.operators.processing.keyed_process import declared_types
@@ -103,6 +104,42 @@ def window_join(
         passes=passes,
     )
     name = f"{how} window join {_shown_window(window)} by {', '.join(left._keys)}"
+    return _add(
+        left, right, Step(uid, name, work, (), {MAIN: Rows(config.output_schema, None, True)}), late_to
+    )
+
+
+def temporal_join(
+    left: KeyedStream[Any, Any],
+    right: KeyedStream[Any, Any],
+    how: str,
+    deleted: pl.Expr | None,
+    late_to: str | None,
+    uid: str | None,
+) -> Stream[Any]:
+    """See KeyedStream.temporal_join."""
+    uid = left._job.new_uid(uid, "temporal-join", left._input.step.anchor)
+    check_join(uid, left, right)
+    if how not in ("inner", "left"):
+        raise GraphError(f"operator {uid!r}: how={how!r}: write one of inner, left")
+    columns = JoinedColumns(uid, (left._keys, right._keys), how)
+    schemas = (left._input.rows.schema, right._input.rows.schema)
+    passes = columns.passes(*schemas)
+    reads: frozenset[str] = frozenset()
+    if deleted is not None:
+        if not isinstance(deleted, pl.Expr):
+            raise GraphError(f"operator {uid!r}: deleted={deleted!r}: expected a polars expression")
+        ColumnCheck(uid, schemas[1]).predicate(deleted)
+        reads = frozenset(deleted.meta.root_names())
+    config = TemporalJoin(columns, schemas, passes, deleted, late_to is not None)
+    tags = LATE_SIDES if late_to is not None else (None, None)
+    work = TwoInputs(
+        side_of(left, frozenset(), tags[0]),
+        side_of(right, reads, tags[1]),
+        partial(_with_schemas, config),
+        passes=passes,
+    )
+    name = f"{how} temporal join by {', '.join(left._keys)}"
     return _add(
         left, right, Step(uid, name, work, (), {MAIN: Rows(config.output_schema, None, True)}), late_to
     )
@@ -217,6 +254,8 @@ def _reads(uid: str, where: Any, made: pa.Schema, passes: dict[str, tuple[int, s
     return [{column for of, column in asked if of == side} for side in (0, 1)]
 
 
-def _with_schemas(config: IntervalJoin | WindowJoin, left: pa.Schema, right: pa.Schema) -> Built:
+def _with_schemas(
+    config: IntervalJoin | WindowJoin | TemporalJoin, left: pa.Schema, right: pa.Schema
+) -> Built:
     narrow = replace(config, schemas=(left, right))
     return Built(narrow.create, narrow.output_schema, narrow.description)

@@ -15,7 +15,7 @@ from onceflow.runtime.api.connected_streams import (
     check_pair,
 )
 from onceflow.runtime.api.error_policies import OnError
-from onceflow.runtime.api.joins import co_group, interval_join, window_join
+from onceflow.runtime.api.joins import co_group, interval_join, temporal_join, window_join
 from onceflow.runtime.api.keyed_processes import processed
 from onceflow.runtime.api.near_misses import no_such_name
 from onceflow.runtime.api.windowed_stream import WindowedStream, reduced_record, with_schema
@@ -112,9 +112,8 @@ class KeyedStream(Generic[K, T]):
     @overload
     def connect(self, other: BroadcastStream[R]) -> BroadcastConnectedStreams[K, T, R]: ...
     def connect(self, other: Any) -> Any:
-        """This stream, the left one, and another with the same kind of key, for one function that sees
-        records of both, and state by key: `a.key_by(k).connect(b.key_by(k)).process(YourCoProcess())`. Or
-        one that all subtasks get: `a.key_by(k).connect(rules.broadcast())`."""
+        """This stream, the left one, and another by the same kind of key, for a KeyedCoProcess; or one that
+        all subtasks get, `rules.broadcast()`, for a KeyedBroadcastProcess."""
         where = f"connect at {self._input.step.uid!r}"
         if isinstance(other, BroadcastStream):
             check_job(where, self, other.stream)
@@ -139,11 +138,10 @@ class KeyedStream(Generic[K, T]):
         "right", "none").
 
         The result has the left columns and the right ones but for the key; a right column of the same name
-        is called name_right. `where`: an expression over these columns that has to be true as well. `how`:
-        "inner", or "left", "right", "full" for rows without a partner too, with nulls, sent when none can
-        come any more. A row whose event time the watermark has reached joins nothing: it is counted and,
-        with `late_to="late"`, goes to side_output("late_left") or ("late_right"). A key with a null equals
-        none. Event time of a pair is the later one of both.
+        is called name_right. `where`: an expression over these that has to be true as well. `how`: "inner",
+        or "left", "right", "full" for rows without a partner too, with nulls, sent when none can come any
+        more. A row whose event time the watermark has reached is late: counted and, with `late_to="late"`,
+        sent to side_output("late_left") or ("late_right"). A key with a null equals none.
         """
         return interval_join(self, other, (lower, upper), closed, how, where, late_to, uid)
 
@@ -158,10 +156,24 @@ class KeyedStream(Generic[K, T]):
         uid: str | None = None,
     ) -> Stream[Any]:
         """Each row of this stream, the left one, with those of the other that have the same key and are in
-        the same window, sent when both streams have come to its end. The result has the columns of an
-        interval_join, and window_start and window_end (ms); `how`, `where`, `late_to`: see there. Late is a
-        row all of whose windows have been sent."""
+        the same window, sent when both streams have come to its end. Columns, and window_start and window_end
+        (ms); `how`, `where`, `late_to`: see interval_join. Late is a row all of whose windows were sent."""
         return window_join(self, other, window, how, where, late_to, uid)
+
+    def temporal_join(
+        self,
+        other: KeyedStream[K, Any],
+        *,
+        how: str = "inner",
+        deleted: pl.Expr | None = None,
+        late_to: str | None = None,
+        uid: str | None = None,
+    ) -> Stream[Any]:
+        """Each row of this stream with the latest row of the other, a table's versions, that has its key and
+        happened at its time or before: when both streams have come so far. `deleted`: an expression over the
+        other's columns, true where the key is gone. Columns, `how` ("inner", "left"), `late_to`: see
+        interval_join; a late version is counted, and holds for later rows."""
+        return temporal_join(self, other, how, deleted, late_to, uid)
 
     def co_group(
         self,
@@ -173,5 +185,5 @@ class KeyedStream(Generic[K, T]):
         late_to: str | None = None,
         uid: str | None = None,
     ) -> Stream[R]:
-        """The user's code for all rows of both streams in a window, key by key: see CoGroup."""
+        """The user's code for all rows of both streams in a window, key by key."""
         return co_group(self, other, window, function, returns, late_to, uid)

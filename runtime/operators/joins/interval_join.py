@@ -19,16 +19,13 @@ from onceflow.runtime.operators.joins.joined_columns import (
     JoinedColumns,
     null_keys,
 )
+from onceflow.runtime.operators.joins.key_numbers import KeyNumbers
 from onceflow.runtime.operators.joins.runs import SideRows, limit_of, pairs
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
-from onceflow.runtime.operators.two_keys import joint_keys, keys_of
 from onceflow.runtime.records import WATERMARK_MIN_MS, Int64s, Mask, Records
 from onceflow.runtime.state.description import StateDescription, StatePart, type_text
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.rows import take_rows
-from onceflow.runtime.state.tables import Layout, keyed_table
-
-_KEYS_MIN = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -86,14 +83,7 @@ class IntervalJoinOperator:
 
     def __init__(self, config: IntervalJoin) -> None:
         self._config = config
-        fields = [
-            [schema.field(name) for name in names]
-            for names, schema in zip(config.columns.keys, config.schemas, strict=True)
-        ]
-        self._key_schema = joint_keys(*fields)
-        self._table = keyed_table(Layout(self._key_schema.names, self._key_schema, {}))
-        self._keys_max = _KEYS_MIN
-        """How many keys there may be before it is looked which of them have rows."""
+        self._keys = KeyNumbers(config.columns.keys, config.schemas)
         self._gatherer = Gatherer(config.columns, config.passes, config.schemas, config.condition)
         padded = config.columns.padded
         self._sides = [SideRows(schema, n in padded) for n, schema in enumerate(config.schemas)]
@@ -106,8 +96,7 @@ class IntervalJoinOperator:
     def restore(self, states: Sequence[RestoredState]) -> None:
         for state in states:
             for side, batch, time, matched in restored_rows(state.batches(TABLE), self._config.schemas):
-                names = self._config.columns.keys[side]
-                row = self._table.find_or_add(self._keys(side, batch), hash_keys(batch, names))
+                row = self._keys.of(side, batch, hash_keys(batch, self._config.columns.keys[side]))
                 self._sides[side].add(batch, row, time, matched)
         if states:
             self._watermark = min(int(state.meta["watermark"]) for state in states)
@@ -158,7 +147,7 @@ class IntervalJoinOperator:
             return
         assert records.key_hash is not None, "a join comes after a key_by"
         assert records.event_time is not None, "an interval join needs event time"
-        row = self._table.find_or_add(self._keys(side, records.batch), records.key_hash)
+        row = self._keys.of(side, records.batch, records.key_hash)
         no_key = null_keys(records.batch, self._config.columns.keys[side])
         matched = self._meet(side, records.batch, row, records.event_time, no_key)
         mine = self._sides[side]
@@ -214,9 +203,6 @@ class IntervalJoinOperator:
 
     # --- Keys and time ---
 
-    def _keys(self, side: int, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return keys_of(batch, self._config.columns.keys[side], self._key_schema)
-
     def _limit(self, side: int) -> int:
         return limit_of(self._watermark, self._config.keep_ms[side])
 
@@ -225,19 +211,7 @@ class IntervalJoinOperator:
             side.expire(self._limit(number))
 
     def _forget_keys(self) -> None:
-        """Let go of keys without rows, when they are at least half."""
-        if self._table.size < self._keys_max:
-            return
-        rows = [run.row for side in self._sides for run in side.runs]
-        used = np.zeros(self._table.size, np.bool_)
-        for each in rows:
-            used[each] = True
-        live = int(np.count_nonzero(used))
-        self._keys_max = max(_KEYS_MIN, 2 * live)
-        if 2 * live > self._table.size:
-            return
-        self._table.remove(np.flatnonzero(~used))
-        kept = self._table.compact()
-        assert kept is not None, "half of the rows were removed"
-        for side in self._sides:
-            side.renumber(kept)
+        kept = self._keys.forget([run.row for side in self._sides for run in side.runs])
+        if kept is not None:
+            for side in self._sides:
+                side.renumber(kept)

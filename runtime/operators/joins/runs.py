@@ -1,6 +1,6 @@
 """Rows of one side of a join, in runs sorted by key and event time: a binary search finds many at once.
 
-A batch that comes is a run. Once there are `_MERGE_RUNS` runs of a level they become one of the next level,
+A batch that comes is a run. Once there are `MERGE_RUNS` runs of a level they become one of the next level,
 so a row is copied a few times in its life, and there are few runs to search. In a run nothing changes but
 which rows were matched, and how many have expired: a snapshot shares the rest.
 """
@@ -17,7 +17,7 @@ from onceflow.runtime.records import Indices, Int64s, Mask
 from onceflow.runtime.state.columns import one_batch
 from onceflow.runtime.state.rows import take_rows
 
-_MERGE_RUNS = 8
+MERGE_RUNS = 8
 PAIRS_MAX = 1 << 16
 """The most pairs that are made at a time: one row may meet very many."""
 _MERGE_BYTES_MAX = 1 << 30
@@ -150,11 +150,11 @@ class SideRows:
         if not len(row):
             return
         self.runs.append(Run(batch, row, time, is_matched.copy() if self.is_padded else None))
-        while len(self.runs) >= _MERGE_RUNS and self.runs[-_MERGE_RUNS].level <= self.runs[-1].level:
-            last = self.runs[-_MERGE_RUNS:]
+        while len(self.runs) >= MERGE_RUNS and self.runs[-MERGE_RUNS].level <= self.runs[-1].level:
+            last = self.runs[-MERGE_RUNS:]
             if sum(run.batch.nbytes for run in last) > _MERGE_BYTES_MAX:
                 break
-            self.runs[-_MERGE_RUNS:] = self._merged(last, self.runs[-1].level + 1)
+            self.runs[-MERGE_RUNS:] = self._merged(last, self.runs[-1].level + 1)
 
     def expire(self, limit: int) -> None:
         """Let go of rows up to this time; of a padded side, those that `due` gave."""

@@ -253,3 +253,52 @@ def test_what_is_wrong_with_a_window_join_is_said_in_a_sentence() -> None:
     with pytest.raises(GraphError, match="Balance takes Payment, but the stream has no column 'ref'"):
         left.co_group(left, tumbling("1 s"), Balance())  # type: ignore[arg-type]
     assert job.name == "pay"
+
+
+# --- Versions ---
+
+
+@dataclass(frozen=True)
+class Price:
+    thing: str
+    price: int | None
+    ts: int
+
+
+def priced(slack: str, **options: Any) -> Job:
+    job, times = Job("prices"), WatermarkStrategy.bounded_out_of_orderness(slack, event_time="ts")
+    orders = job.from_elements(Order("a", "tea", 5, 0), watermarks=times, uid="orders").key_by("item")
+    prices = job.from_elements(Price("tea", 1, 0), watermarks=times, uid="prices").key_by("thing")
+    rows = orders.temporal_join(prices, deleted=col("price").is_null(), uid="join", **options)
+    rows.select("order_id", "price").print(uid="rows")
+    return job
+
+
+def test_an_order_gets_the_price_of_its_time_once_both_streams_have_come_so_far() -> None:
+    with run(priced("1 min", how="left"), parallelism=2, orders=[Order("o1", "tea", 0, 5_000)]) as test:
+        test.push(prices=[Price("tea", 3, 6_000), Price("tea", 1, 1_000), Price("tea", 2, 5_000)])
+        test.advance_to("5 s", source="orders")
+        assert test.rows("rows") == [], "another price of this time may come"
+        test.restart(parallelism=1).advance_to("5 s", source="prices")
+        assert test.rows("rows") == [{"order_id": "o1", "price": 2}]
+        test.push(orders=[Order("o2", "tea", 0, 7_000), Order("o3", "tea", 0, 9_000)])
+        test.push(prices=[Price("tea", None, 8_000), Price("tea", 9, 4_000)]).advance_to("1 h")
+        assert test.rows("rows")[1:] == [{"order_id": "o2", "price": 3}, {"order_id": "o3", "price": None}]
+        assert test.late_records == 1, "the price of 4 s came late"
+
+
+def test_a_temporal_join_is_exact_under_crashes() -> None:
+    orders = [Order(f"o{n}", f"t{n % 4}", 0, 900 * n) for n in range(16)]
+    prices = {f"p{s}": [Price(f"t{n % 4}", n, 700 * n) for n in range(s, 20, 2)] for s in range(2)}
+    report = simulate(priced("1 h"), {"orders": orders, "prices": prices}, seeds=12)
+    assert sum(report.crashes.values()) > 5
+    assert report.rows["rows"] > 10
+
+
+def test_what_is_wrong_with_a_temporal_join_is_said_in_a_sentence() -> None:
+    _, orders, payments = streams()
+    left, right = orders.key_by("order_id"), payments.key_by("ref")
+    with pytest.raises(GraphError, match="how='full': write one of inner, left"):
+        left.temporal_join(right, how="full")
+    with pytest.raises(GraphError, match="there is no column 'item'"):
+        left.temporal_join(right, deleted=col("item").is_null())
