@@ -99,11 +99,10 @@ class KeyedStream(Generic[K, T]):
         uid: str | None = None,
         on_error: OnError = "fail",
     ) -> Stream[R]:
-        """The user's code with state and timers for each key: `.process(Alert())`.
-
-        The record types are those of `class Alert(KeyedProcess[K, I, O])`, or of process()'s annotations.
-        `on_error`: as for map, of a record for which process() raises: what the call did to state and timers,
-        yielded and sent is undone. A failing on_timer() fails the attempt always.
+        """The user's code with state and timers for each key: `.process(Alert())`, of the record types in
+        `class Alert(KeyedProcess[K, I, O])`, or of process()'s annotations. `on_error`: as for map, of a
+        record for which process() raises: what the call did to state and timers, yielded and sent is undone.
+        A failing on_timer() fails the attempt always.
         """
         return processed(self, process, returns, uid, on_error)
 
