@@ -113,7 +113,7 @@ class Model:
         self.seen[user].append(Seen(user, what, at, list(self.kept[user])))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(MOVES, max_size=14))
 def test_both_sides_of_a_key_see_one_state(program: list[Any]) -> None:
     model = Model()

@@ -179,7 +179,7 @@ CASE = st.builds(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(CASE, st.lists(MOVE, max_size=16))
 def test_a_join_agrees_with_nested_loops(case: Case, moves: list[tuple[str, Any]]) -> None:
     run = play(case, moves)

@@ -125,7 +125,7 @@ MOVE = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.sampled_from(["inner", "left"]), st.lists(MOVE, max_size=16))
 def test_a_row_meets_the_version_of_its_time(how: str, moves: list[tuple[str, Any]]) -> None:
     out, late, naive = play(how, moves)

@@ -211,7 +211,7 @@ WINDOW = st.one_of(
 CASE = st.builds(Case, st.sampled_from(["inner", "left", "right", "full", "group"]), WINDOW, st.booleans())
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(CASE, st.lists(MOVE, max_size=12))
 def test_a_window_join_agrees_with_nested_loops(case: Case, moves: list[tuple[str, Any]]) -> None:
     out, late, naive = play(case._replace(has_condition=case.has_condition and case.how != "group"), moves)

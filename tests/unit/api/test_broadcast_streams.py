@@ -138,9 +138,9 @@ def judged() -> tuple[Job, dict[str, Any]]:
 
 def test_rules_are_the_same_on_all_subtasks_under_crashes_and_rescales() -> None:
     job, inputs = judged()
-    report = simulate(job, inputs, seeds=25)
+    report = simulate(job, inputs, seeds=12)
     assert report.rows == {"hot": 6}
-    assert sum(report.crashes.values()) > 10
+    assert sum(report.crashes.values()) > 4
 
 
 @pytest.mark.parametrize(

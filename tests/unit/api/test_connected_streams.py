@@ -137,9 +137,9 @@ def test_what_is_matched_is_exact_under_crashes() -> None:
     matched.collect(uid="said")
     paid = {str(s): [Payment(f"o{n}", n + 1, 100 * n) for n in range(s, 20, 2)] for s in range(2)}
     rows = {"orders": [Order(f"o{n}", "tea", 100 * n) for n in range(20)], "payments": paid}
-    report = simulate(job, rows, seeds=40)
+    report = simulate(job, rows, seeds=20)
     assert report.rows == {"said": 20}
-    assert sum(report.crashes.values()) > 15
+    assert sum(report.crashes.values()) > 7
 
 
 class Sums(KeyedCoProcess[str, Order, Payment, Said]):

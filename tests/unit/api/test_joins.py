@@ -124,9 +124,9 @@ def test_a_join_is_exact_under_crashes_and_rescales(how: str) -> None:
     paid = {
         f"p{split}": [Payment(f"o{n % 9}", n, 500_000 * n) for n in range(split, 16, 2)] for split in range(2)
     }
-    report = simulate(job_with_slack(how), {"orders": orders, "payments": paid}, seeds=12)
+    report = simulate(job_with_slack(how), {"orders": orders, "payments": paid}, seeds=8)
     assert report.rows["pairs"] > 15
-    assert sum(report.crashes.values()) > 5
+    assert sum(report.crashes.values()) > 3
 
 
 def job_with_slack(how: str) -> Job:
@@ -290,8 +290,8 @@ def test_an_order_gets_the_price_of_its_time_once_both_streams_have_come_so_far(
 def test_a_temporal_join_is_exact_under_crashes() -> None:
     orders = [Order(f"o{n}", f"t{n % 4}", 0, 900 * n) for n in range(16)]
     prices = {f"p{s}": [Price(f"t{n % 4}", n, 700 * n) for n in range(s, 20, 2)] for s in range(2)}
-    report = simulate(priced("1 h"), {"orders": orders, "prices": prices}, seeds=12)
-    assert sum(report.crashes.values()) > 5
+    report = simulate(priced("1 h"), {"orders": orders, "prices": prices}, seeds=8)
+    assert sum(report.crashes.values()) > 3
     assert report.rows["rows"] > 10
 
 
