@@ -172,13 +172,8 @@ def measure(options: argparse.Namespace, keys: int) -> dict[str, Any]:
         "create_ms": timer.quantile_ms("create", 1),
         "resident_max_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
-    sizes = {
-        "keys": keys,
-        "rows": options.rows,
-        "rows_per_ms": options.rows_per_ms,
-        "slide": options.slide,
-        "gap": options.gap,
-    }
+    lengths = {"rows_per_ms": options.rows_per_ms, "slide": options.slide, "gap": options.gap}
+    sizes = {"keys": keys, "rows": options.rows, **lengths}
     sizes |= {"results": results, "entries": entries, "barriers": len(timer.calls_s["barrier"])}
     return sizes | {name: round(value, 2) for name, value in shown.items()}
 

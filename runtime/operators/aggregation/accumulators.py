@@ -14,7 +14,7 @@ from onceflow.runtime.operators.aggregation.accumulator import (
     valid_arrivals,
 )
 from onceflow.runtime.operators.aggregation.aggregates import Kind
-from onceflow.runtime.operators.aggregation.collected import DistinctValues, ValueLists
+from onceflow.runtime.operators.aggregation.kept_values import DistinctValues, ValueLists
 from onceflow.runtime.operators.aggregation.sums import FloatMean, FloatSum, IntegerMean, IntegerSum
 from onceflow.runtime.records import Indices
 from onceflow.runtime.state.cells import add_at, count_at
