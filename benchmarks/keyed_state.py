@@ -2,6 +2,7 @@
 
     python benchmarks/keyed_state.py --keys 1000 100000 1000000
     python benchmarks/keyed_state.py --keys 100000 --slide "1 s"
+    python benchmarks/keyed_state.py --keys 100000 --gap "5 s"
     python benchmarks/keyed_state.py --present --rows 20000000 --barrier-rows 200000
     ONCEFLOW_KERNELS=off python benchmarks/keyed_state.py
 
@@ -86,8 +87,14 @@ def batches(keys: int, rows: int, rows_per_ms: int) -> Iterator[Records]:
         yield Records(pa.RecordBatch.from_arrays([*columns, pa.array(ts)], schema=SCHEMA), ts)
 
 
-def window(slide: str | None) -> WindowAggregate:
-    """10 s, tumbling or sliding."""
+def window(slide: str | None, gap: str | None = None) -> WindowAggregate:
+    """10 s, tumbling or sliding; or sessions."""
+    if gap is not None:
+        from onceflow.runtime.operators.assigners.session import session
+
+        return WindowAggregate(
+            "totals", ("user",), session(gap), {"n": count(), "total": sum_("amount")}, SCHEMA
+        )
     if slide is None:
         return WindowAggregate(
             "totals", ("user",), tumbling("10 s"), {"n": count(), "total": sum_("amount")}, SCHEMA
@@ -114,7 +121,7 @@ def write(state: FrozenState) -> int:
 
 def measure(options: argparse.Namespace, keys: int) -> dict[str, Any]:
     timer, partitioner = Timer(), Partitioner(("user",), MAX_PARALLELISM, 2)
-    aggregate = window(options.slide)
+    aggregate = window(options.slide, options.gap)
     with timer.step("create"):
         operator, out = opened(aggregate)
     results = counted = 0
@@ -150,7 +157,7 @@ def measure(options: argparse.Namespace, keys: int) -> dict[str, Any]:
     with timer.step("fire"):
         fire_all(operator, WATERMARK_MAX_MS)
     results, counted = results + sum(len(r) for _, r in out.emitted), counted + counts(out)
-    assert options.slide or counted == options.rows, (counted, options.rows)
+    assert options.slide or options.gap or counted == options.rows, (counted, options.rows)
     shown = {
         "hash_m_per_s": options.rows / timer.total_s("hash") / 1e6,
         "hash_and_partition_m_per_s": options.rows / timer.total_s("hash_and_partition") / 1e6,
@@ -165,14 +172,15 @@ def measure(options: argparse.Namespace, keys: int) -> dict[str, Any]:
         "create_ms": timer.quantile_ms("create", 1),
         "resident_max_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
-    sizes = {"keys": keys, "rows": options.rows, "rows_per_ms": options.rows_per_ms, "slide": options.slide}
+    lengths = {"rows_per_ms": options.rows_per_ms, "slide": options.slide, "gap": options.gap}
+    sizes = {"keys": keys, "rows": options.rows, **lengths}
     sizes |= {"results": results, "entries": entries, "barriers": len(timer.calls_s["barrier"])}
     return sizes | {name: round(value, 2) for name, value in shown.items()}
 
 
 def measure_present(options: argparse.Namespace, keys: int) -> dict[str, Any]:
     """All keys are there, in one window that stays open."""
-    timer, aggregate = Timer(), window(options.slide)
+    timer, aggregate = Timer(), window(options.slide, options.gap)
     operator, _ = opened(aggregate)
     rng = np.random.default_rng(512)
     users, start = np.array([f"u{i:07d}" for i in range(keys)]), 1_700_000_000_000
@@ -216,7 +224,7 @@ def measure_present(options: argparse.Namespace, keys: int) -> dict[str, Any]:
         "barrier_wall_p99_ms": float(np.quantile(walls_s, 0.99)) * 1e3,
         "barrier_wall_longest_ms": max(walls_s) * 1e3,
     }
-    sizes = {"keys": keys, "rows": options.rows, "slide": options.slide, "present": True}
+    sizes = {"keys": keys, "rows": options.rows, "slide": options.slide, "gap": options.gap, "present": True}
     sizes |= {"entries": entries, "barriers": len(walls_s)}
     return sizes | {name: round(value, 2) for name, value in shown.items()}
 
@@ -235,6 +243,7 @@ def main() -> None:
     parser.add_argument("--rows-per-ms", type=int, default=100)
     parser.add_argument("--barrier-rows", type=int, default=500_000)
     parser.add_argument("--slide", help="sliding windows: how far apart")
+    parser.add_argument("--gap", help="session windows: the gap")
     parser.add_argument("--present", action="store_true", help="all keys are there before the clock starts")
     options = parser.parse_args()
     for keys in options.keys:

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from onceflow.runtime.functions.parameters import Secret, secret
     from onceflow.runtime.operators.aggregation.aggregates import (
         AggregateFunction,
+        collect_list,
         count,
+        count_distinct,
         first,
         last,
         max_,
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
         min_,
         sum_,
     )
+    from onceflow.runtime.operators.assigners.by_clock import processing_time
+    from onceflow.runtime.operators.assigners.counting import count_window
+    from onceflow.runtime.operators.assigners.cumulative import cumulative
     from onceflow.runtime.operators.assigners.session import session
     from onceflow.runtime.operators.assigners.sliding import sliding
     from onceflow.runtime.operators.assigners.tumbling import tumbling
@@ -83,7 +88,9 @@ _MODULES = {
     "onceflow.runtime.api.named_connectors": ("load_format", "load_sink", "load_source"),
     "onceflow.runtime.operators.aggregation.aggregates": (
         "AggregateFunction",
+        "collect_list",
         "count",
+        "count_distinct",
         "first",
         "last",
         "max_",
@@ -104,6 +111,9 @@ _MODULES = {
         "KeyedProcess",
         "SideOutput",
     ),
+    "onceflow.runtime.operators.assigners.by_clock": ("processing_time",),
+    "onceflow.runtime.operators.assigners.counting": ("count_window",),
+    "onceflow.runtime.operators.assigners.cumulative": ("cumulative",),
     "onceflow.runtime.operators.assigners.session": ("session",),
     "onceflow.runtime.operators.assigners.sliding": ("sliding",),
     "onceflow.runtime.operators.assigners.tumbling": ("tumbling",),
@@ -139,7 +149,11 @@ __all__ = [
     "ValueState",
     "WatermarkStrategy",
     "col",
+    "collect_list",
     "count",
+    "count_distinct",
+    "count_window",
+    "cumulative",
     "errors_to",
     "first",
     "last",
@@ -150,6 +164,7 @@ __all__ = [
     "max_",
     "mean",
     "min_",
+    "processing_time",
     "register",
     "run",
     "secret",

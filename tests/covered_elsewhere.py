@@ -313,8 +313,10 @@ COVERED = (
     ),
     Covered(
         "windows that change, or fire again, against naive lists, and in the simulation",
-        "properties/test_spans simulation/test_spans unit/operators/test_session",
-        "firings new_spans span_operator heap_groups number_columns reduce_values windowed_stream",
+        """properties/test_spans simulation/test_spans unit/operators/test_session
+        unit/operators/test_counting unit/operators/test_clock_windows unit/api/test_stream""",
+        """firings new_spans span_operator heap_groups number_columns reduce_values windowed_stream by_clock
+        count_operator""",
     ),
     Covered(
         "rules for every subtask: restarts, crashes, and what is refused",

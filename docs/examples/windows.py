@@ -6,12 +6,17 @@ from onceflow import (
     Job,
     WatermarkStrategy,
     col,
+    collect_list,
     count,
+    count_distinct,
+    count_window,
+    cumulative,
     first,
     last,
     max_,
     mean,
     min_,
+    processing_time,
     session,
     sliding,
     sum_,
@@ -51,6 +56,14 @@ late = totals.side_output("late").collect()
 rows = totals.collect()
 moving = by_user.window(sliding("10 s", "5 s")).aggregate(count=count()).collect()
 visits = by_user.window(session("5 s")).aggregate(count=count()).collect()
+so_far = by_user.window(cumulative("20 s", "10 s")).aggregate(count=count())
+grown = so_far.collect()
+pairs = by_user.window(count_window(2)).aggregate(total=sum_("amount")).collect()
+by_clock = by_user.window(processing_time(tumbling("1 h"))).aggregate(count=count())
+came = by_clock.collect()
+kept = windows.aggregate(amounts=collect_list("amount"), kinds=count_distinct("amount"))
+amounts = kept.collect()
+everybody = purchases.window_all(tumbling("1 min")).aggregate(count=count()).collect()
 updated = windows.allowed_lateness("1 min", results="accumulating")
 again = updated.aggregate(count=count()).collect()
 largest = windows.reduce(
@@ -72,6 +85,15 @@ assert [(row["window_start"], row["window_end"]) for row in visits] == [
     (1_000, 9_000),
     (31_000, 36_000),
 ]
+assert [(row["window_end"], row["count"]) for row in grown] == [
+    (10_000, 2),
+    (20_000, 2),
+    (40_000, 1),
+]
+assert pairs == [{"user": "ann", "total": 12}]
+assert sum(row["count"] for row in came) == 3
+assert [(row["amounts"], row["kinds"]) for row in amounts] == [([5, 7], 2), ([1], 1)]
+assert everybody == [{"window_start": 0, "window_end": 60_000, "count": 3}]
 assert [row["count"] for row in again] == [2, 1]
 assert largest == [Purchase("ann", 7, 4_000), Purchase("ann", 1, 31_000)]
 assert late == []

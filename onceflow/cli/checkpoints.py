@@ -91,7 +91,10 @@ def _windows(windows: Windows) -> str:
     again = f", {windows.lateness_ms:,} ms of lateness" if windows.lateness_ms else ""
     if windows.kind == "session" and not windows.size_ms:
         return f"session, gap by {windows.gap_column if windows.gap is None else windows.gap.text}{again}"
-    every = f" every {windows.slide_ms:,} ms" if windows.kind == "sliding" else ""
+    if windows.kind == "count":
+        return f"{windows.size_ms:,} rows"
+    again += ", by the clock" if windows.is_by_clock else ""
+    every = f" every {windows.slide_ms:,} ms" if windows.kind in ("sliding", "cumulative") else ""
     return f"{windows.kind} {windows.size_ms:,} ms{every}{again}"
 
 

@@ -24,6 +24,7 @@ from onceflow.runtime.api.loops import Body, add_loop
 from onceflow.runtime.api.near_misses import no_such_name, sink_advice
 from onceflow.runtime.api.record_functions import always, filter_records
 from onceflow.runtime.api.united_streams import united
+from onceflow.runtime.api.windowed_stream import ALL_ROWS, WindowedStream
 from onceflow.runtime.arguments import check_given
 from onceflow.runtime.contracts import PartitionedSink, Sink
 from onceflow.runtime.durations import duration_ms
@@ -57,6 +58,7 @@ from onceflow.runtime.nearest import nearest
 from onceflow.runtime.operators import stateless
 from onceflow.runtime.operators.expressions import Columns, Keep
 from onceflow.runtime.operators.map_batches import MapBatches
+from onceflow.runtime.operators.windows.new_spans import Window
 from onceflow.runtime.types.columns_of_records import RecordWriter
 from onceflow.runtime.types.record_types import arrow_schema, describe_record
 from onceflow.runtime.types.records_of_columns import RecordReader
@@ -243,6 +245,11 @@ class Stream(Generic[T]):
         for name in names:
             check_key(stream.schema.field(name), uid)
         return KeyedStream(self._job, stream._input, tuple(names), computed, types)
+
+    def window_all(self, window: Window) -> WindowedStream[T]:
+        """All rows by window, without a key: in one subtask, whatever the parallelism. Results have no key
+        columns."""
+        return self.key_by(pl.lit(0).alias(ALL_ROWS)).window(window)
 
     # --- Outputs. The stream may go on elsewhere as well ---
 

@@ -16,6 +16,8 @@ from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.functions import hints, taken_record
 from onceflow.runtime.graph.steps import Build, Built, Input, Keyed, Rows, Step
 from onceflow.runtime.operators.aggregation.aggregates import Aggregate, AggregateFunction
+from onceflow.runtime.operators.assigners.by_clock import ByClock
+from onceflow.runtime.operators.assigners.counting import CountWindow
 from onceflow.runtime.operators.assigners.firings import ONCE, Firings, Results
 from onceflow.runtime.operators.operator import MAIN
 from onceflow.runtime.operators.windows.new_spans import Window
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from onceflow.runtime.api.stream import Stream
 
 T = TypeVar("T")
+ALL_ROWS = "(all rows)"
+"""The only key column of window_all, the same in all rows."""
 ResultsName = Literal["retracting", "accumulating", "discarding"]
 
 
@@ -62,6 +66,12 @@ class WindowedStream(Generic[T]):
     def late_to(self, tag: str) -> WindowedStream[T]:
         """Rows that come after all their windows have fired go to side_output(tag) of the result, as they
         came. Without it they are counted only."""
+        self._check_lateness("late_to")
+        if self._is_all:
+            raise GraphError(
+                f"operator {self._input.step.uid!r}: late_to of window_all: use "
+                '.key_by(lit(0).alias("all")).window(...), which has it'
+            )
         return self._with(tag, self._firings)
 
     def allowed_lateness(self, lateness: str | int, results: ResultsName = "retracting") -> WindowedStream[T]:
@@ -73,6 +83,7 @@ class WindowedStream(Generic[T]):
         "accumulating": the whole new result, as one more row; "discarding": the result of the new rows only.
         """
         uid = self._input.step.uid
+        self._check_lateness("allowed_lateness")
         lateness_ms = duration_ms(lateness, "allowed_lateness")
         if results not in set(Results):
             known = ", ".join(map(repr, map(str, Results)))
@@ -94,12 +105,13 @@ class WindowedStream(Generic[T]):
             late=False,
             record_type=rows.record_type if is_per_record else None,
             firings=self._firings,
+            has_event_time=self._has_event_time,
         )
         read = config.columns_read
         config = replace(config, late=self._late_tag is not None)
-        return self._add(
-            config, partial(with_schema, config), read, Rows(config.output_schema, None, True), is_per_record
-        )
+        made = Rows(config.output_schema, None, self._has_event_time)
+        results = self._add(config, partial(with_schema, config), read, made, is_per_record)
+        return results.select(*made.schema.names[1:]) if self._is_all else results
 
     def reduce(self, fn: Callable[[T, T], T], uid: str | None = None) -> Stream[T]:
         """One record per key and window: fn(fn(first, second), third), and so on, in the order in which
@@ -116,15 +128,33 @@ class WindowedStream(Generic[T]):
             self._late_tag is not None,
             record_type,
             self._firings,
+            self._has_event_time,
         )
         read = frozenset(rows.schema.names)
         return self._add(
             config,
             partial(with_schema, config),
             read,
-            Rows(config.output_schema, rows.record_type, True),
+            Rows(config.output_schema, rows.record_type, self._has_event_time),
             True,
         )
+
+    def _check_lateness(self, method: str) -> None:
+        if isinstance(self._window, ByClock | CountWindow):
+            raise GraphError(
+                f"operator {self._input.step.uid!r}: {method} of a window {self._window.title}: nothing is "
+                "late there; leave it out"
+            )
+
+    @property
+    def _is_all(self) -> bool:
+        """Whether the windows are those of window_all."""
+        return self._keys == (ALL_ROWS,)
+
+    @property
+    def _has_event_time(self) -> bool:
+        """Whether results have."""
+        return self._input.rows.has_event_time
 
     def _with(self, late_tag: str | None, firings: Firings) -> WindowedStream[T]:
         return WindowedStream(
@@ -156,7 +186,8 @@ class WindowedStream(Generic[T]):
             self._expressions,
             self._firings.has_kinds,
         )
-        name = f"window {self._window.title}{self._firings.title} by {', '.join(self._keys)}"
+        of = "of all rows, in one subtask" if self._is_all else f"by {', '.join(self._keys)}"
+        name = f"window {self._window.title}{self._firings.title} {of}"
         step = Step(config.uid, name, work, (self._input,), outputs, config.uid)
         return self._job.add(step, tags)
 

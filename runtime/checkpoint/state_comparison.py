@@ -181,9 +181,13 @@ def _windows_text(windows: Windows | None) -> str:
     if windows is None:
         return "no windows"
     again = f" with {windows.lateness_ms} ms of lateness, {windows.results}" if windows.lateness_ms else ""
+    if windows.is_by_clock:
+        return f"{_windows_text(structs.replace(windows, is_by_clock=False))} by the clock"
     if windows.kind == "session":
         gap = f"of {windows.size_ms} ms" if windows.size_ms else f"by {_gap_text(windows)}"
         return f"sessions with a gap {gap}{again}"
+    if windows.kind == "count":
+        return f"windows of {windows.size_ms} rows"
     every = f" every {windows.slide_ms} ms" if windows.slide_ms != windows.size_ms else ""
     offset = f" from {windows.offset_ms} ms on" if windows.offset_ms else ""
     kind = f"{windows.kind} " if windows.kind else ""
@@ -208,6 +212,8 @@ def _with_null(part: StatePart) -> str:
     written plainly again later."""
     if part.function:
         return f"let the get_result of {part.function} return an optional type"
+    if part.kind == "count_distinct":
+        return "add it once these windows have closed"
     if part.kind != "count":
         again = f"{part.kind}({part.column!r})"
         return (

@@ -6,6 +6,7 @@ The tables that are described, one row for each key or for each key and window:
   each aggregate; or the record so far);
 - `spans`: key_group, key, window_start, window_end, fired (boolean; left out if no window has, and stays),
   value: windows that merge, or that fire more than once;
+- `counts`: key_group, key, rows (how many are in the window that is not full), value;
 - `reduced`: key_group, key, value (struct: the record so far);
 - `keys`: key_group, key, state (struct, a field for each declared state), timers (list of ms).
 
@@ -26,10 +27,12 @@ from msgspec import structs
 
 from onceflow.runtime.operators.aggregation.accumulators import accumulator
 from onceflow.runtime.operators.aggregation.aggregates import BuiltinAggregate, TypedAggregate
+from onceflow.runtime.operators.assigners.by_clock import ByClock, TimeWindow
+from onceflow.runtime.operators.assigners.counting import CountWindow
+from onceflow.runtime.operators.assigners.cumulative import Cumulative
 from onceflow.runtime.operators.assigners.firings import Firings
 from onceflow.runtime.operators.assigners.session import Session
 from onceflow.runtime.operators.assigners.sliding import Sliding
-from onceflow.runtime.operators.assigners.tumbling import Tumbling
 from onceflow.runtime.state.description import (
     RECORD,
     Expression,
@@ -67,8 +70,14 @@ def _with_expression(key: KeyColumn, expressions: Mapping[str, pl.Expr]) -> KeyC
     return structs.replace(key, expression=expression_form(expressions[key.name]))
 
 
-def windows_of(window: Tumbling | Sliding | Session, firings: Firings) -> Windows:
-    if isinstance(window, Session):
+def windows_of(window: TimeWindow | ByClock | CountWindow, firings: Firings) -> Windows:
+    if isinstance(window, ByClock):
+        return structs.replace(windows_of(window.window, firings), is_by_clock=True)
+    if isinstance(window, CountWindow):
+        return Windows("count", window.rows, window.rows)
+    if isinstance(window, Cumulative):
+        described = Windows("cumulative", window.size_ms, window.step_ms, window.offset_ms)
+    elif isinstance(window, Session):
         described = Windows("session", window.gap_ms, window.gap_ms)
         if isinstance(window.gap, str):
             described = structs.replace(described, gap_column=window.gap)

@@ -45,8 +45,8 @@ class KeyColumn(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Windows(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Event-time windows: `tumbling`, `sliding` or `session`, whose size and slide are the gap, or 0 if each
-    row has its own."""
+    """Windows: `tumbling`, `sliding`, `cumulative`; `session`, whose size and slide are the gap, or 0 if each
+    row has its own; `count`, where they are numbers of rows."""
 
     kind: str
     size_ms: int
@@ -58,6 +58,8 @@ class Windows(msgspec.Struct, frozen=True, omit_defaults=True):
     """The expression that says it, if one does."""
     lateness_ms: int = 0
     """How long after its end a row still counts in a window."""
+    is_by_clock: bool = False
+    """Whether rows belong to the time at which they come, not to their own."""
     results: str = ""
     """What a window sends when it fires again; empty if it does not."""
 

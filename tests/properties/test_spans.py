@@ -25,6 +25,7 @@ from onceflow.runtime.operators.aggregation.aggregates import (
     mean,
     sum_,
 )
+from onceflow.runtime.operators.assigners.cumulative import Cumulative
 from onceflow.runtime.operators.assigners.firings import Firings, Results
 from onceflow.runtime.operators.assigners.session import Session
 from onceflow.runtime.operators.assigners.sliding import Sliding
@@ -86,7 +87,13 @@ STEP = st.one_of(
 SESSIONS = st.builds(Session, st.integers(1, 25)) | st.sampled_from(
     [Session(0, "gap"), Session(0, pl.col("gap") * 2)]
 )
-FIXED = st.builds(
+CUMULATIVE = st.builds(
+    lambda step, steps, offset: Cumulative(step * steps, step, offset % (step * steps)),
+    st.integers(1, 8),
+    st.integers(1, 4),
+    st.integers(0, 20),
+)
+FIXED = CUMULATIVE | st.builds(
     lambda slide, more, offset: Sliding(slide + more, slide, offset % slide) if more else Tumbling(slide),
     st.integers(1, 12),
     st.integers(0, 25),
@@ -199,6 +206,9 @@ class NaiveSpans:
             case Session(gap_ms=gap_ms, gap=gap):
                 own = row[3] if isinstance(gap, str) else 2 * row[3]
                 return [(row[0], row[0] + (gap_ms if gap is None else own))]
+            case Cumulative(size_ms=size, step_ms=step, offset_ms=offset):
+                [start] = [t for t in range(row[0] - size + 1, row[0] + 1) if (t - offset) % size == 0]
+                return [(start, end) for end in range(start + step, start + size + 1, step) if end > row[0]]
             case Tumbling(size_ms=size, offset_ms=offset) as window:
                 slide = window.slide_ms
             case Sliding(size_ms=size, slide_ms=slide, offset_ms=offset):

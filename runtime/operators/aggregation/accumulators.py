@@ -14,6 +14,7 @@ from onceflow.runtime.operators.aggregation.accumulator import (
     valid_arrivals,
 )
 from onceflow.runtime.operators.aggregation.aggregates import Kind
+from onceflow.runtime.operators.aggregation.kept_values import DistinctValues, ValueLists
 from onceflow.runtime.operators.aggregation.sums import FloatMean, FloatSum, IntegerMean, IntegerSum
 from onceflow.runtime.records import Indices
 from onceflow.runtime.state.cells import add_at, count_at
@@ -45,6 +46,10 @@ def accumulator(kind: Kind, argument: pa.DataType | None) -> Accumulator:
             return extreme(argument, is_max=kind is Kind.MAX)
         case Kind.FIRST | Kind.LAST:
             return Outermost(argument, is_last=kind is Kind.LAST)
+        case Kind.COLLECT_LIST:
+            return ValueLists(argument)
+        case Kind.COUNT_DISTINCT:
+            return DistinctValues(argument)
 
 
 class Count:

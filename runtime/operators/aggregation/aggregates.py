@@ -35,6 +35,8 @@ class Kind(StrEnum):
     MEAN = "mean"
     FIRST = "first"
     LAST = "last"
+    COLLECT_LIST = "collect_list"
+    COUNT_DISTINCT = "count_distinct"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,19 @@ def last(column: str | pl.Expr) -> BuiltinAggregate:
     return BuiltinAggregate(Kind.LAST, column)
 
 
+def collect_list(column: str | pl.Expr) -> BuiltinAggregate:
+    """A list of the values; nulls are skipped, and it is null if every value is. They are in the order in
+    which they came; where windows overlap or merge, in that of each part, one part after the other. All are
+    kept until the window fires."""
+    return BuiltinAggregate(Kind.COLLECT_LIST, column)
+
+
+def count_distinct(column: str | pl.Expr) -> BuiltinAggregate:
+    """How many different values there are, exactly; nulls don't count, all NaN are one. int64. Each is kept
+    until the window has fired."""
+    return BuiltinAggregate(Kind.COUNT_DISTINCT, column)
+
+
 # --- Types, checked when the graph is built -------------------------------------------------------
 
 
@@ -142,7 +157,7 @@ def check_aggregate(name: str, aggregate: Aggregate, schema: pa.Schema, uid: str
     if not isinstance(aggregate, BuiltinAggregate):
         raise GraphError(
             f"{where} is {aggregate!r}, which is no aggregate: use count(), sum_(), min_(), max_(), mean(), "
-            "first(), last() or an AggregateFunction"
+            "first(), last(), collect_list(), count_distinct() or an AggregateFunction"
         )
     if aggregate.argument is None:
         if aggregate.kind is not Kind.COUNT:
@@ -150,7 +165,7 @@ def check_aggregate(name: str, aggregate: Aggregate, schema: pa.Schema, uid: str
         return TypedAggregate(name, aggregate, None, pa.field(name, pa.int64(), nullable=False))
     argument = argument_field(aggregate.argument, schema, f"{where}={aggregate.kind}")
     result = _result_type(aggregate.kind, argument, where)
-    nullable = argument.nullable and aggregate.kind is not Kind.COUNT
+    nullable = argument.nullable and aggregate.kind not in (Kind.COUNT, Kind.COUNT_DISTINCT)
     return TypedAggregate(name, aggregate, argument, pa.field(name, result, nullable))
 
 
@@ -237,6 +252,10 @@ def _result_type(kind: Kind, argument: pa.Field, where: str) -> pa.DataType:
             return pa.float64() if kind is Kind.MEAN or t.is_floating(arrow) else pa.int64()
         case Kind.FIRST | Kind.LAST:
             return arrow
+        case Kind.COLLECT_LIST:
+            return pa.list_(arrow)
+        case Kind.COUNT_DISTINCT if is_word(arrow) or is_comparable_object(arrow):
+            return pa.int64()
         case Kind.MIN | Kind.MAX if is_word(arrow) or is_comparable_object(arrow):
             return arrow
     raise GraphError(f"{where}={kind}: {argument.name!r} is {arrow}, over which there is no {kind}")

@@ -11,12 +11,15 @@ import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError, UserFunctionError
 from onceflow.runtime.operators.aggregation.aggregates import argument_field
+from onceflow.runtime.operators.assigners.by_clock import ByClock, TimeWindow
+from onceflow.runtime.operators.assigners.counting import CountWindow
+from onceflow.runtime.operators.assigners.cumulative import Cumulative
 from onceflow.runtime.operators.assigners.session import Session
 from onceflow.runtime.operators.assigners.sliding import Sliding
 from onceflow.runtime.operators.assigners.tumbling import Tumbling, check_event_time
 from onceflow.runtime.records import Indices, Int64s, Records
 
-Window = Tumbling | Sliding | Session
+Window = TimeWindow | ByClock | CountWindow
 """What a stream of rows by key is cut into."""
 
 
@@ -34,7 +37,7 @@ SpansOf = Callable[[Records], NewSpans]
 """From a batch, with at least one row, to their spans. Raises Fatal and UserFunctionError."""
 
 
-def spans_of(window: Window, uid: str) -> SpansOf:
+def spans_of(window: TimeWindow, uid: str) -> SpansOf:
     match window:
         case Session():
             return _sessions(window, uid)
@@ -42,10 +45,13 @@ def spans_of(window: Window, uid: str) -> SpansOf:
             return lambda records: _sliding(window, _times(records))
         case Tumbling():
             return lambda records: _tumbling(window, _times(records))
+        case Cumulative():
+            return lambda records: _cumulative(window, _times(records))
 
 
 def check_gap(window: Window, schema: pa.Schema, uid: str) -> None:
     """Raises GraphError if the columns of this schema can't say a session's gap."""
+    window = window.window if isinstance(window, ByClock) else window
     if not isinstance(window, Session) or window.gap is None:
         return
     arrow = argument_field(window.gap, schema, f"operator {uid!r}: session").type
@@ -72,6 +78,18 @@ def _sliding(window: Sliding, times: Int64s) -> NewSpans:
     is_in = starts + window.size_ms > times[place]
     starts = starts[is_in]
     return NewSpans(starts, starts + window.size_ms, place[is_in])
+
+
+def _cumulative(window: Cumulative, times: Int64s) -> NewSpans:
+    """Each row once for each window that has it, the one that ends first before the others."""
+    check_event_time(times, window.size_ms, window.size_ms + window.offset_ms)
+    into = np.mod(times - window.offset_ms, window.size_ms)
+    begins, step = times - into, into // window.step_ms
+    counts = window.size_ms // window.step_ms - step
+    place = np.repeat(np.arange(len(times)), counts)
+    further = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
+    starts = begins[place]
+    return NewSpans(starts, starts + (step[place] + further + 1) * window.step_ms, place)
 
 
 def _sessions(window: Session, uid: str) -> SpansOf:

@@ -14,11 +14,12 @@ import pyarrow as pa
 from onceflow.runtime.contracts import Json
 from onceflow.runtime.errors import Fatal
 from onceflow.runtime.operators.aggregation.accumulator import SumOverflow
+from onceflow.runtime.operators.assigners.by_clock import TimeWindow
 from onceflow.runtime.operators.assigners.firings import Firings, Results
 from onceflow.runtime.operators.assigners.session import Session
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.operators.windows.lateness import Lateness
-from onceflow.runtime.operators.windows.new_spans import NewSpans, Window, spans_of
+from onceflow.runtime.operators.windows.new_spans import NewSpans, spans_of
 from onceflow.runtime.operators.windows.spans import Grouped, join_equal, merge_touching
 from onceflow.runtime.operators.windows.window_operator import EMIT_ROWS_MAX, LATE, WindowValues
 from onceflow.runtime.records import WATERMARK_MAX_MS, Indices, Int64s, Kinds, Mask, Records, RowKind
@@ -46,7 +47,7 @@ class SpanOperator:
         uid: str,
         key_columns: Sequence[str],
         schema: pa.Schema,
-        window: Window,
+        window: TimeWindow,
         values: WindowValues,
         firings: Firings,
         late: bool,
@@ -129,6 +130,13 @@ class SpanOperator:
 
     def close(self) -> None:
         pass
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """The watermark, plus one, at which something is due that is not yet. None: nothing is there."""
+        if self._due is not None:
+            return self._lateness.reached_ms
+        return None if self._earliest_end == WATERMARK_MAX_MS else self._earliest_end
 
     # --- Records ---
 

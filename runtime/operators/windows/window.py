@@ -20,6 +20,8 @@ from onceflow.runtime.operators.aggregation.aggregates import (
     columns_read,
     plain_argument,
 )
+from onceflow.runtime.operators.assigners.by_clock import ByClock
+from onceflow.runtime.operators.assigners.counting import CountWindow
 from onceflow.runtime.operators.assigners.firings import ONCE, Firings
 from onceflow.runtime.operators.assigners.session import Session
 from onceflow.runtime.operators.assigners.sliding import Sliding
@@ -27,6 +29,9 @@ from onceflow.runtime.operators.assigners.tumbling import Tumbling
 from onceflow.runtime.operators.describe import aggregate_parts, key_columns, reduce_part, windows_of
 from onceflow.runtime.operators.operator import Operator
 from onceflow.runtime.operators.user_state import RecordRows
+from onceflow.runtime.operators.windows.clock_windows import ClockWindowOperator
+from onceflow.runtime.operators.windows.count_operator import TABLE as COUNTS
+from onceflow.runtime.operators.windows.count_operator import CountOperator
 from onceflow.runtime.operators.windows.new_spans import Window, check_gap
 from onceflow.runtime.operators.windows.pane_operator import TABLE as PANES
 from onceflow.runtime.operators.windows.pane_operator import PaneOperator
@@ -63,13 +68,15 @@ class WindowAggregate:
     late: bool = False
     record_type: type | None = None
     firings: Firings = ONCE
+    has_event_time: bool = True
+    """Whether the rows that come have."""
 
     def __post_init__(self) -> None:
         check_keys(self.key_columns, self.input_schema, self.uid)
         check_gap(self.window, self.input_schema, self.uid)
         if not self.aggregates:
             raise GraphError(f"operator {self.uid!r}: a window needs at least one aggregate, as in n=count()")
-        names = Counter([*self.key_columns, WINDOW_START, WINDOW_END, *self.aggregates])
+        names = Counter([*self.key_columns, *self._bounds, *self.aggregates])
         if doubled := [name for name, times in names.items() if times > 1]:
             raise GraphError(f"operator {self.uid!r}: two output columns are called {doubled[0]!r}")
         assert self.typed is not None
@@ -86,14 +93,17 @@ class WindowAggregate:
     @property
     def output_schema(self) -> pa.Schema:
         keys = [self.input_schema.field(name) for name in self.key_columns]
-        bounds = [pa.field(name, pa.int64(), nullable=False) for name in (WINDOW_START, WINDOW_END)]
+        bounds = [pa.field(name, pa.int64(), nullable=False) for name in self._bounds]
         return pa.schema([*keys, *bounds, *(t.result for t in self.typed)])
 
     @property
+    def _bounds(self) -> tuple[str, ...]:
+        return () if isinstance(self.window, CountWindow) else (WINDOW_START, WINDOW_END)
+
+    @property
     def description(self) -> StateDescription:
-        table = SPANS
-        if isinstance(self.window, Tumbling | Sliding) and self.firings == ONCE:
-            table = PANES if isinstance(self.window, Sliding) else WINDOWS
+        has_panes = isinstance(self.window, Sliding) and self.firings == ONCE
+        table = PANES if has_panes else _table(self.window, self.firings)
         keys, parts = key_columns(self.key_columns, self.input_schema), aggregate_parts(self.typed)
         return StateDescription("window aggregate", table, keys, parts, windows_of(self.window, self.firings))
 
@@ -111,7 +121,8 @@ class WindowAggregate:
         read = [columns_read(aggregate) for aggregate in self.aggregates.values()]
         if self.late or None in read:
             return frozenset(self.input_schema.names)
-        gap = self.window.columns_read if isinstance(self.window, Session) else frozenset()
+        window = self.window.window if isinstance(self.window, ByClock) else self.window
+        gap = window.columns_read if isinstance(window, Session) else frozenset()
         return frozenset(self.key_columns).union(gap, *(r for r in read if r is not None))
 
     def create(self) -> Operator:
@@ -140,6 +151,8 @@ class WindowReduce:
     late: bool = False
     record_type: type | None = None
     firings: Firings = ONCE
+    has_event_time: bool = True
+    """Whether the rows that come have."""
 
     def __post_init__(self) -> None:
         check_keys(self.key_columns, self.input_schema, self.uid)
@@ -154,8 +167,7 @@ class WindowReduce:
     def description(self) -> StateDescription:
         keys = key_columns(self.key_columns, self.input_schema)
         part = reduce_part(self.fn, self.output_schema)
-        fires_once = isinstance(self.window, Tumbling | Sliding) and self.firings == ONCE
-        table = WINDOWS if fires_once else SPANS
+        table = _table(self.window, self.firings)
         return StateDescription("window reduce", table, keys, (part,), windows_of(self.window, self.firings))
 
     @property
@@ -178,7 +190,18 @@ def _operator(config: WindowAggregate | WindowReduce, values: WindowValues) -> O
     keys, schema, window = config.key_columns, config.input_schema, config.window
     if isinstance(window, Tumbling | Sliding) and config.firings == ONCE:
         return WindowOperator(keys, schema, window, values, config.late)
-    return SpanOperator(config.uid, keys, schema, window, values, config.firings, config.late)
+    if isinstance(window, CountWindow):
+        return CountOperator(keys, schema, window, values, config.has_event_time)
+    of_time = window.window if isinstance(window, ByClock) else window
+    spans = SpanOperator(config.uid, keys, schema, of_time, values, config.firings, config.late)
+    return ClockWindowOperator(spans, config.has_event_time) if isinstance(window, ByClock) else spans
+
+
+def _table(window: Window, firings: Firings) -> str:
+    """The table of the operator that `_operator` makes."""
+    if isinstance(window, Tumbling | Sliding) and firings == ONCE:
+        return WINDOWS
+    return COUNTS if isinstance(window, CountWindow) else SPANS
 
 
 def check_keys(key_columns: tuple[str, ...], schema: pa.Schema, uid: str) -> None:

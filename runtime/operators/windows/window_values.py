@@ -161,6 +161,7 @@ class ResultRows:
     """WindowResults of aggregates."""
 
     def __init__(self, columns: Mapping[str, AggregateColumn], output: pa.Schema, begun: Begun) -> None:
+        """`output` may lack the window's bounds: of windows that have none."""
         self._columns = columns
         self._output = output
         self._begun = begun
@@ -170,7 +171,9 @@ class ResultRows:
             results = [self._begun.results(name, column, rows) for name, column in self._columns.items()]
         else:
             results = [column.results(rows) for column in self._columns.values()]
-        columns = [*keys.columns, pa.array(start), pa.array(end), *results]
+        has_bounds = len(self._output) > len(keys.columns) + len(results)
+        bounds = [pa.array(start), pa.array(end)] if has_bounds else []
+        columns = [*keys.columns, *bounds, *results]
         return pa.RecordBatch.from_arrays(columns, schema=self._output)
 
 

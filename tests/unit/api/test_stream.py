@@ -18,6 +18,8 @@ from onceflow.runtime.contracts import WatermarkStrategy
 from onceflow.runtime.errors import GraphError, OptionError
 from onceflow.runtime.graph.plan import describe
 from onceflow.runtime.operators.aggregation.aggregates import count, sum_
+from onceflow.runtime.operators.assigners.by_clock import processing_time
+from onceflow.runtime.operators.assigners.counting import count_window
 from onceflow.runtime.operators.assigners.tumbling import tumbling
 from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedProcess, SideOutput
 from onceflow.runtime.state.handles import MapState, ValueState
@@ -155,6 +157,19 @@ MISTAKES: list[tuple[Use, str]] = [
     (lambda s: s.key_by("user").window("10 s"), "use tumbling"),
     (lambda s: s.key_by("user").window(tumbling("1 s")).aggregate(), "at least one aggregate"),
     (
+        lambda s: s.key_by("user").window(count_window(2)).late_to("late"),
+        "nothing is late there; leave it out",
+    ),
+    (
+        lambda s: s.key_by("user").window(processing_time(tumbling("1 s"))).allowed_lateness("1 s"),
+        "allowed_lateness of a window 1000 ms by the clock: nothing is late there",
+    ),
+    (
+        lambda s: s.key_by("user").window(tumbling("1 s")).allowed_lateness("1 s", results="all"),
+        "results='all'.: use one of 'retracting', 'accumulating', 'discarding'",
+    ),
+    (lambda s: s.window_all(tumbling("1 s")).late_to("late"), "late_to of window_all: use .key_by"),
+    (
         lambda s: s.key_by("user").window(tumbling("1 s")).aggregate(total=sum_("amont")),
         "there is no column 'amont' .did you mean 'amount'",
     ),
@@ -213,6 +228,19 @@ def test_a_function_of_a_plain_value_is_told_that_it_gets_a_record() -> None:
     sentence = "shout takes a str, and gets a record with the field 'value': .* use row.value"
     with pytest.raises(GraphError, match=sentence):
         words.map(shout)
+
+
+def test_window_all_is_said_in_the_plan_and_has_no_key_column(purchases: Stream[Any]) -> None:
+    results = purchases.window_all(tumbling("1 s")).aggregate(n=count())
+    assert results.schema.names == ["window_start", "window_end", "n"]
+    [work] = [step for step in results._job._steps if step.name.startswith("window")]
+    assert work.name == "window 1000 ms of all rows, in one subtask"
+
+
+def test_windows_by_the_clock_or_by_count_need_no_event_time(job: JobGraphBuilder, list_source: Any) -> None:
+    keyed = job.source(list_source(Purchase), uid="p").key_by("user")
+    for window in (processing_time(tumbling("1 s")), count_window(2)):
+        assert not keyed.window(window).aggregate(n=count())._input.rows.has_event_time
 
 
 def test_a_window_without_event_time_is_refused(job: JobGraphBuilder, list_source: Any) -> None:

@@ -31,6 +31,10 @@ from onceflow.runtime.operators.aggregation.aggregates import (
     mean,
     sum_,
 )
+from onceflow.runtime.operators.assigners.by_clock import processing_time
+from onceflow.runtime.operators.assigners.counting import count_window
+from onceflow.runtime.operators.assigners.cumulative import cumulative
+from onceflow.runtime.operators.assigners.session import session
 from onceflow.runtime.operators.assigners.sliding import sliding
 from onceflow.runtime.operators.assigners.tumbling import tumbling
 from onceflow.runtime.operators.describe import expression_form
@@ -94,11 +98,18 @@ def restored(was: StateDescription, now: StateDescription, allows: bool = False,
     return fit(manifest(was, rows), program(now, allows))
 
 
-def windows(*keys: Any, window: Any = None, **aggregates: Any) -> Callable[[Stream[Any]], Stream[Any]]:
+def windows(
+    *keys: Any, window: Any = None, late: str = "", **aggregates: Any
+) -> Callable[[Stream[Any]], Stream[Any]]:
     named = aggregates or {"total": sum_("amount")}
-    return lambda s: (
-        s.key_by(*(keys or ("user",))).window(window or tumbling("10 s")).aggregate(uid="op", **named)
-    )
+
+    def build(stream: Stream[Any]) -> Stream[Any]:
+        windowed = stream.key_by(*(keys or ("user",))).window(window or tumbling("10 s"))
+        if late:
+            windowed = windowed.allowed_lateness(late, results="accumulating")
+        return windowed.aggregate(uid="op", **named)
+
+    return build
 
 
 class Spread(AggregateFunction[Any, int, int]):
@@ -184,6 +195,17 @@ REFUSED: list[tuple[str, Any, Any, str]] = [
     ("offset", windows(), windows(window=tumbling("10 s", "1 s")), r"10000 ms from 1000 ms on"),
     ("slide", windows(window=sliding("10 s", "5 s")), windows(window=sliding("10 s", "2 s")), "every 5000"),
     ("kind of window", windows(), windows(window=sliding("10 s", "10 s")), r"tumbling.*sliding windows"),
+    ("gap", windows(window=session("5 s")), windows(window=session("6 s")),
+     "sessions with a gap of 5000 ms, the program sessions with a gap of 6000 ms: keep the windows"),
+    ("gap by a column", windows(window=session("ts")), windows(window=session("amount")),
+     "a gap by 'ts', the program sessions with a gap by 'amount'"),
+    ("gap by an expression", windows(window=session(col("ts") * 2)), windows(window=session(col("ts") * 3)),
+     "sessions with the gap from"),
+    ("lateness", windows(late="5 s"), windows(late="6 s"), "5000 ms of lateness, accumulating, the program"),
+    ("lateness to none", windows(late="5 s"), windows(), "lateness, accumulating, the program tumbl"),
+    ("by the clock", windows(), windows(window=processing_time(tumbling("10 s"))), "10000 ms by the clock"),
+    ("rows", windows(window=count_window(3)), windows(window=count_window(4)), "windows of 3 rows, the prog"),
+    ("steps", windows(window=cumulative("10 s", "5 s")), windows(window=cumulative("10 s", "2 s")), "every"),
     ("aggregate to reduce", windows(),
      lambda s: s.key_by("user").window(tumbling("10 s")).reduce(larger, uid="op"), "of a window aggregate"),
     ("windows to none", windows(), reduced(larger), "is of a window aggregate, in the program reduce"),
