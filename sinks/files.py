@@ -15,7 +15,7 @@ from onceflow.connectors.files.place import Place
 from onceflow.connectors.files.rolling import RollPolicy
 from onceflow.connectors.files.source import FORMATS, file_format
 from onceflow.connectors.files.written.commits import OutputCommits
-from onceflow.connectors.files.written.open_store import check_can_write, open_store
+from onceflow.connectors.files.written.open_store import check_can_write, open_store, stays_open
 from onceflow.connectors.files.written.plan import Promise
 from onceflow.connectors.files.written.writer import PartsWriter, WriterSettings
 from onceflow.runtime.contracts import Committable, CommitterContext, SinkContext
@@ -100,7 +100,7 @@ class FileSink:
 
     @property
     def plan_note(self) -> str:
-        is_open = self.form.has_prefix and not self.roll.on_checkpoint
+        is_open = self.form.has_prefix and not self.roll.on_checkpoint and stays_open(self.url)
         when = "over checkpoints" if is_open else "with each checkpoint"
         return (
             f"exactly once: files end {when}, and are seen when the checkpoint in which they end is durable"

@@ -36,6 +36,11 @@ COVERED = (
         "integration/test_rabbitmq_queue integration/test_rabbitmq_queue_kills",
         "rabbitmq.deliveries acknowledged.messages acknowledged.reader",
     ),
+    Covered(
+        "made-up events, judged as a whole",
+        "unit/connectors/nexmark/test_source",
+        "nexmark.columns nexmark.events numbering",
+    ),
     # --- Formats ---
     Covered(
         "ways inside one decoder and one encoder, all driven against a plain reference",

@@ -35,6 +35,7 @@ PUBLIC = (
     "onceflow.connectors.hybrid",
     "onceflow.connectors.http_stream",
     "onceflow.connectors.postgres_cdc",
+    "onceflow.connectors.nexmark",
     "onceflow.connectors.rabbitmq",
     "onceflow.sinks.files",
     "onceflow.sinks.kafka",

@@ -19,6 +19,7 @@ from onceflow.runtime.contracts import (
     PruningEnumerator,
     SplitEnumerator,
     SplitState,
+    WaitingEnumerator,
     WarningEnumerator,
 )
 
@@ -27,7 +28,7 @@ LOOK_MS = 1_000
 
 
 class HybridEnumerator:
-    """A SplitEnumerator, a PruningEnumerator and a WarningEnumerator."""
+    """A SplitEnumerator, a PruningEnumerator, a WarningEnumerator and a WaitingEnumerator."""
 
     def __init__(self, enumerators: Sequence[SplitEnumerator], clock: Clock) -> None:
         """`enumerators`: one of each source, in the order in which they are read."""
@@ -73,6 +74,11 @@ class HybridEnumerator:
                 [inner(split) for split in splits if number_of(split.split_id) == number]
             )
         ]
+
+    def waiting_for(self) -> str | None:
+        """What the source waits for that is being asked; see WaitingEnumerator."""
+        found = (each.waiting_for() for each in self._enumerators if isinstance(each, WaitingEnumerator))
+        return next((reason for reason in found if reason is not None), None)
 
     def close(self) -> None:
         for enumerator in self._enumerators:

@@ -39,6 +39,12 @@ def check_can_write(place: Place, where: str) -> None:
         raise OptionError(f"{where}: files are not written to {protocol}://: {reason}; {_SUITABLE}")
 
 
+def stays_open(url: str) -> bool:
+    """Whether a file of lines may go on behind a checkpoint there: on HDFS only its writer knows how long
+    a file is that is open."""
+    return _protocol(url) not in _HDFS
+
+
 def open_store(place: Place, lineage: str, uid: str) -> OutputStore:
     """The store of one sink of one job; `check_can_write` came before."""
     protocol, folder = _protocol(place.url), place.path.rstrip("/")

@@ -7,11 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from onceflow.connectors.collections.fixed_splits import FixedSplits
 from onceflow.connectors.hybrid.enumerator import HybridEnumerator
 from onceflow.connectors.hybrid.source import HybridSource
 from onceflow.connectors.hybrid.stages import inner, number_of
 from onceflow.runtime.clock import ManualClock
-from onceflow.runtime.contracts import Json, SplitState
+from onceflow.runtime.contracts import Json, SplitState, WaitingEnumerator
 from onceflow.runtime.errors import DataLossError
 from onceflow.runtime.testing.connectors.folder_source import FolderSource, add_file
 
@@ -129,3 +130,23 @@ def test_what_is_lost_before_its_time_comes_is_told_at_the_next_start(reading: R
         file.unlink()
     with pytest.raises(DataLossError):
         reading.enumerator().check_restored([*reading.known.values()])
+
+
+class Slow(FixedSplits):
+    """An enumerator whose calls wait for something."""
+
+    def __init__(self, reason: str | None) -> None:
+        super().__init__([])
+        self.reason = reason
+
+    def waiting_for(self) -> str | None:
+        return self.reason
+
+
+def test_what_one_of_the_sources_waits_for_is_told() -> None:
+    first, second = Slow(None), Slow(None)
+    hybrid = HybridEnumerator([FixedSplits([]), first, second], ManualClock())
+    assert isinstance(hybrid, WaitingEnumerator)
+    assert hybrid.waiting_for() is None
+    second.reason = "the broker does not answer"
+    assert hybrid.waiting_for() == "the broker does not answer"
