@@ -108,7 +108,9 @@ def test_the_plan_says_when_rows_are_seen() -> None:
     over = RollPolicy(on_checkpoint=False, interval="1 h")
     assert "files end over checkpoints" in FileSink("out", "jsonl", roll=over).plan_note
     assert "files end with each checkpoint" in FileSink("out", "parquet", roll=over).plan_note
-    assert "files end with each checkpoint" in FileSink("hdfs://127.0.0.1:1/out", "jsonl", roll=over).plan_note
+    assert (
+        "files end with each checkpoint" in FileSink("hdfs://127.0.0.1:1/out", "jsonl", roll=over).plan_note
+    )
     assert "files end with each checkpoint" in FileSink("out", "jsonl").plan_note
 
 
