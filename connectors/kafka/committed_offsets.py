@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient
 
 from onceflow.connectors.kafka.options import Isolation, KafkaOptions, Setting
 
@@ -32,3 +33,9 @@ def group_reader(
         "isolation.level": isolation,
     }
     return Consumer(options.consumer({**group, "enable.auto.commit": False, **ours}, defaults))
+
+
+def ask_for_group(admin: AdminClient, group_id: str, timeout_s: float) -> None:
+    """Raises KafkaException if the group's coordinator can't be asked, with the reason: a consumer that is
+    not allowed to read a group only gets no answer. An AdminClient may ask for the group itself."""
+    admin.describe_consumer_groups([group_id], request_timeout=timeout_s)[group_id].result()

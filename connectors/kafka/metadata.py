@@ -25,7 +25,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from onceflow.connectors.kafka.committed_offsets import group_reader
+from onceflow.connectors.kafka.committed_offsets import ask_for_group, group_reader
 from onceflow.connectors.kafka.failures import connection_failure, denied
 from onceflow.connectors.kafka.options import Isolation, KafkaOptions
 from onceflow.connectors.kafka.who_is_there import AWAY, learn_who_is_there
@@ -170,6 +170,7 @@ class ClusterMetadata:
         partitions = [TopicPartition(topic, partition) for topic, partition in wanted]
 
         def ask(timeout_s: float) -> dict[PartitionKey, int]:
+            ask_for_group(self._client, group_id, timeout_s)  # says so if it is not allowed
             found = group.committed(partitions, timeout=timeout_s)
             for answer in found:
                 if answer.error is not None:

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from onceflow.connectors.kafka.client import LedgerEntry, LedgerKey, TopicDescription
-from onceflow.connectors.kafka.committed_offsets import group_reader
+from onceflow.connectors.kafka.committed_offsets import ask_for_group, group_reader
 from onceflow.connectors.kafka.failures import connection_failure, denied, failure
 from onceflow.connectors.kafka.options import Isolation, KafkaOptions
 from onceflow.connectors.kafka.produce.batch_limit import BatchLimit
@@ -162,6 +162,7 @@ class LibrdkafkaClient:
             return from_connection
         with closing(self._consumer(ledger.transactional_id, "read_uncommitted")) as anyway:
             try:
+                ask_for_group(self._admin(), ledger.transactional_id, _REQUEST_S)
                 answer = anyway.committed([TopicPartition(ledger.topic, 0)], timeout=_REQUEST_S)[0]
             except KafkaException as e:
                 return self._failed(e.args[0], "read the ledger", f"Group {ledger.transactional_id}")
