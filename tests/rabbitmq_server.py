@@ -6,7 +6,6 @@ import os
 import pwd
 import re
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -20,17 +19,13 @@ import psutil
 from pika.exceptions import AMQPError
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
+from onceflow.connectors.kafka.embedded.ports import free_port
+
 DEADLINE_S = 60.0
 SETTLED_S = 0.4
 _HOMES = sorted(Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*"))
 WHY_NOT = "" if _HOMES else "there is no RabbitMQ here: apt-get install rabbitmq-server"
 """Why there is none; empty: there is one."""
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 class RabbitServer:
@@ -43,7 +38,7 @@ class RabbitServer:
         self._folder = Path(tempfile.mkdtemp(prefix="onceflow-rabbitmq-"))
         self._user: dict[str, Any] = {}
         self.port, self.stream_port, self._epmd_port, self._dist_port, self._metrics_port = (
-            _free_port() for _ in range(5)
+            free_port() for _ in range(5)
         )
         home = self._folder / "home"
         home.mkdir()
@@ -85,7 +80,12 @@ class RabbitServer:
         return f"amqp://127.0.0.1:{self.port}/"
 
     def __enter__(self) -> Self:
-        self.start()
+        try:
+            self.start()
+        except BaseException as error:
+            error.add_note(self.log()[-2_000:])
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -18,6 +18,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from onceflow.connectors.kafka.embedded.ports import free_port
 
 DEADLINE_S = 60.0
 DURABLE = ("--appendonly", "yes", "--appendfsync", "no")
@@ -36,7 +38,7 @@ class RedisServer:
         self._folder = Path(tempfile.mkdtemp(prefix="onceflow-redis-"))
         self._settings = [*DURABLE, *settings]
         self._process: subprocess.Popen[bytes] | None = None
-        self.port = _free_port()
+        self.port = free_port()
 
     @property
     def url(self) -> str:
@@ -84,14 +86,3 @@ class RedisServer:
         if process is not None:
             os.kill(process.pid, signal.SIGKILL)
             process.wait()
-
-
-def _free_port() -> int:
-    """A cluster's server listens on the port 10,000 above it, too."""
-    with ExitStack() as stack:
-        while True:
-            free = stack.enter_context(socket.socket())
-            free.bind(("127.0.0.1", 0))
-            port: int = free.getsockname()[1]
-            if port < 55_000:
-                return port

@@ -17,6 +17,8 @@ import fsspec
 import platformdirs
 from tenacity import retry, stop_after_delay, wait_fixed
 
+from onceflow.connectors.kafka.embedded.ports import free_port
+
 KEY, SECRET = "onceflow", "onceflow-secret"
 _MOTO = "from moto.server import main; main(['-H', '127.0.0.1', '-p', '0'])"
 _DEADLINE_S = 60.0
@@ -46,7 +48,7 @@ class S3Server:
         if program is not None:
             environment |= {"ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET}
             self._port = r"127\.0\.0\.1:(\d+)"
-            port = _free_port()
+            port = free_port()
             self._command = [program, "--port", f"127.0.0.1:{port}", "posix", "--sidecar"]
             self._command += [str(self._folder / "sidecar"), str(self._folder / "buckets")]
         with self._log.open("wb") as log:
@@ -97,11 +99,3 @@ class S3Server:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
