@@ -80,7 +80,10 @@ def build(arguments: list[str]) -> Job:
         return told, told.side_output(Spread.members)
 
     members = links.flat_map(both_ways).iterate(spread, uid="loop")
-    members.sink_to(KafkaSink(bootstrap_servers=servers, topic=options.output, key="account"), uid="members")
+    members.sink_to(
+        KafkaSink(bootstrap_servers=servers, topic=options.output, key="account", key_format=Json()),
+        uid="members",
+    )
     return job
 
 

@@ -98,7 +98,7 @@ class _Compiler:
         self._has_origin[step.uid] = (
             self._wants_origin[step.uid]
             if isinstance(step.work, Read)
-            else not isinstance(step.work, Keyed | TwoInputs)
+            else not isinstance(step.work, Keyed | TwoInputs | LoopHead)
             and all(i.tag == MAIN and self._has_origin[i.step.uid] for i in step.inputs)
         )
         match step.work:

@@ -72,6 +72,23 @@ def last(so_far: Number, number: Number) -> Number:
     return number
 
 
+def same(number: Number) -> Number:
+    return number
+
+
+def test_a_function_before_a_loop_and_one_in_it_have_their_records() -> None:
+    """The first wants to know where its records came from; behind the head of a loop nobody knows."""
+    job, stream = numbers(*range(1, 20))
+
+    def body(loop: Any) -> tuple[Any, Any]:
+        moved = loop.filter(col("n") > 1).map(collatz).key_by("n").reduce(last)
+        return moved, loop.filter(col("n") == 1)
+
+    rows = stream.map(same).iterate(body, uid="collatz").key_by("n").reduce(last).collect()
+    job.run(master="threads[2]")
+    assert len(rows) == 19
+
+
 def test_the_plan_says_what_goes_back_where() -> None:
     job, stream = numbers(1)
     stream.iterate(to_one, uid="collatz").print()
