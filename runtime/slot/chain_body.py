@@ -142,8 +142,6 @@ class ChainBody:
                 self._counters.watermark_ms = held_back(time_ms, self._max_delay_ms)
             case EndOfInput():
                 self.has_ended = True
-                for tail in self._tails:
-                    tail.on_end()
 
     def _tell(self, uid: str, writer: WatermarkedWriter, element: TimeElement) -> None:
         match element:

@@ -26,6 +26,8 @@ class BackEdge:
         self._log: list[Records] = []
         self._logged_id: int | None = None
         """The checkpoint whose barrier has left the head and has not come to the tail."""
+        self.is_over = False
+        """The head has found the loop empty, and let the end of its input go: nothing may come any more."""
         self.returned: LoopToken | None = None
         """The token that came through the body last, until the head has taken it."""
 

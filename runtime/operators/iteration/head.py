@@ -33,8 +33,6 @@ class IterationHead:
         self._round = 0
         self._is_token_out = False
         self._ask_at_ms = 0
-        self.is_over = False
-        """The loop is empty, and nothing will come round."""
 
     def open(self, context: OperatorContext, out: Output) -> None:
         self._out = out
@@ -55,7 +53,7 @@ class IterationHead:
         """Now, if rows came round or the token did; when to send it again."""
         if len(self._back) or self._back.returned is not None:
             return self._clock.now_ms()
-        may_ask = self._has_input_ended and not self._is_token_out and not self.is_over
+        may_ask = self._has_input_ended and not self._is_token_out and not self._back.is_over
         return self._ask_at_ms if may_ask else None
 
     def on_clock(self, now_ms: int, rows_max: int) -> int:
@@ -66,13 +64,13 @@ class IterationHead:
             return len(records)
         if (token := self._back.returned) is not None:
             self._back.returned, self._is_token_out = None, False
-            self.is_over = token.is_quiet
+            self._back.is_over = token.is_quiet
             self._ask_at_ms = now_ms + _TOKEN_PAUSE_MS
         return 0
 
     def token(self) -> LoopToken | None:
         """What to send behind the rows that went out, if it is time for it. Asked after each on_clock."""
-        is_due = self._has_input_ended and not self._is_token_out and not self.is_over
+        is_due = self._has_input_ended and not self._is_token_out and not self._back.is_over
         if not is_due or len(self._back) or self._clock.now_ms() < self._ask_at_ms:
             return None
         self._round += 1
@@ -82,7 +80,7 @@ class IterationHead:
     @property
     def holds_end(self) -> bool:
         """The end of the input waits for the loop."""
-        return not self.is_over
+        return not self._back.is_over
 
     def on_barrier(self, checkpoint_id: int) -> None:
         self._back.begin_log(checkpoint_id)

@@ -33,7 +33,6 @@ class IterationTail:
         self.loop = loop
         self._schema = schema
         self._barrier_id = -1
-        self._has_ended = False
 
     def open(self, context: OperatorContext, out: Output) -> None:
         self._key_groups = context.key_groups
@@ -45,7 +44,7 @@ class IterationTail:
                 self._back.send(Records(_rows_of(piece, self._schema)))
 
     def on_records(self, records: Records) -> None:
-        if self._has_ended:
+        if self._back.is_over:
             raise Fatal(
                 f"rows came back to loop {self.loop!r} after its end: an operator in it sends rows at the "
                 "end of its input, which a loop waits for in vain: move it behind the loop"
@@ -58,10 +57,6 @@ class IterationTail:
 
     def on_watermark(self, time_ms: int) -> None:
         pass
-
-    def on_end(self) -> None:
-        """The head has let the end of the input go: nothing may come any more."""
-        self._has_ended = True
 
     def on_barrier(self, checkpoint_id: int) -> None:
         self._barrier_id = checkpoint_id

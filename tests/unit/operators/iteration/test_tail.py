@@ -64,7 +64,7 @@ def test_a_loop_with_nothing_in_flight_has_a_table_of_the_same_columns() -> None
 
 
 def test_rows_behind_the_end_are_no_silent_loss() -> None:
-    tail, _ = opened(range(4))
-    tail.on_end()
+    tail, back = opened(range(4))
+    back.is_over = True
     with pytest.raises(Fatal, match="rows came back to loop 'loop' after its end"):
         tail.on_records(Records(rows(1).batch))
