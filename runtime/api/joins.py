@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import typing
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -60,16 +61,8 @@ def interval_join(
     reads = [set(), set()] if where is None else _reads(uid, where, made, passes)
     late = late_to is not None
     config = IntervalJoin(columns, schemas, passes, lower_ms, upper_ms, where, (late, late))
-    tags = LATE_SIDES if late else (None, None)
-    work = TwoInputs(
-        side_of(left, frozenset(reads[0]), tags[0]),
-        side_of(right, frozenset(reads[1]), tags[1]),
-        partial(_with_schemas, config),
-        passes=passes,
-        delays_watermark_ms=config.delay_ms,
-    )
     name = f"{how} interval join {lower_ms} to {upper_ms} ms by {', '.join(left._keys)}"
-    return _add(left, right, Step(uid, name, work, (), {MAIN: Rows(made, None, True)}), late_to)
+    return _add(left, right, uid, name, config, reads, late_to)
 
 
 def window_join(
@@ -96,17 +89,8 @@ def window_join(
             )
     reads = [set(), set()] if where is None else _reads(uid, where, columns.schema(passes, *schemas), passes)
     config = WindowJoin(columns, schemas, window, passes, where, late_to is not None)
-    tags = LATE_SIDES if late_to is not None else (None, None)
-    work = TwoInputs(
-        side_of(left, frozenset(reads[0]), tags[0]),
-        side_of(right, frozenset(reads[1]), tags[1]),
-        partial(_with_schemas, config),
-        passes=passes,
-    )
     name = f"{how} window join {_shown_window(window)} by {', '.join(left._keys)}"
-    return _add(
-        left, right, Step(uid, name, work, (), {MAIN: Rows(config.output_schema, None, True)}), late_to
-    )
+    return _add(left, right, uid, name, config, reads, late_to)
 
 
 def temporal_join(
@@ -125,24 +109,15 @@ def temporal_join(
     columns = JoinedColumns(uid, (left._keys, right._keys), how)
     schemas = (left._input.rows.schema, right._input.rows.schema)
     passes = columns.passes(*schemas)
-    reads: frozenset[str] = frozenset()
+    reads: set[str] = set()
     if deleted is not None:
         if not isinstance(deleted, pl.Expr):
             raise GraphError(f"operator {uid!r}: deleted={deleted!r}: expected a polars expression")
         ColumnCheck(uid, schemas[1]).predicate(deleted)
-        reads = frozenset(deleted.meta.root_names())
+        reads = set(deleted.meta.root_names())
     config = TemporalJoin(columns, schemas, passes, deleted, late_to is not None)
-    tags = LATE_SIDES if late_to is not None else (None, None)
-    work = TwoInputs(
-        side_of(left, frozenset(), tags[0]),
-        side_of(right, reads, tags[1]),
-        partial(_with_schemas, config),
-        passes=passes,
-    )
     name = f"{how} temporal join by {', '.join(left._keys)}"
-    return _add(
-        left, right, Step(uid, name, work, (), {MAIN: Rows(config.output_schema, None, True)}), late_to
-    )
+    return _add(left, right, uid, name, config, [set(), reads], late_to)
 
 
 def co_group(
@@ -170,15 +145,9 @@ def co_group(
     schemas = (left._input.rows.schema, right._input.rows.schema)
     group = GroupConfig(uid, function, (readers[0], readers[1]), writer)
     config = WindowJoin(columns, schemas, window, {}, None, late_to is not None, group)
-    tags = LATE_SIDES if late_to is not None else (None, None)
-    work = TwoInputs(
-        side_of(left, frozenset(readers[0].columns), tags[0]),
-        side_of(right, frozenset(readers[1].columns), tags[1]),
-        partial(_with_schemas, config),
-        is_per_record=True,
-    )
     name = f"co-group {type(function).__name__} {_shown_window(window)} by {', '.join(left._keys)}"
-    return _add(left, right, Step(uid, name, work, (), {MAIN: rows}), late_to)
+    reads = [set(reader.columns) for reader in readers]
+    return _add(left, right, uid, name, config, reads, late_to, rows)
 
 
 def _listed(
@@ -200,15 +169,31 @@ def _listed(
 
 
 def _add(
-    left: KeyedStream[Any, Any], right: KeyedStream[Any, Any], step: Step, late_to: str | None
+    left: KeyedStream[Any, Any],
+    right: KeyedStream[Any, Any],
+    uid: str,
+    name: str,
+    config: IntervalJoin | WindowJoin | TemporalJoin,
+    reads: Sequence[set[str]],
+    late_to: str | None,
+    made: Rows | None = None,
 ) -> Stream[Any]:
-    """The step with its inputs, and with side outputs for late rows if they are wanted."""
-    outputs, names = dict(step.outputs), {}
+    """The step of a join, with side outputs for late rows if they are wanted. `reads`: the columns that it
+    looks at, of each side; `made`: what comes out of the user's function, where one makes the rows."""
+    tags = LATE_SIDES if late_to is not None else (None, None)
+    work = TwoInputs(
+        side_of(left, frozenset(reads[0]), tags[0]),
+        side_of(right, frozenset(reads[1]), tags[1]),
+        partial(_with_schemas, config),
+        passes=config.passes,
+        is_per_record=made is not None,
+        delays_watermark_ms=config.delay_ms if isinstance(config, IntervalJoin) else 0,
+    )
+    outputs, names = {MAIN: made or Rows(config.output_schema, None, True)}, {}
     if late_to is not None:
         outputs |= {LATE_SIDES[0]: left._input.rows, LATE_SIDES[1]: right._input.rows}
         names = {f"{late_to}_{side}": tag for side, tag in zip(NAMES, LATE_SIDES, strict=True)}
-    whole = replace(step, inputs=(left._input, right._input), outputs=outputs, anchor=step.uid)
-    return left._job.add(whole, names)
+    return left._job.add(Step(uid, name, work, (left._input, right._input), outputs, uid), names)
 
 
 def _check_window(uid: str, window: Any) -> None:
