@@ -6,13 +6,14 @@ refused where it is written, not after a night of running.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 import polars as pl
 import pyarrow as pa
 
+from onceflow.runtime.api.async_streams import CAPACITY, TIMEOUT, Asking, AskingOptions, Retries, map_async
 from onceflow.runtime.api.broadcast_streams import BroadcastStream
 from onceflow.runtime.api.built_in import built_in
 from onceflow.runtime.api.collected import COLLECTED_BYTES_MAX, Collected
@@ -158,6 +159,47 @@ class Stream(Generic[T]):
         uid = self._uid(uid, "flat_map", fn)
         yielded = yielded_record(fn, uid, returns)
         return self._call(uid, "flat_map", fn, yielded, stateless.FlatMapRecords, on_error)
+
+    @overload
+    def map_async(
+        self,
+        fn: Callable[[T], Awaitable[R]],
+        returns: type[R] | None = None,
+        uid: str | None = None,
+        **asking: Unpack[AskingOptions],
+    ) -> Stream[R]: ...
+    @overload
+    def map_async(
+        self,
+        fn: Callable[[T], R],
+        returns: type[R] | None = None,
+        uid: str | None = None,
+        **asking: Unpack[AskingOptions],
+    ) -> Stream[R]: ...
+    def map_async(
+        self,
+        fn: Callable[[T], Any],
+        returns: type[Any] | None = None,
+        uid: str | None = None,
+        *,
+        ordered: bool = True,
+        capacity: int = CAPACITY,
+        timeout: str | int | None = TIMEOUT,
+        retries: Retries = 0,
+        on_error: OnError = "fail",
+    ) -> Stream[Any]:
+        """One record for each record, from a function that waits for somebody: `async def`, on an event loop
+        of the subtask, or a blocking function, on threads (up to 32). Each subtask asks for at most
+        `capacity` records at a time; with more to ask it reads no more.
+
+        `ordered`: results come in the order of their records; else as they are answered, but never across a
+        watermark. `timeout`: for a record with all its attempts; one that is not answered has failed.
+        `retries`: how many more attempts, with growing pauses, or a tenacity.Retrying, whose retry, stop and
+        wait decide. `on_error`: see map. A checkpoint holds what is in flight, and does not wait for it;
+        after a restart it is asked again, so a call may be made more than once, and its result counts once.
+        """
+        uid = self._uid(uid, "map_async", fn)
+        return map_async(self, uid, fn, returns, Asking(ordered, capacity, timeout, retries, on_error))
 
     def map_batches(
         self,

@@ -99,6 +99,7 @@ class _Compiler:
             self._wants_origin[step.uid]
             if isinstance(step.work, Read)
             else not isinstance(step.work, Keyed | TwoInputs | LoopHead)
+            and not (isinstance(step.work, Call) and step.work.answers_later)
             and all(i.tag == MAIN and self._has_origin[i.step.uid] for i in step.inputs)
         )
         match step.work:
