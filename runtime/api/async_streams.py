@@ -14,7 +14,7 @@ import tenacity
 from onceflow.runtime.api.error_policies import OnError, aside_of
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import GraphError
-from onceflow.runtime.functions.calls import is_coroutine_function
+from onceflow.runtime.functions.making_calls import is_coroutine_function
 from onceflow.runtime.graph.functions import returned_record, taken_record
 from onceflow.runtime.graph.steps import Built, Call, Rows
 from onceflow.runtime.operators.async_calls.async_map import AsyncMap
@@ -106,8 +106,8 @@ def built(
 def _checked_capacity(capacity: Any, uid: str) -> int:
     if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < 1:
         raise GraphError(
-            f"operator {uid!r}: capacity={capacity!r}: it is how many records are asked at a time by each "
-            "subtask, 1 or more"
+            f"operator {uid!r}: capacity={capacity!r}: write how many records each subtask may ask for at a "
+            "time, 1 or more"
         )
     return capacity
 
@@ -136,7 +136,7 @@ def check_called(fn: Any, uid: str) -> None:
     called = fn if inspect.isfunction(fn) or inspect.ismethod(fn) else getattr(type(fn), "__call__", fn)  # noqa: B004
     if inspect.isasyncgenfunction(called) or inspect.isgeneratorfunction(called):
         raise GraphError(
-            f"operator {uid!r}: {function_name(fn)} yields; map_async makes one record of each: return it"
+            f"operator {uid!r}: {function_name(fn)} yields: return one record, as map_async makes one of each"
         )
     opens = getattr(type(fn), "open", None)
     if inspect.iscoroutinefunction(opens) and not is_coroutine_function(fn):

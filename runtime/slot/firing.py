@@ -157,7 +157,7 @@ class Firing:
             self._send(element)
 
     def _wait_for(self, answering: AnsweringOperator) -> Iterator[int]:
-        """Until the rows have been answered that came before."""
+        """Wait until the rows have been answered that came before."""
         answering.begin_hold()
         while answering.holds:
             self._is_waiting = lambda: answering.holds
@@ -165,7 +165,7 @@ class Firing:
         answering.end_hold()
 
     def _wait_for_room_behind(self, n: int) -> Iterator[int]:
-        """Until what the n-th operator fires would find room in those behind it."""
+        """Wait until what the n-th operator fires would find room in those behind it."""
         if not self._answering:
             return
 

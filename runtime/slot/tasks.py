@@ -25,9 +25,9 @@ from onceflow.runtime.control.messages import Assignment
 from onceflow.runtime.exchange.input_gate import InputGate
 from onceflow.runtime.exchange.record_writer import RecordWriter
 from onceflow.runtime.exchange.wiring import Wiring, record_writer
-from onceflow.runtime.functions.calls import calls_of
 from onceflow.runtime.functions.context import FunctionContext, function_context
 from onceflow.runtime.functions.lives import FunctionLives, Run
+from onceflow.runtime.functions.making_calls import calls_of
 from onceflow.runtime.functions.metrics import MetricRegistry
 from onceflow.runtime.functions.parameters import NO_PARAMS, Parameters
 from onceflow.runtime.functions.questions import Calls
@@ -63,7 +63,7 @@ class SlotEnvironment:
     wake: Callable[[], None] = lambda: None
     """Ends the loop's waiting, from any thread."""
     make_calls: Callable[[Any, int, Callable[[], None]], Calls] = calls_of
-    """Who makes the calls of a function that answers later: see functions/calls.py."""
+    """Who makes the calls of a function that answers later: see functions/making_calls.py."""
     is_aligned: bool = True
     checkpoint_interval_ms: int | None = None
     make_alignment: Callable[[int, bool], Alignment] = Alignment
@@ -101,9 +101,8 @@ class SlotTasks:
 
     def close(self) -> None:
         """Let go of consumers, producers and files. Never raises: the attempt is over anyway."""
-        closes = [part.close for part in self.readers.values()]
-        closes += [part.close for part in self.writers.values()]
-        closes += [part.close for part in self.operators.values()]
+        parts = [*self.readers.values(), *self.writers.values(), *self.operators.values()]
+        closes = [part.close for part in parts]
         for close in closes:
             try:
                 close()
@@ -266,9 +265,7 @@ class SlotBuilder:
             count_failed=count_failed,
             redact=self._environment.params.redact,
             open_function=lambda function, run=None: self._open_function(uid, function, run),
-            calls=lambda function, at_once_max: self._environment.make_calls(
-                function, at_once_max, self._environment.wake
-            ),
+            calls=lambda function, n: self._environment.make_calls(function, n, self._environment.wake),
             shared_objects=self._shared,
         )
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from onceflow.runtime.functions.calls import is_coroutine_function
+from onceflow.runtime.functions.making_calls import is_coroutine_function
 from onceflow.runtime.functions.questions import Answer, Question
 
 Choose = Callable[[int, str], int]

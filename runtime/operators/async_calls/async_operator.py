@@ -21,7 +21,13 @@ from onceflow.runtime.operators.async_calls.retry_policy import RetryPolicy
 from onceflow.runtime.operators.failed_records import ErrorPolicy, FailedRecords, read_or_set_aside
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.records import Records
-from onceflow.runtime.types.user_functions import Reads, read_records, user_function_error
+from onceflow.runtime.types.user_functions import (
+    Reads,
+    function_name,
+    read_records,
+    shown_record,
+    user_function_error,
+)
 
 _LONG_MS = 3_600_000
 """When to look again while something is in flight that has no deadline: an answer wakes before."""
@@ -198,9 +204,9 @@ class AsyncOperator:
         assert error is not None, "only such calls"
         if self._failed is None:
             uid = self._config.uid
-            if isinstance(error, TimeoutError) and error.__traceback__ is None:  # ours: nothing is wrong here
-                said = user_function_error(uid, function, error, call.records, call.row, call.argument)
-                raise Retryable(str(said))
+            if isinstance(error, TimeoutError) and error.__traceback__ is None:  # ours: nobody's mistake
+                place = shown_record(call.records, call.row, call.argument)
+                raise Retryable(f"operator {uid!r}: {function_name(function)} gave {error} for {place}")
             raise user_function_error(uid, function, error, call.records, call.row, call.argument) from error
         self._failed.add(function, error, call.records, call.row, call.argument)
         return False

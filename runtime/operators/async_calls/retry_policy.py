@@ -16,7 +16,7 @@ WAIT = tenacity.wait_exponential(multiplier=0.1, max=10.0) + tenacity.wait_rando
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """What of a tenacity.Retrying decides; the object itself can't travel to the slots."""
+    """The strategies of a tenacity.Retrying, which decide; the object itself can't travel to the slots."""
 
     retry: Any
     stop: Any

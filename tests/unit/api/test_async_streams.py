@@ -73,7 +73,8 @@ def test_records_come_out_in_order_and_what_fails_goes_aside(fn: Any) -> None:
 def test_windows_behind_it_get_all_rows_before_they_fire() -> None:
     job = Job("prices")
     found = stream(job).map_async(blocking, ordered=False, capacity=2)
-    found.key_by((col("id") * 0).alias("key")).window(tumbling("50 ms")).aggregate(cents=sum_("cents")).print(uid="out")
+    windows = found.key_by((col("id") * 0).alias("key")).window(tumbling("50 ms"))
+    windows.aggregate(cents=sum_("cents")).print(uid="out")
     with run(job, orders=ORDERS) as test:
         assert [row["cents"] for row in test.finish().rows("out")] == [1_000, 3_500, 2_100]
         assert test.late_records == 0
@@ -112,7 +113,7 @@ def test_a_retrying_decides_by_the_result() -> None:
 def test_without_a_policy_an_error_fails_the_job() -> None:
     job = Job("prices")
     stream(job).map_async(priced).print(uid="out")
-    with pytest.raises(OnceflowError, match=r"priced failed on the record orders.* no price"):
+    with pytest.raises(OnceflowError, match=r"priced failed on the record 0 at offset 5.* no price"):
         run(job, orders=ORDERS)
 
 
@@ -138,11 +139,11 @@ class HalfAsync:
 @pytest.mark.parametrize(
     ("fn", "options", "said"),
     [
-        (yields, {}, "yields yields; map_async makes one record of each"),
+        (yields, {}, "yields yields: return one record"),
         (generates, {}, "generates yields"),
         (untold, {}, "no return annotation"),
         (HalfAsync(), {}, "a blocking function, and its open\\(\\) a coroutine"),
-        (priced, {"capacity": 0}, "capacity=0: it is how many records"),
+        (priced, {"capacity": 0}, "capacity=0: write how many records"),
         (priced, {"capacity": True}, "capacity=True"),
         (priced, {"timeout": 0}, "timeout=0: a call needs 1 ms or more"),
         (priced, {"retries": -1}, "retries=-1: write how many more attempts"),

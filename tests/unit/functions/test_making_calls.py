@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onceflow.runtime.functions.calls import Calls, LoopCalls, ThreadCalls, calls_of
+from onceflow.runtime.functions.making_calls import Calls, LoopCalls, ThreadCalls, calls_of
 from onceflow.runtime.functions.questions import Answer, Question
 
 
