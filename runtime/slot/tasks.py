@@ -101,8 +101,9 @@ class SlotTasks:
 
     def close(self) -> None:
         """Let go of consumers, producers and files. Never raises: the attempt is over anyway."""
-        parts = [*self.readers.values(), *self.writers.values(), *self.operators.values()]
-        closes = [part.close for part in parts]
+        closes = [part.close for part in self.readers.values()]
+        closes += [part.close for part in self.writers.values()]
+        closes += [part.close for part in self.operators.values()]
         for close in closes:
             try:
                 close()
@@ -273,16 +274,9 @@ class SlotBuilder:
         self._environment.functions.open(function, self._function_context(uid), run)
 
     def _function_context(self, uid: str) -> FunctionContext:
-        assignment = self._assignment
+        at, params = self._assignment, self._environment.params
         return function_context(
-            self._graph.job,
-            uid,
-            assignment.slot,
-            assignment.parallelism,
-            assignment.attempt,
-            self._environment.params,
-            current_origin,
-            self._metrics,
+            self._graph.job, uid, at.slot, at.parallelism, at.attempt, params, current_origin, self._metrics
         )
 
     def _restore(self, uid: str, operator: Operator) -> None:
