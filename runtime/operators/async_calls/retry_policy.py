@@ -28,7 +28,7 @@ class RetryPolicy:
 
     @classmethod
     def times(cls, count: int) -> RetryPolicy:
-        """So many more attempts after one that has raised."""
+        """The policy of so many more attempts after one that has raised, whatever that was."""
         return cls(tenacity.retry_if_exception_type(Exception), tenacity.stop_after_attempt(count + 1), WAIT)
 
     def pause_ms(
