@@ -1,8 +1,10 @@
-"""A Kinesis for tests: kinesalite (npm), in a process of its own, which splits and merges as Amazon's does; or
-moto (PyPI), on a thread, whose shards of a resharded stream are not right, and are not tested."""
+"""A Kinesis for tests: kinesalite (npm), in a process of its own, which splits and merges as Amazon's does;
+or moto (PyPI), on a thread, whose shards of a resharded stream are not right, and are not tested."""
 
 from __future__ import annotations
 
+import datetime as dt
+import email.utils
 import os
 import shutil
 import signal
@@ -29,8 +31,10 @@ _MAIN = """
 const now = Date.now; let ahead = 0
 Date.now = () => now() + ahead
 process.on('SIGUSR2', () => { ahead += 25 * 3600000 })
-const server = require(process.argv[1])({createStreamMs: 0, updateStreamMs: 0, deleteStreamMs: 0, shardLimit: 999})
-server.prependListener('request', (asked, answer) => answer.setHeader('Date', new Date(Date.now()).toUTCString()))
+const settings = {createStreamMs: 0, updateStreamMs: 0, deleteStreamMs: 0, shardLimit: 999}
+const server = require(process.argv[1])(settings)
+const date = () => new Date(Date.now()).toUTCString()
+server.prependListener('request', (asked, answer) => answer.setHeader('Date', date()))
 server.listen(process.argv[2], '127.0.0.1')
 """
 
@@ -133,9 +137,14 @@ class KinesisServer:
     def let_a_day_pass(self) -> None:
         """25 hours on its clock: longer than it keeps records."""
         assert self._process is not None, "moto keeps records for ever"
-        before = self._clock()
+        before = email.utils.parsedate_to_datetime(self._clock())
         self._process.send_signal(signal.SIGUSR2)
-        self._wait_until_clock_moved(before)
+        self._wait_for_clock(before + dt.timedelta(hours=25))
+
+    def wait_until_all_is_past(self) -> None:
+        """Until what was put before has arrived earlier than its clock, which is told in whole seconds, says.
+        kinesalite lets the first records of a new shard arrive a second too late."""
+        self._wait_for_clock(email.utils.parsedate_to_datetime(self._clock()) + dt.timedelta(seconds=3))
 
     def __enter__(self) -> Self:
         return self
@@ -152,9 +161,9 @@ class KinesisServer:
         found: str = self.client.list_streams()["ResponseMetadata"]["HTTPHeaders"]["date"]
         return found
 
-    @retry(wait=wait_fixed(0.01), stop=stop_after_delay(_DEADLINE_S), reraise=True)
-    def _wait_until_clock_moved(self, before: str) -> None:
-        assert self._clock()[:16] != before[:16]
+    @retry(wait=wait_fixed(0.05), stop=stop_after_delay(_DEADLINE_S), reraise=True)
+    def _wait_for_clock(self, time: dt.datetime) -> None:
+        assert email.utils.parsedate_to_datetime(self._clock()) >= time
 
     @retry(wait=wait_fixed(0.05), stop=stop_after_delay(_DEADLINE_S), reraise=True)
     def _wait_until_it_answers(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import email.utils
+import functools
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,10 +20,22 @@ from onceflow.runtime.errors import Fatal, Retryable
 RECORDS_MAX = 10_000
 """The most records of one answer."""
 _CONNECT_S, _READ_S = 5, 20
+SECOND_MS = 1_000
+"""The server's clock is known in whole seconds."""
 _HOUR_MS = 3_600_000
 _THROTTLED = frozenset({"ProvisionedThroughputExceededException", "LimitExceededException"})
 _THROTTLED_KEYS = frozenset({"KMSThrottlingException", "ThrottlingException"})
 _SERVER_ERROR = 500
+
+
+_making = threading.Lock()
+
+
+@functools.cache
+def _session() -> Any:
+    """One for each process: the description of the service is read once. Its credentials renew themselves.
+    Not made for several threads, which the clients that it makes are."""
+    return boto3.session.Session()
 
 
 class ExpiredIterator(Retryable):
@@ -90,9 +104,10 @@ class StreamClient:
         )
         self._place = place
         try:
-            self._client: Any = boto3.session.Session().client(
-                "kinesis", region_name=place.region, endpoint_url=place.endpoint_url, config=config
-            )
+            with _making:
+                self._client: Any = _session().client(
+                    "kinesis", region_name=place.region, endpoint_url=place.endpoint_url, config=config
+                )
         except (BotoCoreError, ValueError) as error:
             raise self._meaning(error) from error
 

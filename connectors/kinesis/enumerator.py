@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from onceflow.connectors.kinesis.client import NotThere, StreamClient, StreamPlace
+from onceflow.connectors.kinesis.client import SECOND_MS, NotThere, StreamClient, StreamPlace
 from onceflow.connectors.kinesis.finished_shards import FinishedShards
 from onceflow.connectors.kinesis.position import ShardPosition, gone, lost_parent
 from onceflow.connectors.kinesis.shards import Shard, first_shards, new_shards
@@ -46,7 +46,7 @@ class KinesisEnumerator:
         client, bounds = self._client(), self._bounds
         summary, listed = client.summary(), client.shards()
         from_ms = summary.now_ms if bounds.from_now else bounds.from_ms
-        until_ms = summary.now_ms if bounds.until_now else bounds.until_ms
+        until_ms = summary.now_ms + SECOND_MS - 1 if bounds.until_now else bounds.until_ms
         # What is older than the horizon was never there for this job: only what comes behind can be missed.
         complete_ms = from_ms if from_ms is not None and from_ms > summary.horizon_ms else None
         if bounds.is_bounded:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from onceflow.connectors.kinesis.aggregated import HashRange, parts
 from onceflow.connectors.kinesis.client import (
+    SECOND_MS,
     Answer,
     ExpiredIterator,
     NotASequenceNumber,
@@ -20,8 +21,6 @@ from onceflow.connectors.kinesis.position import ShardPosition, gone
 from onceflow.connectors.kinesis.trimming import check_trimmed
 from onceflow.runtime.errors import Fatal, OnceflowError
 
-_SLACK_MS = 1_000
-"""The server's clock is known in whole seconds."""
 _SHORTEST_RETENTION_MS = 24 * 3_600_000
 """No stream keeps records for less."""
 
@@ -122,7 +121,7 @@ class ShardFetches:
             complete_ms = max(last.arrival_ms, position.complete_ms or 0)
             fetched = replace(position, after=last.sequence, taken=0, complete_ms=complete_ms)
         elif _is_caught_up(answer):
-            is_at_end, complete_ms = True, max(answer.now_ms - _SLACK_MS, position.complete_ms or 0)
+            is_at_end, complete_ms = True, max(answer.now_ms - SECOND_MS, position.complete_ms or 0)
             fetched = replace(position, complete_ms=complete_ms)
             is_over = is_over or (position.until_ms is not None and complete_ms > position.until_ms)
         has_ended = is_over or answer.next_iterator is None

@@ -1,10 +1,12 @@
-"""KinesisSource on servers that answer as Kinesis does: the contract, resharding in the order of parents, what
-was trimmed, and what is refused."""
+"""KinesisSource on servers that answer as Kinesis does: the contract, resharding in the order of parents,
+what was trimmed, and what is refused."""
 
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import json
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -69,13 +71,20 @@ class TestStream(SourceKit):
         self.server = plain
 
     def prepare(self) -> None:
-        stream = self.server.new_stream(3)
-        self.server.put_many(stream, rows(range(self.count)))
-        self.settings.update(self.server.place, stream=stream)
+        self.settings.update(self.server.place, stream=stream_of_rows(self.server, self.count))
 
     def source(self) -> KinesisSource:
         given: dict[str, Any] = dict(self.settings)
         return KinesisSource(**given, value=Json(SCHEMA), until="latest", fetch_interval="1 ms")
+
+
+@functools.cache
+def stream_of_rows(server: KinesisServer, count: int) -> str:
+    """A stream that nothing is added to, so that all tests of the contract may read it."""
+    stream = server.new_stream(3)
+    server.put_many(stream, rows(range(count)))
+    server.wait_until_all_is_past()
+    return stream
 
 
 # --- Readers --------------------------------------------------------------------------------------------
@@ -160,7 +169,9 @@ def test_a_start_at_a_time_reads_what_arrived_from_then_on(plain: KinesisServer)
         source = source_of(plain, stream, start=found[n]["at"], until=found[n]["at"])
         assert n in read_all(source, initial(source))
     last = found[-1]["at"]
-    late = source_of(plain, stream, start=last + dt.timedelta(milliseconds=1), until=last + dt.timedelta(hours=1))
+    late = source_of(
+        plain, stream, start=last + dt.timedelta(milliseconds=1), until=last + dt.timedelta(hours=1)
+    )
     with closing(open_reader(late, initial(late))) as reader:
         deadline = time.monotonic() + WAIT_S
         while (fetch := reader.poll(0, 10)) is None:
@@ -230,7 +241,10 @@ def test_a_server_that_is_away_is_waited_for_until_time_is_up(plain: KinesisServ
     stream = plain.new_stream(1)
     splits = initial(source_of(plain, stream))
     away = source_of(plain, stream, endpoint_url="http://127.0.0.1:9", timeout="50 ms")
-    with closing(open_reader(away, splits)) as reader, pytest.raises(Unavailable, match="no answer from Kinesis"):
+    with (
+        closing(open_reader(away, splits)) as reader,
+        pytest.raises(Unavailable, match="no answer from Kinesis"),
+    ):
         read(reader, lambda seen, finished: False)
 
 
@@ -249,13 +263,13 @@ def test_a_stream_that_was_made_anew_is_no_continuation(server: KinesisServer) -
 
 @reshards
 @pytest.mark.parametrize("seed", range(3))
-def test_children_are_read_after_their_parents_wherever_the_job_stops(seed: int, server: KinesisServer) -> None:
+def test_children_are_read_after_their_parents_wherever_the_job_stops(
+    seed: int, server: KinesisServer
+) -> None:
     """Splits and merges between records of five keys; after each poll the job may die and go on from a
     checkpoint. Each record comes once, those of a key in their order."""
-    import random
-
     chance = random.Random(seed)
-    stream, source = server.new_stream(2), None
+    stream = server.new_stream(2)
     source = source_of(server, stream)
     durable: tuple[list[SplitState], Any, int] = (initial(source), None, 0)
     counted: list[Any] = []
@@ -313,6 +327,7 @@ def test_a_bounded_read_over_a_resharding_is_refused(server: KinesisServer) -> N
     stream = server.new_stream(1)
     server.split(stream)
     server.put(stream, [row(1)])
+    server.wait_until_all_is_past()
     source = source_of(server, stream, until="latest")
     assert read_all(source, initial(source)) == [1], "the parent has nothing to read"
     server.merge(stream)
@@ -364,7 +379,9 @@ def test_a_shard_whose_last_record_is_there_has_lost_nothing() -> None:
             (split,) = through_json(reader.snapshot())
         server.let_a_day_pass()
         check_restored(source, [split])
-        long_ago = SplitState(split.split_id, {**split.position, "complete_ms": split.position["complete_ms"] - 9 * DAY_MS})
+        long_ago = SplitState(
+            split.split_id, {**split.position, "complete_ms": split.position["complete_ms"] - 9 * DAY_MS}
+        )
         check_restored(source, [long_ago])
         with closing(open_reader(source, [long_ago])) as reader:
             assert len(read(reader, lambda seen, finished: len(seen) == 2)) == 2
