@@ -137,14 +137,14 @@ class KinesisServer:
     def let_a_day_pass(self) -> None:
         """25 hours on its clock: longer than it keeps records."""
         assert self._process is not None, "moto keeps records for ever"
-        before = email.utils.parsedate_to_datetime(self._clock())
+        before = self.clock()
         self._process.send_signal(signal.SIGUSR2)
         self._wait_for_clock(before + dt.timedelta(hours=25))
 
     def wait_until_all_is_past(self) -> None:
         """Until what was put before has arrived earlier than its clock, which is told in whole seconds, says.
         kinesalite lets the first records of a new shard arrive a second too late."""
-        self._wait_for_clock(email.utils.parsedate_to_datetime(self._clock()) + dt.timedelta(seconds=3))
+        self._wait_for_clock(self.clock() + dt.timedelta(seconds=3))
 
     def __enter__(self) -> Self:
         return self
@@ -157,13 +157,14 @@ class KinesisServer:
             self._process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _clock(self) -> str:
-        found: str = self.client.list_streams()["ResponseMetadata"]["HTTPHeaders"]["date"]
-        return found
+    def clock(self) -> dt.datetime:
+        """Its clock, in whole seconds, rounded down."""
+        answer = self.client.list_streams()
+        return email.utils.parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
 
     @retry(wait=wait_fixed(0.05), stop=stop_after_delay(_DEADLINE_S), reraise=True)
     def _wait_for_clock(self, time: dt.datetime) -> None:
-        assert email.utils.parsedate_to_datetime(self._clock()) >= time
+        assert self.clock() >= time
 
     @retry(wait=wait_fixed(0.05), stop=stop_after_delay(_DEADLINE_S), reraise=True)
     def _wait_until_it_answers(self) -> None:

@@ -47,8 +47,8 @@ class ShardPosition:
     @staticmethod
     def of(split: SplitState) -> ShardPosition:
         """From the checkpoint."""
-        fields: dict[str, Any] = dict(split.position)
-        return ShardPosition(**fields | {"parents": tuple(fields["parents"])})
+        fields: dict[str, Any] = {**split.position, "parents": tuple(split.position["parents"])}
+        return ShardPosition(**fields)
 
     def skipped_to(self, now_ms: int) -> ShardPosition:
         """The same shard, from what arrives now on."""

@@ -185,7 +185,7 @@ def _check(source: KinesisSource) -> None:
 def _check_time(option: str, given: object, words: tuple[str, ...]) -> None:
     if isinstance(given, dt.datetime):
         if given.tzinfo is None:
-            raise OptionError(f"{option}={given.isoformat()} has no time zone: datetime(..., tzinfo=dt.UTC)")
+            raise OptionError(f"{option}={given.isoformat()} has no time zone: give it one, tzinfo=dt.UTC")
         return
     if given not in words:
         known = " or ".join(f'"{word}"' for word in words)

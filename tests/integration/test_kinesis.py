@@ -71,20 +71,24 @@ class TestStream(SourceKit):
         self.server = plain
 
     def prepare(self) -> None:
-        self.settings.update(self.server.place, stream=stream_of_rows(self.server, self.count))
+        stream, until = stream_of_rows(self.server, self.count)
+        self.settings.update(self.server.place, stream=stream, until=until)
 
     def source(self) -> KinesisSource:
         given: dict[str, Any] = dict(self.settings)
-        return KinesisSource(**given, value=Json(SCHEMA), until="latest", fetch_interval="1 ms")
+        given["until"] = dt.datetime.fromisoformat(given["until"])
+        return KinesisSource(**given, value=Json(SCHEMA), fetch_interval="1 ms")
 
 
 @functools.cache
-def stream_of_rows(server: KinesisServer, count: int) -> str:
-    """A stream that nothing is added to, so that all tests of the contract may read it."""
+def stream_of_rows(server: KinesisServer, count: int) -> tuple[str, str]:
+    """A stream that nothing is added to, so that all tests of the contract may read it; and until when, a time
+    that is long enough ago for a reader to end at once."""
     stream = server.new_stream(3)
     server.put_many(stream, rows(range(count)))
+    until = server.clock() + dt.timedelta(seconds=1)
     server.wait_until_all_is_past()
-    return stream
+    return stream, until.isoformat()
 
 
 # --- Readers --------------------------------------------------------------------------------------------
