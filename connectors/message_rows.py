@@ -43,7 +43,7 @@ class MessageRows:
     """How bodies of messages become rows of a source."""
 
     schema: pa.Schema
-    """Of the rows: the decoder's columns, and what is known of a message beside its body."""
+    """The columns of the rows: the decoder's, and what is known of a message beside its body."""
     decoder: Decoder
     tolerates_bad: bool
     """Whether there is a place for what can't be decoded."""

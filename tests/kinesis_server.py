@@ -30,6 +30,7 @@ _DEADLINE_S = 60.0
 _MAIN = """
 const now = Date.now; let ahead = 0
 Date.now = () => now() + ahead
+process.on('uncaughtException', () => {})  // it throws when a client is killed in a request
 process.on('SIGUSR2', () => { ahead += 25 * 3600000 })
 const settings = {createStreamMs: 0, updateStreamMs: 0, deleteStreamMs: 0, shardLimit: 999}
 const server = require(process.argv[1])(settings)
@@ -52,12 +53,14 @@ WHY_NOT = "" if kinesalite() else "there is no kinesalite here: .ci/run says how
 
 
 class KinesisServer:
-    """A server on a port of loopback."""
+    """A server on a port of loopback. While it is open, its credentials are in the environment."""
 
     def __init__(self, reshards: bool) -> None:
         """`reshards`: kinesalite; else moto."""
         self._process: subprocess.Popen[bytes] | None = None
         self._moto: ThreadedMotoServer | None = None
+        self._environment = {name: os.environ.get(name) for name in CREDENTIALS}
+        os.environ.update(CREDENTIALS)
         self._folder = Path(tempfile.mkdtemp(prefix="onceflow-kinesis-"))
         if reshards:
             self.port = free_port()
@@ -150,6 +153,10 @@ class KinesisServer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for name, value in self._environment.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
         if self._moto is not None:
             self._moto.stop()
         if self._process is not None:

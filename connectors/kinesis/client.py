@@ -61,7 +61,7 @@ class StreamPlace:
 
     @property
     def named(self) -> Mapping[str, str]:
-        """As requests name it."""
+        """How requests name it."""
         return {"StreamARN" if self.stream.startswith("arn:") else "StreamName": self.stream}
 
 

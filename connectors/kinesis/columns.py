@@ -10,4 +10,4 @@ COLUMN_TYPES = {
     "shard": pa.string(),
     "sequence_number": pa.string(),
 }
-"""By what they are; a source names those that it has."""
+"""The type of each, by what it is; a source names those that it has."""

@@ -31,7 +31,7 @@ class FinishedShards:
         return any(first <= number <= last for first, last in self._ranges)
 
     def complete_ms(self, parents: Sequence[str]) -> int | None:
-        """Until when all was read of these; None: nothing is known."""
+        """The time until when all was read of these; None: nothing is known."""
         known = [at for parent in parents if (at := self._complete_ms.get(parent)) is not None]
         return min(known, default=None)
 

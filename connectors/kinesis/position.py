@@ -41,7 +41,7 @@ class ShardPosition:
     """A shard that had to be read before this one, and was gone when this one was found."""
 
     def state(self) -> SplitState:
-        """As the checkpoint has it."""
+        """The split that the checkpoint has."""
         return SplitState(self.shard_id, asdict(self) | {"parents": list(self.parents)})
 
     @staticmethod

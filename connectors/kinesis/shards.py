@@ -20,7 +20,7 @@ class Shard:
 
     shard_id: str
     parents: tuple[str, ...]
-    """Those that were split or merged into it, listed or not."""
+    """The shards that were split or merged into it, listed or not."""
     first_hash: str
     last_hash: str
     is_open: bool = True

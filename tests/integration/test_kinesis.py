@@ -23,21 +23,13 @@ from onceflow.runtime.contracts import ReaderContext, SplitState
 from onceflow.runtime.errors import BadRecordError, DataLossError, Fatal, Unavailable, UsageError
 from onceflow.sinks.print import PrintSink
 from onceflow.testing.kit import SourceKit
-from tests.kinesis_server import CREDENTIALS, DAY_MS, WHY_NOT, KinesisServer
+from tests.kinesis_server import DAY_MS, WHY_NOT, KinesisServer
 from tests.unit.connectors.kinesis.producer_library import aggregated
 
 pytestmark = pytest.mark.kinesis
 reshards = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 SCHEMA = pa.schema([("n", pa.int64())])
 WAIT_S = 60.0
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _credentials() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in CREDENTIALS.items():
-            patch.setenv(name, value)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +54,7 @@ def rows(numbers: Sequence[int]) -> list[tuple[str, bytes]]:
 
 
 class TestStream(SourceKit):
-    """Of moto, which is everywhere: nothing is resharded."""
+    """The contract, on moto, which is everywhere: nothing is resharded."""
 
     count: ClassVar[int] = 12
 
@@ -82,7 +74,7 @@ class TestStream(SourceKit):
 
 @functools.cache
 def stream_of_rows(server: KinesisServer, count: int) -> tuple[str, str]:
-    """A stream that nothing is added to, so that all tests of the contract may read it; and until when, a time
+    """A stream that nothing is added to, so that all tests of the contract may read it; and a time to end at
     that is long enough ago for a reader to end at once."""
     stream = server.new_stream(3)
     server.put_many(stream, rows(range(count)))

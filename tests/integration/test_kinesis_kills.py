@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.kinesis_server import CREDENTIALS, WHY_NOT, KinesisServer
+from tests.kinesis_server import WHY_NOT, KinesisServer
 
 pytestmark = [pytest.mark.kinesis, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
 PROGRAM = Path(__file__).parent / "jobs" / "kinesis_orders.py"
@@ -61,9 +61,7 @@ def reshard(server: KinesisServer, stream: str, chance: random.Random) -> None:
 def run_with_kills(kinds: list[str], start_job: Any, engine: Any, folder: Path, master: str) -> None:
     chance = random.Random(len(kinds))
     options = ["--slot-timeout", "3 s", "--restart", "fixed:200 ms"]
-    with KinesisServer(reshards=True) as server, pytest.MonkeyPatch.context() as patch:
-        for name, value in CREDENTIALS.items():
-            patch.setenv(name, value)
+    with KinesisServer(reshards=True) as server:
         stream = server.new_stream(2)
 
         def start() -> Any:
