@@ -145,7 +145,7 @@ class KinesisServer:
         self._wait_for_clock(before + dt.timedelta(hours=25))
 
     def wait_until_all_is_past(self) -> None:
-        """Until what was put before has arrived earlier than its clock, which is told in whole seconds, says.
+        """Wait until what was put before arrived earlier than its clock says, which tells whole seconds.
         kinesalite lets the first records of a new shard arrive a second too late."""
         self._wait_for_clock(self.clock() + dt.timedelta(seconds=3))
 
