@@ -38,9 +38,9 @@ COVERED = (
     ),
     Covered(
         "what reads a stream of Kinesis, driven against servers that answer as it does",
-        "integration/test_kinesis integration/test_kinesis_kills unit/connectors/kinesis/test_shards",
-        """kinesis.client kinesis.columns kinesis.enumerator kinesis.fetches finished_shards kinesis.reader
-        trimming""",
+        """integration/test_kinesis integration/test_kinesis_kills unit/connectors/kinesis/test_shards
+        unit/connectors/kinesis/test_reader""",
+        "kinesis.client kinesis.columns kinesis.enumerator kinesis.fetches finished_shards trimming",
     ),
     Covered(
         "what becomes of messages, by the readers of all that have them",
