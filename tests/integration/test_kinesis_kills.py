@@ -73,7 +73,7 @@ def run_with_kills(kinds: list[str], start_job: Any, engine: Any, folder: Path, 
         for kind in kinds:
             before, mark = seen(folder / "out").total(), job.mark
             engine.wait_for(
-                lambda count=before: seen(folder / "out").total() > count + chance.randrange(200), job
+                lambda count=before: seen(folder / "out").total() > count + chance.randrange(200), job, 180
             )
             reshard(server, stream, chance)
             threading.Event().wait(
