@@ -47,6 +47,17 @@ COVERED = (
         "rabbitmq.deliveries acknowledged.messages acknowledged.reader",
     ),
     Covered(
+        "what reads a stream of Kinesis, driven against servers that answer as it does",
+        """integration/test_kinesis integration/test_kinesis_kills unit/connectors/kinesis/test_shards
+        unit/connectors/kinesis/test_reader""",
+        "kinesis.client kinesis.columns kinesis.enumerator kinesis.fetches finished_shards trimming",
+    ),
+    Covered(
+        "what becomes of messages, by the readers of all that have them",
+        "unit/connectors/http_stream/test_reader integration/test_kinesis integration/test_rabbitmq_queue",
+        "message_rows",
+    ),
+    Covered(
         "made-up events, judged as a whole",
         "unit/connectors/nexmark/test_source",
         "nexmark.columns nexmark.events numbering",
