@@ -53,6 +53,12 @@ def run(
     guarantee: Annotated[
         str, typer.Option(help="exactly-once, at-least-once or at-most-once.")
     ] = "exactly-once",
+    barriers: Annotated[
+        str, typer.Option(help="aligned, or halt: sources stand still for each checkpoint.")
+    ] = "aligned",
+    in_flight: Annotated[
+        str, typer.Option(help="How much work may wait in a channel, as the time that it takes.")
+    ] = "1 s",
     restart: Annotated[
         str, typer.Option(help="exponential, fixed:1 s:10 (delay, failures in a row), or none.")
     ] = "exponential",
@@ -93,6 +99,8 @@ def run(
         retained=retained,
         slot_timeout=slot_timeout,
         guarantee=guarantee,
+        barriers=barriers,
+        in_flight=in_flight,
         restart=restart,
         spark_conf=settings,
         control_port=control_port,

@@ -14,7 +14,7 @@ from onceflow.runtime.api.graph_builder import JobGraphBuilder
 from onceflow.runtime.api.run_signals import RunSignals, run_signals
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.checkpoint.job_phase import JobPhase
-from onceflow.runtime.checkpoint.options import CheckpointOptions
+from onceflow.runtime.checkpoint.options import IN_FLIGHT_MS, CheckpointOptions
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.driver.driver import JobDriver
 from onceflow.runtime.driver.options import (
@@ -22,6 +22,7 @@ from onceflow.runtime.driver.options import (
     Guarantee,
     RunOptions,
     absolute_url,
+    barrier_options,
     restart_strategy,
 )
 from onceflow.runtime.driver.result import JobResult
@@ -73,6 +74,8 @@ class Job(JobGraphBuilder):
         parallelism: int | None = None,
         checkpoint_interval: str | int = DEFAULT_INTERVAL,
         guarantee: str = "exactly-once",
+        barriers: str = "aligned",
+        in_flight: str | int = IN_FLIGHT_MS,
         restart: str = "exponential",
         start_from: int | None = None,
         allow_dropped_state: bool = False,
@@ -90,6 +93,8 @@ class Job(JobGraphBuilder):
         is if Spark's own settings ask for it. `params`: values for the parameters that the job declares.
         `master`: as Spark names it, or `threads[N]` for slots in this process without Spark; None: what
         spark-submit was given, if that has started this program, with its settings, and else `local[2]`.
+        `barriers`: `aligned` or `halt`, and `in_flight`, the work in milliseconds or as a text such as "1 s"
+        that may wait in a channel: see docs/checkpoints.md.
         Ctrl-C and SIGTERM stop it cleanly after a last checkpoint. Raises UsageError for what is wrong before
         it starts, JobFailedError if it fails.
         """
@@ -103,6 +108,8 @@ class Job(JobGraphBuilder):
                 spark_conf=spark_conf,
                 checkpoint_interval=checkpoint_interval,
                 guarantee=guarantee,
+                barriers=barriers,
+                in_flight=in_flight,
                 restart=restart,
                 start_from=start_from,
                 allow_dropped_state=allow_dropped_state,
@@ -169,6 +176,8 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
     retained: int = 3,
     slot_timeout: str | int = "30 s",
     guarantee: str = "exactly-once",
+    barriers: str = "aligned",
+    in_flight: str | int = IN_FLIGHT_MS,
     restart: str = "exponential",
     spark_conf: Mapping[str, str] | None = None,
     control_port: int = 0,
@@ -180,14 +189,18 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
     """Options as people write them, checked. Raises OptionError naming the option."""
     if parallelism is not None and parallelism < 1:
         raise OptionError(f"parallelism={parallelism}: at least 1 slot is needed")
+    given = Guarantee.parse(guarantee)
+    through = barrier_options(barriers, given, in_flight)
     return RunOptions(
         checkpoint_dir=absolute_url(checkpoint_dir),
         master=master,
         parallelism=parallelism,
-        guarantee=Guarantee.parse(guarantee),
+        guarantee=given,
+        barriers=through,
         checkpoints=CheckpointOptions(
             interval_ms=duration_ms(checkpoint_interval, "checkpoint_interval"),
             timeout_ms=duration_ms(checkpoint_timeout, "checkpoint_timeout"),
+            halts=through.halts,
             retained=retained,
             restart=restart_strategy(restart),
         ),

@@ -7,6 +7,26 @@ from dataclasses import dataclass, field
 from onceflow.runtime.checkpoint.restart import ExponentialDelay, RestartStrategy
 from onceflow.runtime.errors import OptionError
 
+IN_FLIGHT_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierOptions:
+    """How barriers get through the slots (docs/checkpoints.md)."""
+
+    is_aligned: bool = True
+    """No record behind a barrier gets into the state before it. False: at least once."""
+    halts: bool = False
+    """Sources read nothing from their barrier until all slots have their snapshots."""
+    in_flight_ms: int = IN_FLIGHT_MS
+    """For how long what is in a channel may keep its receiver busy."""
+
+    def __post_init__(self) -> None:
+        if self.in_flight_ms < 1:
+            raise OptionError(f"in_flight is {self.in_flight_ms} ms: it has to be at least 1 ms")
+        if self.halts and not self.is_aligned:
+            raise OptionError("barriers=halt is for the guarantee exactly-once: at-least-once aligns nothing")
+
 
 @dataclass(frozen=True, slots=True)
 class CheckpointOptions:
@@ -35,6 +55,8 @@ class CheckpointOptions:
     stop_timeout_ms: int = 7_000
     """The longest time from the wish to stop to the end, with or without a last checkpoint; letting go of the
     slots and of Spark takes up to 3 s more."""
+    halts: bool = False
+    """Sources stand still from their barrier on, and are told to go on when all slots have acked."""
     retained: int = 3
     """Completed checkpoints that are kept."""
     restart: RestartStrategy = field(default_factory=ExponentialDelay)

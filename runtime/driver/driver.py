@@ -39,6 +39,7 @@ from onceflow.runtime.control.messages import (
     Committed,
     Failed,
     Healed,
+    Resume,
     Status,
     ToDriver,
     Trigger,
@@ -201,6 +202,8 @@ class JobDriver:
                     self._announce(name, fields)
                 case ev.Trigger(_, checkpoint_id, is_last):
                     self._running_slots.broadcast(Trigger(checkpoint_id=checkpoint_id, is_last=is_last))
+                case ev.Resume(_, checkpoint_id):
+                    self._running_slots.broadcast(Resume(checkpoint_id=checkpoint_id))
                 case ev.Commit(_, checkpoint_id):
                     self._running_slots.broadcast(Commit(checkpoint_id=checkpoint_id))
                 case ev.AbortCheckpoint(_, checkpoint_id, _):
@@ -247,7 +250,7 @@ class JobDriver:
             credentials=self._credentials,
             checkpoint_url=self._options.checkpoint_dir,
             attempt_entry=self._checkpoint_io.attempt_entry,
-            is_aligned=self._options.guarantee is not Guarantee.AT_LEAST_ONCE,
+            barriers=self._options.barriers,
             checkpoint_interval_ms=self._options.checkpoints.interval_ms,
             slot_timeout_ms=silence_ms,
             params=params,

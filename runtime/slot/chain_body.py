@@ -74,6 +74,17 @@ class ChainBody:
                 return False
         return not self._throttling or all(writer.has_room for writer in self._throttling)
 
+    def rows_max(self, rows_in: int) -> int | None:
+        """How many more rows the head should take at once, if a receiver is slow: what comes of them shall be
+        about half of what may be on its way to it. None: all are fast. `rows_in`: what it took so far."""
+        least = None
+        for edge in self._edges.values():
+            slow_bytes, sent_bytes = edge.slow_bytes, edge.sent_bytes
+            if slow_bytes is not None and sent_bytes:
+                rows = max(1, slow_bytes * rows_in // sent_bytes // 2)
+                least = rows if least is None else min(least, rows)
+        return least
+
     def entrance(self, uid: str, input: int = 0) -> Callable[[Records], None]:
         """Where rows for this input of this node go in."""
         node = self._chain.nodes[uid]

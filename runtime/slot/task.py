@@ -3,7 +3,8 @@
 A task is one subtask of a chain. It never blocks and never waits: `step` does one piece of work, if
 there is one and what it may produce has room. The slot calls the steps of its tasks, in one thread, so
 everything between two steps is atomic: a barrier falls between two batches, or between two pieces of what
-fires (`firing.py`), and never inside one.
+fires (`firing.py`), and never inside one. Batches are cut so that a step takes about 20 ms, however slow a
+function of the user's is.
 
 The order at a barrier is what makes results exact (Carbone 2015; docs/exactly-once.md):
 
@@ -19,6 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from onceflow.runtime.clock import Clock
+from onceflow.runtime.contracts.batch_size import BatchSize
 from onceflow.runtime.exchange.input_gate import InputGate
 from onceflow.runtime.records import (
     Barrier,
@@ -69,8 +72,13 @@ class OperatorTask:
         body: ChainBody,
         counters: TaskCounters,
         on_snapshot: Callable[[TaskSnapshot], None],
+        clock: Clock,
+        batch_size: BatchSize | None = None,
     ) -> None:
+        """`batch_size` decides how many rows the head gets at once."""
         self.counters = counters
+        self._clock = clock
+        self._batch_size = batch_size or BatchSize()
         self._gate = gate
         self._head = head
         self._body = body
@@ -104,7 +112,9 @@ class OperatorTask:
         if self._is_turn_to_fire and self._fire():
             self._is_turn_to_fire = False
             return True
-        element = self._gate.receive()
+        rows_max = self._batch_size.ask(self._clock.monotonic_ms())
+        room = self._body.rows_max(self.counters.records_in)
+        element = self._gate.receive(rows_max if room is None else min(rows_max, room))
         self._is_turn_to_fire = self._awaited is None
         if element is None:
             return self._fire()
@@ -123,6 +133,8 @@ class OperatorTask:
             case Records() as records:
                 self.counters.records_in += len(records)
                 self._head(records)
+                self._batch_size.took(len(records))
+                self._batch_size.ask(self._clock.monotonic_ms())  # what comes now is not its time
             case Barrier() as barrier:
                 self._has_stopped = self._has_stopped or barrier.is_last
                 self._no_longer_await(barrier.checkpoint_id)

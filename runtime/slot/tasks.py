@@ -12,6 +12,7 @@ from typing import Any
 
 from onceflow.runtime.checkpoint.alignment import Alignment
 from onceflow.runtime.checkpoint.manifest import StateHandle
+from onceflow.runtime.checkpoint.options import BarrierOptions
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import (
     AcknowledgingReader,
@@ -60,7 +61,7 @@ class SlotEnvironment:
     params: Parameters = NO_PARAMS
     wake: Callable[[], None] = lambda: None
     """Ends the loop's waiting, from any thread."""
-    is_aligned: bool = True
+    barriers: BarrierOptions = BarrierOptions()  # noqa: RUF009 - it is frozen
     checkpoint_interval_ms: int | None = None
     make_alignment: Callable[[int, bool], Alignment] = Alignment
     piece_rows_max: int = PIECE_ROWS_MAX
@@ -174,12 +175,13 @@ class SlotBuilder:
         if isinstance(head, SourceNode):
             return self._source_task(head, body, counters, on_snapshot)
         gate = self._gate(chain)
-        return OperatorTask(gate, _head_of(gate, body, chain), body, counters, on_snapshot)
+        head_of = _head_of(gate, body, chain)
+        return OperatorTask(gate, head_of, body, counters, on_snapshot, environment.clock)
 
     def _gate(self, chain: Chain) -> InputGate:
         edges = self._graph.edges_into(chain.chain_id)
         channels = [(edge, channel) for edge in edges for channel in self._wiring.inputs(edge)]
-        alignment = self._environment.make_alignment(len(channels), self._environment.is_aligned)
+        alignment = self._environment.make_alignment(len(channels), self._environment.barriers.is_aligned)
         is_timed = [edge.has_event_time for edge, _ in channels]
         return InputGate(
             [channel for _, channel in channels],
@@ -212,7 +214,8 @@ class SlotBuilder:
         self._readers[node.uid] = reader
         limit = node.rate_per_s
         rate = None if limit is None else SourceRate(limit, self._assignment.parallelism)
-        task = SourceTask(node, reader, body, clock, counters, on_snapshot, rate)
+        halts = self._environment.barriers.halts
+        task = SourceTask(node, reader, body, clock, counters, on_snapshot, rate, halts)
         task.add_splits(self._assignment.splits.get(node.uid, ()))
         self._sources[node.uid] = task
         return task

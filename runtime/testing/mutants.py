@@ -27,7 +27,7 @@ from onceflow.runtime.checkpoint.retention import Retention
 from onceflow.runtime.contracts import PreCommit, SplitState
 from onceflow.runtime.control.messages import Acked, Hello, ToDriver
 from onceflow.runtime.errors import Fenced, Indeterminate, Retryable
-from onceflow.runtime.exchange.input_gate import ChannelWatermarks
+from onceflow.runtime.exchange.channel_watermarks import ChannelWatermarks
 from onceflow.runtime.operators.operator import FrozenState, Operator
 from onceflow.runtime.records import Barrier, Watermark
 from onceflow.runtime.slot import group, tasks

@@ -14,7 +14,7 @@ from onceflow.runtime.checkpoint.state_files import PromisedStagedFiles
 from onceflow.runtime.checkpoint.state_fits import Program
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.clock import ManualClock
-from onceflow.runtime.control.messages import Abort, Commit, Hello, Message, ToDriver, Trigger
+from onceflow.runtime.control.messages import Abort, Commit, Hello, Message, Resume, ToDriver, Trigger
 from onceflow.runtime.driver.committers import Committers
 from onceflow.runtime.driver.enumerators import Enumerators
 from onceflow.runtime.graph.job_graph import JobGraph
@@ -103,7 +103,7 @@ class SimDriver:
                     self.finished = effect
                     if self.group is not None:
                         self.group.end("the job has ended")
-                case ev.Trigger() | ev.Commit() | ev.AbortCheckpoint():
+                case ev.Trigger() | ev.Resume() | ev.Commit() | ev.AbortCheckpoint():
                     assert self.group is not None
                     self.group.broadcast(_command(effect))
                 case _ if is_io_effect(effect):
@@ -127,10 +127,12 @@ class SimDriver:
         return round(self._clock.monotonic_ms())
 
 
-def _command(effect: ev.Trigger | ev.Commit | ev.AbortCheckpoint) -> Message:
+def _command(effect: ev.Trigger | ev.Resume | ev.Commit | ev.AbortCheckpoint) -> Message:
     match effect:
         case ev.Trigger(_, checkpoint_id, is_last):
             return Trigger(checkpoint_id=checkpoint_id, is_last=is_last)
+        case ev.Resume(_, checkpoint_id):
+            return Resume(checkpoint_id=checkpoint_id)
         case ev.Commit(_, checkpoint_id):
             return Commit(checkpoint_id=checkpoint_id)
         case ev.AbortCheckpoint(_, checkpoint_id, _):

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from onceflow.runtime.checkpoint.alignment import Alignment
 from onceflow.runtime.checkpoint.manifest import StateHandle
+from onceflow.runtime.checkpoint.options import BarrierOptions
 from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles, StateFiles
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.clock import Clock
@@ -49,6 +50,9 @@ class SimChannel:
         self.receiver: SimSlot | None = None
 
     has_room = True
+    bound_bytes = 1 << 20
+    is_slow = False
+    sent_bytes = 0
 
     def send(self, element: Element) -> None:
         self.in_flight.append(element)
@@ -143,7 +147,7 @@ class SimBackground:
 class SimSlotOptions:
     """What all slots of a run are like; see WorldOptions."""
 
-    is_aligned: bool
+    barriers: BarrierOptions
     shares_files: bool
     piece_rows_max: int
     steps_per_task: int
@@ -267,7 +271,7 @@ class SimSlot:
             read_state=files.read,
             on_snapshot=slot.on_snapshot,
             on_wait=slot.waiting_for,
-            is_aligned=self._options.is_aligned,
+            barriers=self._options.barriers,
             make_alignment=Alignment,
             piece_rows_max=self._options.piece_rows_max,
             functions=self._lives,

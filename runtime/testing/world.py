@@ -16,7 +16,7 @@ from onceflow.runtime.checkpoint import events as ev
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.checkpoint.job_phase import JobPhase
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
-from onceflow.runtime.checkpoint.options import CheckpointOptions
+from onceflow.runtime.checkpoint.options import BarrierOptions, CheckpointOptions
 from onceflow.runtime.checkpoint.restart import FixedDelay
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.control.messages import Message
@@ -74,6 +74,8 @@ class WorldOptions:
     damages: int = 0
     """How many times everything is killed and a file of the checkpoint folder, or its copy, is damaged."""
     is_aligned: bool = True
+    halts: bool = False
+    """Sources stand still until all slots have their snapshots."""
     has_real_windows: bool = False
     max_parallelism: int = 8
     shares_files: bool = False
@@ -125,6 +127,7 @@ class World:
             stop_timeout_ms=1_000_000,
             retained=1 + choices.choose(2, "retained"),
             restart=FixedDelay(1, failures_max=1_000),
+            halts=options.halts,
         )
         self._is_traced = is_traced
         self._early_timeouts = options.early_timeouts
@@ -310,7 +313,7 @@ class World:
                 self.clock,
                 self._post,
                 SimSlotOptions(
-                    self.options.is_aligned,
+                    BarrierOptions(self.options.is_aligned, self.options.halts),
                     self.options.shares_files,
                     self.options.piece_rows_max,
                     self.options.steps_per_task,

@@ -351,7 +351,8 @@ def test_a_task_behind_a_gate_snapshots_when_all_barriers_have_come() -> None:
     left, right = LocalChannel(), LocalChannel()
     body = bench.body("counting")
     gate = InputGate([left, right], Alignment(2))
-    task = OperatorTask(gate, body.entrance("counting"), body, bench.counters, bench.snapshots.append)
+    head = body.entrance("counting")
+    task = OperatorTask(gate, head, body, bench.counters, bench.snapshots.append, bench.clock)
     for element in (rows(1), Barrier(4), rows(2)):
         left.send(element)
     right.send(rows(3))
@@ -380,6 +381,7 @@ def test_an_aborted_alignment_lets_the_blocked_channel_go_on(checkpoint_id: int)
         body,
         bench.counters,
         bench.snapshots.append,
+        bench.clock,
     )
     left.send(Barrier(4))
     left.send(rows(2))
