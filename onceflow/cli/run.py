@@ -54,8 +54,12 @@ def run(
         str, typer.Option(help="exactly-once, at-least-once or at-most-once.")
     ] = "exactly-once",
     barriers: Annotated[
-        str, typer.Option(help="aligned, or halt: sources stand still for each checkpoint.")
+        str, typer.Option(help="aligned, unaligned, or halt: sources stand still for each checkpoint.")
     ] = "aligned",
+    unaligned: Annotated[bool, typer.Option("--unaligned", help="The same as --barriers unaligned.")] = False,
+    alignment_timeout: Annotated[
+        str | None, typer.Option(help="After so long an aligned barrier goes on unaligned. Default: never.")
+    ] = None,
     in_flight: Annotated[
         str, typer.Option(help="How much work may wait in a channel, as the time that it takes.")
     ] = "1 s",
@@ -99,7 +103,8 @@ def run(
         retained=retained,
         slot_timeout=slot_timeout,
         guarantee=guarantee,
-        barriers=barriers,
+        barriers=_barriers(barriers, unaligned),
+        alignment_timeout=alignment_timeout,
         in_flight=in_flight,
         restart=restart,
         spark_conf=settings,
@@ -114,6 +119,12 @@ def run(
     if result.outcome in (Outcome.FINISHED, Outcome.STOPPED):
         return
     _end_badly(result, checkpoint_dir, debug)
+
+
+def _barriers(barriers: str, unaligned: bool) -> str:
+    if unaligned and barriers == "halt":
+        raise UsageError("--unaligned and --barriers halt exclude each other: leave one of them out")
+    return "unaligned" if unaligned else barriers
 
 
 def _reporter(graph: JobGraph, as_json: bool, metrics_port: int | None) -> Reporter:

@@ -75,6 +75,7 @@ class Job(JobGraphBuilder):
         checkpoint_interval: str | int = DEFAULT_INTERVAL,
         guarantee: str = "exactly-once",
         barriers: str = "aligned",
+        alignment_timeout: str | int | None = None,
         in_flight: str | int = IN_FLIGHT_MS,
         restart: str = "exponential",
         start_from: int | None = None,
@@ -93,8 +94,9 @@ class Job(JobGraphBuilder):
         is if Spark's own settings ask for it. `params`: values for the parameters that the job declares.
         `master`: as Spark names it, or `threads[N]` for slots in this process without Spark; None: what
         spark-submit was given, if that has started this program, with its settings, and else `local[2]`.
-        `barriers`: `aligned` or `halt`, and `in_flight`, the work in milliseconds or as a text such as "1 s"
-        that may wait in a channel: see docs/checkpoints.md.
+        `barriers`: `aligned`, `unaligned` or `halt`; `alignment_timeout`: after so long an aligned barrier is
+        unaligned; `in_flight`: how much work may wait in a channel, as the time that it takes (milliseconds,
+        or a text such as "1 s"): docs/checkpoints.md.
         Ctrl-C and SIGTERM stop it cleanly after a last checkpoint. Raises UsageError for what is wrong before
         it starts, JobFailedError if it fails.
         """
@@ -109,6 +111,7 @@ class Job(JobGraphBuilder):
                 checkpoint_interval=checkpoint_interval,
                 guarantee=guarantee,
                 barriers=barriers,
+                alignment_timeout=alignment_timeout,
                 in_flight=in_flight,
                 restart=restart,
                 start_from=start_from,
@@ -177,6 +180,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
     slot_timeout: str | int = "30 s",
     guarantee: str = "exactly-once",
     barriers: str = "aligned",
+    alignment_timeout: str | int | None = None,
     in_flight: str | int = IN_FLIGHT_MS,
     restart: str = "exponential",
     spark_conf: Mapping[str, str] | None = None,
@@ -190,7 +194,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
     if parallelism is not None and parallelism < 1:
         raise OptionError(f"parallelism={parallelism}: at least 1 slot is needed")
     given = Guarantee.parse(guarantee)
-    through = barrier_options(barriers, given, in_flight)
+    through = barrier_options(barriers, alignment_timeout, in_flight, given)
     return RunOptions(
         checkpoint_dir=absolute_url(checkpoint_dir),
         master=master,

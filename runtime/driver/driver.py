@@ -22,7 +22,6 @@ from onceflow.runtime.checkpoint.io_thread import CheckpointIOThread
 from onceflow.runtime.checkpoint.job_phase import JobPhase
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.state_files import PromisedStagedFiles
-from onceflow.runtime.checkpoint.state_fits import Program
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import SplitProgress
@@ -48,6 +47,7 @@ from onceflow.runtime.control.server import ControlServer
 from onceflow.runtime.driver.committers import Committers
 from onceflow.runtime.driver.encryption import new_credentials
 from onceflow.runtime.driver.enumerators import Enumerators
+from onceflow.runtime.driver.graph_program import program_of
 from onceflow.runtime.driver.options import Guarantee, RunOptions
 from onceflow.runtime.driver.progress import ProgressMeter, shown_phase
 from onceflow.runtime.driver.result import JobResult
@@ -154,7 +154,7 @@ class JobDriver:
             self._clock,
             self._enumerators,
             self._committers,
-            Program(graph.job, graph.max_parallelism, graph.states(), options.allow_dropped_state),
+            program_of(graph, options.allow_dropped_state),
             self._parallelism,
             options.checkpoints.retained,
         )

@@ -38,17 +38,23 @@ class Guarantee(Enum):
             ) from None
 
 
-BARRIERS = ("aligned", "halt")
+BARRIERS = ("aligned", "unaligned", "halt")
 
 
-def barrier_options(barriers: str, guarantee: Guarantee, in_flight: str | int) -> BarrierOptions:
+def barrier_options(
+    barriers: str, alignment_timeout: str | int | None, in_flight: str | int, guarantee: Guarantee
+) -> BarrierOptions:
     """As people write them. Raises OptionError."""
     if barriers not in BARRIERS:
         raise OptionError(
             f"barriers={barriers!r} is not offered: {', '.join(BARRIERS)}{nearest(barriers, BARRIERS)}"
         )
+    overtake_after_ms = 0 if barriers == "unaligned" else None
+    if alignment_timeout is not None:
+        overtake_after_ms = duration_ms(alignment_timeout, "alignment_timeout")
     return BarrierOptions(
         is_aligned=guarantee is not Guarantee.AT_LEAST_ONCE,
+        overtake_after_ms=overtake_after_ms,
         halts=barriers == "halt",
         in_flight_ms=duration_ms(in_flight, "in_flight"),
     )

@@ -11,11 +11,12 @@ thread can serve every task of a slot without deadlock: a task whose outputs hav
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection, Iterable
 from typing import Protocol
 
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.exchange.channel_bound import ChannelBound
-from onceflow.runtime.records import Element, Records
+from onceflow.runtime.records import Barrier, Element, Records
 
 CAPACITY_BYTES = 1 << 20
 """The most that one channel is to hold. A batch of 10k rows of the main job is about 0.4 MB. What waits in a
@@ -65,6 +66,15 @@ class InputChannel(Protocol):
         """The next element, or None if there is none now."""
         ...
 
+    def waiting(self) -> Iterable[Element]:
+        """What has come and was not received yet, in its order."""
+        ...
+
+    @property
+    def waiting_barriers(self) -> Collection[int]:
+        """The checkpoints whose barriers are among it."""
+        ...
+
 
 def size_of(element: Element) -> int:
     """Bytes that count against a channel's bound."""
@@ -85,6 +95,7 @@ class LocalChannel:
         self._bound = ChannelBound(capacity_bytes, goal_ms)
         self._clock = clock
         self._queued_bytes = 0
+        self.waiting_barriers: deque[int] = deque()
         self.sent_bytes = 0
 
     @property
@@ -104,15 +115,22 @@ class LocalChannel:
         self._elements.append((element, size))
         self._queued_bytes += size
         self.sent_bytes += size
+        if isinstance(element, Barrier):
+            self.waiting_barriers.append(element.checkpoint_id)
 
     def receive(self) -> Element | None:
         if not self._elements:
             return None
         element, size = self._elements.popleft()
         self._queued_bytes -= size
+        if isinstance(element, Barrier):
+            self.waiting_barriers.popleft()
         if self._clock is not None:
             self._bound.on_taken(size, self._queued_bytes, self._clock.monotonic_ms())
         return element
+
+    def waiting(self) -> Iterable[Element]:
+        return (element for element, _ in self._elements)
 
     def __repr__(self) -> str:
         return f"LocalChannel({len(self._elements)} elements, {self._queued_bytes} bytes)"

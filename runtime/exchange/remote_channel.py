@@ -10,6 +10,7 @@ from __future__ import annotations
 import selectors
 import struct
 from collections import deque
+from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
@@ -18,7 +19,7 @@ from onceflow.runtime.errors import Retryable
 from onceflow.runtime.exchange.channel import CAPACITY_BYTES
 from onceflow.runtime.exchange.channel_bound import ChannelBound
 from onceflow.runtime.exchange.frames import FRAME_BYTES_MAX, HEADER, FrameCodec
-from onceflow.runtime.records import Element
+from onceflow.runtime.records import Barrier, Element
 from onceflow.runtime.sockets.tls_socket import Connected, TlsSocket
 
 _PIECES_MAX = 16
@@ -131,6 +132,7 @@ class RemoteInput:
         self._clock = clock
         self._elements: deque[tuple[Element, int]] = deque()
         self._queued_bytes = 0
+        self.waiting_barriers: deque[int] = deque()
         self._taken_bytes = 0
         self._told = (0, self._bound.bytes)
         """What was taken, and the bound, when the sender was told last."""
@@ -148,12 +150,17 @@ class RemoteInput:
         element, size = self._elements.popleft()
         self._queued_bytes -= size
         self._taken_bytes += size
+        if isinstance(element, Barrier):
+            self.waiting_barriers.popleft()
         if self._clock is not None:
             self._bound.on_taken(size, self._queued_bytes, self._clock.monotonic_ms())
         taken, bound = self._told
         if self._taken_bytes - taken >= min(bound, self._bound.bytes) // _TOLD_EACH:
             self._tell()
         return element
+
+    def waiting(self) -> Iterable[Element]:
+        return (element for element, _ in self._elements)
 
     def on_ready(self, events: int) -> None:
         if events & selectors.EVENT_WRITE and self._flush():
@@ -218,3 +225,5 @@ class RemoteInput:
         size = HEADER.size + len(frame)
         self._elements.append((element, size))
         self._queued_bytes += size
+        if isinstance(element, Barrier):
+            self.waiting_barriers.append(element.checkpoint_id)

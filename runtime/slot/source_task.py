@@ -136,11 +136,11 @@ class SourceTask:
             self._watermarks.resume(split_ids)
 
     def step(self) -> bool:
-        if not self._body.has_room:
-            return False
-        if self._barriers:
+        if self._barriers and self._body.may_snapshot:
             self._on_barrier(self._barriers.pop(0))
             return True
+        if not self._body.has_room:
+            return False
         if self._body.has_ended or self._has_stopped or self._halted_at is not None:
             return False
         if self._body.firing.is_due:

@@ -11,12 +11,12 @@ from onceflow.runtime.checkpoint.driver import CheckpointIO, IoEffect, is_io_eff
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.options import CheckpointOptions
 from onceflow.runtime.checkpoint.state_files import PromisedStagedFiles
-from onceflow.runtime.checkpoint.state_fits import Program
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.control.messages import Abort, Commit, Hello, Message, Resume, ToDriver, Trigger
 from onceflow.runtime.driver.committers import Committers
 from onceflow.runtime.driver.enumerators import Enumerators
+from onceflow.runtime.driver.graph_program import program_of
 from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.slot.group import SlotGroup, assignments
 
@@ -44,7 +44,7 @@ class SimDriver:
         self._tell = tell
         self.parallelism = parallelism
         enumerators = Enumerators(graph, clock)
-        program = Program(graph.job, graph.max_parallelism, graph.states())
+        program = program_of(graph)
         committers = Committers(graph, clock, PromisedStagedFiles(store))
         self.io = CheckpointIO(store, clock, enumerators, committers, program, parallelism, options.retained)
         self.coordinator = Coordinator(

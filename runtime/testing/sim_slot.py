@@ -19,7 +19,7 @@ from onceflow.runtime.functions.lives import FunctionLives
 from onceflow.runtime.functions.parameters import NO_PARAMS, Parameters
 from onceflow.runtime.graph.job_graph import Edge, Forward, JobGraph
 from onceflow.runtime.operators.operator import FrozenState
-from onceflow.runtime.records import Element
+from onceflow.runtime.records import Barrier, Element
 from onceflow.runtime.slot.slot import Slot
 from onceflow.runtime.slot.tasks import SlotBuilder, SlotEnvironment, SlotTasks
 from onceflow.runtime.state.key_groups import key_group_range
@@ -59,6 +59,13 @@ class SimChannel:
 
     def receive(self) -> Element | None:
         return self.delivered.popleft() if self.delivered else None
+
+    def waiting(self) -> Sequence[Element]:
+        return list(self.delivered)
+
+    @property
+    def waiting_barriers(self) -> Sequence[int]:
+        return [element.checkpoint_id for element in self.delivered if isinstance(element, Barrier)]
 
     def deliver(self, count: int) -> None:
         for _ in range(count):
@@ -149,6 +156,7 @@ class SimSlotOptions:
 
     barriers: BarrierOptions
     shares_files: bool
+    rows_max: int
     piece_rows_max: int
     steps_per_task: int
     params: Parameters = NO_PARAMS
@@ -273,6 +281,7 @@ class SimSlot:
             on_wait=slot.waiting_for,
             barriers=self._options.barriers,
             make_alignment=Alignment,
+            rows_max=self._options.rows_max,
             piece_rows_max=self._options.piece_rows_max,
             functions=self._lives,
             params=self._options.params,
