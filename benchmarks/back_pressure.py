@@ -8,7 +8,7 @@ keyed exchange gets through, which waits for a millisecond for each. So every ch
 and a barrier waits behind what is in it. What stands behind `--` goes to `onceflow run`. Everything is from
 the job's own events: `duration` of a checkpoint from its trigger to the last commit, `alignment` the longest
 time that a barrier took through a slot, `records` what came out of the slow function, a second. The first
-`--warm-up` seconds are left out.
+`--warm-up` seconds behind the first record are left out.
 
 A checkpoint that is not done when the time is over counts with the time it has had so far: else the slowest
 ones were not in the figure.
@@ -34,6 +34,7 @@ import numpy as np
 ONCEFLOW = str(Path(sys.executable).with_name("onceflow"))
 JOB = Path(__file__).with_name("jobs") / "slow_step.py"
 PATIENCE_S = 30.0
+START_S = 300.0
 
 
 @dataclass(slots=True)
@@ -41,24 +42,35 @@ class Seen:
     """What the job said while it was measured."""
 
     completed: list[Mapping[str, Any]] = field(default_factory=list)
+    from_ms: float = float("inf")
+    """What came before is left out."""
     records: list[tuple[int, int]] = field(default_factory=list)
     """(time in ms, records that came out so far)."""
-    last_end_ms: int | None = None
+    last_end_ms: float = 0.0
+    """When the last checkpoint was done; before that, when the first record was read."""
+    has_record: threading.Event = field(default_factory=threading.Event)
 
-    def take(self, line: str, from_ms: float) -> None:
+    def take(self, line: str, warm_up_s: float) -> None:
         """A line of the job's output."""
         event = json.loads(line)
         at_ms = event["ts_ms"]
-        if event["event"] == "checkpoint_completed":
-            self.last_end_ms = at_ms
-            if at_ms >= from_ms:
-                self.completed.append(event)
-        elif event["event"] == "progress" and at_ms >= from_ms:
-            self.records.append((at_ms, event["records_out"]))
+        match event["event"]:
+            case "first_record":
+                self.from_ms = at_ms + warm_up_s * 1_000
+                self.last_end_ms = at_ms
+                self.has_record.set()
+            case "checkpoint_completed":
+                self.last_end_ms = at_ms
+                if at_ms >= self.from_ms:
+                    self.completed.append(event)
+            case "progress" if at_ms >= self.from_ms:
+                self.records.append((at_ms, event["records_out"]))
 
     @property
     def rate(self) -> float:
         """Records a second."""
+        if len(self.records) < 2:
+            return 0.0
         (first_ms, first), (last_ms, last) = self.records[0], self.records[-1]
         return (last - first) / (last_ms - first_ms) * 1_000
 
@@ -67,22 +79,23 @@ def measure(
     command: Sequence[str], warm_up_s: float, seconds: float, interval_ms: float
 ) -> tuple[Seen, list[float]]:
     """Run the job; what it said, and the durations of its checkpoints in ms."""
-    began = time.time()
     seen = Seen()
     job = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert job.stdout is not None
 
-    def read(lines: IO[str], from_ms: float) -> None:
+    def read(lines: IO[str]) -> None:
         for line in lines:
-            seen.take(line, from_ms)
+            seen.take(line, warm_up_s)
 
-    reading = threading.Thread(target=read, args=(job.stdout, (began + warm_up_s) * 1_000))
+    reading = threading.Thread(target=read, args=(job.stdout,))
     reading.start()
     try:
+        if not seen.has_record.wait(START_S):
+            raise SystemExit(f"the job read no record within {START_S:.0f} s")
         time.sleep(warm_up_s + seconds)
         now_ms = time.time() * 1_000
         durations = [float(event["duration_ms"]) for event in list(seen.completed)]
-        waited_ms = now_ms - (seen.last_end_ms or began * 1_000) - interval_ms
+        waited_ms = now_ms - seen.last_end_ms - interval_ms
         if waited_ms > max(durations, default=0.0):
             durations.append(waited_ms)
     finally:
