@@ -63,6 +63,11 @@ class RemoteOutput:
     def has_room(self) -> bool:
         return self.sent_bytes - self._taken_bytes < self.bound_bytes
 
+    @property
+    def unsent_bytes(self) -> int:
+        """What the socket has not taken yet."""
+        return sum(map(len, self._unsent))
+
     def send(self, element: Element) -> None:
         was_idle = not self._unsent
         for part in self._codec.encode(element):

@@ -181,8 +181,8 @@ class SlotBuilder:
         head = chain.nodes[chain.head]
         if isinstance(head, SourceNode):
             return self._source_task(head, body, counters, on_snapshot)
-        edges = self._graph.edges_into(chain.chain_id)
-        channels = [(edge, channel) for edge in edges for channel in self._wiring.inputs(edge)]
+        into = self._graph.edges_into(chain.chain_id)
+        channels = [(edge, channel) for edge in into for channel in self._wiring.inputs(edge)]
         gate = self._gate(channels)
         head_of = _head_of(gate, body, chain)
         size, overtaking = BatchSize(environment.rows_max), self._overtaking(channels)

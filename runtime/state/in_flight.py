@@ -87,7 +87,8 @@ class InFlightRows:
         if all_rows.event_time is not None:
             named[_EVENT_TIME] = pa.array(all_rows.event_time)
         if all_rows.key_hash is None:
-            groups = self.key_groups.start + np.arange(count) % len(self.key_groups)
+            in_turn = self.key_groups.start + np.arange(count) % len(self.key_groups)
+            groups = in_turn.astype(np.uint16)
         else:
             groups = key_groups_of(all_rows.key_hash, self.max_parallelism)
             named[_KEY_HASH] = pa.array(all_rows.key_hash)
@@ -96,7 +97,7 @@ class InFlightRows:
             named[_OFFSET] = pa.array(all_rows.origin.offset)
         if all_rows.kind is not None:
             named[_KIND] = pa.array(all_rows.kind)
-        return _batch([pa.array(groups.astype(np.uint16)), *named.values()], list(named))
+        return _batch([pa.array(groups, pa.uint16()), *named.values()], list(named))
 
 
 def _batch(columns: Sequence[pa.Array], names: Sequence[str]) -> pa.RecordBatch:
