@@ -121,7 +121,10 @@ class JobMetrics(Collector):
                 "Longest wait of a task for its barriers, ms.",
                 self._alignment_ms,
             ),
-            "lastCheckpointPersistedInFlightData": ("The part of it in flight, bytes.", self._in_flight_bytes),
+            "lastCheckpointPersistedInFlightData": (
+                "The part of it in flight, bytes.",
+                self._in_flight_bytes,
+            ),
             "numberOfCompletedCheckpoints": ("Since this driver started.", self._completed),
             "numberOfFailedCheckpoints": ("Since this driver started.", self._failed),
             "numRestarts": ("Of the attempt, since this driver started.", progress.restarts),

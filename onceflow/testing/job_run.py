@@ -16,18 +16,15 @@ from onceflow.runtime.checkpoint import events as ev
 from onceflow.runtime.checkpoint.job_phase import JobPhase
 from onceflow.runtime.checkpoint.log_view import read_log
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
-from onceflow.runtime.checkpoint.options import BarrierOptions, CheckpointOptions
+from onceflow.runtime.checkpoint.options import CheckpointOptions
 from onceflow.runtime.checkpoint.restart import NoRestart
 from onceflow.runtime.clock import ManualClock
-from onceflow.runtime.contracts.batch_size import RECORDS_MAX
 from onceflow.runtime.control.messages import Message
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OnceflowError, UsageError
 from onceflow.runtime.functions.parameters import Parameters
 from onceflow.runtime.functions.resolve import resolve
 from onceflow.runtime.records import RowKind
-from onceflow.runtime.slot.firing import PIECE_ROWS_MAX
-from onceflow.runtime.slot.slot import STEPS_PER_TASK
 from onceflow.runtime.testing.sim_driver import SimDriver
 from onceflow.runtime.testing.sim_slot import SimSlot, SimSlotOptions, SimWiring
 from onceflow.runtime.types.hints import type_name
@@ -208,9 +205,7 @@ class JobRun:
         self._wiring = wiring
         peers = range(self._next_peer, self._next_peer + self._parallelism)
         self._next_peer = peers.stop
-        options = SimSlotOptions(
-            BarrierOptions(), False, RECORDS_MAX, PIECE_ROWS_MAX, STEPS_PER_TASK, self._params
-        )
+        options = SimSlotOptions(params=self._params)
         for peer in peers:
             self._slots[peer] = SimSlot(
                 attempt, peer, self._stage.graph, wiring, self._store, self.clock, self._post, options

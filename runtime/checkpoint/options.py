@@ -17,7 +17,7 @@ class BarrierOptions:
     is_aligned: bool = True
     """No record behind a barrier gets into the state before it. False: at least once."""
     overtake_after_ms: int | None = None
-    """So long after a checkpoint was asked for its barrier overtakes rows, which are kept with it. None: it
+    """How long after a checkpoint was asked for its barrier overtakes rows, which are kept with it. None: it
     never does."""
     halts: bool = False
     """Sources read nothing from their barrier until all slots have their snapshots."""
@@ -29,11 +29,11 @@ class BarrierOptions:
             raise OptionError(f"in_flight is {self.in_flight_ms} ms: it has to be at least 1 ms")
         if self.overtake_after_ms is not None and (self.halts or not self.is_aligned):
             raise OptionError(
-                "unaligned barriers are for the guarantee exactly-once, and not for barriers=halt: the one "
-                "aligns nothing, and where sources stand still nothing is overtaken"
+                "barriers=unaligned and alignment_timeout are for exactly-once, and not for barriers=halt: "
+                "leave one of the two out"
             )
         if self.halts and not self.is_aligned:
-            raise OptionError("barriers=halt is for the guarantee exactly-once: at-least-once aligns nothing")
+            raise OptionError("barriers=halt is for exactly-once, not for at-least-once: leave it out")
 
 
 @dataclass(frozen=True, slots=True)

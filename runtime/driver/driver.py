@@ -25,23 +25,20 @@ from onceflow.runtime.checkpoint.state_files import PromisedStagedFiles
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import SplitProgress
+from onceflow.runtime.control.commands import command_of
 from onceflow.runtime.control.heartbeat import heartbeat_ms, silence_ms_max
 from onceflow.runtime.control.messages import (
-    Abort,
     Acked,
     AddSplits,
     Alive,
     AskCancel,
     AskStatus,
     AskStop,
-    Commit,
     Committed,
     Failed,
     Healed,
-    Resume,
     Status,
     ToDriver,
-    Trigger,
 )
 from onceflow.runtime.control.server import ControlServer
 from onceflow.runtime.driver.committers import Committers
@@ -200,14 +197,8 @@ class JobDriver:
                     self._finish(JobResult(outcome, reason, last_id, late, self._detail, self._cause))
                 case ev.Announce(name, fields):
                     self._announce(name, fields)
-                case ev.Trigger(_, checkpoint_id, is_last):
-                    self._running_slots.broadcast(Trigger(checkpoint_id=checkpoint_id, is_last=is_last))
-                case ev.Resume(_, checkpoint_id):
-                    self._running_slots.broadcast(Resume(checkpoint_id=checkpoint_id))
-                case ev.Commit(_, checkpoint_id):
-                    self._running_slots.broadcast(Commit(checkpoint_id=checkpoint_id))
-                case ev.AbortCheckpoint(_, checkpoint_id, _):
-                    self._running_slots.broadcast(Abort(checkpoint_id=checkpoint_id))
+                case ev.Trigger() | ev.Resume() | ev.Commit() | ev.AbortCheckpoint():
+                    self._running_slots.broadcast(command_of(effect))
                 case _:
                     self._io.submit(effect)
 

@@ -44,7 +44,7 @@ BARRIERS = ("aligned", "unaligned", "halt")
 def barrier_options(
     barriers: str, alignment_timeout: str | int | None, in_flight: str | int, guarantee: Guarantee
 ) -> BarrierOptions:
-    """As people write them. Raises OptionError."""
+    """Read the options on barriers as people write them. Raises OptionError."""
     if barriers not in BARRIERS:
         raise OptionError(
             f"barriers={barriers!r} is not offered: {', '.join(BARRIERS)}{nearest(barriers, BARRIERS)}"

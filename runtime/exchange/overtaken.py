@@ -13,7 +13,7 @@ from onceflow.runtime.records import Barrier, Element, Records
 
 
 class Overtaken:
-    """Of one gate and one checkpoint."""
+    """The rows that the barrier of one checkpoint overtakes at one gate."""
 
     def __init__(self, checkpoint_id: int, channels: int, open_channels: Iterable[int]) -> None:
         """`open_channels`: those whose barrier has not been read."""
@@ -23,7 +23,7 @@ class Overtaken:
 
     @property
     def open_channels(self) -> frozenset[int]:
-        """Those whose barrier has not come yet, as far as was looked."""
+        """The channels whose barrier has not come yet, as far as was looked."""
         return frozenset(self._open)
 
     @property

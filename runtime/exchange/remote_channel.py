@@ -84,7 +84,7 @@ class RemoteOutput:
             self._selector.modify(self._connection, selectors.EVENT_READ, self)
 
     def _read_credit(self) -> None:
-        """Of all that came only the last counts."""
+        """Take what the receiver said; the last that came counts."""
         try:
             while content := self._connection.recv(_CREDIT.size * 64):
                 self._credit += content

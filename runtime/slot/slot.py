@@ -235,24 +235,19 @@ class Slot:
                 for task in self._tasks.tasks:
                     task.trigger(Barrier(checkpoint_id, is_last))
             case Resume(checkpoint_id=checkpoint_id):
-                for source in self._tasks.sources.values():
-                    source.resume(checkpoint_id)
+                self._tasks.resume(checkpoint_id)
             case Commit(checkpoint_id=checkpoint_id):
                 self._commit(checkpoint_id)
             case Abort(checkpoint_id=checkpoint_id):
-                self._abort(checkpoint_id)
+                self._pending.pop(checkpoint_id, None)
+                self._splits_of.pop(checkpoint_id, None)
+                self._tasks.abort(checkpoint_id)
             case AddSplits(uid=uid, splits=splits):
                 self._tasks.sources[uid].add_splits(splits)
             case Shutdown(reason=reason):
                 self.shutdown_reason = reason
             case Assignment() | Alive():
                 raise AssertionError(f"no command for a slot that runs: {command}")
-
-    def _abort(self, checkpoint_id: int) -> None:
-        self._pending.pop(checkpoint_id, None)
-        self._splits_of.pop(checkpoint_id, None)
-        for task in self._tasks.tasks:
-            task.abort_checkpoint(checkpoint_id)
 
     def _on_written(self, checkpoint_id: int, number: int, written: _Written) -> None:
         pending = self._pending.get(checkpoint_id)

@@ -73,7 +73,7 @@ class Overtaking:
     """How barriers overtake in a task."""
 
     after_ms: float
-    """So long after the checkpoint was asked for; before that barriers are aligned."""
+    """How long after a checkpoint was asked for; before that barriers are aligned."""
     freeze: Callable[[Sequence[Sequence[Records]]], Mapping[str, FrozenState]]
     """Makes states, by uid, of rows by channel."""
 

@@ -6,7 +6,7 @@ Subtask i of every chain runs in slot i. Everything is made new for each attempt
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,26 +24,22 @@ from onceflow.runtime.contracts import (
 )
 from onceflow.runtime.contracts.batch_size import RECORDS_MAX, BatchSize
 from onceflow.runtime.control.messages import Assignment
-from onceflow.runtime.exchange.channel import InputChannel
-from onceflow.runtime.exchange.input_gate import InputGate
 from onceflow.runtime.exchange.record_writer import RecordWriter
 from onceflow.runtime.exchange.wiring import Wiring, record_writer
 from onceflow.runtime.functions.context import FunctionContext, function_context
 from onceflow.runtime.functions.lives import FunctionLives
 from onceflow.runtime.functions.metrics import MetricRegistry
 from onceflow.runtime.functions.parameters import NO_PARAMS, Parameters
-from onceflow.runtime.graph.job_graph import Chain, Edge, JobGraph, OperatorNode, SinkNode, SourceNode
-from onceflow.runtime.graph.ways import ways
-from onceflow.runtime.operators.operator import FrozenState, Operator, OperatorContext, RestoredState
-from onceflow.runtime.records import Records
+from onceflow.runtime.graph.job_graph import Chain, JobGraph, OperatorNode, SinkNode, SourceNode
+from onceflow.runtime.operators.operator import Operator, OperatorContext, RestoredState
 from onceflow.runtime.slot.call_watch import current_origin
 from onceflow.runtime.slot.chain_body import ChainBody
 from onceflow.runtime.slot.firing import PIECE_ROWS_MAX
+from onceflow.runtime.slot.gates import Gates, MakeAlignment, head_of
 from onceflow.runtime.slot.source_rate import SourceRate
 from onceflow.runtime.slot.source_task import SourceTask
-from onceflow.runtime.slot.task import OperatorTask, Overtaking, Task
+from onceflow.runtime.slot.task import OperatorTask, Task
 from onceflow.runtime.slot.task_reports import TaskCounters, TaskSnapshot
-from onceflow.runtime.state.in_flight import frozen_in_flight, in_flight_rows
 from onceflow.runtime.state.key_groups import key_group_range
 
 
@@ -67,7 +63,7 @@ class SlotEnvironment:
     """Ends the loop's waiting, from any thread."""
     barriers: BarrierOptions = BarrierOptions()  # noqa: RUF009 - it is frozen
     checkpoint_interval_ms: int | None = None
-    make_alignment: Callable[[int, bool, Collection[int]], Alignment] = Alignment
+    make_alignment: MakeAlignment = Alignment
     rows_max: int = RECORDS_MAX
     """The most rows that an operator gets at once."""
     piece_rows_max: int = PIECE_ROWS_MAX
@@ -95,6 +91,16 @@ class SlotTasks:
         for reader in self.readers.values():
             if isinstance(reader, AcknowledgingReader):
                 reader.on_completed(checkpoint_id)
+
+    def resume(self, checkpoint_id: int) -> None:
+        """All slots have their snapshots of this checkpoint."""
+        for source in self.sources.values():
+            source.resume(checkpoint_id)
+
+    def abort(self, checkpoint_id: int) -> None:
+        """This checkpoint will not be."""
+        for task in self.tasks:
+            task.abort_checkpoint(checkpoint_id)
 
     @property
     def wake_at_ms(self) -> int | None:
@@ -125,7 +131,6 @@ class SlotBuilder:
         self._wiring = wiring
         self._environment = environment
         self._key_groups = key_group_range(graph.max_parallelism, assignment.parallelism, assignment.slot)
-        self._ways = ways(graph)
         self._readers: dict[str, SourceReader] = {}
         self._writers: dict[str, SinkWriter] = {}
         self._operators: dict[str, Operator] = {}
@@ -183,47 +188,10 @@ class SlotBuilder:
             return self._source_task(head, body, counters, on_snapshot)
         into = self._graph.edges_into(chain.chain_id)
         channels = [(edge, channel) for edge in into for channel in self._wiring.inputs(edge)]
-        gate = self._gate(channels)
-        head_of = _head_of(gate, body, chain)
-        size, overtaking = BatchSize(environment.rows_max), self._overtaking(channels)
-        clock = environment.clock
-        return OperatorTask(gate, head_of, body, counters, on_snapshot, clock, size, overtaking)
-
-    def _gate(self, channels: Sequence[tuple[Edge, InputChannel]]) -> InputGate:
-        is_aligned = self._environment.barriers.is_aligned
-        in_order = [n for n, (edge, _) in enumerate(channels) if edge.edge_id not in self._ways]
-        is_timed = [edge.has_event_time for edge, _ in channels]
-        gate = InputGate(
-            [channel for _, channel in channels],
-            self._environment.make_alignment(len(channels), is_aligned, in_order),
-            [edge.input for edge, _ in channels],
-            is_timed if any(is_timed) else None,
-        )
-        restored = set[int]()
-        for number, (edge, _) in enumerate(channels):
-            if edge.edge_id in self._ways and edge.edge_id not in restored:
-                restored.add(edge.edge_id)
-                states = self._states_of(self._ways[edge.edge_id])
-                gate.restore(number, in_flight_rows(states, edge.schema, edge.with_origin))
-        return gate
-
-    def _overtaking(self, channels: Sequence[tuple[Edge, InputChannel]]) -> Overtaking | None:
-        after_ms = self._environment.barriers.overtake_after_ms
-        if after_ms is None:
-            return None
-
-        def freeze(rows: Sequence[Sequence[Records]]) -> dict[str, FrozenState]:
-            of_edge: dict[int, tuple[Edge, list[Records]]] = {}
-            for (edge, _), records in zip(channels, rows, strict=True):
-                of_edge.setdefault(edge.edge_id, (edge, []))[1].extend(records)
-            groups, most = self._key_groups, self._graph.max_parallelism
-            return {
-                self._ways[edge_id]: frozen_in_flight(records, edge.schema, groups, most)
-                for edge_id, (edge, records) in of_edge.items()
-                if records
-            }
-
-        return Overtaking(after_ms, freeze)
+        gates = Gates(self._graph, self._key_groups, environment.barriers, self._states_of)
+        gate, overtaking = gates.gate(channels, environment.make_alignment), gates.overtaking(channels)
+        rows_to, size = head_of(gate, body, chain), BatchSize(environment.rows_max)
+        return OperatorTask(gate, rows_to, body, counters, on_snapshot, environment.clock, size, overtaking)
 
     def _source_task(
         self,
@@ -326,12 +294,3 @@ class SlotBuilder:
     def _states_of(self, uid: str) -> list[RestoredState]:
         handles = [handle for handle in self._assignment.states if handle.uid == uid]
         return [self._environment.read_state(handle, self._key_groups) for handle in handles]
-
-
-def _head_of(gate: InputGate, body: ChainBody, chain: Chain) -> Callable[[Records], None]:
-    """Where the rows go that the gate gives: with two inputs, to the one that they came from."""
-    left = body.entrance(chain.head)
-    if not gate.has_right_input:
-        return left
-    entrances = (left, body.entrance(chain.head, 1))
-    return lambda records: entrances[gate.input](records)

@@ -13,7 +13,8 @@ from onceflow.runtime.checkpoint.options import CheckpointOptions
 from onceflow.runtime.checkpoint.state_files import PromisedStagedFiles
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.clock import ManualClock
-from onceflow.runtime.control.messages import Abort, Commit, Hello, Message, Resume, ToDriver, Trigger
+from onceflow.runtime.control.commands import command_of
+from onceflow.runtime.control.messages import Hello, Message, ToDriver
 from onceflow.runtime.driver.committers import Committers
 from onceflow.runtime.driver.enumerators import Enumerators
 from onceflow.runtime.driver.graph_program import program_of
@@ -105,7 +106,7 @@ class SimDriver:
                         self.group.end("the job has ended")
                 case ev.Trigger() | ev.Resume() | ev.Commit() | ev.AbortCheckpoint():
                     assert self.group is not None
-                    self.group.broadcast(_command(effect))
+                    self.group.broadcast(command_of(effect))
                 case _ if is_io_effect(effect):
                     self.io_effects.append(effect)
 
@@ -125,15 +126,3 @@ class SimDriver:
 
     def _now_ms(self) -> int:
         return round(self._clock.monotonic_ms())
-
-
-def _command(effect: ev.Trigger | ev.Resume | ev.Commit | ev.AbortCheckpoint) -> Message:
-    match effect:
-        case ev.Trigger(_, checkpoint_id, is_last):
-            return Trigger(checkpoint_id=checkpoint_id, is_last=is_last)
-        case ev.Resume(_, checkpoint_id):
-            return Resume(checkpoint_id=checkpoint_id)
-        case ev.Commit(_, checkpoint_id):
-            return Commit(checkpoint_id=checkpoint_id)
-        case ev.AbortCheckpoint(_, checkpoint_id, _):
-            return Abort(checkpoint_id=checkpoint_id)

@@ -13,6 +13,7 @@ from onceflow.runtime.checkpoint.options import BarrierOptions
 from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles, StateFiles
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.clock import Clock
+from onceflow.runtime.contracts.batch_size import RECORDS_MAX
 from onceflow.runtime.control.messages import Assignment, Message, ToSlot
 from onceflow.runtime.exchange.channel import InputChannel, OutputChannel
 from onceflow.runtime.functions.lives import FunctionLives
@@ -20,7 +21,8 @@ from onceflow.runtime.functions.parameters import NO_PARAMS, Parameters
 from onceflow.runtime.graph.job_graph import Edge, Forward, JobGraph
 from onceflow.runtime.operators.operator import FrozenState
 from onceflow.runtime.records import Barrier, Element
-from onceflow.runtime.slot.slot import Slot
+from onceflow.runtime.slot.firing import PIECE_ROWS_MAX
+from onceflow.runtime.slot.slot import STEPS_PER_TASK, Slot
 from onceflow.runtime.slot.tasks import SlotBuilder, SlotEnvironment, SlotTasks
 from onceflow.runtime.state.key_groups import key_group_range
 from onceflow.runtime.testing.shared_files import SharedFiles
@@ -154,11 +156,11 @@ class SimBackground:
 class SimSlotOptions:
     """What all slots of a run are like; see WorldOptions."""
 
-    barriers: BarrierOptions
-    shares_files: bool
-    rows_max: int
-    piece_rows_max: int
-    steps_per_task: int
+    barriers: BarrierOptions = BarrierOptions()  # noqa: RUF009 - it is frozen
+    shares_files: bool = False
+    rows_max: int = RECORDS_MAX
+    piece_rows_max: int = PIECE_ROWS_MAX
+    steps_per_task: int = STEPS_PER_TASK
     params: Parameters = NO_PARAMS
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +38,7 @@ from onceflow.runtime.records import (
 )
 from onceflow.runtime.slot.chain_body import ChainBody
 from onceflow.runtime.slot.source_task import DEAD_LETTERS, SourceTask
-from onceflow.runtime.slot.task import OperatorTask, Overtaking
+from onceflow.runtime.slot.task import OperatorTask
 from onceflow.runtime.slot.task_reports import TaskCounters, TaskSnapshot
 
 SCHEMA = pa.schema([("ts", pa.int64())])
@@ -430,92 +430,3 @@ def test_behind_an_operator_that_delays_it_the_watermark_is_lower_but_for_the_en
     bench.reader.queue(finished=True)
     run(task)
     assert bench.taken() == [Watermark(WATERMARK_MAX_MS), EndOfInput()]
-
-
-def overtaking_task(bench: Bench, after_ms: float = 0) -> tuple[OperatorTask, LocalChannel, LocalChannel]:
-    """A task behind two channels whose barriers overtake; states have the number of rows by channel."""
-    left, right = LocalChannel(), LocalChannel()
-    body = bench.body("counting")
-
-    def freeze(rows: Sequence[Sequence[Records]]) -> dict[str, FrozenState]:
-        return {"way": FrozenState(range(4), meta={"rows": [sum(map(len, of)) for of in rows]})}
-
-    task = OperatorTask(
-        InputGate([left, right], Alignment(2)),
-        body.entrance("counting"),
-        body,
-        bench.counters,
-        bench.snapshots.append,
-        bench.clock,
-        BatchSize(),
-        Overtaking(after_ms, freeze),
-    )
-    return task, left, right
-
-
-def test_a_barrier_overtakes_what_waits_and_its_snapshot_is_whole_when_it_has_come_on_all_channels() -> None:
-    bench = Bench()
-    task, left, right = overtaking_task(bench)
-    task.trigger(Barrier(4))
-    for element in (rows(1, 2), Barrier(4), rows(3)):
-        left.send(element)
-    right.send(rows(5))
-    assert task.step()
-    assert bench.taken() == [Barrier(4)], "it goes out before anything was read"
-    run(task)
-    assert bench.snapshots == []
-    right.send(rows(6))
-    right.send(Barrier(4))
-    run(task)
-    [snapshot] = bench.snapshots
-    assert snapshot.states["counting"].meta == {"seen": 0}
-    assert snapshot.states["way"].meta == {"rows": [2, 2]}
-    assert sorted(n for batch in bench.taken() for n in cast("list[int]", batch)) == [1, 2, 3, 5, 6]
-
-
-def test_until_its_time_is_over_a_barrier_is_aligned() -> None:
-    bench = Bench()
-    task, left, right = overtaking_task(bench, after_ms=100)
-    task.trigger(Barrier(4))
-    left.send(Barrier(4))
-    left.send(rows(1))
-    right.send(rows(2))
-    bench.clock.advance(99)
-    run(task)
-    assert bench.taken() == [[2]], "the left channel is left unread"
-    bench.clock.advance(1)
-    run(task)
-    assert bench.taken() == [Barrier(4), [1]]
-    right.send(Barrier(4))
-    run(task)
-    assert bench.snapshots[0].states["way"].meta == {"rows": [0, 0]}
-
-
-def test_a_barrier_overtakes_though_there_is_no_room_for_rows() -> None:
-    bench = Bench()
-    task, left, right = overtaking_task(bench)
-    bench.out.send(rows(*range(CAPACITY_BYTES // 8)))
-    task.trigger(Barrier(4))
-    for channel in (left, right):
-        channel.send(rows(1))
-        channel.send(Barrier(4))
-    run(task)
-    assert bench.snapshots[0].states["way"].meta == {"rows": [1, 1]}
-    assert bench.counters.records_in == 0
-
-
-def test_of_a_checkpoint_that_is_given_up_no_snapshot_comes() -> None:
-    bench = Bench()
-    task, left, right = overtaking_task(bench)
-    task.trigger(Barrier(4))
-    left.send(Barrier(4))
-    run(task)
-    task.abort_checkpoint(4)
-    right.send(Barrier(4))
-    run(task)
-    assert bench.snapshots == []
-    task.trigger(Barrier(5))
-    left.send(Barrier(5))
-    right.send(Barrier(5))
-    run(task)
-    assert [snapshot.barrier for snapshot in bench.snapshots] == [Barrier(5)]
