@@ -98,6 +98,11 @@ class ChainBody:
                 least = rows if least is None else min(least, rows)
         return least
 
+    @property
+    def admits_rows(self) -> bool:
+        """Whether rows should come. Watermarks, barriers and the like may in any case."""
+        return self.firing.admits_rows
+
     def entrance(self, uid: str, input: int = 0) -> Callable[[Records], None]:
         """Where rows for this input of this node go in."""
         node = self._chain.nodes[uid]

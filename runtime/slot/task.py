@@ -107,6 +107,8 @@ class OperatorTask:
         self._unwhole: TaskSnapshot | None = None
         """The snapshot at a barrier that has overtaken, and has not come on all channels yet."""
         self._is_turn_to_fire = True
+        self._kept: Records | None = None
+        """Rows that have come, and that an operator has no room for yet."""
         self._has_stopped = False
 
     @property
@@ -139,14 +141,22 @@ class OperatorTask:
         if self._is_turn_to_fire and self._fire():
             self._is_turn_to_fire = False
             return True
-        rows_max = self._batch_size.ask(self._clock.monotonic_ms())
-        room = self._body.rows_max(self.counters.records_in)
-        element = self._gate.receive(rows_max if room is None else min(rows_max, room))
+        element = self._receive()
         self._is_turn_to_fire = self._awaited is None
         if element is None:
             return self._fire()
         self._on_element(element)
         return True
+
+    def _receive(self) -> Element | None:
+        """The next element, unless it is rows for which there is no room: nothing overtakes those."""
+        rows_max = self._batch_size.ask(self._clock.monotonic_ms())
+        room = self._body.rows_max(self.counters.records_in)
+        element: Element | None = self._kept
+        if element is None:
+            element = self._gate.receive(rows_max if room is None else min(rows_max, room))
+        self._kept = element if isinstance(element, Records) and not self._body.admits_rows else None
+        return element if self._kept is None else None
 
     def _fire(self) -> bool:
         if self._has_stopped or not self._body.firing.is_due:
@@ -162,7 +172,7 @@ class OperatorTask:
             self._on_snapshot(replace(whole, states={**whole.states, **overtaking.freeze(rows)}))
             return True
         barrier = self._awaited
-        if barrier is None or self._clock.monotonic_ms() < self._overtakes_at_ms:
+        if barrier is None or self._kept is not None or self._clock.monotonic_ms() < self._overtakes_at_ms:
             return False
         n = barrier.checkpoint_id
         if not (self._body.may_be_overtaken(n) and self._gate.overtake(n)):

@@ -56,7 +56,7 @@ def test_each_event_counts_once_whatever_is_killed(
         )
         since = 0
         for _ in range(pick.randrange(1, 4) if killed < kills else 0):
-            done = job.wait_event("checkpoint_completed", after=since)
+            done = job.wait_event("checkpoint_completed", after=since, timeout=180)
             since = job.events.index(done) + 1
             in_flight += done["in_flight_bytes"] > 0
         if killed == kills:
