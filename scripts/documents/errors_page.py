@@ -51,7 +51,8 @@ AREAS: Sequence[tuple[str, str]] = (
     ),
     (
         "Streams over HTTP, and webhooks",
-        "connectors/http_stream/ connectors/http_headers.py connectors/webhooks/ sinks/http.py",
+        "connectors/http_stream/ connectors/http_headers.py connectors/http_lookup.py connectors/webhooks/ "
+        "sinks/http.py",
     ),
     ("Queues", "connectors/rabbitmq/ connectors/acknowledged/ connectors/reconnects.py"),
     ("Kafka", "connectors/kafka/ sinks/kafka.py"),
