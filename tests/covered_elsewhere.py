@@ -30,6 +30,16 @@ COVERED = (
         "functions.questions async_map sim_calls",
     ),
     Covered(
+        "what a look-up join asks and makes, driven through it, and against real servers",
+        "unit/api/test_lookups integration/test_lookups",
+        "contracts.lookup postgres.lookup http_lookup function_lookup lookup_calls lookup_join",
+    ),
+    Covered(
+        "methods of Stream, driven through it and its policies",
+        "unit/api/test_stream unit/api/test_error_policies",
+        "record_steps",
+    ),
+    Covered(
         "connections are what a reader's tests drive, against a real server",
         "unit/connectors/http_stream/test_reader integration/test_http_stream",
         "http_stream.connection",

@@ -51,7 +51,8 @@ AREAS: Sequence[tuple[str, str]] = (
     ),
     (
         "Streams over HTTP, and webhooks",
-        "connectors/http_stream/ connectors/http_headers.py connectors/webhooks/ sinks/http.py",
+        "connectors/http_stream/ connectors/http_headers.py connectors/http_lookup.py connectors/webhooks/ "
+        "sinks/http.py",
     ),
     (
         "Queues and streams",
