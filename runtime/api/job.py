@@ -78,6 +78,7 @@ class Job(JobGraphBuilder):
         allow_dropped_state: bool = False,
         tls: bool = False,
         params: Mapping[str, Any] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
         reporter: Reporter | None = None,
     ) -> JobResult:
         """Run to the end in this process: a script, a test, a notebook, or what spark-submit runs; the same
@@ -88,6 +89,8 @@ class Job(JobGraphBuilder):
         `allow_dropped_state`: what the checkpoint has of operators, aggregates or states that are not in the
         program is dropped, not refused. `tls`: what driver and slots say to each other is encrypted, as it
         is if Spark's own settings ask for it. `params`: values for the parameters that the job declares.
+        `storage_options`: an endpoint and credentials of the file system of `checkpoint_dir`, as fsspec takes
+        them; left out: what its configuration and the environment say.
         `master`: as Spark names it, or `threads[N]` for slots in this process without Spark; None: what
         spark-submit was given, if that has started this program, with its settings, and else `local[2]`.
         Ctrl-C and SIGTERM stop it cleanly after a last checkpoint. Raises UsageError for what is wrong before
@@ -108,6 +111,7 @@ class Job(JobGraphBuilder):
                 allow_dropped_state=allow_dropped_state,
                 tls=tls,
                 params=params,
+                storage_options=storage_options,
             )
             result = run_job(self.build(), options, reporter or Silent(), running_program())
         for rows in self.collected:
@@ -176,6 +180,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
     allow_dropped_state: bool = False,
     tls: bool = False,
     params: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> RunOptions:
     """Options as people write them, checked. Raises OptionError naming the option."""
     if parallelism is not None and parallelism < 1:
@@ -198,6 +203,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
         allow_dropped_state=allow_dropped_state,
         tls=tls,
         params=params or {},
+        storage_options=storage_options or {},
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TypeGuard
 
 from onceflow.runtime.checkpoint import events as ev
+from onceflow.runtime.checkpoint.create_proof import prove_create
 from onceflow.runtime.checkpoint.doors import SinkDoor, SplitDoor
 from onceflow.runtime.checkpoint.events import Effect, Event
 from onceflow.runtime.checkpoint.fingerprints import is_unavailable
@@ -33,7 +34,7 @@ from onceflow.runtime.checkpoint.recovery import Finished, NeverStarted, Resumab
 from onceflow.runtime.checkpoint.retention import Retention, mend_copies
 from onceflow.runtime.checkpoint.shared_folder import AttemptEntry
 from onceflow.runtime.checkpoint.state_fits import Fit, Program
-from onceflow.runtime.checkpoint.store import AlreadyExists, CheckpointStore
+from onceflow.runtime.checkpoint.store import AlreadyExists, CheckpointStore, DistantStore
 from onceflow.runtime.checkpoint.verification import check_state_is_there
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import Json, SplitProgress
@@ -83,6 +84,8 @@ class CheckpointIO:
         """The user's choice for the first attempt of this run; None: the latest."""
         self.attempt_entry: AttemptEntry | None = None
         """The entry of the log that began the latest attempt: what a slot looks for in its own folder."""
+        self._is_proven = False
+        """Whether the store's create is known to be conditional."""
         self.is_refused = False  # the folder does not fit the program: wrong use, no failure of the job
 
     def execute(self, effect: IoEffect) -> Event | None:
@@ -108,6 +111,9 @@ class CheckpointIO:
     def _open(self) -> Event:
         reason = ""
         try:
+            if not self._is_proven and isinstance(self._store, DistantStore):
+                prove_create(self._store)
+            self._is_proven = True
             for _ in range(_TAKE_OVER_TRIES):
                 try:
                     return self._try_open()

@@ -84,6 +84,8 @@ class RunOptions:
     """A checkpoint id of the folder to start from instead of the latest."""
     allow_dropped_state: bool = False
     """Start although the checkpoint has state that the program has no place for: it is dropped."""
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """What fsspec makes the file system of `checkpoint_dir` with: an endpoint, credentials."""
     tls: bool = False
     """Encrypt what driver and slots say to each other; also done if the host's settings ask for it."""
     params: Mapping[str, Any] = field(default_factory=dict, repr=False)
