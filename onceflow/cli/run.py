@@ -57,7 +57,8 @@ def run(
         str, typer.Option(help="exponential, fixed:1 s:10 (delay, failures in a row), or none.")
     ] = "exponential",
     start_from: Annotated[
-        int | None, typer.Option("--from", help="Start from this checkpoint instead of the latest.")
+        str | None,
+        typer.Option("--from", help="A checkpoint's id instead of the latest, or a savepoint's folder."),
     ] = None,
     allow_dropped_state: Annotated[
         bool, typer.Option("--allow-dropped-state", help="Drop state that the program has no place for.")
@@ -96,7 +97,7 @@ def run(
         restart=restart,
         spark_conf=settings,
         control_port=control_port,
-        start_from=start_from,
+        start_from=int(start_from) if start_from and start_from.isdecimal() else start_from,
         allow_dropped_state=allow_dropped_state,
         tls=tls,
         params=given_params(param or [], params_file, loaded.job.params),

@@ -74,7 +74,7 @@ class Job(JobGraphBuilder):
         checkpoint_interval: str | int = DEFAULT_INTERVAL,
         guarantee: str = "exactly-once",
         restart: str = "exponential",
-        start_from: int | None = None,
+        start_from: int | str | None = None,
         allow_dropped_state: bool = False,
         tls: bool = False,
         params: Mapping[str, Any] | None = None,
@@ -85,7 +85,8 @@ class Job(JobGraphBuilder):
         as `onceflow run` with these options.
 
         Goes on from the latest completed checkpoint in `checkpoint_dir`, or from the kept one that
-        `start_from` says; without one the checkpoints are in a temporary folder, and go when the job ends.
+        `start_from` says by its id; a path or URL there is a savepoint with which a new folder begins.
+        Without `checkpoint_dir` the checkpoints are in a temporary folder, and go when the job ends.
         `allow_dropped_state`: what the checkpoint has of operators, aggregates or states that are not in the
         program is dropped, not refused. `tls`: what driver and slots say to each other is encrypted, as it
         is if Spark's own settings ask for it. `params`: values for the parameters that the job declares.
@@ -176,7 +177,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
     restart: str = "exponential",
     spark_conf: Mapping[str, str] | None = None,
     control_port: int = 0,
-    start_from: int | None = None,
+    start_from: int | str | None = None,
     allow_dropped_state: bool = False,
     tls: bool = False,
     params: Mapping[str, Any] | None = None,
@@ -199,7 +200,8 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
         slot_timeout_ms=duration_ms(slot_timeout, "slot_timeout"),
         spark_conf=spark_conf or {},
         control_port=control_port,
-        start_from=start_from,
+        start_from=start_from if isinstance(start_from, int) else None,
+        start_savepoint=absolute_url(start_from) if isinstance(start_from, str) else None,
         allow_dropped_state=allow_dropped_state,
         tls=tls,
         params=params or {},

@@ -6,12 +6,13 @@ some libraries take the condition and ignore it, and then two drivers would both
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 from onceflow.runtime.checkpoint.store import AlreadyExists, CheckpointStore
-from onceflow.runtime.errors import Indeterminate, OptionError, Retryable
+from onceflow.runtime.errors import Indeterminate, OptionError, Retryable, Unavailable
 
 PROOF_FOLDER = "proof"
 ROUNDS = 3
@@ -23,7 +24,7 @@ def prove_create(store: CheckpointStore) -> None:
 
     A few files are created by several threads at once and once more afterwards, and deleted again; a crash
     leaves them, and nobody reads them. Raises OptionError if more than one has won, or somebody's file was
-    replaced; Retryable or Indeterminate if the store does not answer.
+    replaced; Retryable, Unavailable as a rule, if the store does not answer.
     """
     token = uuid.uuid4().hex
     paths = [f"{PROOF_FOLDER}/{token}.{number}" for number in range(ROUNDS)]
@@ -31,8 +32,11 @@ def prove_create(store: CheckpointStore) -> None:
         with ThreadPoolExecutor(RACERS, "onceflow-proof") as pool:
             for path in paths:
                 _race(store, path, pool)
+    except (Indeterminate, OSError) as error:  # it has not worked yet: rather a wrong setting than an outage
+        raise Unavailable(str(error)) from error
     finally:
-        store.delete(paths)
+        with contextlib.suppress(OSError):
+            store.delete(paths)
 
 
 def _race(store: CheckpointStore, path: str, pool: ThreadPoolExecutor) -> None:

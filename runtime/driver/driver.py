@@ -159,7 +159,9 @@ class JobDriver:
             self._parallelism,
             options.checkpoints.retained,
         )
-        io.from_checkpoint_id = self._options.start_from
+        io.from_checkpoint_id = options.start_from
+        if options.start_savepoint is not None:
+            io.savepoint = open_store(options.start_savepoint, options.storage_options)
         return io
 
     # --- The loop -----------------------------------------------------------------------------------

@@ -30,8 +30,8 @@ def forks(server: S3Server) -> Iterator[Forks]:
         for name, value in server.environment.items():
             environment.setenv(name, value)
         forks = Forks()
-    yield forks
-    forks.close()
+        yield forks
+        forks.close()
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.soak) for n in range(2, 18))])

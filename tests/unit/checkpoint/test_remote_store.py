@@ -163,6 +163,11 @@ def test_a_create_that_two_can_win_is_refused_at_the_start(kind: type[Answering]
     assert not fs.find("/bucket"), "nothing is left"
 
 
+def test_a_store_that_does_not_answer_at_the_start_is_a_wrong_setting() -> None:
+    with pytest.raises(Unavailable, match="no credentials"):
+        prove_create(store_on(Answering(*[ValueError("no credentials")] * 50)))
+
+
 def test_a_create_that_one_wins_is_proven_and_leaves_nothing() -> None:
     fs = Locked()
     prove_create(store_on(fs))
