@@ -20,6 +20,26 @@ class Covered(NamedTuple):
 
 COVERED = (
     Covered(
+        "the proof of a store, and the start from a savepoint, are what these drive",
+        "unit/checkpoint/test_remote_store unit/changed_programs/test_savepoints integration/test_savepoints",
+        "create_proof savepoint_start savepoint cli.savepoint cli.savepoints",
+    ),
+    Covered(
+        "what is said of a damaged log is in the events of a job on that log",
+        "unit/changed_programs/test_damaged_folder unit/checkpoint/test_io",
+        "log_notices",
+    ),
+    Covered(
+        "methods of Stream, driven through it",
+        "unit/api/test_stream properties/test_new_event_times",
+        "batch_functions stream_ends",
+    ),
+    Covered(
+        "what an operator asks and makes of answers, driven through it; and what stands for threads in tests",
+        "unit/operators/async_calls/test_async_operator simulation/test_async_calls",
+        "functions.questions async_map sim_calls",
+    ),
+    Covered(
         "connections are what a reader's tests drive, against a real server",
         "unit/connectors/http_stream/test_reader integration/test_http_stream",
         "http_stream.connection",
