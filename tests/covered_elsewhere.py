@@ -20,6 +20,16 @@ class Covered(NamedTuple):
 
 COVERED = (
     Covered(
+        "the proof of a store, and the start from a savepoint, are what these drive",
+        "unit/checkpoint/test_remote_store unit/changed_programs/test_savepoints integration/test_savepoints",
+        "create_proof savepoint_start savepoint cli.savepoint cli.savepoints",
+    ),
+    Covered(
+        "what is said of a damaged log is in the events of a job on that log",
+        "unit/changed_programs/test_damaged_folder unit/checkpoint/test_io",
+        "log_notices",
+    ),
+    Covered(
         "methods of Stream, driven through it",
         "unit/api/test_stream properties/test_new_event_times",
         "batch_functions stream_ends",

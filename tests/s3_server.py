@@ -20,7 +20,12 @@ from tenacity import retry, stop_after_delay, wait_fixed
 from onceflow.connectors.kafka.embedded.ports import free_port
 
 KEY, SECRET = "onceflow", "onceflow-secret"
-_MOTO = "from moto.server import main; main(['-H', '127.0.0.1', '-p', '0'])"
+_MOTO = """
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import run_simple
+run_simple("127.0.0.1", 0, DomainDispatcherApplication(create_backend_app))
+"""
+# One request at a time: its conditional put looks and then writes, and in two threads both may win.
 _DEADLINE_S = 60.0
 
 
@@ -51,18 +56,38 @@ class S3Server:
             port = free_port()
             self._command = [program, "--port", f"127.0.0.1:{port}", "posix", "--sidecar"]
             self._command += [str(self._folder / "sidecar"), str(self._folder / "buckets")]
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                self._command, stdout=log, stderr=subprocess.STDOUT, env=environment, cwd=self._folder
-            )
+        self._environment = environment
+        self.start()
         self.port = self._found_port()
         self.new_bucket()
+
+    def start(self) -> None:
+        """Start it; again, after `stop`, only versitygw, which has what was there."""
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                self._command, stdout=log, stderr=subprocess.STDOUT, env=self._environment, cwd=self._folder
+            )
+
+    def stop(self) -> None:
+        """It is away, at once."""
+        self._process.kill()
+        self._process.wait()
 
     @property
     def options(self) -> dict[str, Any]:
         """What fsspec's file system is made with."""
         endpoint = {"endpoint_url": f"http://127.0.0.1:{self.port}", "region_name": "us-east-1"}
         return {"key": KEY, "secret": SECRET, "client_kwargs": endpoint}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The same for a process, as every client of S3 reads it."""
+        return {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}",
+            "AWS_ACCESS_KEY_ID": KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }
 
     @property
     def fs(self) -> Any:
@@ -90,8 +115,7 @@ class S3Server:
         return int(found[1])
 
     def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        self.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def __enter__(self) -> Self:

@@ -34,6 +34,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "List sources, sinks and formats by name, with their packages.",
     ),
     "checkpoints": ("onceflow.cli.checkpoints", "List the checkpoints in a folder."),
+    "savepoint": ("onceflow.cli.savepoint", "Take a savepoint: a checkpoint as a folder of its own."),
+    "savepoints": ("onceflow.cli.savepoints", "Show what is in a savepoint."),
     "broker": ("onceflow.cli.broker", "Start, stop or ask about a real single-node Kafka on this machine."),
     "transactions": ("onceflow.cli.transactions", "Find and end transactions that hold readers back."),
     "prepare": ("onceflow.cli.prepare", "Make ready what the first job would wait for."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated
@@ -17,7 +18,7 @@ from rich.table import Table
 from onceflow.connectors.kafka.transactions.held import RestoredOutput
 from onceflow.connectors.kafka.transactions.promise import Promise
 from onceflow.runtime.checkpoint.listing import CheckpointStatus, CheckpointSummary, list_checkpoints
-from onceflow.runtime.checkpoint.reading import StoredCheckpoint, open_checkpoint
+from onceflow.runtime.checkpoint.reading import StateTable, StoredCheckpoint, open_checkpoint
 from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.checkpoint.store_url import open_store
@@ -69,10 +70,16 @@ def _show_state(checkpoint: StoredCheckpoint, as_json: bool) -> None:
         ]
         typer.echo(json.dumps(described))
         return
-    table = Table("uid", "state", "key", "of", "rows", "size", title=f"checkpoint {checkpoint.checkpoint_id}")
-    for t in checkpoint.tables:
-        table.add_row(t.uid, *_described(t.description), f"{t.rows:,}", f"{t.size_bytes:,} B")
+    table = described_state(checkpoint.tables, f"checkpoint {checkpoint.checkpoint_id}")
     Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)
+
+
+def described_state(tables: Sequence[StateTable], title: str) -> Table:
+    """What state there is, by operator, for people."""
+    table = Table("uid", "state", "key", "of", "rows", "size", title=title)
+    for t in tables:
+        table.add_row(t.uid, *_described(t.description), f"{t.rows:,}", f"{t.size_bytes:,} B")
+    return table
 
 
 def _described(state: StateDescription | None) -> tuple[str, str, str]:

@@ -23,7 +23,8 @@ RestartOption = Annotated[
     str, typer.Option(help="exponential, fixed:1 s:10 (delay, failures in a row), or none.")
 ]
 StartFromOption = Annotated[
-    int | None, typer.Option("--from", help="Start from this checkpoint instead of the latest.")
+    str | None,
+    typer.Option("--from", help="A checkpoint's id instead of the latest, or a savepoint's folder."),
 ]
 AllowDroppedStateOption = Annotated[
     bool, typer.Option("--allow-dropped-state", help="Drop state that the program has no place for.")

@@ -106,7 +106,7 @@ def run(
         restart=restart,
         spark_conf=settings,
         control_port=control_port,
-        start_from=start_from,
+        start_from=int(start_from) if start_from and start_from.isdecimal() else start_from,
         allow_dropped_state=allow_dropped_state,
         tls=tls,
         params=given_params(param or [], params_file, loaded.job.params),

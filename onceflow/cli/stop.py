@@ -8,9 +8,11 @@ from typing import Annotated
 import typer
 
 from onceflow.cli.operate import ask, stop_and_wait
+from onceflow.cli.savepoint import take, told
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.control.messages import AskStop
 from onceflow.runtime.durations import duration_ms
+from onceflow.runtime.errors import OptionError
 
 app = typer.Typer(help="Stop a running job cleanly after a last checkpoint.", add_completion=False)
 
@@ -24,6 +26,9 @@ def stop(
         bool, typer.Option("--wait/--no-wait", help="Return when the job has ended, and say how.")
     ] = True,
     timeout: Annotated[str, typer.Option(help="How long to wait for the end.")] = "2 min",
+    savepoint: Annotated[
+        str | None, typer.Option(help="Take a savepoint of the last checkpoint, in this folder.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Everything up to the last checkpoint is committed; run the job again and it goes on from there.
@@ -32,6 +37,10 @@ def stop(
     in time.
     """
     timeout_s = duration_ms(timeout, "timeout") / 1000
+    if savepoint is not None and not wait:
+        raise OptionError(
+            "--savepoint takes the last checkpoint, so it waits for the end: leave out --no-wait"
+        )
     if not wait:
         answer = ask(checkpoint_dir, AskStop())
         typer.echo(json.dumps(answer) if as_json else f"{answer['job']} stops after a last checkpoint")
@@ -45,3 +54,7 @@ def stop(
         typer.echo(f"{answer['job']} {ended.outcome}: {ended.reason}; last checkpoint {last}")
     if ended.outcome not in _GOOD:
         raise typer.Exit(1)
+    if savepoint is not None:
+        taken = take(checkpoint_dir, savepoint, ended.checkpoint_id)
+        if not as_json:
+            typer.echo(told(taken, savepoint))

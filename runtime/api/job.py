@@ -78,20 +78,24 @@ class Job(JobGraphBuilder):
         alignment_timeout: str | int | None = None,
         in_flight: str | int = IN_FLIGHT_MS,
         restart: str = "exponential",
-        start_from: int | None = None,
+        start_from: int | str | None = None,
         allow_dropped_state: bool = False,
         tls: bool = False,
         params: Mapping[str, Any] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
         reporter: Reporter | None = None,
     ) -> JobResult:
         """Run to the end in this process: a script, a test, a notebook, or what spark-submit runs; the same
         as `onceflow run` with these options.
 
         Goes on from the latest completed checkpoint in `checkpoint_dir`, or from the kept one that
-        `start_from` says; without one the checkpoints are in a temporary folder, and go when the job ends.
+        `start_from` says by its id; a path or URL there is a savepoint with which a new folder begins.
+        Without `checkpoint_dir` the checkpoints are in a temporary folder, and go when the job ends.
         `allow_dropped_state`: what the checkpoint has of operators, aggregates or states that are not in the
         program is dropped, not refused. `tls`: what driver and slots say to each other is encrypted, as it
         is if Spark's own settings ask for it. `params`: values for the parameters that the job declares.
+        `storage_options`: an endpoint and credentials of the file system of `checkpoint_dir`, as fsspec takes
+        them; left out: what its configuration and the environment say.
         `master`: as Spark names it, or `threads[N]` for slots in this process without Spark; None: what
         spark-submit was given, if that has started this program, with its settings, and else `local[2]`.
         `barriers`: `aligned`, `unaligned` or `halt`; `alignment_timeout`: after so long an aligned barrier is
@@ -118,6 +122,7 @@ class Job(JobGraphBuilder):
                 allow_dropped_state=allow_dropped_state,
                 tls=tls,
                 params=params,
+                storage_options=storage_options,
             )
             result = run_job(self.build(), options, reporter or Silent(), running_program())
         for rows in self.collected:
@@ -185,10 +190,11 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
     restart: str = "exponential",
     spark_conf: Mapping[str, str] | None = None,
     control_port: int = 0,
-    start_from: int | None = None,
+    start_from: int | str | None = None,
     allow_dropped_state: bool = False,
     tls: bool = False,
     params: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> RunOptions:
     """Options as people write them, checked. Raises OptionError naming the option."""
     if parallelism is not None and parallelism < 1:
@@ -211,10 +217,12 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
         slot_timeout_ms=duration_ms(slot_timeout, "slot_timeout"),
         spark_conf=spark_conf or {},
         control_port=control_port,
-        start_from=start_from,
+        start_from=start_from if isinstance(start_from, int) else None,
+        start_savepoint=absolute_url(start_from) if isinstance(start_from, str) else None,
         allow_dropped_state=allow_dropped_state,
         tls=tls,
         params=params or {},
+        storage_options=storage_options or {},
     )
 
 

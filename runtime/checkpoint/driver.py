@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TypeGuard
 
 from onceflow.runtime.checkpoint import events as ev
+from onceflow.runtime.checkpoint.create_proof import prove_create
 from onceflow.runtime.checkpoint.doors import SinkDoor, SplitDoor
 from onceflow.runtime.checkpoint.events import Effect, Event
 from onceflow.runtime.checkpoint.fingerprints import is_unavailable
@@ -26,14 +27,16 @@ from onceflow.runtime.checkpoint.log import (
     encode_entry,
     entry_path,
 )
+from onceflow.runtime.checkpoint.log_notices import LogNotices
 from onceflow.runtime.checkpoint.log_view import LogView, read_log
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.old_states import restorable
 from onceflow.runtime.checkpoint.recovery import Finished, NeverStarted, Resumable, derive_job
 from onceflow.runtime.checkpoint.retention import Retention, mend_copies
+from onceflow.runtime.checkpoint.savepoint_start import Begins, judge_start
 from onceflow.runtime.checkpoint.shared_folder import AttemptEntry
 from onceflow.runtime.checkpoint.state_fits import Fit, Program
-from onceflow.runtime.checkpoint.store import AlreadyExists, CheckpointStore
+from onceflow.runtime.checkpoint.store import AlreadyExists, CheckpointStore, DistantStore
 from onceflow.runtime.checkpoint.verification import check_state_is_there
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import Json, SplitProgress
@@ -78,11 +81,15 @@ class CheckpointIO:
         self._retention: Retention | None = None
         self._finished: Mapping[str, Json] = {}
         """In the latest durable checkpoint."""
-        self._said: list[ev.Announce] = []
+        self._notices = LogNotices(store.describe())
         self.from_checkpoint_id: int | None = None
         """The user's choice for the first attempt of this run; None: the latest."""
+        self.savepoint: CheckpointStore | None = None
+        """The folder of the savepoint from which the user wants the job to begin."""
         self.attempt_entry: AttemptEntry | None = None
         """The entry of the log that began the latest attempt: what a slot looks for in its own folder."""
+        self._is_proven = False
+        """Whether the store's create is known to be conditional."""
         self.is_refused = False  # the folder does not fit the program: wrong use, no failure of the job
 
     def execute(self, effect: IoEffect) -> Event | None:
@@ -108,6 +115,9 @@ class CheckpointIO:
     def _open(self) -> Event:
         reason = ""
         try:
+            if not self._is_proven and isinstance(self._store, DistantStore):
+                prove_create(self._store)
+            self._is_proven = True
             for _ in range(_TAKE_OVER_TRIES):
                 try:
                     return self._try_open()
@@ -128,15 +138,9 @@ class CheckpointIO:
         view = read_log(self._store)
         if self._has_attempt:
             self._check_not_overtaken(view)
-        job = derive_job(view, self.from_checkpoint_id)
-        match job:
-            case NeverStarted():
-                self._create_job()
-                raise LogMoved("the job was created")
-            case Finished():
-                return ev.AlreadyFinished(job.latest.checkpoint_id)
-            case Resumable():
-                pass
+        job, begins = self._derive(view)
+        if isinstance(job, Finished):
+            return ev.AlreadyFinished(job.latest.checkpoint_id)
         restored: Fit | None = None
         if job.latest is not None:
             restored = restorable(self._store, job.latest, self._program)
@@ -159,7 +163,8 @@ class CheckpointIO:
         mend_copies(self._store, view)
         # 3. At the very first start, fix where the sources begin. A crash before this line: the next
         #    attempt asks the sources again; nothing was read yet.
-        latest, notes = (restored.manifest, restored.notes) if restored else (self._write_initial(job), ())
+        latest = restored.manifest if restored else self._write_initial(job, begins)
+        fit = restored or (begins and begins.fit)
         self._retention = Retention(self._store, self._retained, view.completed())
         if job.latest is None:
             self._retention.add(self._log.next_position - 1, latest)
@@ -170,11 +175,23 @@ class CheckpointIO:
         self._retention.sweep(job.next_attempt, self._clock.now_ms())
         self.from_checkpoint_id = None
         # 5. What appeared while the job was down begins with the rest; nothing of it is durable yet.
-        found = self._splits.found_since(latest) if job.latest is not None else {}
+        found = self._splits.found_since(latest) if fit else {}
         latest = replace(latest, splits={**latest.splits, **_with_new(latest, found)})
         next_id = max(job.next_checkpoint_id, latest.checkpoint_id + 1)
-        notices = [*self._notices(view), *map(_discovered, found, found.values())]
-        return ev.AttemptOpened(job.next_attempt, latest, next_id, notes, notices)
+        notices = [*self._notices.of(view), *map(_discovered, found, found.values())]
+        return ev.AttemptOpened(job.next_attempt, latest, next_id, fit.notes if fit else (), notices)
+
+    def _derive(self, view: LogView) -> tuple[Resumable | Finished, Begins | None]:
+        """What the log says, and what the job begins with, if that is a savepoint. Raises LogMoved if the
+        job had to be created first."""
+        job = derive_job(view, self.from_checkpoint_id)
+        begins = judge_start(self._store, view, self.savepoint, self._program)
+        if begins is not None:
+            self._splits.check_restored(begins.fit.manifest.splits)
+        if isinstance(job, NeverStarted):
+            self._create_job("" if begins is None else begins.savepoint_id)
+            raise LogMoved("the job was created")
+        return job, begins
 
     def _check_not_overtaken(self, view: LogView) -> None:
         """This driver had the log: what is beyond its own last entry is another driver's, except a
@@ -190,15 +207,18 @@ class CheckpointIO:
             job.next_attempt, restored, self._owner, self._clock.now_ms(), self._parallelism
         )
 
-    def _create_job(self) -> None:
+    def _create_job(self, savepoint_id: str) -> None:
         # Fenced: somebody else created it; Indeterminate: perhaps we did. The next read tells.
         with contextlib.suppress(Fenced, Indeterminate):
-            entry = JobCreated(self._program.job, uuid.uuid4().hex[:16], self._clock.now_ms())
+            lineage = uuid.uuid4().hex[:16]
+            entry = JobCreated(self._program.job, lineage, self._clock.now_ms(), savepoint_id)
             CheckpointLog(self._store, 0).append(entry)
 
-    def _write_initial(self, job: Resumable) -> CheckpointManifest:
+    def _write_initial(self, job: Resumable, begins: Begins | None) -> CheckpointManifest:
+        """Checkpoint 0: the sources' configured start, or what a savepoint holds."""
         assert self._log is not None
-        splits = self._splits.initial_splits()
+        saved = None if begins is None else begins.copy_into(self._store, job.next_attempt)
+        splits = self._splits.initial_splits() if saved is None else saved.splits
         now_ms = self._clock.now_ms()
         manifest = CheckpointManifest(
             job=job.job,
@@ -212,6 +232,10 @@ class CheckpointIO:
             splits=splits,
             operators=self._program.described,
         )
+        if saved is not None:
+            manifest = replace(
+                manifest, states=saved.states, finished=saved.finished, total_bytes=saved.total_bytes
+            )
         self._log.append(CheckpointCompleted(manifest))
         return manifest
 
@@ -222,20 +246,6 @@ class CheckpointIO:
                 self._store.create(entry_path(position), encode_entry(position, view.entries[position]))
             except AlreadyExists:
                 raise LogMoved(f"entry {position} is there again") from None
-
-    def _notices(self, view: LogView) -> list[ev.Announce]:
-        """What people should know of the log; the same is said once in a run."""
-        notices = [
-            ev.Announce("damage_healed", {"message": f"{problem}; read from its copy"})
-            for _, problem in sorted(view.healed.items())
-        ]
-        if count := len(view.unchecked):
-            where = self._store.describe()
-            message = f"{count} entries of the log in {where} are an older onceflow's and have no checksum"
-            notices.append(ev.Announce("entries_without_checksum", {"entries": count, "message": message}))
-        new = [notice for notice in notices if notice not in self._said]
-        self._said += new
-        return new
 
     # --- While it runs ------------------------------------------------------------------------------
 

@@ -39,6 +39,7 @@ _CHECKSUM = b',"checksum":"crc32:%08x"}'
 _CHECKSUM_AT_THE_END = re.compile(rb',"checksum":"crc32:([0-9a-f]{8})"\}')
 _CHECKSUM_BYTES = len(_CHECKSUM % 0)
 _TRIES = 3
+T = TypeVar("T")
 
 
 class LogMoved(Retryable):
@@ -46,13 +47,19 @@ class LogMoved(Retryable):
 
 
 class JobCreated(
-    msgspec.Struct, frozen=True, tag="job_created", tag_field="kind", forbid_unknown_fields=True
+    msgspec.Struct,
+    frozen=True,
+    tag="job_created",
+    tag_field="kind",
+    forbid_unknown_fields=True,
+    omit_defaults=True,
 ):
-    """Position 0. `lineage` is this folder's random id."""
+    """Position 0. `lineage` is this folder's random id; `savepoint_id` what it was started from, or ""."""
 
     job: str
     lineage: str
     created_ms: int
+    savepoint_id: str = ""
 
 
 class AttemptStarted(
@@ -105,24 +112,33 @@ def entry_path(position: int) -> str:
 
 
 def encode_entry(position: int, entry: LogEntry) -> bytes:
-    body = msgspec.json.encode(LogRecord(position, MANIFEST_VERSION, entry))[:-1]
+    return encode_checked(msgspec.json.encode(LogRecord(position, MANIFEST_VERSION, entry)))
+
+
+def encode_checked(content: bytes) -> bytes:
+    """A JSON object with a checksum of all before it as its last member."""
+    body = content[:-1]
     return body + _CHECKSUM % isal_zlib.crc32(body)
+
+
+def decode_checked(content: bytes, kind: type[T], path: str) -> T:
+    """What `encode_checked` was given. Raises CorruptCheckpointError with the path and what is wrong."""
+    body = content[:-_CHECKSUM_BYTES]
+    if not content.endswith(_CHECKSUM % isal_zlib.crc32(body)):
+        raise CorruptCheckpointError(f"{path} was altered: its checksum does not fit")
+    return _decode(body + b"}", kind, path)
 
 
 def decode_entry(content: bytes, position: int, path: str) -> LogEntry:
     """Strictly. Raises CorruptCheckpointError with the path and what is wrong; UsageError if a newer
     onceflow wrote it."""
-    is_checked, body = has_checksum(content), content
-    if is_checked:
-        body = content[:-_CHECKSUM_BYTES]
-        if not content.endswith(_CHECKSUM % isal_zlib.crc32(body)):
-            raise CorruptCheckpointError(f"{path} was altered: its checksum does not fit")
-        body += b"}"
-    version = _decode(body, _Version, path).format_version
+    is_checked = has_checksum(content)
+    decode = decode_checked if is_checked else _decode
+    version = decode(content, _Version, path).format_version
     if is_checked is not (version >= _CHECKED_FROM_VERSION):
         raise CorruptCheckpointError(f"{path} was altered: its checksum is not where it was")
     check_version(version, path)
-    record = _decode(body, LogRecord, path)
+    record = decode(content, LogRecord, path)
     if record.position != position:
         raise CorruptCheckpointError(
             f"{path} says that it is entry {record.position} of the log: was it moved?"
@@ -132,9 +148,6 @@ def decode_entry(content: bytes, position: int, path: str) -> LogEntry:
 
 def has_checksum(content: bytes) -> bool:
     return _CHECKSUM_AT_THE_END.fullmatch(content[-_CHECKSUM_BYTES:]) is not None
-
-
-T = TypeVar("T")
 
 
 def _decode(content: bytes, kind: type[T], path: str) -> T:

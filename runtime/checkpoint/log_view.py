@@ -16,7 +16,7 @@ from onceflow.runtime.checkpoint.log import (
     has_checksum,
 )
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
-from onceflow.runtime.checkpoint.store import CheckpointStore
+from onceflow.runtime.checkpoint.store import CheckpointStore, DistantStore
 from onceflow.runtime.errors import CorruptCheckpointError
 
 _NAME = re.compile(rf"{LOG_FOLDER}/(\d{{10}})\.json")
@@ -51,8 +51,10 @@ def read_log(store: CheckpointStore) -> LogView:
     `recovery.py` decides whether it matters. An entry deleted by retention while we read is left out."""
     view = LogView()
     # Where there is only a copy an entry was lost: retention deletes the copy first.
-    for position in sorted({*_positions(store, LOG_FOLDER), *_positions(store, copy_path(LOG_FOLDER))}):
-        _read_entry(store, position, view)
+    positions = sorted({*_positions(store, LOG_FOLDER), *_positions(store, copy_path(LOG_FOLDER))})
+    early = store.read_all(map(entry_path, positions)) if isinstance(store, DistantStore) else {}
+    for position in positions:
+        _read_entry(store, position, view, early.get(entry_path(position)))
     kept = [position for position, _ in view.completed()]
     for position in range(min(kept, default=0), view.next_position):
         if position not in view.entries and position not in view.corrupt:
@@ -67,11 +69,11 @@ def _positions(store: CheckpointStore, folder: str) -> list[int]:
     return [int(match[1]) for match in map(_NAME.fullmatch, names) if match is not None]
 
 
-def _read_entry(store: CheckpointStore, position: int, view: LogView) -> None:
-    """Put this entry into the view, or what is wrong with it."""
+def _read_entry(store: CheckpointStore, position: int, view: LogView, early: bytes | None) -> None:
+    """Put this entry into the view, or what is wrong with it. `early`: its bytes, if they were read."""
     unreadable: OSError | None = None
     try:
-        problem = _read_original(store, position, view)
+        problem = _read_original(store, position, view, early)
     except OSError as error:  # a broken disk, which the copy need not be on; or a file system that is away
         unreadable, problem = error, f"{store.describe(entry_path(position))} can't be read: {error}"
     if problem is None:
@@ -91,12 +93,14 @@ def _read_entry(store: CheckpointStore, position: int, view: LogView) -> None:
         view.gone.add(position)
 
 
-def _read_original(store: CheckpointStore, position: int, view: LogView) -> str | None:
+def _read_original(
+    store: CheckpointStore, position: int, view: LogView, early: bytes | None = None
+) -> str | None:
     """Read the original of an entry. None: the view has it; else what is wrong: "" if it is not there."""
     path = entry_path(position)
     where = store.describe(path)
     try:
-        content = store.read(path)
+        content = store.read(path) if early is None else early
         entry = decode_entry(content, position, where)
     except FileNotFoundError:
         return ""

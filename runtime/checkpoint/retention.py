@@ -29,7 +29,7 @@ from onceflow.runtime.checkpoint.log import LOG_FOLDER, encode_entry, entry_path
 from onceflow.runtime.checkpoint.log_view import LogView
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.state_files import STAGED_FOLDER, STATE_FOLDER
-from onceflow.runtime.checkpoint.store import CheckpointStore
+from onceflow.runtime.checkpoint.store import CheckpointStore, DistantStore
 
 _ATTEMPT = re.compile(rf"(?:{STATE_FOLDER}|{STAGED_FOLDER})/attempt-(\d+)/")
 _TEMPORARY_LIVES_MS = 3_600_000
@@ -47,7 +47,8 @@ class Retention:
         self._kept: list[tuple[int, int, Set[str]]] = []
         """Position in the log, checkpoint id, files."""
         self._discarded: set[str] = set()
-        """State files of checkpoints that were aborted since the latest completed one."""
+        """Files of checkpoints that were aborted since the latest completed one, or dropped, and which are
+        not deleted yet."""
         for position, manifest in kept:
             self.add(position, manifest)
 
@@ -71,13 +72,14 @@ class Retention:
         dropped = droppable[: max(0, len(self._kept) - self._retained)]
         if not dropped and not self._discarded:
             return
-        self._kept = self._kept[len(dropped) :]
-        for position, _, _ in dropped:
+        for position, _, paths in dropped:
+            # What fails stays the first of what is kept, and is the next to go: no gap.
             delete_with_copies(self._store, [entry_path(position)])
+            self._kept.pop(0)
+            self._discarded |= paths
         named = frozenset().union(*(paths for _, _, paths in self._kept))
-        gone = self._discarded.union(*(paths for _, _, paths in dropped)) - named
+        delete_with_copies(self._store, sorted(self._discarded - named))
         self._discarded.clear()
-        delete_with_copies(self._store, sorted(gone))
 
     def sweep(self, attempt: int, now_ms: int) -> list[str]:
         """At the start of this attempt: delete files of earlier ones that nobody names; their paths."""
@@ -86,19 +88,28 @@ class Retention:
         for folder in (STATE_FOLDER, STAGED_FOLDER):
             for status in [*self._store.list(folder), *self._store.list(copy_path(folder))]:
                 path = status.path.removeprefix(copy_path(""))
-                match = _ATTEMPT.match(path)
-                if match is not None and int(match[1]) < attempt and path not in named:
+                if _is_older(path, attempt) and path not in named:
                     orphans.append(status.path)
         for status in self._store.list(LOG_FOLDER):
             is_temporary = status.path.startswith(f"{LOG_FOLDER}/{TEMPORARY_PREFIX}")
             if is_temporary and status.modified_ms < now_ms - _TEMPORARY_LIVES_MS:
                 orphans.append(status.path)
         self._store.delete(orphans)
+        if isinstance(self._store, DistantStore):
+            self._store.abandon_uploads(lambda path: _is_older(path, attempt))
         return orphans
+
+
+def _is_older(path: str, attempt: int) -> bool:
+    """Whether an attempt before this one has written it."""
+    match = _ATTEMPT.match(path)
+    return match is not None and int(match[1]) < attempt
 
 
 def mend_copies(store: CheckpointStore, view: LogView) -> None:
     """At the start of an attempt: entries without a whole copy get one. Best effort."""
+    if isinstance(store, DistantStore):  # which keeps none
+        return
     with contextlib.suppress(OSError):
         for position, entry in view.entries.items():
             path, content = copy_path(entry_path(position)), encode_entry(position, entry)

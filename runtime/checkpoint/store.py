@@ -1,15 +1,16 @@
 """CheckpointStore: files with a conditional create, so that only one attempt can complete a checkpoint.
 
 All safety against two drivers rests on `create`: it makes a file that was not there, whole or not at
-all, for one caller only. A file system is offered when that is proven for it (the suite in
-`runtime/testing/conformance/`); the others are refused by name in `store_url.py`.
+all, for one caller only. A file system is offered when that is proven for it: by the suite in
+`runtime/testing/conformance/`, and for a DistantStore by a race at each start (`create_proof.py`). The
+others are refused by name in `store_url.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, runtime_checkable
 
 from onceflow.runtime.errors import OnceflowError
 
@@ -66,4 +67,18 @@ class CheckpointStore(Protocol):
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files; one that is not there is no error."""
+        ...
+
+
+@runtime_checkable
+class DistantStore(CheckpointStore, Protocol):
+    """A store behind a network, where each call takes its time and a create has to be proven."""
+
+    def read_all(self, paths: Iterable[str]) -> Mapping[str, bytes]:
+        """Read these files, many at once; by path, those that are there. Raises OSError."""
+        ...
+
+    def abandon_uploads(self, is_left: Callable[[str], bool]) -> None:
+        """Give back the room that files take whose writer was killed before it closed them, for each path of
+        which `is_left` says so. Raises OSError."""
         ...

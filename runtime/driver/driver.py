@@ -85,7 +85,9 @@ class JobDriver:
         self._stoppers: list[int] = []  # peers that are told how the job ends
         self._result: JobResult | None = None
         self._detail = self._cause = ""
-        self._store = open_store(options.checkpoint_dir)
+        self._is_away = False
+        """Whether the checkpoint folder was said to be away, and was not back since."""
+        self._store = open_store(options.checkpoint_dir, options.storage_options, self._say_away)
         self._committers = Committers(graph, clock, PromisedStagedFiles(self._store, self._say_healed))
         self._coordinator = Coordinator(
             self._parallelism,
@@ -155,7 +157,9 @@ class JobDriver:
             self._parallelism,
             options.checkpoints.retained,
         )
-        io.from_checkpoint_id = self._options.start_from
+        io.from_checkpoint_id = options.start_from
+        if options.start_savepoint is not None:
+            io.savepoint = open_store(options.start_savepoint, options.storage_options)
         return io
 
     # --- The loop -----------------------------------------------------------------------------------
@@ -240,6 +244,7 @@ class JobDriver:
             control_address=self._server.address,
             credentials=self._credentials,
             checkpoint_url=self._options.checkpoint_dir,
+            storage_options=self._options.storage_options,
             attempt_entry=self._checkpoint_io.attempt_entry,
             barriers=self._options.barriers,
             checkpoint_interval_ms=self._options.checkpoints.interval_ms,
@@ -287,6 +292,12 @@ class JobDriver:
     def _say_healed(self, problem: str) -> None:
         """On the thread of the checkpoint folder's I/O: a committer read a staged file from its copy."""
         self._inbox.put(lambda: self._announce("damage_healed", {"message": problem}))
+
+    def _say_away(self, reason: str) -> None:
+        """On any thread that reads or writes the folder. Said once for each time that it is away."""
+        if reason and not self._is_away:
+            self._inbox.put(lambda: self._announce("warning", {"reason": reason}))
+        self._is_away = bool(reason)
 
     def _on_lost(self, peer: int) -> None:
         self._closing.on_lost(peer)

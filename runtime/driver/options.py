@@ -105,8 +105,12 @@ class RunOptions:
     """The driver's port to which the slots connect; 0: any free one."""
     start_from: int | None = None
     """A checkpoint id of the folder to start from instead of the latest."""
+    start_savepoint: str | None = None
+    """The folder of a savepoint with which a new checkpoint folder begins."""
     allow_dropped_state: bool = False
     """Start although the checkpoint has state that the program has no place for: it is dropped."""
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """What fsspec makes the file system of `checkpoint_dir` with: an endpoint, credentials."""
     tls: bool = False
     """Encrypt what driver and slots say to each other; also done if the host's settings ask for it."""
     params: Mapping[str, Any] = field(default_factory=dict, repr=False)

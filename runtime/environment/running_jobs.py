@@ -2,9 +2,11 @@
 
 A driver writes `running.json` into its checkpoint folder (readable by its owner only: it holds the
 control address and the credentials that open it) and notes the folder in the user's own state folder, so
-that `onceflow list` finds it. Before that, while the host comes up and the log is not its own yet, only a
-note in the state folder says that it starts. All are hints: a file of a dead driver is told by its
-connection being refused, and exactness never depends on them.
+that `onceflow list` finds it. On an object store the note is all there is: whoever may read a bucket is not
+whoever may stop a job, so it is found on the driver's machine only.
+Before that, while the host comes up and the log is not its own yet, only a note in the state folder says
+that it starts. All are hints: a file of a dead driver is told by its connection being refused, and
+exactness never depends on them.
 """
 
 from __future__ import annotations
@@ -43,10 +45,10 @@ class RunningJob:
 
     @staticmethod
     def announce(checkpoint_dir: str, address: tuple[str, int], credentials: Credentials) -> RunningJob:
-        """Called by the driver. On a checkpoint folder that is no local path there is no file."""
+        """Called by the driver. A folder in this process's memory has nobody who could ask."""
         job = RunningJob(checkpoint_dir, address, credentials, os.getpid())
-        path = _local_path(checkpoint_dir)
-        if path is None:
+        file = _file(checkpoint_dir)
+        if file is None:
             return job
         # A hint that can't be written (a full disk, no home folder) must not keep a job from running.
         with contextlib.suppress(OSError):
@@ -54,19 +56,21 @@ class RunningJob:
             content["secret"] = credentials.secret.hex()
             if credentials.tls is not None:
                 content["tls"] = {"certificate": credentials.tls.certificate, "key": credentials.tls.key}
-            _write_private(path / FILE_NAME, json.dumps(content))
-            _write_private(_note(path), json.dumps({"checkpoint_dir": str(path.absolute())}))
+            content["checkpoint_dir"] = _absolute(checkpoint_dir)
+            _write_private(file, json.dumps(content))
+            if file != (note := _note(checkpoint_dir)):
+                _write_private(note, json.dumps({"checkpoint_dir": content["checkpoint_dir"]}))
         return job
 
     def withdraw(self) -> None:
         """The driver ends. Only its own file is removed: another driver may have taken over."""
-        path = _local_path(self.checkpoint_dir)
-        if path is None:
+        file = _file(self.checkpoint_dir)
+        if file is None:
             return
         with contextlib.suppress(OSError, UsageError):
             if find(self.checkpoint_dir).pid == self.pid:
-                (path / FILE_NAME).unlink(missing_ok=True)
-                _note(path).unlink(missing_ok=True)
+                file.unlink(missing_ok=True)
+                _note(self.checkpoint_dir).unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +85,10 @@ class StartingJob:
     @contextmanager
     def announced(job: str, checkpoint_dir: str) -> Iterator[None]:
         """Announce this process for as long as it runs the job; one that is killed is not found any more."""
-        path = _local_path(checkpoint_dir)
-        if path is None:
+        if _file(checkpoint_dir) is None:
             yield
             return
-        note = _note(path).with_suffix(f".{os.getpid()}{_STARTING}")
+        note = _note(checkpoint_dir).with_suffix(f".{os.getpid()}{_STARTING}")
         started_s = psutil.Process().create_time()
         content = {"job": job, "checkpoint_dir": checkpoint_dir, "pid": os.getpid(), "started_s": started_s}
         with contextlib.suppress(OSError):  # only a hint
@@ -115,9 +118,13 @@ def find_starting() -> Iterator[StartingJob]:
 
 def find(checkpoint_dir: str) -> RunningJob:
     """What the folder says. Raises UsageError if no driver has announced itself there."""
-    path = _local_path(checkpoint_dir)
-    file = None if path is None else path / FILE_NAME
+    file = _file(checkpoint_dir)
     if file is None or not file.exists():
+        if file == _note(checkpoint_dir):
+            raise UsageError(
+                f"no job that you have started on this machine runs on {checkpoint_dir}: ask on the driver's "
+                "machine, as its user, or start it with `onceflow run`"
+            )
         raise UsageError(f"no job runs on {checkpoint_dir}: start it with `onceflow run`")
     try:
         content = json.loads(file.read_text())
@@ -136,10 +143,23 @@ def find_all() -> Iterator[RunningJob]:
     for note in sorted(_notes_folder().glob("*.json")):
         with contextlib.suppress(OSError, ValueError, KeyError, UsageError):
             checkpoint_dir = json.loads(note.read_text())["checkpoint_dir"]
-            if not Path(checkpoint_dir).exists():
+            if (path := _local_path(checkpoint_dir)) is not None and not path.exists():
                 note.unlink(missing_ok=True)  # its driver was killed, and then it was removed
                 continue
             yield find(checkpoint_dir)
+
+
+def _file(checkpoint_dir: str) -> Path | None:
+    """Where the address of a driver on this folder is. None: nowhere."""
+    path = _local_path(checkpoint_dir)
+    if path is not None:
+        return path / FILE_NAME
+    return None if checkpoint_dir.startswith("memory:") else _note(checkpoint_dir)
+
+
+def _absolute(checkpoint_dir: str) -> str:
+    path = _local_path(checkpoint_dir)
+    return checkpoint_dir.rstrip("/") if path is None else str(path.absolute())
 
 
 def _local_path(checkpoint_dir: str) -> Path | None:
@@ -152,8 +172,8 @@ def _notes_folder() -> Path:
     return Path(platformdirs.user_state_dir("onceflow")) / "running"
 
 
-def _note(path: Path) -> Path:
-    name = hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:16]
+def _note(checkpoint_dir: str) -> Path:
+    name = hashlib.sha256(_absolute(checkpoint_dir).encode()).hexdigest()[:16]
     return _notes_folder() / f"{name}.json"
 
 

@@ -12,9 +12,10 @@ import gc
 import os
 import socket
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from types import FrameType
+from typing import Any
 
 from onceflow.runtime.background import Threads
 from onceflow.runtime.checkpoint.manifest import StateHandle
@@ -68,6 +69,7 @@ class SlotLaunch:
     control_address: tuple[str, int]
     credentials: Credentials
     checkpoint_url: str
+    storage_options: Mapping[str, Any] = field(default_factory=dict)
     attempt_entry: AttemptEntry | None = None
     """What the driver has written into the folder, to be seen by the slot. None: it is not looked for."""
     barriers: BarrierOptions = BarrierOptions()  # noqa: RUF009 - it is frozen
@@ -159,7 +161,13 @@ class _SlotRun:
     def run(self, end_process: EndProcess | None) -> None:
         launch, assignment = self._launch, self._assignment
         self._network.slot = assignment.slot
-        store = open_store(launch.checkpoint_url)
+        slot: Slot | None = None
+
+        def on_waiting(reason: str) -> None:
+            if slot is not None:
+                slot.waiting_for("checkpoint folder", reason)
+
+        store = open_store(launch.checkpoint_url, launch.storage_options, on_waiting)
         if launch.attempt_entry is not None:
             check_is_shared(store, launch.attempt_entry, socket.gethostname())
         check_writable(store, assignment.attempt, assignment.slot)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
@@ -16,6 +18,7 @@ from onceflow.runtime.errors import OptionError, Retryable
 from onceflow.runtime.testing.choices import ReplayedChoices
 from onceflow.runtime.testing.faults import FaultyStore
 from onceflow.testing.kit import StoreKit
+from tests.s3_server import S3Server, gateway
 
 
 class TestLocalPath(StoreKit):
@@ -40,6 +43,26 @@ class TestWithoutFaults(StoreKit):
 
     def store(self) -> CheckpointStore:
         return FaultyStore(MemoryStore(), ReplayedChoices([]))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    with S3Server(gateway()) as server:
+        yield server
+
+
+class TestOnS3(StoreKit):
+    server: ClassVar[S3Server]
+
+    @pytest.fixture(autouse=True)
+    def serve(self, server: S3Server) -> None:
+        type(self).server = server  # the kit makes other objects of the class
+        self.settings["options"] = server.options
+        self.settings["bucket"] = server.new_bucket()
+
+    def store(self) -> CheckpointStore:
+        options: dict[str, Any] = self.settings["options"]
+        return open_store(f"s3://{self.settings['bucket']}/some/where", options)
 
 
 RACER = """
@@ -85,11 +108,11 @@ def test_of_two_processes_exactly_one_creates_each_entry(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "url", ["s3://bucket/x", "gs://bucket/x", "hdfs://host/x", "http://host/x", "abfs://x"]
+    "url", ["hdfs://host/x", "http://host/x", "sftp://host/x", "simplecache::s3://bucket/x"]
 )
 def test_a_store_that_is_not_proven_is_refused_by_name(url: str) -> None:
     with pytest.raises(
-        OptionError, match=rf"checkpoints on {url.split(':')[0]}: are not offered.*file:///path"
+        OptionError, match=rf"checkpoints on {url.split('://')[0]}: are not offered.*file:///path"
     ):
         open_store(url)
 
