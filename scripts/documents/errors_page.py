@@ -54,7 +54,11 @@ AREAS: Sequence[tuple[str, str]] = (
         "connectors/http_stream/ connectors/http_headers.py connectors/http_lookup.py connectors/webhooks/ "
         "sinks/http.py",
     ),
-    ("Queues", "connectors/rabbitmq/ connectors/acknowledged/ connectors/reconnects.py"),
+    (
+        "Queues and streams",
+        "connectors/rabbitmq/ connectors/kinesis/ connectors/acknowledged/ connectors/reconnects.py "
+        "connectors/message_rows.py",
+    ),
     ("Kafka", "connectors/kafka/ sinks/kafka.py"),
     (
         "PostgreSQL, and sinks with a ledger",
