@@ -19,7 +19,7 @@ SHOWN_MAX = 200
 
 
 class HttpLookup:
-    """A service for `stream.lookup_join`: `HttpLookup("http://users.internal/{name}", User)` asks with GET.
+    """A service for `stream.lookup_join`: `HttpLookup("http://localhost:8080/{name}", User)` asks with GET.
 
     The names in braces are the key; their values are quoted. The answer is a JSON object, or a list of them,
     with the columns of `row`, a record type or an Arrow schema; columns that are not in it are null, and 404

@@ -182,8 +182,11 @@ def build() -> Job:
         source, watermarks=WatermarkStrategy.bounded_out_of_orderness("2 s", "ts", "30 s"), uid="readings"
     )
     sink = KafkaSink(bootstrap_servers="localhost:9092", topic="fires")
-    fires = assert_type(readings.map_async(asked, retries=2, ordered=False), Stream[Fire])
-    fires.union(assert_type(readings.map_async(blocked, timeout=None), Stream[Fire])).sink_to(sink)
+    fires = readings.map_async(asked, retries=2, ordered=False)
+    others = readings.map_async(blocked, timeout=None)
+    assert_type(fires, Stream[Fire])
+    assert_type(others, Stream[Fire])
+    fires.union(others).sink_to(sink, uid="asked")
     readings.map_batches(doubled, schema=pa.schema([("celsius", pa.float64())])).sink_to(sink)
     readings.select("sensor", low=col("sensor").str.to_lowercase(), one=lit(1)).sink_to(sink, uid="low")
     readings.with_columns(kelvin=col("celsius") + 273.15).sink_to(sink)
