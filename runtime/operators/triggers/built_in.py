@@ -20,7 +20,7 @@ class BuiltInTrigger:
     at_end: bool = False
     """When the watermark has reached the window's last ms; from then on at once for late rows."""
     rows: int | None = None
-    """With each so many rows."""
+    """It fires with each so many rows."""
     every_ms: int | None = None
     """When event time has come to a multiple of it, if rows have come since the last firing."""
     every_clock_ms: int | None = None

@@ -242,7 +242,7 @@ class BuiltInRows:
         return _firing(rows[is_set], at_ms[is_set], looked)
 
     def _never_again(self, rows: Indices) -> None:
-        """Not until another row comes."""
+        """Let these windows fire no more until another row comes."""
         for name, times in (("early_ms", self._early), ("clock_ms", self._clock)):
             if name in self.columns:
                 times.put(rows, NEVER_MS)

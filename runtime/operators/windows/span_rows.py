@@ -29,7 +29,7 @@ class Changed:
     """The windows that a batch changes, and what is in each of them."""
 
     records: Records
-    """Those that count, once for each window in which they do."""
+    """The records that count, once for each window in which they do."""
     number: Indices
     """The window of each."""
     keys: Indices

@@ -61,9 +61,8 @@ def test_a_program_with_a_trigger_of_its_own_sends_what_it_fires() -> None:
 def test_a_stream_without_event_time_has_global_windows() -> None:
     job, windowed = windows(global_window(), has_event_time=False)
     rows = windowed.trigger(purging(every_rows(4))).aggregate(n=count()).collect()
-    clock = (
-        windowed.trigger(every_processing_time("1 h"), results="discarding").aggregate(n=count()).collect()
-    )
+    by_clock = windowed.trigger(every_processing_time("1 h"), results="discarding")
+    clock = by_clock.aggregate(n=count()).collect()
     job.run(master="threads[1]")
     assert rows == [{"user": "ann", "n": 4}]
     assert clock == [{"user": "ann", "n": 6}]
@@ -71,7 +70,7 @@ def test_a_stream_without_event_time_has_global_windows() -> None:
 
 def test_results_that_retract_need_a_sink_that_takes_changes() -> None:
     job, windowed = windows()
-    windowed.trigger(every_rows(2)).aggregate(n=count()).map_batches(lambda frame: frame)
+    windowed.trigger(every_rows(2)).aggregate(n=count()).print()
     with pytest.raises(GraphError, match='results="accumulating"'):
         job.build()
 
