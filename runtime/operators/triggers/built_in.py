@@ -107,7 +107,7 @@ def delta(value: str | pl.Expr, threshold: float) -> BuiltInTrigger:
     the row that fired it last, or else in its first row. Nulls are passed over. What is left when the window
     ends is not sent, as in Flink. Raises OptionError for what is no threshold."""
     if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not threshold >= 0:
-        raise OptionError(f"delta({value}, {threshold!r}): the threshold is a number, 0 at least")
+        raise OptionError(f"delta({value}, {threshold!r}): give a number as the threshold, 0 at least")
     if not isinstance(value, str | pl.Expr):
         raise OptionError(f"delta({value!r}, ...): give a column's name or a polars expression")
     return BuiltInTrigger(delta=value, threshold=float(threshold))
@@ -128,5 +128,5 @@ def purging(trigger: BuiltInTrigger) -> BuiltInTrigger:
 def _interval_ms(interval: str | int, what: str) -> int:
     interval_ms = duration_ms(interval, what)
     if interval_ms < 1:
-        raise OptionError(f"{what}({interval!r}): an interval is at least 1 ms long")
+        raise OptionError(f"{what}({interval!r}): an interval is at least 1 ms long: give a longer one")
     return interval_ms
