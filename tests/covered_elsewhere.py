@@ -335,7 +335,7 @@ COVERED = (
     ),
     Covered(
         "triggers against naive lists, and by example",
-        "properties/test_triggers unit/operators/test_triggers",
+        "properties/test_triggers unit/operators/test_triggers simulation/test_triggers",
         """triggers.built_in triggers.own bounds built_in_triggers own_triggers row_trigger trigger_rules
         triggered_operator sent_results row_copies global_window""",
     ),
