@@ -15,6 +15,7 @@ import pyarrow as pa
 from benchmarks.workload import START_MS
 from examples.windowed_totals import build
 from onceflow.runtime.exchange.channel import capacity_of
+from onceflow.runtime.exchange.channel_bound import ChannelBound
 from onceflow.runtime.exchange.key_groups import Partitioner
 from onceflow.runtime.exchange.remote_channel import PeerLostError, RemoteInput, RemoteOutput
 from onceflow.runtime.exchange.transport import SOCKET_BUFFER_BYTES
@@ -123,7 +124,7 @@ def _connected(
     connection = socket.create_connection(address)
     call(connection, setting.secret, {"attempt": 1, "edge": edge.edge_id, "slot": slot})
     _as_a_slot_has_it(connection, setting.parallelism)
-    return RemoteOutput(connection, codec_of(edge), selector, "the slot", QUEUED_BYTES)
+    return RemoteOutput(connection, codec_of(edge), selector, "the slot", ChannelBound(QUEUED_BYTES, None))
 
 
 def _as_a_slot_has_it(connection: socket.socket, parallelism: int) -> None:

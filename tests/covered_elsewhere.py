@@ -30,6 +30,16 @@ COVERED = (
         "functions.questions async_map sim_calls",
     ),
     Covered(
+        "what a look-up join asks and makes, driven through it, and against real servers",
+        "unit/api/test_lookups integration/test_lookups",
+        "contracts.lookup postgres.lookup http_lookup function_lookup lookup_calls lookup_join",
+    ),
+    Covered(
+        "methods of Stream, driven through it and its policies",
+        "unit/api/test_stream unit/api/test_error_policies",
+        "record_steps",
+    ),
+    Covered(
         "connections are what a reader's tests drive, against a real server",
         "unit/connectors/http_stream/test_reader integration/test_http_stream",
         "http_stream.connection",
@@ -45,6 +55,17 @@ COVERED = (
         "what reads a queue, driven against a real one",
         "integration/test_rabbitmq_queue integration/test_rabbitmq_queue_kills",
         "rabbitmq.deliveries acknowledged.messages acknowledged.reader",
+    ),
+    Covered(
+        "what reads a stream of Kinesis, driven against servers that answer as it does",
+        """integration/test_kinesis integration/test_kinesis_kills unit/connectors/kinesis/test_shards
+        unit/connectors/kinesis/test_reader""",
+        "kinesis.client kinesis.columns kinesis.enumerator kinesis.fetches finished_shards trimming",
+    ),
+    Covered(
+        "what becomes of messages, by the readers of all that have them",
+        "unit/connectors/http_stream/test_reader integration/test_kinesis integration/test_rabbitmq_queue",
+        "message_rows",
     ),
     Covered(
         "made-up events, judged as a whole",
@@ -277,7 +298,8 @@ COVERED = (
     Covered(
         "what a row goes through between two tasks",
         "unit/exchange/test_input_gate unit/slot/test_task unit/exchange/test_wiring",
-        "channel exchange.partition_kernels exchange.record_writer chain_body task_reports",
+        """channel channel_watermarks exchange.partition_kernels exchange.record_writer chain_body
+        gates task_reports""",
     ),
     Covered(
         "how a job is described; what is made of it is compared with it",
@@ -374,10 +396,16 @@ COVERED = (
     Covered(
         "tests themselves: their mutants are the proof",
         "simulation/test_simulation simulation/test_damage conformance/test_simulated_connectors",
-        """checkers choices checking conformance.committers conformance.sinks conformance.sources
+        """checkers choices checking overtaking_mutants
+        conformance.committers conformance.sinks conformance.sources
         conformance.stores coordination faults firing_mutants harness mutants mutation pausing
         retention_mutants sim_broker sim_driver sim_job sim_rows sim_slot sim_store sim_table
         sim_tally sim_world simulate shared_files violations world""",
+    ),
+    Covered(
+        "short passages between two rooms, which every job goes through",
+        "simulation/test_simulation unit/driver/test_options",
+        "driver.graph_program control.commands cli.job_options",
     ),
     Covered("the list of connectors by name", "unit/api/test_named_connectors", "cli.connectors"),
     Covered(

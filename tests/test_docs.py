@@ -229,7 +229,7 @@ def test_every_event_and_every_field_of_progress_is_documented() -> None:
 
 def test_every_metric_is_documented() -> None:
     metrics = JobMetrics(lambda: 0.0)
-    metrics.on_event("checkpoint_completed", {"alignment_ms": 1})
+    metrics.on_event("checkpoint_completed", {"alignment_ms": 1, "in_flight_bytes": 1})
     counters = dict.fromkeys(COUNTERS, 1)
     metrics.on_progress(
         JobProgress(

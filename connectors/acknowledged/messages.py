@@ -19,7 +19,7 @@ class Message:
     is_redelivered: bool
     """Whether the server says that it may have been delivered before."""
     attributes: Mapping[str, str | None] = field(default_factory=dict)
-    """What else is known of it, by the names of `QueueRows.columns`."""
+    """What else is known of it, by the names of the columns of `QueueReader`."""
 
 
 class Deliveries(Protocol):

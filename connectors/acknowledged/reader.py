@@ -4,7 +4,7 @@ them."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,25 +12,13 @@ import pyarrow as pa
 
 from onceflow.connectors.acknowledged.delivered_ids import DeliveredIds, digest
 from onceflow.connectors.acknowledged.messages import Deliveries, Message
-from onceflow.connectors.formats.format import Decoded, Decoder
+from onceflow.connectors.message_rows import Letter, MessageRows
 from onceflow.connectors.reconnects import Reconnects
 from onceflow.runtime.contracts import Fetch, ReaderContext, SplitState
-from onceflow.runtime.contracts.dead_letters import DEAD_LETTER_SCHEMA
-from onceflow.runtime.errors import BadRecordError, Fatal, Retryable
+from onceflow.runtime.errors import Fatal, Retryable
 
 _SHOWN_BYTES = 100
 RESTORED_MS = 3_600_000
-
-
-@dataclass(frozen=True, slots=True)
-class QueueRows:
-    """How messages become rows."""
-
-    schema: pa.Schema
-    decoder: Decoder
-    columns: Mapping[str, str]
-    """The columns with what is known of a message beside its body: "id", or one of its attributes."""
-    tolerates_bad: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +67,16 @@ class QueueReader:
     def __init__(
         self,
         connect: Callable[[str], Deliveries],
-        rows: QueueRows,
+        rows: MessageRows,
+        columns: Sequence[str],
         settings: QueueSettings,
         context: ReaderContext,
     ) -> None:
-        """`connect(split_id)` begins a connection, on a thread of its own."""
+        """`connect(split_id)` begins a connection, on a thread of its own. `columns`: what is known of a
+        message beside its body, "id" or one of its attributes, in the order in which the rows have it."""
         self._connect = connect
         self._rows = rows
+        self._columns = columns
         self._settings = settings
         self._context = context
         self._queues: dict[str, _Queue] = {}
@@ -215,51 +206,29 @@ class QueueReader:
     def _fetch(self, queue: _Queue, messages: Sequence[Message]) -> Fetch:
         first = queue.count
         queue.count += len(messages)
-        decoded = self._rows.decoder.decode([message.body for message in messages])
-        dead_letters = self._dead_letters(queue, messages, first, decoded)
-        kept = np.arange(len(messages)) if decoded.rows is None else decoded.rows
-        batch = self._with_columns([messages[row] for row in kept.tolist()], decoded.batch)
+
+        def letter(number: int) -> Letter:
+            message = messages[number]
+            what = f"message {message.id!r} of {queue.split_id}"
+            return Letter(what, queue.split_id, 0, first + number, (message.id or "").encode())
+
+        made = self._rows.of(
+            [message.body for message in messages],
+            lambda kept: self._beside([messages[number] for number in kept]),
+            letter,
+        )
         return Fetch(
-            batch,
-            np.zeros(batch.num_rows, np.uint16),
+            made.batch,
+            np.zeros(made.batch.num_rows, np.uint16),
             (queue.split_id,),
-            kept.astype(np.int64) + first if self._context.with_origin else None,
-            dead_letters=dead_letters,
-            kind=decoded.kinds,
+            made.kept + first if self._context.with_origin else None,
+            dead_letters=made.dead_letters,
+            kind=made.kinds,
             finished=frozenset({queue.split_id}) if queue.is_finished else frozenset(),
         )
 
-    def _with_columns(self, messages: Sequence[Message], batch: pa.RecordBatch) -> pa.RecordBatch:
-        added = [
+    def _beside(self, messages: Sequence[Message]) -> list[pa.Array]:
+        return [
             pa.array([m.id if what == "id" else m.attributes.get(what) for m in messages], pa.string())
-            for what in self._rows.columns
+            for what in self._columns
         ]
-        if not added and not batch.num_columns:
-            return batch
-        return pa.RecordBatch.from_arrays([*batch.columns, *added], schema=self._rows.schema)
-
-    def _dead_letters(
-        self, queue: _Queue, messages: Sequence[Message], first: int, decoded: Decoded
-    ) -> pa.RecordBatch | None:
-        if not decoded.bad:
-            return None
-        if not self._rows.tolerates_bad:
-            bad = decoded.bad[0]
-            message = messages[bad.row]
-            raise BadRecordError(
-                f"message {message.id!r} of {queue.split_id} can't be decoded: {bad.reason}; it begins with "
-                f"{message.body[:_SHOWN_BYTES]!r}. To go on without such messages, give dead_letters="
-            )
-        letters = [
-            {
-                "topic": queue.split_id,
-                "partition": 0,
-                "offset": first + bad.row,
-                "key": (messages[bad.row].id or "").encode(),
-                "value": messages[bad.row].body,
-                "reason": bad.reason,
-                "stage": "value",
-            }
-            for bad in decoded.bad
-        ]
-        return pa.RecordBatch.from_pylist(letters, schema=DEAD_LETTER_SCHEMA)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from onceflow.connectors.formats import Decoded, Decoder
 from onceflow.connectors.http_stream.connection import Pump, StreamRequest
 from onceflow.connectors.http_stream.framing import Event
-from onceflow.runtime.contracts import DEAD_LETTER_SCHEMA, Fetch, ReaderContext, SplitState
-from onceflow.runtime.errors import BadRecordError, Fatal
+from onceflow.connectors.message_rows import Letter, MessageRows
+from onceflow.runtime.contracts import Fetch, ReaderContext, SplitState
+from onceflow.runtime.errors import Fatal
 
 _SHOWN_BYTES = 100
 
@@ -21,15 +21,13 @@ _SHOWN_BYTES = 100
 class Rows:
     """How events become rows."""
 
-    schema: pa.Schema
-    decoder: Decoder
+    messages: MessageRows
     columns: Mapping[str, str]
     """The columns with what is known of an event beside its data: "id", "event", "url"."""
     only_events: frozenset[str] | None
     """Names of events that are read; None: all."""
     has_ids: bool
     """Whether an event without an id is refused: it could not be found again."""
-    tolerates_bad: bool
 
 
 @dataclass(slots=True)
@@ -98,16 +96,24 @@ class HttpStreamReader:
             is_wanted = np.array([event.name in only for event in events], bool)
             numbers = numbers[is_wanted]
             events = [event for event in events if event.name in only]
-        decoded = self._rows.decoder.decode([event.data for event in events])
-        dead_letters = self._dead_letters(stream, events, numbers, decoded)
-        kept = range(len(events)) if decoded.rows is None else decoded.rows.tolist()
-        batch = self._with_columns(stream, [events[row] for row in kept], decoded.batch)
+
+        def letter(number: int) -> Letter:
+            event = events[number]
+            key = None if event.id is None else event.id.encode()
+            return Letter(f"event {event.id!r} of {stream.url}", stream.url, 0, int(numbers[number]), key)
+
+        made = self._rows.messages.of(
+            [event.data for event in events],
+            lambda kept: self._beside(stream, [events[number] for number in kept]),
+            letter,
+        )
+        batch = made.batch
         return Fetch(
             batch,
             np.zeros(batch.num_rows, np.uint16),
             (stream.split_id,),
-            numbers[list(kept)] if self._context.with_origin else None,
-            dead_letters=dead_letters,
+            numbers[made.kept] if self._context.with_origin else None,
+            dead_letters=made.dead_letters,
             at_end=frozenset() if events else frozenset({stream.split_id}),
             finished=frozenset({stream.split_id}) if stream.is_finished else frozenset(),
         )
@@ -120,41 +126,10 @@ class HttpStreamReader:
                 "may be lost then"
             )
 
-    def _with_columns(
-        self, stream: _Stream, events: Sequence[Event], batch: pa.RecordBatch
-    ) -> pa.RecordBatch:
+    def _beside(self, stream: _Stream, events: Sequence[Event]) -> list[pa.Array]:
         values: dict[str, list[str | None]] = {
             "id": [event.id for event in events],
             "event": [event.name for event in events],
             "url": [stream.url for _ in events],
         }
-        added = [pa.array(values[what], pa.string()) for what in self._rows.columns]
-        if not added and not batch.num_columns:
-            return batch
-        return pa.RecordBatch.from_arrays([*batch.columns, *added], schema=self._rows.schema)
-
-    def _dead_letters(
-        self, stream: _Stream, events: Sequence[Event], numbers: np.ndarray, decoded: Decoded
-    ) -> pa.RecordBatch | None:
-        if not decoded.bad:
-            return None
-        if not self._rows.tolerates_bad:
-            bad = decoded.bad[0]
-            event = events[bad.row]
-            raise BadRecordError(
-                f"event {event.id!r} of {stream.url} can't be decoded: {bad.reason}; it begins with "
-                f"{event.data[:_SHOWN_BYTES]!r}. To go on without such events, give dead_letters="
-            )
-        letters = [
-            {
-                "topic": stream.url,
-                "partition": 0,
-                "offset": int(numbers[bad.row]),
-                "key": None if (event_id := events[bad.row].id) is None else event_id.encode(),
-                "value": events[bad.row].data,
-                "reason": bad.reason,
-                "stage": "value",
-            }
-            for bad in decoded.bad
-        ]
-        return pa.RecordBatch.from_pylist(letters, schema=DEAD_LETTER_SCHEMA)
+        return [pa.array(values[what], pa.string()) for what in self._rows.columns]

@@ -12,6 +12,7 @@ import pyarrow as pa
 from onceflow.connectors.collections.fixed_splits import FixedSplits
 from onceflow.connectors.formats import Format
 from onceflow.connectors.http_stream.framing import JsonLines, ServerSentEvents, id_in
+from onceflow.connectors.message_rows import MessageRows
 from onceflow.runtime.arguments import check_formats
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import ReaderContext, Sink, SplitState
@@ -105,12 +106,12 @@ class HttpStreamSource:
 
         added = {what: name for what, name in self._added().items() if name in self.schema.names}
         rows = Rows(
-            self.schema,
-            self.value.decoder(self.columns),
+            MessageRows(
+                self.schema, self.value.decoder(self.columns), self.dead_letters is not None, "events"
+            ),
             added,
             None if self.events is None else frozenset(self.events),
             self.without_ids == "refuse",
-            self.dead_letters is not None,
         )
         return HttpStreamReader({url: self._request(url) for url in self.urls}, rows, context)
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from onceflow.connectors.collections.fixed_splits import FixedSplits
 from onceflow.connectors.formats import Format
 from onceflow.connectors.formats.format import has_kinds
+from onceflow.connectors.message_rows import MessageRows
 from onceflow.runtime.arguments import check_formats
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import ReaderContext, Sink, SplitState
@@ -99,11 +100,11 @@ class RabbitQueueSource:
         return FixedSplits([SplitState(queue, {"count": 0, "ids": ""}) for queue in self.queues])
 
     def open_reader(self, context: ReaderContext) -> QueueReader:
-        from onceflow.connectors.acknowledged.reader import QueueReader, QueueRows, QueueSettings
+        from onceflow.connectors.acknowledged.reader import QueueReader, QueueSettings
         from onceflow.connectors.rabbitmq.deliveries import RabbitDeliveries
 
-        added = {what: name for what, name in self._added().items() if name in self.schema.names}
-        rows = QueueRows(self.schema, self.value.decoder(self.columns), added, self.dead_letters is not None)
+        columns = [what for what, name in self._added().items() if name in self.schema.names]
+        rows = MessageRows(self.schema, self.value.decoder(self.columns), self.dead_letters is not None)
         settings = QueueSettings(
             self.bounded,
             duration_ms(self.remember, "remember"),
@@ -119,7 +120,7 @@ class RabbitQueueSource:
             looks_for_end=self.bounded,
             context=context,
         )
-        return QueueReader(connect, rows, settings, context)
+        return QueueReader(connect, rows, columns, settings, context)
 
     # --- What it may do beyond that ---
 

@@ -77,6 +77,7 @@ class JobMetrics(Collector):
         self._completed = 0
         self._failed = 0
         self._alignment_ms: int | None = None
+        self._in_flight_bytes: int | None = None
         self._measured_s: float | None = None
         self._rates: Mapping[str, tuple[float, float]] = {}
 
@@ -85,6 +86,7 @@ class JobMetrics(Collector):
             case "checkpoint_completed":
                 self._completed += 1
                 self._alignment_ms = fields.get("alignment_ms")
+                self._in_flight_bytes = fields.get("in_flight_bytes")
             case "checkpoint_failed":
                 self._failed += 1
             case "attempt_started":
@@ -118,6 +120,10 @@ class JobMetrics(Collector):
             "lastCheckpointAlignmentTime": (
                 "Longest wait of a task for its barriers, ms.",
                 self._alignment_ms,
+            ),
+            "lastCheckpointPersistedInFlightData": (
+                "The part of it in flight, bytes.",
+                self._in_flight_bytes,
             ),
             "numberOfCompletedCheckpoints": ("Since this driver started.", self._completed),
             "numberOfFailedCheckpoints": ("Since this driver started.", self._failed),

@@ -7,6 +7,17 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from onceflow.cli.job_options import (
+    AlignmentTimeoutOption,
+    AllowDroppedStateOption,
+    BarriersOption,
+    GuaranteeOption,
+    InFlightOption,
+    RestartOption,
+    StartFromOption,
+    UnalignedOption,
+    given_barriers,
+)
 from onceflow.cli.load import load_job
 from onceflow.cli.params import ParamOption, ParamsFileOption, given_params
 from onceflow.cli.report import reporter_for
@@ -50,18 +61,14 @@ def run(
     ] = "10 min",
     retained: Annotated[int, typer.Option(help="Completed checkpoints to keep.")] = 3,
     slot_timeout: Annotated[str, typer.Option(help="A slot silent for so long counts as lost.")] = "30 s",
-    guarantee: Annotated[
-        str, typer.Option(help="exactly-once, at-least-once or at-most-once.")
-    ] = "exactly-once",
-    restart: Annotated[
-        str, typer.Option(help="exponential, fixed:1 s:10 (delay, failures in a row), or none.")
-    ] = "exponential",
-    start_from: Annotated[
-        int | None, typer.Option("--from", help="Start from this checkpoint instead of the latest.")
-    ] = None,
-    allow_dropped_state: Annotated[
-        bool, typer.Option("--allow-dropped-state", help="Drop state that the program has no place for.")
-    ] = False,
+    guarantee: GuaranteeOption = "exactly-once",
+    barriers: BarriersOption = "aligned",
+    unaligned: UnalignedOption = False,
+    alignment_timeout: AlignmentTimeoutOption = None,
+    in_flight: InFlightOption = "1 s",
+    restart: RestartOption = "exponential",
+    start_from: StartFromOption = None,
+    allow_dropped_state: AllowDroppedStateOption = False,
     conf: Annotated[
         list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
     ] = None,
@@ -93,6 +100,9 @@ def run(
         retained=retained,
         slot_timeout=slot_timeout,
         guarantee=guarantee,
+        barriers=given_barriers(barriers, unaligned),
+        alignment_timeout=alignment_timeout,
+        in_flight=in_flight,
         restart=restart,
         spark_conf=settings,
         control_port=control_port,

@@ -25,8 +25,6 @@ from onceflow.runtime.errors import OnceflowError, UsageError
 from onceflow.runtime.functions.parameters import Parameters
 from onceflow.runtime.functions.resolve import resolve
 from onceflow.runtime.records import RowKind
-from onceflow.runtime.slot.firing import PIECE_ROWS_MAX
-from onceflow.runtime.slot.slot import STEPS_PER_TASK
 from onceflow.runtime.testing.sim_driver import SimDriver
 from onceflow.runtime.testing.sim_slot import SimSlot, SimSlotOptions, SimWiring
 from onceflow.runtime.types.hints import type_name
@@ -207,7 +205,7 @@ class JobRun:
         self._wiring = wiring
         peers = range(self._next_peer, self._next_peer + self._parallelism)
         self._next_peer = peers.stop
-        options = SimSlotOptions(True, False, PIECE_ROWS_MAX, STEPS_PER_TASK, self._params)
+        options = SimSlotOptions(params=self._params)
         for peer in peers:
             self._slots[peer] = SimSlot(
                 attempt, peer, self._stage.graph, wiring, self._store, self.clock, self._post, options

@@ -14,6 +14,8 @@ from typing import Any
 from onceflow.runtime.api.job import Job
 from onceflow.runtime.checkpoint.log import LOG_FOLDER, AttemptStarted, decode_entry
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
+from onceflow.runtime.checkpoint.options import IN_FLIGHT_MS, BarrierOptions
+from onceflow.runtime.driver.options import Guarantee, barrier_options
 from onceflow.runtime.errors import OnceflowError
 from onceflow.runtime.functions.parameters import Parameters
 from onceflow.runtime.functions.resolve import resolve
@@ -73,6 +75,7 @@ def simulate(
     inputs: Mapping[str, Rows],
     seeds: int | Iterable[int] = 1_000,
     params: Mapping[str, Any] | None = None,
+    barriers: str = "aligned",
 ) -> SimulationReport:
     """Run a job over these rows (by the uids of its sources, as for `run`) once for each seed, with slots,
     driver or both killed or frozen at any step, and compare what each sink has committed with a run without
@@ -80,10 +83,11 @@ def simulate(
 
     Before that the job runs without crashes in several orders. Raises SimulationError naming the operator
     whose output differs: a function that reads a clock or throws dice, or a result that depends on which
-    split is read first. `params`: as for Job.run. Raises SimulationError with the seed for a
+    split is read first. `params` and `barriers`: as for Job.run. Raises SimulationError with the seed for a
     crash that changes the output, and what a function of the job's raises.
     """
-    simulation = _Simulation(job.build(), inputs, resolve(job.params, params or {}))
+    given = barrier_options(barriers, None, IN_FLIGHT_MS, Guarantee.EXACTLY_ONCE)
+    simulation = _Simulation(job.build(), inputs, resolve(job.params, params or {}), given)
     expected, points = simulation.reference()
     crashes: Counter[str] = Counter()
     numbers = range(1, seeds + 1) if isinstance(seeds, int) else list(seeds)
@@ -103,8 +107,11 @@ def simulate(
 class _Simulation:
     """The runs of one job over the same rows."""
 
-    def __init__(self, graph: JobGraph, inputs: Mapping[str, Rows], params: Parameters) -> None:
+    def __init__(
+        self, graph: JobGraph, inputs: Mapping[str, Rows], params: Parameters, barriers: BarrierOptions
+    ) -> None:
         self._graph = graph
+        self._barriers = barriers
         self._params = params
         self._inputs = {uid: its if isinstance(its, Mapping) else list(its) for uid, its in inputs.items()}
         stage = self._stage(graph, SeededChoices(0))
@@ -127,7 +134,13 @@ class _Simulation:
         drawn = draw_options(choices)
         kinds = list(drawn.crashes.values()) or [list(Crash)[choices.choose(len(Crash), "crash")]]
         crashes = {1 + choices.choose(points, "crash point"): kind for kind in kinds}
-        return self._run(self._graph, seed, replace(drawn, crashes=crashes, resends=0))
+        return self._run(self._graph, seed, self._with_barriers(replace(drawn, crashes=crashes, resends=0)))
+
+    def _with_barriers(self, drawn: WorldOptions) -> WorldOptions:
+        """Where barriers overtake, operators take a few rows at a time: else there was little to overtake."""
+        if self._barriers.overtake_after_ms is not None:
+            return replace(drawn, overtakes=True, rows_max=2, steps_per_task=1)
+        return replace(drawn, halts=self._barriers.halts)
 
     def _fair(self, seed: int) -> WorldOptions:
         drawn = draw_options(SeededChoices(seed))

@@ -70,6 +70,17 @@ class Asking:
         )
 
 
+def asking_of(options: AskingOptions) -> Asking:
+    """These options, and the usual ones in the place of the others."""
+    return Asking(
+        options.get("ordered", True),
+        options.get("capacity", CAPACITY),
+        options.get("timeout", TIMEOUT),
+        options.get("retries", 0),
+        options.get("on_error", "fail"),
+    )
+
+
 def map_async(
     stream: Stream[Any], uid: str, fn: Callable[[Any], Any], returns: type | None, asking: Asking
 ) -> Stream[Any]:

@@ -14,7 +14,7 @@ from onceflow.runtime.api.graph_builder import JobGraphBuilder
 from onceflow.runtime.api.run_signals import RunSignals, run_signals
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.checkpoint.job_phase import JobPhase
-from onceflow.runtime.checkpoint.options import CheckpointOptions
+from onceflow.runtime.checkpoint.options import IN_FLIGHT_MS, CheckpointOptions
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.driver.driver import JobDriver
 from onceflow.runtime.driver.options import (
@@ -22,6 +22,7 @@ from onceflow.runtime.driver.options import (
     Guarantee,
     RunOptions,
     absolute_url,
+    barrier_options,
     restart_strategy,
 )
 from onceflow.runtime.driver.result import JobResult
@@ -73,6 +74,9 @@ class Job(JobGraphBuilder):
         parallelism: int | None = None,
         checkpoint_interval: str | int = DEFAULT_INTERVAL,
         guarantee: str = "exactly-once",
+        barriers: str = "aligned",
+        alignment_timeout: str | int | None = None,
+        in_flight: str | int = IN_FLIGHT_MS,
         restart: str = "exponential",
         start_from: int | None = None,
         allow_dropped_state: bool = False,
@@ -90,6 +94,9 @@ class Job(JobGraphBuilder):
         is if Spark's own settings ask for it. `params`: values for the parameters that the job declares.
         `master`: as Spark names it, or `threads[N]` for slots in this process without Spark; None: what
         spark-submit was given, if that has started this program, with its settings, and else `local[2]`.
+        `barriers`: `aligned`, `unaligned` or `halt`; `alignment_timeout`: after so long an aligned barrier is
+        unaligned; `in_flight`: how much work may wait in a channel, as the time that it takes (milliseconds,
+        or a text such as "1 s"): docs/checkpoints.md.
         Ctrl-C and SIGTERM stop it cleanly after a last checkpoint. Raises UsageError for what is wrong before
         it starts, JobFailedError if it fails.
         """
@@ -103,6 +110,9 @@ class Job(JobGraphBuilder):
                 spark_conf=spark_conf,
                 checkpoint_interval=checkpoint_interval,
                 guarantee=guarantee,
+                barriers=barriers,
+                alignment_timeout=alignment_timeout,
+                in_flight=in_flight,
                 restart=restart,
                 start_from=start_from,
                 allow_dropped_state=allow_dropped_state,
@@ -169,6 +179,9 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
     retained: int = 3,
     slot_timeout: str | int = "30 s",
     guarantee: str = "exactly-once",
+    barriers: str = "aligned",
+    alignment_timeout: str | int | None = None,
+    in_flight: str | int = IN_FLIGHT_MS,
     restart: str = "exponential",
     spark_conf: Mapping[str, str] | None = None,
     control_port: int = 0,
@@ -180,14 +193,18 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
     """Options as people write them, checked. Raises OptionError naming the option."""
     if parallelism is not None and parallelism < 1:
         raise OptionError(f"parallelism={parallelism}: at least 1 slot is needed")
+    given = Guarantee.parse(guarantee)
+    through = barrier_options(barriers, alignment_timeout, in_flight, given)
     return RunOptions(
         checkpoint_dir=absolute_url(checkpoint_dir),
         master=master,
         parallelism=parallelism,
-        guarantee=Guarantee.parse(guarantee),
+        guarantee=given,
+        barriers=through,
         checkpoints=CheckpointOptions(
             interval_ms=duration_ms(checkpoint_interval, "checkpoint_interval"),
             timeout_ms=duration_ms(checkpoint_timeout, "checkpoint_timeout"),
+            halts=through.halts,
             retained=retained,
             restart=restart_strategy(restart),
         ),

@@ -6,30 +6,39 @@ refused where it is written, not after a night of running.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 import polars as pl
 import pyarrow as pa
 
-from onceflow.runtime.api.async_streams import CAPACITY, TIMEOUT, Asking, AskingOptions, Retries, map_async
+from onceflow.runtime.api.async_streams import (
+    CAPACITY,
+    TIMEOUT,
+    Asking,
+    AskingOptions,
+    Retries,
+    asking_of,
+    map_async,
+)
 from onceflow.runtime.api.batch_functions import map_batches
 from onceflow.runtime.api.broadcast_streams import BroadcastStream
 from onceflow.runtime.api.built_in import built_in
 from onceflow.runtime.api.collected import COLLECTED_BYTES_MAX, Collected
 from onceflow.runtime.api.connected_streams import ConnectedStreams, check_pair
-from onceflow.runtime.api.error_policies import NO_ASIDE, Aside, OnError, aside_of
+from onceflow.runtime.api.error_policies import NO_ASIDE, Aside, OnError
 from onceflow.runtime.api.keyed_stream import KeyedStream
 from onceflow.runtime.api.keys_of_streams import with_keys
+from onceflow.runtime.api.lookups import Cache, lookup_join
 from onceflow.runtime.api.loops import Body, add_loop
 from onceflow.runtime.api.near_misses import no_such_name, sink_advice
-from onceflow.runtime.api.record_functions import always, filter_records
+from onceflow.runtime.api.record_steps import call_each, filtered
 from onceflow.runtime.api.stream_ends import refuse_endless, write
 from onceflow.runtime.api.united_streams import united
 from onceflow.runtime.api.windowed_stream import ALL_ROWS, WindowedStream
 from onceflow.runtime.arguments import check_given
 from onceflow.runtime.contracts import Sink
+from onceflow.runtime.contracts.lookup import Lookup
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.columns import (
     ColumnCheck,
@@ -43,7 +52,6 @@ from onceflow.runtime.graph.functions import (
 )
 from onceflow.runtime.graph.keys import check_key
 from onceflow.runtime.graph.steps import (
-    Call,
     Express,
     Input,
     Route,
@@ -52,11 +60,8 @@ from onceflow.runtime.graph.steps import (
     Work,
 )
 from onceflow.runtime.nearest import nearest
-from onceflow.runtime.operators import stateless
-from onceflow.runtime.operators.expressions import Columns, Keep
+from onceflow.runtime.operators.expressions import Columns
 from onceflow.runtime.operators.windows.new_spans import Window
-from onceflow.runtime.types.columns_of_records import RecordWriter
-from onceflow.runtime.types.record_types import describe_record
 from onceflow.runtime.types.records_of_columns import RecordReader
 from onceflow.runtime.types.user_functions import function_name
 
@@ -97,20 +102,7 @@ class Stream(Generic[T]):
     ) -> Stream[T]:
         """The rows for which a polars expression, or a function of the record, is true. `on_error`: see
         map."""
-        rows = self._input.rows
-        if isinstance(predicate, pl.Expr):
-            uid = self._uid(uid, "filter")
-            if on_error != "fail":
-                raise GraphError(f"operator {uid!r}: on_error= is for a function: leave it out")
-            ColumnCheck(uid, self.schema).predicate(predicate)
-            return self._add(uid, "filter", Express(Keep(predicate)), rows)
-        uid = self._uid(uid, "filter", predicate)
-        record_type = taken_record(predicate, uid, self.schema, rows.record_type)
-        reader = RecordReader(record_type)
-        aside = aside_of(on_error, uid, predicate, self.schema)
-        build = partial(filter_records, uid, predicate, reader, aside.policy)
-        work = Call(build, aside.reads(frozenset(reader.columns)), passes=True, sets_aside=aside.is_wanted)
-        return self._add(uid, f"filter {function_name(predicate)}", work, rows, aside)
+        return filtered(self, predicate, uid, on_error)
 
     def select(self, *columns: str | pl.Expr, **named: pl.Expr | Any) -> Stream[Any]:
         """Exactly these columns: names, polars expressions, or name=expression."""
@@ -140,7 +132,7 @@ class Stream(Generic[T]):
         """
         uid = self._uid(uid, "map", fn)
         returned = returned_record(fn, uid, returns)
-        return self._call(uid, "map", fn, returned, stateless.MapRecords, on_error)
+        return call_each(self, uid, "map", fn, returned, on_error)
 
     def flat_map(
         self,
@@ -153,7 +145,7 @@ class Stream(Generic[T]):
         map; of a record that fails nothing is kept that was yielded before."""
         uid = self._uid(uid, "flat_map", fn)
         yielded = yielded_record(fn, uid, returns)
-        return self._call(uid, "flat_map", fn, yielded, stateless.FlatMapRecords, on_error)
+        return call_each(self, uid, "flat_map", fn, yielded, on_error)
 
     @overload
     def map_async(
@@ -214,6 +206,28 @@ class Stream(Generic[T]):
         """
         uid = self._uid(uid, "map_batches", fn)
         return map_batches(self, uid, fn, schema, event_time, behind, on_error)
+
+    def lookup_join(
+        self,
+        lookup: Lookup | Callable[..., Any],
+        on: str | Sequence[str],
+        how: str = "inner",
+        uid: str | None = None,
+        *,
+        cache: Cache | None = None,
+        **asking: Unpack[AskingOptions],
+    ) -> Stream[Any]:
+        """Each row with the rows that a table somewhere else has for its key, the columns `on`, when it is
+        asked (processing time): the left columns, then the others of what is found, with `_right` behind a
+        name that is taken. `how="left"`: a row for which there is none comes with nulls.
+
+        `lookup`: a Lookup such as PostgresLookup or HttpLookup, or a function of the key, `async def` or
+        blocking, that returns a record, a list of them, or None. Equal keys are asked for once, several in
+        one request if the table can; `cache=(10_000, "5 min")` keeps so many keys of each subtask for so
+        long. The other options are those of map_async.
+        """
+        uid = self._uid(uid, "lookup_join")
+        return lookup_join(self, uid, lookup, on, how, cache, asking_of(asking))
 
     # --- Several streams ---
 
@@ -341,23 +355,6 @@ class Stream(Generic[T]):
         schema = pa.schema([check.field(n, e) for n, e in columns])
         rows = Rows(schema, record_type, self._input.rows.has_event_time)
         return self._add(uid, name, Express(Columns(tuple(columns))), rows)
-
-    def _call(
-        self,
-        uid: str,
-        kind: str,
-        fn: Callable[..., Any],
-        returned: type,
-        operator: Callable[..., Any],
-        on_error: OnError,
-    ) -> Stream[Any]:
-        reader = RecordReader(taken_record(fn, uid, self.schema, self._input.rows.record_type))
-        writer = RecordWriter.of(describe_record(returned))
-        aside = aside_of(on_error, uid, fn, self.schema)
-        build = always(partial(operator, uid, fn, reader, writer), writer.schema, aside.policy)
-        work = Call(build, aside.reads(frozenset(reader.columns)), sets_aside=aside.is_wanted)
-        made = Rows(writer.schema, returned, self._input.rows.has_event_time)
-        return self._add(uid, f"{kind} {function_name(fn)}", work, made, aside)
 
     def _add(self, uid: str, name: str, work: Work, rows: Rows, aside: Aside = NO_ASIDE) -> Stream[Any]:
         anchor, outputs = self._input.step.anchor, aside.outputs(rows)

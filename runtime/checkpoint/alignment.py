@@ -1,9 +1,13 @@
-"""Pure: which channels to block, when the barriers are aligned.
+"""Pure: which channels to block, when the barriers are aligned, and when one may overtake.
 
 A task with several inputs snapshots when the barrier of a checkpoint has come on every channel. With
 alignment a channel that has delivered it is left unread until the rest have (Carbone et al., 2015), so
 that no record after the line gets into the state before it is frozen. Without alignment
 (at-least-once) nothing is blocked and such records do get in.
+
+A barrier that overtakes ends the alignment: the task snapshots before it has read what lies in front of the
+barrier, and whoever lets it overtake keeps those rows with the snapshot (`exchange/overtaken.py`). So nothing
+has to be blocked either. Channels on which nothing may be overtaken are waited for as before.
 
 A channel that has ended goes on delivering barriers: a finished task stays and forwards them. So the
 end of a channel needs no event here.
@@ -11,6 +15,7 @@ end of a channel needs no event here.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from onceflow.runtime.records import Barrier
@@ -33,10 +38,12 @@ class Decision:
 class Alignment:
     """The barriers of one task's input channels. One checkpoint at a time; ids only grow."""
 
-    def __init__(self, channels: int, is_aligned: bool = True) -> None:
+    def __init__(self, channels: int, is_aligned: bool = True, in_order: Collection[int] = ()) -> None:
+        """`in_order`: the channels on which a barrier may overtake nothing."""
         assert channels >= 1, "a gate has at least one channel"
         self._channels = channels
         self._is_aligned = is_aligned
+        self._in_order = frozenset(in_order)
         self._checkpoint_id: int | None = None
         self._delivered: set[int] = set()
         self._closed_id = -1
@@ -75,6 +82,25 @@ class Alignment:
         if self._is_aligned:
             self.blocked = frozenset(self._delivered)
         return Decision(self.blocked - was_blocked, was_blocked - self.blocked, None, superseded)
+
+    def awaited(self, checkpoint_id: int) -> frozenset[int]:
+        """The channels from which no barrier of this checkpoint was read."""
+        delivered = self._delivered if checkpoint_id == self._checkpoint_id else set()
+        return frozenset(range(self._channels)) - delivered
+
+    def may_overtake(self, checkpoint_id: int, come: Collection[int]) -> bool:
+        """Whether the barrier of this checkpoint may be taken now, though it was not read on all channels.
+        `come`: those where it waits to be read."""
+        is_older = self._checkpoint_id is not None and checkpoint_id < self._checkpoint_id
+        if not self._is_aligned or is_older or checkpoint_id <= self._closed_id:
+            return False
+        awaited = self.awaited(checkpoint_id)
+        return not self._in_order & awaited and (len(awaited) < self._channels or bool(come))
+
+    def overtake(self, checkpoint_id: int) -> None:
+        """It is taken: the task snapshots now. Barriers of it that are still to be read say nothing more."""
+        assert self.may_overtake(checkpoint_id, range(self._channels)), f"{checkpoint_id}: {self!r}"
+        self._close(checkpoint_id)
 
     def abort(self, checkpoint_id: int) -> Decision:
         """The coordinator gave this checkpoint up, and with it all before: barriers of it that are

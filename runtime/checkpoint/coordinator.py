@@ -273,6 +273,8 @@ class Coordinator:
                     self._mark("late ack of an aborted checkpoint")
                     self._discard_late(event)
                 elif pending.ack(event.slot, event.snapshot):
+                    if self._options.halts:
+                        self._emit(ev.Resume(pending.attempt, pending.checkpoint_id))
                     self._persist(pending, now_ms)
             case ev.SlotCommitted() if pending is not None and pending.phase is Phase.COMMITTING:
                 if pending.commit(event.slot):

@@ -244,7 +244,7 @@ class CheckpointIO:
         assert self._retention is not None
         attempt, n = manifest.attempt, manifest.checkpoint_id
         pruned = self._splits.prune(manifest, self._finished)
-        pruned = replace(pruned, operators=self._program.described)
+        pruned = replace(pruned, operators=self._program.described_in(manifest))
         try:
             position = self._log.append(CheckpointCompleted(pruned))
         except Fenced:

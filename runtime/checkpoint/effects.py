@@ -47,6 +47,14 @@ class Trigger:
 
 
 @dataclass(frozen=True, slots=True)
+class Resume:
+    """Tell every slot: all have their snapshots, so sources that stand still go on. No answer."""
+
+    attempt: int
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class Persist:
     """Append the manifest to the log. Answer: Persisted, PersistNotDone, -Unknown or -Conflict."""
 
@@ -128,6 +136,6 @@ class Announce:
     fields: Mapping[str, Json] = field(default_factory=dict)
 
 
-SlotEffect = StartSlots | Trigger | Commit | AbortCheckpoint | CancelAttempt
+SlotEffect = StartSlots | Trigger | Resume | Commit | AbortCheckpoint | CancelAttempt
 StoreEffect = OpenAttempt | Persist | CommitSinks | Subsume | Discard | MarkFinished
 Effect = SlotEffect | StoreEffect | FinishJob | Announce

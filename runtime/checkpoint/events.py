@@ -44,6 +44,9 @@ from onceflow.runtime.checkpoint.effects import (
     Persist as Persist,
 )
 from onceflow.runtime.checkpoint.effects import (
+    Resume as Resume,
+)
+from onceflow.runtime.checkpoint.effects import (
     SlotEffect as SlotEffect,
 )
 from onceflow.runtime.checkpoint.effects import (

@@ -7,6 +7,34 @@ from dataclasses import dataclass, field
 from onceflow.runtime.checkpoint.restart import ExponentialDelay, RestartStrategy
 from onceflow.runtime.errors import OptionError
 
+IN_FLIGHT_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierOptions:
+    """How barriers get through the slots (docs/checkpoints.md)."""
+
+    is_aligned: bool = True
+    """No record behind a barrier gets into the state before it. False: at least once."""
+    overtake_after_ms: int | None = None
+    """How long after a checkpoint was asked for its barrier overtakes rows, which are kept with it. None: it
+    never does."""
+    halts: bool = False
+    """Sources read nothing from their barrier until all slots have their snapshots."""
+    in_flight_ms: int = IN_FLIGHT_MS
+    """For how long what is in a channel may keep its receiver busy."""
+
+    def __post_init__(self) -> None:
+        if self.in_flight_ms < 1:
+            raise OptionError(f"in_flight is {self.in_flight_ms} ms: it has to be at least 1 ms")
+        if self.overtake_after_ms is not None and (self.halts or not self.is_aligned):
+            raise OptionError(
+                "barriers=unaligned and alignment_timeout are for exactly-once, and not for barriers=halt: "
+                "leave one of the two out"
+            )
+        if self.halts and not self.is_aligned:
+            raise OptionError("barriers=halt is for exactly-once, not for at-least-once: leave it out")
+
 
 @dataclass(frozen=True, slots=True)
 class CheckpointOptions:
@@ -35,6 +63,8 @@ class CheckpointOptions:
     stop_timeout_ms: int = 7_000
     """The longest time from the wish to stop to the end, with or without a last checkpoint; letting go of the
     slots and of Spark takes up to 3 s more."""
+    halts: bool = False
+    """Sources stand still from their barrier on, and are told to go on when all slots have acked."""
     retained: int = 3
     """Completed checkpoints that are kept."""
     restart: RestartStrategy = field(default_factory=ExponentialDelay)

@@ -7,6 +7,7 @@ from enum import Enum
 
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest, SlotSnapshot, StateHandle
 from onceflow.runtime.contracts import Committable, SplitProgress
+from onceflow.runtime.state.in_flight import is_in_flight
 
 
 class Phase(Enum):
@@ -100,6 +101,7 @@ class PendingCheckpoint:
             "duration_ms": now_ms - self.triggered_ms,
             "commit_ms": now_ms - self.durable_ms,
             "bytes": self.manifest.total_bytes,
+            "in_flight_bytes": sum(h.size for h in self.manifest.states if is_in_flight(h.uid)),
             "is_last": self.is_last,
             "alignment_ms": max((s.alignment_ms for s in parts), default=0),
             "sync_ms": max((s.sync_ms for s in parts), default=0),

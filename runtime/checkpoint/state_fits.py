@@ -8,13 +8,15 @@ dropped only if the user allows it, and that is said too.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from onceflow.runtime.checkpoint.in_flight_fits import fitting_in_flight
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.state_comparison import ALLOW, Comparison, StateNote
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.nearest import nearest
 from onceflow.runtime.state.description import StateDescription
+from onceflow.runtime.state.in_flight import is_in_flight
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,13 @@ class Program:
     states: Mapping[str, StateDescription | None]
     """What every operator, source and sink keeps, by uid; None: nothing that has to be described."""
     allows_dropped_state: bool = False
+    ways: Mapping[str, StateDescription] = field(default_factory=dict)
+    """What may be in flight, by the uid of the way; described where something is."""
+
+    def described_in(self, manifest: CheckpointManifest) -> dict[str, StateDescription]:
+        """The descriptions that this manifest needs."""
+        in_flight = {h.uid for h in manifest.states if h.uid in self.ways}
+        return self.described | {uid: self.ways[uid] for uid in in_flight}
 
     @property
     def described(self) -> dict[str, StateDescription]:
@@ -49,9 +58,10 @@ def fit(
     _check_job(manifest, program)
     where = f"checkpoint {manifest.checkpoint_id}"
     notes: list[StateNote] = []
-    kept = _without_gone(manifest, program, notes)
+    kept = fitting_in_flight(manifest, program.ways, program.allows_dropped_state, notes)
+    kept = _without_gone(kept, program, notes)
     rows: dict[str, int] = {}
-    for handle in kept.states:
+    for handle in (h for h in kept.states if not is_in_flight(h.uid)):
         rows[handle.uid] = rows.get(handle.uid, 0) + sum(sum(t.rows_per_key_group) for t in handle.tables)
     for uid in sorted(rows):
         now = program.states[uid]
@@ -89,7 +99,7 @@ def _without_gone(
     known, n = program.states, manifest.checkpoint_id
     keepers = {uid for uid in known if known[uid] is not None}
     parts = (
-        ("state", {h.uid for h in manifest.states} - keepers),
+        ("state", {h.uid for h in manifest.states if not is_in_flight(h.uid)} - keepers),
         ("splits", (set(manifest.splits) | set(manifest.finished)) - known.keys()),
         ("output that may not be committed yet", {c.uid for c in manifest.committables} - known.keys()),
     )

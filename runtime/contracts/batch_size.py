@@ -1,4 +1,4 @@
-"""BatchSize: for how many records a source is asked at once.
+"""BatchSize: for how many records a source is asked at once, and how many an operator takes at once.
 
 All that happens to a batch costs something once for the batch and something for each record. Many records
 make the first small; but a barrier waits until the batch before it is through. So a batch grows while it is
@@ -20,11 +20,11 @@ _CHANGE_MAX = 4
 
 
 class BatchSize:
-    """How many records one source task polls for. Call `ask` before each poll, then `took`."""
+    """How many records one task takes at once. Call `ask` before it takes some, then `took`."""
 
-    def __init__(self, most: int = RECORDS_MAX) -> None:
+    def __init__(self, most: int = RECORDS_MAX, first: int = RECORDS_FIRST) -> None:
         self._most = most
-        self._records = min(RECORDS_FIRST, most)
+        self._records = min(first, most)
         self._began_ms = 0.0
         self._taken = 0
         self._last: tuple[int, float] | None = None

@@ -189,6 +189,12 @@ class Trigger(Message):
     is_last: bool
 
 
+class Resume(Message):
+    """All slots have their snapshots: sources that stand still go on."""
+
+    checkpoint_id: int
+
+
 class Commit(Message):
     """The checkpoint is durable: commit."""
 
@@ -218,7 +224,7 @@ class Shutdown(Message):
     reason: str
 
 
-ToSlot = Assignment | Trigger | Commit | Abort | AddSplits | Alive | Shutdown
+ToSlot = Assignment | Trigger | Resume | Commit | Abort | AddSplits | Alive | Shutdown
 
 # --- the driver to an operator of the job -------------------------------------------------------
 

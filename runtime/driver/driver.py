@@ -22,31 +22,29 @@ from onceflow.runtime.checkpoint.io_thread import CheckpointIOThread
 from onceflow.runtime.checkpoint.job_phase import JobPhase
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.state_files import PromisedStagedFiles
-from onceflow.runtime.checkpoint.state_fits import Program
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import SplitProgress
+from onceflow.runtime.control.commands import command_of
 from onceflow.runtime.control.heartbeat import heartbeat_ms, silence_ms_max
 from onceflow.runtime.control.messages import (
-    Abort,
     Acked,
     AddSplits,
     Alive,
     AskCancel,
     AskStatus,
     AskStop,
-    Commit,
     Committed,
     Failed,
     Healed,
     Status,
     ToDriver,
-    Trigger,
 )
 from onceflow.runtime.control.server import ControlServer
 from onceflow.runtime.driver.committers import Committers
 from onceflow.runtime.driver.encryption import new_credentials
 from onceflow.runtime.driver.enumerators import Enumerators
+from onceflow.runtime.driver.graph_program import program_of
 from onceflow.runtime.driver.options import Guarantee, RunOptions
 from onceflow.runtime.driver.progress import ProgressMeter, shown_phase
 from onceflow.runtime.driver.result import JobResult
@@ -153,7 +151,7 @@ class JobDriver:
             self._clock,
             self._enumerators,
             self._committers,
-            Program(graph.job, graph.max_parallelism, graph.states(), options.allow_dropped_state),
+            program_of(graph, options.allow_dropped_state),
             self._parallelism,
             options.checkpoints.retained,
         )
@@ -199,12 +197,8 @@ class JobDriver:
                     self._finish(JobResult(outcome, reason, last_id, late, self._detail, self._cause))
                 case ev.Announce(name, fields):
                     self._announce(name, fields)
-                case ev.Trigger(_, checkpoint_id, is_last):
-                    self._running_slots.broadcast(Trigger(checkpoint_id=checkpoint_id, is_last=is_last))
-                case ev.Commit(_, checkpoint_id):
-                    self._running_slots.broadcast(Commit(checkpoint_id=checkpoint_id))
-                case ev.AbortCheckpoint(_, checkpoint_id, _):
-                    self._running_slots.broadcast(Abort(checkpoint_id=checkpoint_id))
+                case ev.Trigger() | ev.Resume() | ev.Commit() | ev.AbortCheckpoint():
+                    self._running_slots.broadcast(command_of(effect))
                 case _:
                     self._io.submit(effect)
 
@@ -247,7 +241,7 @@ class JobDriver:
             credentials=self._credentials,
             checkpoint_url=self._options.checkpoint_dir,
             attempt_entry=self._checkpoint_io.attempt_entry,
-            is_aligned=self._options.guarantee is not Guarantee.AT_LEAST_ONCE,
+            barriers=self._options.barriers,
             checkpoint_interval_ms=self._options.checkpoints.interval_ms,
             slot_timeout_ms=silence_ms,
             params=params,

@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from onceflow.runtime.checkpoint.options import CheckpointOptions
+from onceflow.runtime.checkpoint.options import BarrierOptions, CheckpointOptions
 from onceflow.runtime.checkpoint.restart import ExponentialDelay, FixedDelay, NoRestart, RestartStrategy
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
@@ -36,6 +36,28 @@ class Guarantee(Enum):
             raise OptionError(
                 f"the guarantee {value!r} is not offered: {', '.join(offered)}{nearest(value, offered)}"
             ) from None
+
+
+BARRIERS = ("aligned", "unaligned", "halt")
+
+
+def barrier_options(
+    barriers: str, alignment_timeout: str | int | None, in_flight: str | int, guarantee: Guarantee
+) -> BarrierOptions:
+    """Read the options on barriers as people write them. Raises OptionError."""
+    if barriers not in BARRIERS:
+        raise OptionError(
+            f"barriers={barriers!r} is not offered: {', '.join(BARRIERS)}{nearest(barriers, BARRIERS)}"
+        )
+    overtake_after_ms = 0 if barriers == "unaligned" else None
+    if alignment_timeout is not None:
+        overtake_after_ms = duration_ms(alignment_timeout, "alignment_timeout")
+    return BarrierOptions(
+        is_aligned=guarantee is not Guarantee.AT_LEAST_ONCE,
+        overtake_after_ms=overtake_after_ms,
+        halts=barriers == "halt",
+        in_flight_ms=duration_ms(in_flight, "in_flight"),
+    )
 
 
 def restart_strategy(value: str) -> RestartStrategy:
@@ -75,6 +97,7 @@ class RunOptions:
     """How many slots; None: as many as the master offers."""
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     checkpoints: CheckpointOptions = field(default_factory=CheckpointOptions)
+    barriers: BarrierOptions = field(default_factory=BarrierOptions)
     slot_timeout_ms: int = 30_000
     """A slot that gave no sign of life for so long is lost."""
     spark_conf: Mapping[str, str] = field(default_factory=dict)

@@ -3,20 +3,23 @@
 A channel has one sender and one receiver, keeps the order of its elements, and loses or doubles none
 while both live. When either dies the attempt is over, so a channel has no recovery of its own.
 
-The bound is in bytes and soft: a sender asks `has_room` before it starts on a batch, and what that one
-batch produces still fits in. Nobody ever blocks inside `send`, so one thread can serve every task of a
-slot without deadlock: a task whose outputs have no room is just not run.
+The bound is in bytes, follows the receiver (`channel_bound.py`), and is soft: a sender asks `has_room` before
+it starts on a batch, and what that one batch produces still fits in. Nobody ever blocks inside `send`, so one
+thread can serve every task of a slot without deadlock: a task whose outputs have no room is just not run.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection, Iterable
 from typing import Protocol
 
-from onceflow.runtime.records import Element, Records
+from onceflow.runtime.clock import Clock
+from onceflow.runtime.exchange.channel_bound import ChannelBound
+from onceflow.runtime.records import Barrier, Element, Records
 
 CAPACITY_BYTES = 1 << 20
-"""Default bound of one channel. A batch of 10k rows of the main job is about 0.4 MB. What waits in a
+"""The most that one channel is to hold. A batch of 10k rows of the main job is about 0.4 MB. What waits in a
 channel is what a barrier waits behind, and a slot works downstream first: more buys nothing."""
 _GATE_BYTES = 32 << 20
 _CAPACITY_BYTES_MIN = 64 << 10
@@ -40,6 +43,19 @@ class OutputChannel(Protocol):
         """False: don't start work that sends here."""
         ...
 
+    @property
+    def bound_bytes(self) -> int:
+        """How much may be on its way here."""
+        ...
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether the bound is lower than it would be for a receiver that is fast."""
+        ...
+
+    sent_bytes: int
+    """All that was sent so far."""
+
     def send(self, element: Element) -> None: ...
 
 
@@ -48,6 +64,15 @@ class InputChannel(Protocol):
 
     def receive(self) -> Element | None:
         """The next element, or None if there is none now."""
+        ...
+
+    def waiting(self) -> Iterable[Element]:
+        """What has come and was not received yet, in its order."""
+        ...
+
+    @property
+    def waiting_barriers(self) -> Collection[int]:
+        """The checkpoints whose barriers are among it."""
         ...
 
 
@@ -59,26 +84,53 @@ def size_of(element: Element) -> int:
 class LocalChannel:
     """A channel with both ends in one process and one thread: elements are handed over by reference."""
 
-    def __init__(self, capacity_bytes: int = CAPACITY_BYTES) -> None:
+    def __init__(
+        self,
+        capacity_bytes: int = CAPACITY_BYTES,
+        clock: Clock | None = None,
+        goal_ms: float | None = None,
+    ) -> None:
+        """`goal_ms`: see ChannelBound; it needs a clock."""
         self._elements: deque[tuple[Element, int]] = deque()
-        self._capacity_bytes = capacity_bytes
+        self._bound = ChannelBound(capacity_bytes, goal_ms)
+        self._clock = clock
         self._queued_bytes = 0
+        self.waiting_barriers: deque[int] = deque()
+        self.sent_bytes = 0
 
     @property
     def has_room(self) -> bool:
-        return self._queued_bytes < self._capacity_bytes
+        return self._queued_bytes < self._bound.bytes
+
+    @property
+    def bound_bytes(self) -> int:
+        return self._bound.bytes
+
+    @property
+    def is_slow(self) -> bool:
+        return not self._bound.is_most
 
     def send(self, element: Element) -> None:
         size = size_of(element)
         self._elements.append((element, size))
         self._queued_bytes += size
+        self.sent_bytes += size
+        if isinstance(element, Barrier):
+            self.waiting_barriers.append(element.checkpoint_id)
 
     def receive(self) -> Element | None:
         if not self._elements:
             return None
         element, size = self._elements.popleft()
         self._queued_bytes -= size
+        if isinstance(element, Barrier):
+            self.waiting_barriers.popleft()
+        if self._clock is not None:
+            self._bound.on_taken(size, self._queued_bytes, self._clock.monotonic_ms())
         return element
+
+    def waiting(self) -> Iterable[Element]:
+        return (element for element, _ in self._elements)
 
     def __repr__(self) -> str:
         return f"LocalChannel({len(self._elements)} elements, {self._queued_bytes} bytes)"

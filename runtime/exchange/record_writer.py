@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from onceflow.runtime.exchange.channel import OutputChannel
+from onceflow.runtime.exchange.channel import CAPACITY_BYTES, OutputChannel
 from onceflow.runtime.exchange.key_groups import Partitioner
 from onceflow.runtime.records import Element, Records
 
@@ -21,6 +21,14 @@ class RecordWriter(Protocol):
     def has_room(self) -> bool:
         """Every channel has: a task works only if all that it may produce can go out."""
         ...
+
+    @property
+    def slow_bytes(self) -> int | None:
+        """How much may be on its way to all receivers, if one of them is slow. None: all are fast."""
+        ...
+
+    @property
+    def sent_bytes(self) -> int: ...
 
     def emit(self, records: Records) -> None: ...
 
@@ -38,6 +46,14 @@ class ForwardWriter:
     @property
     def has_room(self) -> bool:
         return self._channel.has_room
+
+    @property
+    def slow_bytes(self) -> int | None:
+        return slow_bytes([self._channel])
+
+    @property
+    def sent_bytes(self) -> int:
+        return self._channel.sent_bytes
 
     def emit(self, records: Records) -> None:
         self._channel.send(records)
@@ -57,6 +73,14 @@ class RebalanceWriter:
     def has_room(self) -> bool:
         return all(channel.has_room for channel in self._channels)
 
+    @property
+    def slow_bytes(self) -> int | None:
+        return slow_bytes(self._channels)
+
+    @property
+    def sent_bytes(self) -> int:
+        return sum(channel.sent_bytes for channel in self._channels)
+
     def emit(self, records: Records) -> None:
         self._channels[self._next].send(records)
         self._next = (self._next + 1) % len(self._channels)
@@ -75,6 +99,14 @@ class BroadcastWriter:
     @property
     def has_room(self) -> bool:
         return all(channel.has_room for channel in self._channels)
+
+    @property
+    def slow_bytes(self) -> int | None:
+        return slow_bytes(self._channels)
+
+    @property
+    def sent_bytes(self) -> int:
+        return sum(channel.sent_bytes for channel in self._channels)
 
     def emit(self, records: Records) -> None:
         self.broadcast(records)
@@ -97,6 +129,14 @@ class KeyedWriter:
     def has_room(self) -> bool:
         return all(channel.has_room for channel in self._channels)
 
+    @property
+    def slow_bytes(self) -> int | None:
+        return slow_bytes(self._channels)
+
+    @property
+    def sent_bytes(self) -> int:
+        return sum(channel.sent_bytes for channel in self._channels)
+
     def emit(self, records: Records) -> None:
         for subtask, part in self._partitioner.split(records):
             self._channels[subtask].send(part)
@@ -104,3 +144,10 @@ class KeyedWriter:
     def broadcast(self, element: Element) -> None:
         for channel in self._channels:
             channel.send(element)
+
+
+def slow_bytes(channels: Sequence[OutputChannel]) -> int | None:
+    """What the channels may hold together, if one of them is slow."""
+    if not any(channel.is_slow for channel in channels):
+        return None
+    return sum(min(channel.bound_bytes, CAPACITY_BYTES) for channel in channels)

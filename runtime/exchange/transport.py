@@ -1,9 +1,9 @@
 """Channels between processes: one authenticated TCP connection per channel.
 
-A connection per channel makes backpressure and alignment plain: a channel that is not read (because it
-is full, or blocked by a barrier) fills its socket, and its sender finds no room; no other channel is
-held up. All sockets are non-blocking and served by the slot's own thread in `Network.pump`, so the
-data plane has no locks; only the handshakes at the start run on a thread of their own.
+A connection per channel makes backpressure and alignment plain: a channel that is not read (because its
+task has no room, or it is blocked by a barrier) gives its sender none; no other channel is held up. All
+sockets are non-blocking and served by the slot's own thread in `Network.pump`, so the data plane has no
+locks; only the handshakes at the start run on a thread of their own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import threading
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from onceflow.runtime.clock import Clock
 from onceflow.runtime.exchange.channel import CAPACITY_BYTES
+from onceflow.runtime.exchange.channel_bound import ChannelBound
 from onceflow.runtime.exchange.frames import FrameCodec
 from onceflow.runtime.exchange.remote_channel import PeerLostError, RemoteInput, RemoteOutput
 from onceflow.runtime.sockets.connect import connect
@@ -25,6 +27,9 @@ from onceflow.runtime.sockets.listener import PATIENCE_S, Listener
 from onceflow.runtime.sockets.tls_socket import Connected
 
 SOCKET_BUFFER_BYTES = 512 << 10
+_ON_ITS_WAY = 2
+"""How many times what a channel within a process may hold: it takes a while until its sender hears what was
+taken."""
 HANDSHAKE_TIMEOUT_S = 10.0
 
 ChannelKey = tuple[int, int]
@@ -76,23 +81,29 @@ class Network:
         codec: FrameCodec,
         to_slot: int,
         capacity_bytes: int = CAPACITY_BYTES,
+        goal_ms: float | None = None,
     ) -> RemoteOutput:
-        """Open the channel of an edge to a peer's subtask. Raises Retryable if the peer is not there."""
+        """Open the channel of an edge to a peer's subtask. `goal_ms`: see ChannelBound. Raises Retryable if
+        the peer is not there."""
         try:
             greeting = {"attempt": self._attempt, "edge": edge_id, "slot": self.slot}
             connection = connect(address, self._credentials, greeting, HANDSHAKE_TIMEOUT_S)
         except (OSError, HandshakeError) as error:
             raise PeerLostError(f"slot {to_slot} can't be reached: {error}") from error
         self._adopt(connection, capacity_bytes)
-        return RemoteOutput(connection, codec, self._selector, f"slot {to_slot}", capacity_bytes)
+        bound = ChannelBound(_ON_ITS_WAY * capacity_bytes, goal_ms)
+        return RemoteOutput(connection, codec, self._selector, f"slot {to_slot}", bound)
 
     def inputs(
         self,
         codecs: Mapping[ChannelKey, FrameCodec],
         timeout_s: float,
         capacity_bytes: int = CAPACITY_BYTES,
+        goal_ms: float | None = None,
+        clock: Clock | None = None,
     ) -> dict[ChannelKey, RemoteInput]:
-        """The channels from the peers, once every one of them has connected. Raises Retryable."""
+        """The channels from the peers, once every one of them has connected. `goal_ms`, which needs a clock:
+        as their senders have it. Raises Retryable."""
         with self._accept_changed:
             if not self._accept_changed.wait_for(lambda: codecs.keys() <= self._accepted.keys(), timeout_s):
                 missing = sorted({f"slot {slot}" for _, slot in codecs.keys() - self._accepted.keys()})
@@ -102,7 +113,8 @@ class Network:
         for key, connection in connections.items():
             self._adopt(connection, capacity_bytes)
             peer = f"slot {key[1]}"
-            inputs[key] = RemoteInput(connection, codecs[key], self._selector, peer, capacity_bytes)
+            bound = ChannelBound(_ON_ITS_WAY * capacity_bytes, goal_ms)
+            inputs[key] = RemoteInput(connection, codecs[key], self._selector, peer, bound, clock)
         return inputs
 
     def pump(self, timeout_ms: float) -> bool:

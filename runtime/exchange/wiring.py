@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from onceflow.runtime.clock import Clock
 from onceflow.runtime.exchange.channel import (
     CAPACITY_BYTES,
     InputChannel,
@@ -97,12 +98,22 @@ class NetworkWiring:
     """Channels of a slot whose peers are other processes. Made once all slots are known."""
 
     def __init__(
-        self, network: Network, graph: JobGraph, slot: int, peers: Sequence[tuple[str, int]]
+        self,
+        network: Network,
+        graph: JobGraph,
+        slot: int,
+        peers: Sequence[tuple[str, int]],
+        clock: Clock | None = None,
+        goal_ms: float | None = None,
     ) -> None:
-        """Connects to every peer and waits until every peer has connected. Raises Retryable."""
+        """Connects to every peer and waits until every peer has connected. `goal_ms`, which needs a clock:
+        for how long what is in a channel may keep its receiver busy; None: whatever it takes. Raises
+        Retryable."""
         capacity_bytes = capacity_of(len(peers))
         self._local = {
-            e.edge_id: LocalChannel(CAPACITY_BYTES if isinstance(e.partitioning, Forward) else capacity_bytes)
+            e.edge_id: LocalChannel(
+                CAPACITY_BYTES if isinstance(e.partitioning, Forward) else capacity_bytes, clock, goal_ms
+            )
             for e in graph.edges
         }
         self._slot = slot
@@ -111,13 +122,13 @@ class NetworkWiring:
         others = [other for other in range(len(peers)) if other != slot]
         self._remote_outputs: Mapping[ChannelKey, OutputChannel] = {
             (edge.edge_id, other): network.connect(
-                peers[other], edge.edge_id, codec_of(edge), other, capacity_bytes
+                peers[other], edge.edge_id, codec_of(edge), other, capacity_bytes, goal_ms
             )
             for edge in crossing
             for other in others
         }
         expected = {(edge.edge_id, other): codec_of(edge) for edge in crossing for other in others}
-        self._remote_inputs = network.inputs(expected, CONNECT_TIMEOUT_S, capacity_bytes)
+        self._remote_inputs = network.inputs(expected, CONNECT_TIMEOUT_S, capacity_bytes, goal_ms, clock)
 
     def outputs(self, edge: Edge) -> Sequence[OutputChannel]:
         if isinstance(edge.partitioning, Forward):

@@ -64,6 +64,7 @@ class ChainBody:
         self._at_barriers = [op for op in operators.values() if isinstance(op, BarrierOperator)]
         self._heads = [op for op in operators.values() if isinstance(op, IterationHead)]
         self._tails = [op for op in operators.values() if isinstance(op, IterationTail)]
+        self._loops = {head.loop for head in self._heads}
         self._told_by_clock = 0
         """What `firing.fired_by_clock` was when the last token came by."""
 
@@ -72,7 +73,30 @@ class ChainBody:
         for edge in self._edges.values():  # no generators: this is asked before each step
             if not edge.has_room:
                 return False
+        return self.may_snapshot
+
+    @property
+    def may_snapshot(self) -> bool:
+        """Whether there is room for a barrier: it needs none on the edges."""
         return not self._throttling or all(writer.has_room for writer in self._throttling)
+
+    def may_be_overtaken(self, checkpoint_id: int) -> bool:
+        """Whether this barrier may be taken before rows on their way into this chain. The end of a loop waits
+        until its head has the barrier: what is between them on the way back is logged from then on."""
+        return self.may_snapshot and all(
+            tail.is_logging(checkpoint_id) or tail.loop in self._loops for tail in self._tails
+        )
+
+    def rows_max(self, rows_in: int) -> int | None:
+        """How many more rows the head should take at once, if a receiver is slow: what comes of them shall be
+        about half of what may be on its way to it. None: all are fast. `rows_in`: what it took so far."""
+        least = None
+        for edge in self._edges.values():
+            slow_bytes, sent_bytes = edge.slow_bytes, edge.sent_bytes
+            if slow_bytes is not None and sent_bytes:
+                rows = max(1, slow_bytes * rows_in // sent_bytes // 2)
+                least = rows if least is None else min(least, rows)
+        return least
 
     @property
     def admits_rows(self) -> bool:

@@ -18,6 +18,7 @@ from types import FrameType
 
 from onceflow.runtime.background import Threads
 from onceflow.runtime.checkpoint.manifest import StateHandle
+from onceflow.runtime.checkpoint.options import BarrierOptions
 from onceflow.runtime.checkpoint.shared_folder import AttemptEntry, check_is_shared
 from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles, StateFiles, check_writable
 from onceflow.runtime.checkpoint.store_url import open_store
@@ -69,7 +70,7 @@ class SlotLaunch:
     checkpoint_url: str
     attempt_entry: AttemptEntry | None = None
     """What the driver has written into the folder, to be seen by the slot. None: it is not looked for."""
-    is_aligned: bool = True
+    barriers: BarrierOptions = BarrierOptions()  # noqa: RUF009 - it is frozen
     checkpoint_interval_ms: int | None = None
     slot_timeout_ms: float = 30_000.0
     params: Parameters = NO_PARAMS
@@ -178,7 +179,7 @@ class _SlotRun:
             on_snapshot=slot.on_snapshot,
             on_wait=slot.waiting_for,
             wake=self._network.wake,
-            is_aligned=launch.is_aligned,
+            barriers=launch.barriers,
             checkpoint_interval_ms=launch.checkpoint_interval_ms,
             functions=self._lives,
             params=launch.params,
@@ -191,7 +192,10 @@ class _SlotRun:
             threading.Thread(
                 target=self._heartbeat, args=arguments, name="onceflow-alive", daemon=True
             ).start()
-            wiring = NetworkWiring(self._network, launch.graph, assignment.slot, assignment.peers)
+            goal_ms = launch.barriers.in_flight_ms
+            wiring = NetworkWiring(
+                self._network, launch.graph, assignment.slot, assignment.peers, self._clock, goal_ms
+            )
             slot_tasks = SlotBuilder(launch.graph, assignment, wiring, environment).build()
             slot.start(slot_tasks)
             self._loop(slot, slot_tasks)

@@ -38,6 +38,7 @@ from onceflow.runtime.control.messages import (
     Drained,
     Message,
     Progress,
+    Resume,
     Running,
     Shutdown,
     ToSlot,
@@ -233,13 +234,14 @@ class Slot:
             case Trigger(checkpoint_id=checkpoint_id, is_last=is_last):
                 for task in self._tasks.tasks:
                     task.trigger(Barrier(checkpoint_id, is_last))
+            case Resume(checkpoint_id=checkpoint_id):
+                self._tasks.resume(checkpoint_id)
             case Commit(checkpoint_id=checkpoint_id):
                 self._commit(checkpoint_id)
             case Abort(checkpoint_id=checkpoint_id):
                 self._pending.pop(checkpoint_id, None)
                 self._splits_of.pop(checkpoint_id, None)
-                for task in self._tasks.tasks:
-                    task.abort_checkpoint(checkpoint_id)
+                self._tasks.abort(checkpoint_id)
             case AddSplits(uid=uid, splits=splits):
                 self._tasks.sources[uid].add_splits(splits)
             case Shutdown(reason=reason):

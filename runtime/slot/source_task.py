@@ -49,7 +49,9 @@ class SourceTask:
         counters: TaskCounters,
         on_snapshot: Callable[[TaskSnapshot], None],
         rate: SourceRate | None = None,
+        halts: bool = False,
     ) -> None:
+        """`halts`: it reads nothing from a barrier on until all slots have their snapshots."""
         self.counters = counters
         self._node = node
         self._rate = rate
@@ -65,6 +67,9 @@ class SourceTask:
         self._said_idle = False
         self._said_end = False
         self._has_stopped = False
+        self._halts = halts
+        self._halted_at: int | None = None
+        """The checkpoint for which it stands still."""
 
     @property
     def uid(self) -> str:
@@ -93,6 +98,12 @@ class SourceTask:
 
     def abort_checkpoint(self, checkpoint_id: int) -> None:
         self._barriers = [b for b in self._barriers if b.checkpoint_id != checkpoint_id]
+        self.resume(checkpoint_id)
+
+    def resume(self, checkpoint_id: int) -> None:
+        """All slots have their snapshots of this checkpoint, or it will not be: go on reading."""
+        if self._halted_at is not None and self._halted_at <= checkpoint_id:
+            self._halted_at = None
 
     def checkpoint_completed(self, splits: Sequence[SplitProgress]) -> None:
         """The checkpoint that has these is durable, and committed by this slot."""
@@ -126,12 +137,12 @@ class SourceTask:
             self._watermarks.resume(split_ids)
 
     def step(self) -> bool:
-        if not self._body.has_room:
-            return False
-        if self._barriers:
+        if self._barriers and self._body.may_snapshot:
             self._on_barrier(self._barriers.pop(0))
             return True
-        if self._body.has_ended or self._has_stopped:
+        if not self._body.has_room:
+            return False
+        if self._body.has_ended or self._has_stopped or self._halted_at is not None:
             return False
         if self._body.firing.is_due:
             self._body.firing.advance()
@@ -153,7 +164,8 @@ class SourceTask:
         allowed = None if self._rate is None else self._rate.allowed(now_ms)
         if allowed == 0:
             return None  # a rate limit stops reading, and neither barriers nor what fires
-        limits = (self._batch_size.ask(now_ms), allowed, self._body.firing.rows_at_once)
+        room = self._body.rows_max(self.counters.records_in)
+        limits = (self._batch_size.ask(now_ms), allowed, room, self._body.firing.rows_at_once)
         fetch = self._reader.poll(0, min(limit for limit in limits if limit is not None))
         if fetch is not None:
             self._batch_size.took(fetch.records.num_rows)
@@ -218,6 +230,7 @@ class SourceTask:
         ]
         snapshot = self._body.snapshot(barrier)
         self._has_stopped = self._has_stopped or barrier.is_last
+        self._halted_at = barrier.checkpoint_id if self._halts else None
         self._on_snapshot(replace(snapshot, splits={self._node.uid: splits}))
 
     @property

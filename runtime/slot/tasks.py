@@ -12,6 +12,7 @@ from typing import Any
 
 from onceflow.runtime.checkpoint.alignment import Alignment
 from onceflow.runtime.checkpoint.manifest import StateHandle
+from onceflow.runtime.checkpoint.options import BarrierOptions
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import (
     AcknowledgingReader,
@@ -21,8 +22,8 @@ from onceflow.runtime.contracts import (
     SourceReader,
     StagedFiles,
 )
+from onceflow.runtime.contracts.batch_size import RECORDS_MAX, BatchSize
 from onceflow.runtime.control.messages import Assignment
-from onceflow.runtime.exchange.input_gate import InputGate
 from onceflow.runtime.exchange.record_writer import RecordWriter
 from onceflow.runtime.exchange.wiring import Wiring, record_writer
 from onceflow.runtime.functions.context import FunctionContext, function_context
@@ -33,10 +34,10 @@ from onceflow.runtime.functions.parameters import NO_PARAMS, Parameters
 from onceflow.runtime.functions.questions import Calls
 from onceflow.runtime.graph.job_graph import Chain, JobGraph, OperatorNode, SinkNode, SourceNode
 from onceflow.runtime.operators.operator import Operator, OperatorContext, RestoredState
-from onceflow.runtime.records import Records
 from onceflow.runtime.slot.call_watch import current_origin
 from onceflow.runtime.slot.chain_body import ChainBody
 from onceflow.runtime.slot.firing import PIECE_ROWS_MAX
+from onceflow.runtime.slot.gates import Gates, MakeAlignment, head_of
 from onceflow.runtime.slot.source_rate import SourceRate
 from onceflow.runtime.slot.source_task import SourceTask
 from onceflow.runtime.slot.task import OperatorTask, Task
@@ -64,9 +65,11 @@ class SlotEnvironment:
     """Ends the loop's waiting, from any thread."""
     make_calls: Callable[[Any, int, Callable[[], None]], Calls] = calls_of
     """Who makes the calls of a function that answers later: see functions/making_calls.py."""
-    is_aligned: bool = True
+    barriers: BarrierOptions = BarrierOptions()  # noqa: RUF009 - it is frozen
     checkpoint_interval_ms: int | None = None
-    make_alignment: Callable[[int, bool], Alignment] = Alignment
+    make_alignment: MakeAlignment = Alignment
+    rows_max: int = RECORDS_MAX
+    """The most rows that an operator gets at once."""
     piece_rows_max: int = PIECE_ROWS_MAX
     """The most windows or timers that fire between two looks at barriers and records."""
 
@@ -92,6 +95,16 @@ class SlotTasks:
         for reader in self.readers.values():
             if isinstance(reader, AcknowledgingReader):
                 reader.on_completed(checkpoint_id)
+
+    def resume(self, checkpoint_id: int) -> None:
+        """All slots have their snapshots of this checkpoint."""
+        for source in self.sources.values():
+            source.resume(checkpoint_id)
+
+    def abort(self, checkpoint_id: int) -> None:
+        """This checkpoint will not be."""
+        for task in self.tasks:
+            task.abort_checkpoint(checkpoint_id)
 
     @property
     def wake_at_ms(self) -> int | None:
@@ -177,20 +190,12 @@ class SlotBuilder:
         head = chain.nodes[chain.head]
         if isinstance(head, SourceNode):
             return self._source_task(head, body, counters, on_snapshot)
-        gate = self._gate(chain)
-        return OperatorTask(gate, _head_of(gate, body, chain), body, counters, on_snapshot)
-
-    def _gate(self, chain: Chain) -> InputGate:
-        edges = self._graph.edges_into(chain.chain_id)
-        channels = [(edge, channel) for edge in edges for channel in self._wiring.inputs(edge)]
-        alignment = self._environment.make_alignment(len(channels), self._environment.is_aligned)
-        is_timed = [edge.has_event_time for edge, _ in channels]
-        return InputGate(
-            [channel for _, channel in channels],
-            alignment,
-            [edge.input for edge, _ in channels],
-            is_timed if any(is_timed) else None,
-        )
+        into = self._graph.edges_into(chain.chain_id)
+        channels = [(edge, channel) for edge in into for channel in self._wiring.inputs(edge)]
+        gates = Gates(self._graph, self._key_groups, environment.barriers, self._states_of)
+        gate, overtaking = gates.gate(channels, environment.make_alignment), gates.overtaking(channels)
+        rows_to, size = head_of(gate, body, chain), BatchSize(environment.rows_max)
+        return OperatorTask(gate, rows_to, body, counters, on_snapshot, environment.clock, size, overtaking)
 
     def _source_task(
         self,
@@ -216,7 +221,8 @@ class SlotBuilder:
         self._readers[node.uid] = reader
         limit = node.rate_per_s
         rate = None if limit is None else SourceRate(limit, self._assignment.parallelism)
-        task = SourceTask(node, reader, body, clock, counters, on_snapshot, rate)
+        halts = self._environment.barriers.halts
+        task = SourceTask(node, reader, body, clock, counters, on_snapshot, rate, halts)
         task.add_splits(self._assignment.splits.get(node.uid, ()))
         self._sources[node.uid] = task
         return task
@@ -280,16 +286,9 @@ class SlotBuilder:
         )
 
     def _restore(self, uid: str, operator: Operator) -> None:
-        handles = [handle for handle in self._assignment.states if handle.uid == uid]
-        states = [self._environment.read_state(handle, self._key_groups) for handle in handles]
-        if states:
+        if states := self._states_of(uid):
             operator.restore(states)
 
-
-def _head_of(gate: InputGate, body: ChainBody, chain: Chain) -> Callable[[Records], None]:
-    """Where the rows go that the gate gives: with two inputs, to the one that they came from."""
-    left = body.entrance(chain.head)
-    if not gate.has_right_input:
-        return left
-    entrances = (left, body.entrance(chain.head, 1))
-    return lambda records: entrances[gate.input](records)
+    def _states_of(self, uid: str) -> list[RestoredState]:
+        handles = [handle for handle in self._assignment.states if handle.uid == uid]
+        return [self._environment.read_state(handle, self._key_groups) for handle in handles]

@@ -16,9 +16,20 @@ from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.state_files import StateFiles
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.errors import CorruptCheckpointError
-from onceflow.runtime.testing.sim_job import SimInput, expected_raw, expected_running, window_sums
+from onceflow.runtime.state.in_flight import in_flight_rows, way_uid
+from onceflow.runtime.state.key_groups import key_groups_of
+from onceflow.runtime.testing.sim_job import (
+    RECORD_SCHEMA,
+    SimInput,
+    SimRecord,
+    expected_raw,
+    expected_running,
+    window_sums,
+)
 from onceflow.runtime.testing.sim_rows import RAW, RUNNING, WINDOW, Row
 from onceflow.runtime.testing.violations import Breach, Violation
+
+TO_TALLY = way_uid("src", "tally")
 
 Promised = Callable[[CheckpointManifest], Counter[Row]]
 
@@ -52,6 +63,8 @@ class Checker:
         """The latest in the log."""
         self._has_finished = False
         self._next_offsets: dict[str, int] = {}
+        self._counted: list[SimRecord] = []
+        """The records that are in the tally's state at the latest checkpoint."""
         self._covered: Counter[Row] = Counter()
         """Rows that may be visible: those of records under a durable checkpoint."""
         self.latest: CheckpointManifest | None = None
@@ -145,7 +158,8 @@ class Checker:
         if not self._is_exactly_once:
             return
         prefix = self._input.prefix(offsets)
-        self._covered = expected_raw(prefix) + expected_running(prefix)
+        self._counted = self._without_in_flight(manifest, prefix)
+        self._covered = expected_raw(prefix) + expected_running(self._counted)
         if self._promised is None:
             self._check_state(manifest, None)
             return
@@ -160,10 +174,30 @@ class Checker:
             )
         self._check_state(manifest, {row for row in found if row[0] == WINDOW})
 
+    def _without_in_flight(
+        self, manifest: CheckpointManifest, prefix: Sequence[SimRecord]
+    ) -> list[SimRecord]:
+        """The records below the offsets that the tally has had: all but those that are on their way to it."""
+        files = StateFiles(self._store, manifest.attempt)
+        ids: list[int] = []
+        for handle in (h for h in manifest.states if h.uid == TO_TALLY):
+            for rows in in_flight_rows([files.read(handle, handle.key_groups)], RECORD_SCHEMA, False):
+                assert rows.key_hash is not None, "the way is keyed"
+                groups = set(key_groups_of(rows.key_hash, manifest.max_parallelism).tolist())
+                self._check(groups <= set(handle.key_groups), Breach.PLACE, f"rows of {groups}: {handle}")
+                ids += rows.batch.column("id").to_pylist()
+        known, n = {record.id for record in prefix}, manifest.checkpoint_id
+        self._check(
+            len(ids) == len(set(ids)) and known >= set(ids),
+            Breach.DOUBLED,
+            f"checkpoint {n}: in flight are {sorted(ids)}, and read were {sorted(known)}",
+        )
+        return [record for record in prefix if record.id not in set(ids)]
+
     def _check_state(self, manifest: CheckpointManifest, fired: set[Row] | None) -> None:
         """State equals a replay of the input below the offsets."""
         n = manifest.checkpoint_id
-        prefix = self._input.prefix(self._next_offsets)
+        prefix = self._counted
         files = StateFiles(self._store, manifest.attempt)
         tables: dict[str, list[Row]] = {"counts": [], "windows": [], "timers": []}
         for handle in (h for h in manifest.states if h.uid == "tally"):

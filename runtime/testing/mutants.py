@@ -8,7 +8,7 @@ the simulated sink) by a wrong one; the simulation must notice from outside, and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import typer
@@ -27,7 +27,7 @@ from onceflow.runtime.checkpoint.retention import Retention
 from onceflow.runtime.contracts import PreCommit, SplitState
 from onceflow.runtime.control.messages import Acked, Hello, ToDriver
 from onceflow.runtime.errors import Fenced, Indeterminate, Retryable
-from onceflow.runtime.exchange.input_gate import ChannelWatermarks
+from onceflow.runtime.exchange.channel_watermarks import ChannelWatermarks
 from onceflow.runtime.operators.operator import FrozenState, Operator
 from onceflow.runtime.records import Barrier, Watermark
 from onceflow.runtime.slot import group, tasks
@@ -83,7 +83,7 @@ def _ledger_before_init(
             self._doubt(transactional_id)
 
 
-def _never_aligned(channels: int, is_aligned: bool) -> Alignment:
+def _never_aligned(channels: int, is_aligned: bool, in_order: Collection[int]) -> Alignment:
     return Alignment(channels, is_aligned=False)
 
 

@@ -11,12 +11,13 @@ from onceflow.runtime.checkpoint.driver import CheckpointIO, IoEffect, is_io_eff
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.options import CheckpointOptions
 from onceflow.runtime.checkpoint.state_files import PromisedStagedFiles
-from onceflow.runtime.checkpoint.state_fits import Program
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.clock import ManualClock
-from onceflow.runtime.control.messages import Abort, Commit, Hello, Message, ToDriver, Trigger
+from onceflow.runtime.control.commands import command_of
+from onceflow.runtime.control.messages import Hello, Message, ToDriver
 from onceflow.runtime.driver.committers import Committers
 from onceflow.runtime.driver.enumerators import Enumerators
+from onceflow.runtime.driver.graph_program import program_of
 from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.slot.group import SlotGroup, assignments
 
@@ -44,7 +45,7 @@ class SimDriver:
         self._tell = tell
         self.parallelism = parallelism
         enumerators = Enumerators(graph, clock)
-        program = Program(graph.job, graph.max_parallelism, graph.states())
+        program = program_of(graph)
         committers = Committers(graph, clock, PromisedStagedFiles(store))
         self.io = CheckpointIO(store, clock, enumerators, committers, program, parallelism, options.retained)
         self.coordinator = Coordinator(
@@ -103,9 +104,9 @@ class SimDriver:
                     self.finished = effect
                     if self.group is not None:
                         self.group.end("the job has ended")
-                case ev.Trigger() | ev.Commit() | ev.AbortCheckpoint():
+                case ev.Trigger() | ev.Resume() | ev.Commit() | ev.AbortCheckpoint():
                     assert self.group is not None
-                    self.group.broadcast(_command(effect))
+                    self.group.broadcast(command_of(effect))
                 case _ if is_io_effect(effect):
                     self.io_effects.append(effect)
 
@@ -125,13 +126,3 @@ class SimDriver:
 
     def _now_ms(self) -> int:
         return round(self._clock.monotonic_ms())
-
-
-def _command(effect: ev.Trigger | ev.Commit | ev.AbortCheckpoint) -> Message:
-    match effect:
-        case ev.Trigger(_, checkpoint_id, is_last):
-            return Trigger(checkpoint_id=checkpoint_id, is_last=is_last)
-        case ev.Commit(_, checkpoint_id):
-            return Commit(checkpoint_id=checkpoint_id)
-        case ev.AbortCheckpoint(_, checkpoint_id, _):
-            return Abort(checkpoint_id=checkpoint_id)

@@ -9,17 +9,20 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from onceflow.runtime.checkpoint.alignment import Alignment
 from onceflow.runtime.checkpoint.manifest import StateHandle
+from onceflow.runtime.checkpoint.options import BarrierOptions
 from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles, StateFiles
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.clock import Clock
+from onceflow.runtime.contracts.batch_size import RECORDS_MAX
 from onceflow.runtime.control.messages import Assignment, Message, ToSlot
 from onceflow.runtime.exchange.channel import InputChannel, OutputChannel
 from onceflow.runtime.functions.lives import FunctionLives
 from onceflow.runtime.functions.parameters import NO_PARAMS, Parameters
 from onceflow.runtime.graph.job_graph import Edge, Forward, JobGraph
 from onceflow.runtime.operators.operator import FrozenState
-from onceflow.runtime.records import Element
-from onceflow.runtime.slot.slot import Slot
+from onceflow.runtime.records import Barrier, Element
+from onceflow.runtime.slot.firing import PIECE_ROWS_MAX
+from onceflow.runtime.slot.slot import STEPS_PER_TASK, Slot
 from onceflow.runtime.slot.tasks import SlotBuilder, SlotEnvironment, SlotTasks
 from onceflow.runtime.state.key_groups import key_group_range
 from onceflow.runtime.testing.shared_files import SharedFiles
@@ -50,12 +53,22 @@ class SimChannel:
         self.receiver: SimSlot | None = None
 
     has_room = True
+    bound_bytes = 1 << 20
+    is_slow = False
+    sent_bytes = 0
 
     def send(self, element: Element) -> None:
         self.in_flight.append(element)
 
     def receive(self) -> Element | None:
         return self.delivered.popleft() if self.delivered else None
+
+    def waiting(self) -> Sequence[Element]:
+        return list(self.delivered)
+
+    @property
+    def waiting_barriers(self) -> Sequence[int]:
+        return [element.checkpoint_id for element in self.delivered if isinstance(element, Barrier)]
 
     def deliver(self, count: int) -> None:
         for _ in range(count):
@@ -144,10 +157,11 @@ class SimBackground:
 class SimSlotOptions:
     """What all slots of a run are like; see WorldOptions."""
 
-    is_aligned: bool
-    shares_files: bool
-    piece_rows_max: int
-    steps_per_task: int
+    barriers: BarrierOptions = BarrierOptions()  # noqa: RUF009 - it is frozen
+    shares_files: bool = False
+    rows_max: int = RECORDS_MAX
+    piece_rows_max: int = PIECE_ROWS_MAX
+    steps_per_task: int = STEPS_PER_TASK
     params: Parameters = NO_PARAMS
     choose: Choose | None = None
     """Chooses which calls of functions that answer later have been answered; None: all."""
@@ -270,8 +284,9 @@ class SimSlot:
             read_state=files.read,
             on_snapshot=slot.on_snapshot,
             on_wait=slot.waiting_for,
-            is_aligned=self._options.is_aligned,
+            barriers=self._options.barriers,
             make_alignment=Alignment,
+            rows_max=self._options.rows_max,
             piece_rows_max=self._options.piece_rows_max,
             functions=self._lives,
             params=self._options.params,

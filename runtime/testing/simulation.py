@@ -102,6 +102,24 @@ def fair_world(
     return SimWorld(choices, options, graph, is_traced)
 
 
+def halting_world(
+    seed: int, graph: GraphOf = sim_graph, is_aligned: bool = True, is_traced: bool = False
+) -> SimWorld:
+    """The world of this seed with sources that stand still for each checkpoint."""
+    choices = SeededChoices(seed)
+    return SimWorld(choices, replace(draw_options(choices), halts=True), graph, is_traced)
+
+
+def overtaking_world(
+    seed: int, graph: GraphOf = sim_graph, is_aligned: bool = True, is_traced: bool = False
+) -> SimWorld:
+    """The world of this seed with barriers that overtake what they can, and operators that take a row at a
+    time, so that much can be overtaken."""
+    choices = SeededChoices(seed)
+    options = replace(draw_options(choices), overtakes=True, rows_max=1, steps_per_task=1)
+    return SimWorld(choices, options, graph, is_traced)
+
+
 def damaged_world(
     seed: int, graph: GraphOf = sim_graph, is_aligned: bool = True, is_traced: bool = False
 ) -> SimWorld:

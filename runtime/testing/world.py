@@ -16,9 +16,10 @@ from onceflow.runtime.checkpoint import events as ev
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.checkpoint.job_phase import JobPhase
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
-from onceflow.runtime.checkpoint.options import CheckpointOptions
+from onceflow.runtime.checkpoint.options import BarrierOptions, CheckpointOptions
 from onceflow.runtime.checkpoint.restart import FixedDelay
 from onceflow.runtime.clock import ManualClock
+from onceflow.runtime.contracts.batch_size import RECORDS_MAX
 from onceflow.runtime.control.messages import Message
 from onceflow.runtime.errors import OnceflowError
 from onceflow.runtime.functions.parameters import NO_PARAMS, Parameters
@@ -74,10 +75,16 @@ class WorldOptions:
     damages: int = 0
     """How many times everything is killed and a file of the checkpoint folder, or its copy, is damaged."""
     is_aligned: bool = True
+    overtakes: bool = False
+    """Barriers overtake rows as soon as they can."""
+    halts: bool = False
+    """Sources stand still until all slots have their snapshots."""
     has_real_windows: bool = False
     max_parallelism: int = 8
     shares_files: bool = False
     """Whether checkpoints name files that were written for earlier ones."""
+    rows_max: int = RECORDS_MAX
+    """The most rows that an operator gets at once."""
     piece_rows_max: int = PIECE_ROWS_MAX
     """The most windows that fire between two looks at barriers and records."""
     moves_max: int = MOVES_MAX
@@ -125,7 +132,10 @@ class World:
             stop_timeout_ms=1_000_000,
             retained=1 + choices.choose(2, "retained"),
             restart=FixedDelay(1, failures_max=1_000),
+            halts=options.halts,
         )
+        overtake_after_ms = 0 if options.overtakes else None
+        self._barriers = BarrierOptions(options.is_aligned, overtake_after_ms, options.halts)
         self._is_traced = is_traced
         self._early_timeouts = options.early_timeouts
         self._durable, self._damages = durable, options.damages
@@ -310,8 +320,9 @@ class World:
                 self.clock,
                 self._post,
                 SimSlotOptions(
-                    self.options.is_aligned,
+                    self._barriers,
                     self.options.shares_files,
+                    self.options.rows_max,
                     self.options.piece_rows_max,
                     self.options.steps_per_task,
                     self.options.params,

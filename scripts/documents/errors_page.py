@@ -51,9 +51,14 @@ AREAS: Sequence[tuple[str, str]] = (
     ),
     (
         "Streams over HTTP, and webhooks",
-        "connectors/http_stream/ connectors/http_headers.py connectors/webhooks/ sinks/http.py",
+        "connectors/http_stream/ connectors/http_headers.py connectors/http_lookup.py connectors/webhooks/ "
+        "sinks/http.py",
     ),
-    ("Queues", "connectors/rabbitmq/ connectors/acknowledged/ connectors/reconnects.py"),
+    (
+        "Queues and streams",
+        "connectors/rabbitmq/ connectors/kinesis/ connectors/acknowledged/ connectors/reconnects.py "
+        "connectors/message_rows.py",
+    ),
     ("Kafka", "connectors/kafka/ sinks/kafka.py"),
     (
         "PostgreSQL, and sinks with a ledger",

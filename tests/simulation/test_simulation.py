@@ -12,14 +12,16 @@ import sys
 
 import pytest
 
+from onceflow.runtime.slot.source_task import SourceTask
 from onceflow.runtime.testing.choices import ReplayedChoices, SeededChoices
 from onceflow.runtime.testing.mutants import MUTANTS
-from onceflow.runtime.testing.mutation import Mutant, hunt, killed_by, wrong_on_fair_days
+from onceflow.runtime.testing.mutation import Mutant, hunt, killed_by, mutated, wrong_on_fair_days
 from onceflow.runtime.testing.sim_job import Tally
 from onceflow.runtime.testing.sim_world import SimWorld
 from onceflow.runtime.testing.simulate import limit_cpu, run_parallel
 from onceflow.runtime.testing.simulation import (
     draw_options,
+    halting_world,
     run_exhaustive,
     run_seeds,
     seeded_world,
@@ -69,6 +71,21 @@ def test_every_crash_at_every_point_of_the_tiny_job() -> None:
 def test_every_schedule_of_the_tiny_job_with_one_deviation(crash: Crash | None) -> None:
     report = run_exhaustive(deviations_max=1, crashes=[crash])
     assert not report.failure
+
+
+def test_sources_that_stand_still_for_each_checkpoint_lose_and_double_nothing() -> None:
+    report = run_seeds(range(300), world_of=halting_world)
+    assert report.failed_seed is None, report.failure
+
+
+def _stands_still_for_ever(self: SourceTask, checkpoint_id: int) -> None: ...
+
+
+def test_a_source_that_is_not_told_to_go_on_is_found() -> None:
+    mutant = Mutant("stands still", [(SourceTask, "resume", _stands_still_for_ever)], {Breach.STUCK})
+    with mutated(mutant):
+        report = run_seeds(range(20), world_of=halting_world)
+    assert report.breach is Breach.STUCK
 
 
 def test_at_least_once_loses_nothing_either() -> None:

@@ -56,6 +56,10 @@ class BackEdge:
         self._logged_id = checkpoint_id
         self._log = list(self._queue)
 
+    def logs(self, checkpoint_id: int) -> bool:
+        """Whether the barrier has left the head and has not come to the tail."""
+        return self._logged_id == checkpoint_id
+
     def end_log(self, checkpoint_id: int) -> list[Records]:
         """The barrier is at the tail: what was in flight at it. [] of a checkpoint that has been given up."""
         if checkpoint_id != self._logged_id:

@@ -24,7 +24,7 @@ class IterationHead:
     """
 
     def __init__(self, loop: str) -> None:
-        self._loop = loop
+        self.loop = loop
         self._back = BackEdge()
         """Another one once it is opened: what it is asked before that has an answer too."""
         self._has_input_ended = False
@@ -37,7 +37,7 @@ class IterationHead:
     def open(self, context: OperatorContext, out: Output) -> None:
         self._out = out
         self._clock = context.clock
-        self._back = context.shared(f"loop {self._loop}", BackEdge)
+        self._back = context.shared(f"loop {self.loop}", BackEdge)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         raise AssertionError("what is in flight is the state of the tail")
@@ -75,7 +75,7 @@ class IterationHead:
             return None
         self._round += 1
         is_quiet, self._has_sent_rows, self._is_token_out = not self._has_sent_rows, False, True
-        return LoopToken(self._loop, self._round, is_quiet)
+        return LoopToken(self.loop, self._round, is_quiet)
 
     @property
     def holds_end(self) -> bool:

@@ -58,6 +58,10 @@ class IterationTail:
     def on_watermark(self, time_ms: int) -> None:
         pass
 
+    def is_logging(self, checkpoint_id: int) -> bool:
+        """Whether the head has had this barrier, and the tail has not."""
+        return self._back.logs(checkpoint_id)
+
     def on_barrier(self, checkpoint_id: int) -> None:
         self._barrier_id = checkpoint_id
 

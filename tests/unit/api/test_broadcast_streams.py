@@ -136,9 +136,10 @@ def judged() -> tuple[Job, dict[str, Any]]:
     return job, {"readings": [Reading(f"s{n % 6}", 3 * n, n) for n in range(16)], "limits": rules}
 
 
-def test_rules_are_the_same_on_all_subtasks_under_crashes_and_rescales() -> None:
+@pytest.mark.parametrize("barriers", ["aligned", "unaligned"])
+def test_rules_are_the_same_on_all_subtasks_under_crashes_and_rescales(barriers: str) -> None:
     job, inputs = judged()
-    report = simulate(job, inputs, seeds=12)
+    report = simulate(job, inputs, seeds=12, barriers=barriers)
     assert report.rows == {"hot": 6}
     assert sum(report.crashes.values()) > 4
 

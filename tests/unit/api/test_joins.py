@@ -118,13 +118,16 @@ def test_only_columns_that_are_read_cross_the_exchange_and_are_kept() -> None:
         assert kept == {("order_id", "item"), ("ref", "cents")}
 
 
-@pytest.mark.parametrize("how", ["inner", "full"])
-def test_a_join_is_exact_under_crashes_and_rescales(how: str) -> None:
+@pytest.mark.parametrize(
+    ("how", "barriers"), [("inner", "aligned"), ("full", "aligned"), ("full", "unaligned")]
+)
+def test_a_join_is_exact_under_crashes_and_rescales(how: str, barriers: str) -> None:
     orders = [Order(f"o{n % 9}", f"i{n}", n, 400_000 * n) for n in range(20)]
     paid = {
         f"p{split}": [Payment(f"o{n % 9}", n, 500_000 * n) for n in range(split, 16, 2)] for split in range(2)
     }
-    report = simulate(job_with_slack(how), {"orders": orders, "payments": paid}, seeds=8)
+    inputs = {"orders": orders, "payments": paid}
+    report = simulate(job_with_slack(how), inputs, seeds=8, barriers=barriers)
     assert report.rows["pairs"] > 15
     assert sum(report.crashes.values()) > 3
 

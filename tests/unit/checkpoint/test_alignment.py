@@ -81,3 +81,35 @@ def test_the_same_barrier_twice_on_a_channel_is_a_fault() -> None:
     alignment.on_barrier(0, Barrier(1))
     with pytest.raises(AssertionError, match="twice"):
         alignment.on_barrier(0, Barrier(1))
+
+
+def test_a_barrier_may_overtake_as_soon_as_it_has_come_on_one_channel() -> None:
+    alignment = Alignment(3)
+    assert not alignment.may_overtake(1, come=[])
+    assert alignment.may_overtake(1, come=[2])
+    alignment.on_barrier(0, Barrier(1))
+    assert alignment.may_overtake(1, come=[]), "it was read on one"
+    assert alignment.awaited(1) == {1, 2}
+    alignment.overtake(1)
+    assert alignment.blocked == frozenset()
+    assert alignment.on_barrier(1, Barrier(1)).snapshot is None, "it was taken"
+    assert not alignment.may_overtake(1, come=[2])
+
+
+def test_a_barrier_overtakes_nothing_on_a_channel_that_is_in_order() -> None:
+    alignment = Alignment(3, in_order=[1, 2])
+    alignment.on_barrier(1, Barrier(1))
+    assert not alignment.may_overtake(1, come=[0, 2])
+    alignment.on_barrier(2, Barrier(1))
+    assert alignment.may_overtake(1, come=[])
+    assert not Alignment(1, in_order=[0]).may_overtake(1, come=[0])
+
+
+def test_what_is_over_or_older_or_not_aligned_overtakes_nothing() -> None:
+    alignment = Alignment(2)
+    alignment.abort(1)
+    assert not alignment.may_overtake(1, come=[0])
+    alignment.on_barrier(0, Barrier(3))
+    assert not alignment.may_overtake(2, come=[1])
+    assert alignment.may_overtake(4, come=[1]), "a newer one gives the older up"
+    assert not Alignment(2, is_aligned=False).may_overtake(1, come=[0])

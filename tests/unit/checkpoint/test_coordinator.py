@@ -34,6 +34,15 @@ def test_a_checkpoint_goes_from_trigger_to_commit() -> None:
     assert job.only(ev.Subsume).checkpoint_id == 1
 
 
+def test_sources_that_stand_still_go_on_when_all_slots_have_acked() -> None:
+    job = Coordination(halts=True).running().at(100)
+    job.on(ev.SlotAcked(1, 1, 0, snapshot(0)))
+    assert job.found(ev.Resume) == [], "one slot is missing"
+    job.on(ev.SlotAcked(1, 1, 1, snapshot(1)))
+    assert job.only(ev.Resume) == ev.Resume(1, 1)
+    assert job.found(ev.Persist), "nobody waits for the manifest"
+
+
 def test_the_next_checkpoint_waits_for_the_commit_of_the_one_before() -> None:
     job = Coordination().running().at(100).acked().on(ev.Persisted(1, 1))
     assert job.at(5_000).found(ev.Trigger) == []

@@ -105,7 +105,7 @@ def test_before_the_job_says_anything_a_scrape_is_empty(metrics: Metrics) -> Non
 
 def test_a_scrape_has_the_job_and_its_tasks_under_flinks_names(metrics: Metrics) -> None:
     metrics.event("checkpoint_completed", {"checkpoint_id": 7, "alignment_ms": 4})
-    metrics.event("checkpoint_completed", {"checkpoint_id": 8, "alignment_ms": 5})
+    metrics.event("checkpoint_completed", {"checkpoint_id": 8, "alignment_ms": 5, "in_flight_bytes": 9})
     metrics.event("checkpoint_failed", {"checkpoint_id": 9, "reason": "no"})
     metrics.progress(progress())
     seen = scrape(metrics)
@@ -115,6 +115,7 @@ def test_a_scrape_has_the_job_and_its_tasks_under_flinks_names(metrics: Metrics)
     assert seen[job.format("lastCheckpointDuration")] == 120
     assert seen[job.format("lastCheckpointSize")] == 4_096
     assert seen[job.format("lastCheckpointAlignmentTime")] == 5
+    assert seen[job.format("lastCheckpointPersistedInFlightData")] == 9
     assert seen[job.format("numRestarts")] == 1
     assert seen[job.format("runningState")] == 1
     task = "onceflow_taskmanager_job_task_{}{{job_name=totals}}{{task_name=purchases}}"

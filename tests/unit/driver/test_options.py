@@ -64,6 +64,15 @@ def test_options_are_read_with_their_units() -> None:
         ({"checkpoint_timeout": "1 fortnight"}, "checkpoint_timeout"),
         ({"retained": 0}, "0 retained checkpoints"),
         ({"guarantee": "twice"}, "guarantee 'twice'"),
+        (
+            {"barriers": "halted"},
+            "barriers='halted' is not offered: aligned, unaligned, halt .did you mean 'halt'",
+        ),
+        (
+            {"barriers": "halt", "guarantee": "at-least-once"},
+            "barriers=halt is for exactly-once",
+        ),
+        ({"in_flight": "0 s"}, "in_flight is 0 ms"),
     ],
 )
 def test_a_wrong_option_is_named(wrong: dict[str, Any], said: str) -> None:

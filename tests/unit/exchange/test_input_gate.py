@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from onceflow.runtime.checkpoint.alignment import Alignment
 from onceflow.runtime.exchange.channel import LocalChannel
-from onceflow.runtime.exchange.input_gate import ChannelWatermarks, InputGate
+from onceflow.runtime.exchange.channel_watermarks import ChannelWatermarks
+from onceflow.runtime.exchange.input_gate import InputGate
 from onceflow.runtime.records import (
     WATERMARK_MAX_MS,
     WATERMARK_MIN_MS,
@@ -77,6 +78,27 @@ def test_the_watermark_is_the_lowest_of_all_channels() -> None:
     assert gate.take() == [Watermark(20)]
     gate.send(1, Watermark(40))
     assert gate.take() == [Watermark(30)]
+
+
+def test_a_batch_with_more_rows_than_are_asked_for_comes_in_pieces_in_its_order() -> None:
+    gate = Gate(2)
+    gate.send(0, rows(*range(10)), Watermark(3), rows(10))
+    gate.send(1, rows(20), Watermark(7), rows(21))
+    taken = []
+    while (element := gate.gate.receive(rows_max=4)) is not None:
+        assert not isinstance(element, Records) or len(element) <= 4
+        taken.append(element)
+    first = [n for n in numbers([e for e in taken if isinstance(e, Records)]) if n < 20]
+    assert first == list(range(11))
+    behind = values(taken).index(Watermark(3))
+    assert numbers([e for e in taken[behind:] if isinstance(e, Records)]) in ([10], [10, 21])
+
+
+def test_what_is_left_of_a_batch_comes_before_the_barrier_behind_it() -> None:
+    gate = Gate(1)
+    gate.send(0, rows(*range(5)), Barrier(1), rows(5))
+    taken = [gate.gate.receive(rows_max=2) for _ in range(5)]
+    assert values([e for e in taken if e is not None]) == [[0, 1], [2, 3], [4], Barrier(1), [5]]
 
 
 def test_a_watermark_that_goes_back_is_ignored() -> None:

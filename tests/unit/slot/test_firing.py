@@ -12,7 +12,7 @@ import pytest
 
 from onceflow.runtime.checkpoint.alignment import Alignment
 from onceflow.runtime.clock import ManualClock
-from onceflow.runtime.contracts.batch_size import GOAL_MS, RECORDS_FIRST
+from onceflow.runtime.contracts.batch_size import GOAL_MS, RECORDS_FIRST, RECORDS_MAX, BatchSize
 from onceflow.runtime.exchange.channel import CAPACITY_BYTES, LocalChannel
 from onceflow.runtime.exchange.input_gate import InputGate
 from onceflow.runtime.exchange.record_writer import ForwardWriter
@@ -129,7 +129,9 @@ class Bench:
         for uid, window in operators.items():
             window.open(OperatorContext(uid, 0, 1, 4, range(4), self.clock), body.outlet(nodes[uid].outputs))
         gate = InputGate(self.inputs, Alignment(2))
-        self.task = OperatorTask(gate, body.entrance("w0"), body, self.counters, self.snapshots.append)
+        head = body.entrance("w0")
+        whole = BatchSize(first=RECORDS_MAX)
+        self.task = OperatorTask(gate, head, body, self.counters, self.snapshots.append, self.clock, whole)
 
     def send(self, *elements: Element, channel: int | None = None) -> None:
         for element in elements:

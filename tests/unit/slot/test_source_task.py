@@ -91,7 +91,7 @@ class ForgettingSource(KeepingSource):
 class Bench:
     """A source's task with two splits, of which t-1 has finished, and an edge out of it."""
 
-    def __init__(self, source: KeepingSource, rate: SourceRate | None = None) -> None:
+    def __init__(self, source: KeepingSource, rate: SourceRate | None = None, halts: bool = False) -> None:
         self.reader, self.out, self.clock = Reader(), LocalChannel(), ManualClock()
         self.snapshots: list[TaskSnapshot] = []
         strategy = WatermarkStrategy.bounded_out_of_orderness(0, "ts", IDLE_AFTER_MS)
@@ -99,7 +99,8 @@ class Bench:
         counters = TaskCounters()
         edges = {EDGE: ForwardWriter(self.out)}
         body = ChainBody(Chain(0, "source", {"source": node}), {}, {}, edges, counters, self.clock)
-        self.task = SourceTask(node, self.reader, body, self.clock, counters, self.snapshots.append, rate)
+        on_snapshot = self.snapshots.append
+        self.task = SourceTask(node, self.reader, body, self.clock, counters, on_snapshot, rate, halts)
         self.task.add_splits([SplitProgress(SplitState(f"t-{n}", {}), None, n == 1) for n in range(2)])
 
     def run(self) -> list[Element]:
@@ -116,6 +117,22 @@ class Bench:
 
     def told(self, what: str) -> list[tuple[object, ...]]:
         return [told for told in self.reader.told if told[0] == what]
+
+
+def test_a_source_that_halts_reads_nothing_from_its_barrier_until_all_have_their_snapshots() -> None:
+    bench = Bench(KeepingSource(), halts=True)
+    bench.barrier(7)
+    bench.reader.queue(1)
+    assert bench.run() == [], "it stands still"
+    bench.task.resume(6)
+    assert bench.run() == [], "an older checkpoint's word is not for this one"
+    bench.task.resume(7)
+    assert any(isinstance(element, Records) for element in bench.run())
+    bench.barrier(8)
+    bench.reader.queue(2)
+    assert bench.run() == []
+    bench.task.abort_checkpoint(8)
+    assert any(isinstance(element, Records) for element in bench.run()), "that checkpoint will not be"
 
 
 def test_a_reader_that_acknowledges_hears_of_the_barrier_right_before_its_snapshot() -> None:

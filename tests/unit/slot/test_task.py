@@ -13,6 +13,7 @@ import pytest
 from onceflow.runtime.checkpoint.alignment import Alignment
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import Fetch, SplitProgress, SplitState, WatermarkStrategy
+from onceflow.runtime.contracts.batch_size import BatchSize
 from onceflow.runtime.exchange.channel import CAPACITY_BYTES, LocalChannel
 from onceflow.runtime.exchange.input_gate import InputGate
 from onceflow.runtime.exchange.record_writer import ForwardWriter
@@ -295,6 +296,7 @@ def test_nothing_is_read_while_there_is_no_room() -> None:
     bench.out.send(full)
     bench.reader.queue(10)
     task.trigger(Barrier(5))
+    assert task.step(), "a barrier needs no room"
     assert not task.step()
     assert bench.reader.given == 0
     bench.out.receive()
@@ -351,7 +353,8 @@ def test_a_task_behind_a_gate_snapshots_when_all_barriers_have_come() -> None:
     left, right = LocalChannel(), LocalChannel()
     body = bench.body("counting")
     gate = InputGate([left, right], Alignment(2))
-    task = OperatorTask(gate, body.entrance("counting"), body, bench.counters, bench.snapshots.append)
+    head = body.entrance("counting")
+    task = OperatorTask(gate, head, body, bench.counters, bench.snapshots.append, bench.clock, BatchSize())
     for element in (rows(1), Barrier(4), rows(2)):
         left.send(element)
     right.send(rows(3))
@@ -380,6 +383,8 @@ def test_an_aborted_alignment_lets_the_blocked_channel_go_on(checkpoint_id: int)
         body,
         bench.counters,
         bench.snapshots.append,
+        bench.clock,
+        BatchSize(),
     )
     left.send(Barrier(4))
     left.send(rows(2))

@@ -1,0 +1,192 @@
+"""KinesisSource: a stream of Amazon Kinesis, each record once, whatever is split and merged meanwhile."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+
+from onceflow.connectors.formats import Format
+from onceflow.connectors.formats.format import has_kinds
+from onceflow.connectors.kinesis.columns import COLUMN_TYPES
+from onceflow.connectors.kinesis.finished_shards import FinishedShards
+from onceflow.connectors.kinesis.position import ShardPosition
+from onceflow.connectors.message_rows import MessageRows
+from onceflow.runtime.arguments import check_formats
+from onceflow.runtime.clock import Clock
+from onceflow.runtime.contracts import Json, ReaderContext, Sink, SplitState
+from onceflow.runtime.durations import duration_ms
+from onceflow.runtime.errors import OptionError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from onceflow.connectors.kinesis.client import StreamPlace
+    from onceflow.connectors.kinesis.enumerator import Bounds, KinesisEnumerator
+    from onceflow.connectors.kinesis.reader import KinesisReader
+
+
+@dataclass(frozen=True, kw_only=True)
+class KinesisSource:
+    """Reads a stream of Amazon Kinesis Data Streams, each record once. A Source; connects only when the job
+    runs. Needs `pip install 'onceflow[kinesis]'`.
+
+    A shard is a split, and the sequence number of its last record the position. A shard that came of a split
+    or a merge is read when its parents have been read to their end, also if the job stops in between; so
+    records of a key come in their order. What was trimmed before it was read ends the job. Records that a
+    producer library (KPL) has packed into one are unpacked.
+    """
+
+    stream: str
+    """Its name, or its ARN."""
+    value: Format
+    """What the data of a record is: Json(Trade)."""
+    start: Literal["earliest", "latest"] | dt.datetime = "earliest"
+    """At the very first start only: with all that the stream has, with what arrives from then on, or with
+    what arrived from a time on (a datetime with its time zone)."""
+    until: Literal["latest"] | dt.datetime | None = None
+    """Where the source ends: with what has arrived by the very first start, or by a time. None: never."""
+    region: str | None = None
+    """"eu-central-1". None: as the environment says."""
+    endpoint_url: str | None = None
+    """Another address than Amazon's own."""
+    partition_key_column: str | None = None
+    arrival_time_column: str | None = None
+    shard_column: str | None = None
+    sequence_number_column: str | None = None
+    """Names of columns with a record's partition key, the time of its arrival, its shard and its sequence
+    number (with a dot and the number of the part, if it was packed by a producer)."""
+    fetch_interval: str | int = "200 ms"
+    """How far apart requests for one shard are: Kinesis allows five a second, for all readers together."""
+    discovery_interval: str | int = "10 s"
+    """How often new shards are looked for."""
+    timeout: str | int = "2 min"
+    """How long Kinesis may be away, or want fewer requests, before the attempt fails."""
+    dead_letters: Sink | None = None
+    """Where records go that can't be decoded. None: one ends the job."""
+    columns: frozenset[str] | None = field(default=None, repr=False)
+    """Set by project(): the columns that the job reads."""
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    # --- Source ---
+
+    @property
+    def schema(self) -> pa.Schema:
+        fields = [
+            *(self.value.schema or ()),
+            *(pa.field(name, COLUMN_TYPES[what], False) for what, name in self._added().items()),
+        ]
+        return pa.schema([f for f in fields if self.columns is None or f.name in self.columns])
+
+    @property
+    def record_type(self) -> type | None:
+        return self.value.record_type
+
+    @property
+    def is_bounded(self) -> bool:
+        return self.until is not None
+
+    @property
+    def has_kinds(self) -> bool:
+        """See ChangelogSource."""
+        return has_kinds(self.value)
+
+    @property
+    def plan_note(self) -> str:
+        return "exactly once: sequence numbers are in the checkpoint; children come after their parents' end"
+
+    def open_enumerator(self, job: str, clock: Clock) -> KinesisEnumerator:
+        from onceflow.connectors.kinesis.enumerator import KinesisEnumerator
+
+        interval_ms = duration_ms(self.discovery_interval, "discovery_interval")
+        return KinesisEnumerator(self._place(), self._bounds(), interval_ms)
+
+    def open_reader(self, context: ReaderContext) -> KinesisReader:
+        from onceflow.connectors.kinesis.reader import KinesisReader
+
+        tolerates_bad = self.dead_letters is not None
+        rows = MessageRows(self.schema, self.value.decoder(self.columns), tolerates_bad, "records")
+        columns = {what: name for what, name in self._added().items() if name in self.schema.names}
+        interval_ms = duration_ms(self.fetch_interval, "fetch_interval")
+        give_up_ms = duration_ms(self.timeout, "timeout")
+        return KinesisReader(self._place(), rows, columns, interval_ms, give_up_ms, context)
+
+    # --- What it may do beyond that ---
+
+    def add_finished(self, finished: Json, splits: Sequence[SplitState]) -> Json:
+        """See PruningSource."""
+        return FinishedShards(finished).with_shards(map(ShardPosition.of, splits))
+
+    def project(self, columns: frozenset[str]) -> KinesisSource:
+        """See ProjectableSource."""
+        return replace(self, columns=columns)
+
+    def dead_letter_sink(self) -> Sink | None:
+        """See DeadLetterSource."""
+        return self.dead_letters
+
+    # --- Parts ---
+
+    def _added(self) -> dict[str, str]:
+        named = {
+            "partition_key": self.partition_key_column,
+            "arrival_time": self.arrival_time_column,
+            "shard": self.shard_column,
+            "sequence_number": self.sequence_number_column,
+        }
+        return {what: name for what, name in named.items() if name is not None}
+
+    def _place(self) -> StreamPlace:
+        from onceflow.connectors.kinesis.client import StreamPlace
+
+        return StreamPlace(self.stream, self.region, self.endpoint_url)
+
+    def _bounds(self) -> Bounds:
+        from onceflow.connectors.kinesis.enumerator import Bounds
+
+        return Bounds(_ms(self.start), self.start == "latest", _ms(self.until), self.until == "latest")
+
+
+def _ms(time: object) -> int | None:
+    return int(time.timestamp() * 1000) if isinstance(time, dt.datetime) else None
+
+
+def _check(source: KinesisSource) -> None:
+    try:
+        import boto3  # noqa: F401
+    except ImportError as error:
+        raise UsageError(
+            "KinesisSource needs a package that is not installed: pip install 'onceflow[kinesis]'"
+        ) from error
+    if not isinstance(source.stream, str) or not source.stream:
+        raise OptionError(f"KinesisSource: stream={source.stream!r}: give the name of a stream, or its ARN")
+    check_formats("decoder", value=source.value)
+    if source.value.schema is None:
+        raise OptionError(f"value={source.value!r} can only encode; to read, say what is in it: Json(Trade)")
+    _check_time("start", source.start, ("earliest", "latest"))
+    if source.until is not None:
+        _check_time("until", source.until, ("latest",))
+    first, last = source.start, source.until
+    if isinstance(first, dt.datetime) and isinstance(last, dt.datetime) and last < first:
+        raise OptionError(f"KinesisSource: until={last.isoformat()} is before start={first.isoformat()}")
+    if source.start == "latest" and source.until == "latest":
+        raise OptionError('KinesisSource: start="latest" until="latest" reads nothing: leave one of them out')
+    for name in ("fetch_interval", "discovery_interval", "timeout"):
+        duration_ms(getattr(source, name), name)
+    names = source.schema.names
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise OptionError(f"two columns of the source are named {twice[0]!r}: give another column name")
+
+
+def _check_time(option: str, given: object, words: tuple[str, ...]) -> None:
+    if isinstance(given, dt.datetime):
+        if given.tzinfo is None:
+            raise OptionError(f"{option}={given.isoformat()} has no time zone: give it one, tzinfo=dt.UTC")
+        return
+    if given not in words:
+        known = " or ".join(f'"{word}"' for word in words)
+        raise OptionError(f"{option}={given!r}: write {known}, or give a datetime with its time zone")

@@ -1,0 +1,37 @@
+"""Options of `onceflow run` on guarantees, barriers and restarts, as the command line has them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from onceflow.runtime.errors import UsageError
+
+GuaranteeOption = Annotated[str, typer.Option(help="exactly-once, at-least-once or at-most-once.")]
+BarriersOption = Annotated[
+    str, typer.Option(help="aligned, unaligned, or halt: sources stand still for each checkpoint.")
+]
+UnalignedOption = Annotated[bool, typer.Option("--unaligned", help="The same as --barriers unaligned.")]
+AlignmentTimeoutOption = Annotated[
+    str | None, typer.Option(help="After so long an aligned barrier goes on unaligned. Default: never.")
+]
+InFlightOption = Annotated[
+    str, typer.Option(help="How much work may wait in a channel, as the time that it takes.")
+]
+RestartOption = Annotated[
+    str, typer.Option(help="exponential, fixed:1 s:10 (delay, failures in a row), or none.")
+]
+StartFromOption = Annotated[
+    int | None, typer.Option("--from", help="Start from this checkpoint instead of the latest.")
+]
+AllowDroppedStateOption = Annotated[
+    bool, typer.Option("--allow-dropped-state", help="Drop state that the program has no place for.")
+]
+
+
+def given_barriers(barriers: str, unaligned: bool) -> str:
+    """What the two options say together. Raises UsageError."""
+    if unaligned and barriers == "halt":
+        raise UsageError("--unaligned and --barriers halt exclude each other: leave one of them out")
+    return "unaligned" if unaligned else barriers

@@ -1,0 +1,13 @@
+"""From a job graph to what it says of itself to its checkpoint folder."""
+
+from __future__ import annotations
+
+from onceflow.runtime.checkpoint.state_fits import Program
+from onceflow.runtime.graph.job_graph import JobGraph
+from onceflow.runtime.graph.ways import described_ways
+
+
+def program_of(graph: JobGraph, allows_dropped_state: bool = False) -> Program:
+    """`allows_dropped_state`: what the program has no place for is dropped, not refused."""
+    ways = described_ways(graph)
+    return Program(graph.job, graph.max_parallelism, graph.states(), allows_dropped_state, ways)

@@ -1,0 +1,60 @@
+"""Pure: ChannelBound, how many bytes a channel may hold so that its receiver is soon through them.
+
+What waits in a channel is what a barrier waits behind. A megabyte is gone in milliseconds where records are
+summed, and takes half a minute where a function needs a millisecond for each. So the bound follows what the
+receiver really takes (Flink's buffer debloating, FLIP-183), between a batch or so and the most that pays.
+"""
+
+from __future__ import annotations
+
+FIRST_BYTES = 64 << 10
+"""The bound until it is known how fast the receiver is."""
+BYTES_MIN = 1 << 10
+_WINDOW_MS = 50.0
+"""For so long at least what is taken is counted before the bound changes."""
+
+
+class ChannelBound:
+    """One channel's; called by the receiver's thread with times in ms.
+
+    Only time in which the channel had something to take, or was full, is counted: an idle channel says
+    nothing about its receiver. What waits for a receiver that shares its thread with others waits for those
+    too, so it is elapsed time that counts, not the receiver's own.
+    """
+
+    def __init__(self, most: int, goal_ms: float | None) -> None:
+        """`most`: the bound of a receiver that is fast. `goal_ms`: how long what waits may take; None: the
+        bound is the most."""
+        self._most = most
+        self._goal_ms = goal_ms
+        self.bytes = most if goal_ms is None else min(FIRST_BYTES, most)
+        """The bound now."""
+        self._is_counting = False
+        self._began_ms = 0.0
+        self._counted_ms = 0.0
+        self._counted_bytes = 0
+        self._last_bytes = 0
+
+    @property
+    def is_most(self) -> bool:
+        """The receiver is fast, or nobody asks how fast it is."""
+        return self.bytes >= self._most
+
+    def on_taken(self, size: int, left: int, now_ms: float) -> None:
+        """An element of this size was taken, and so many bytes are left. What was taken before is through."""
+        if self._goal_ms is None:
+            return
+        if self._is_counting:
+            self._counted_ms += now_ms - self._began_ms
+            self._counted_bytes += self._last_bytes
+            if self._counted_ms >= _WINDOW_MS:
+                self._learn(self._goal_ms)
+        self._began_ms, self._last_bytes = now_ms, size
+        self._is_counting = left > 0 or left + size >= self.bytes
+
+    def _learn(self, goal_ms: float) -> None:
+        """Upwards at once, since a bound that is too low costs rate; downwards by halves."""
+        wanted = self._counted_bytes / self._counted_ms * goal_ms
+        bound = wanted if wanted >= self.bytes else (wanted + self.bytes) / 2
+        self.bytes = int(max(min(BYTES_MIN, self._most), min(self._most, bound)))
+        self._counted_ms, self._counted_bytes = 0.0, 0
