@@ -37,9 +37,11 @@ if TYPE_CHECKING:
     from onceflow.runtime.operators.assigners.by_clock import processing_time
     from onceflow.runtime.operators.assigners.counting import count_window
     from onceflow.runtime.operators.assigners.cumulative import cumulative
+    from onceflow.runtime.operators.assigners.global_window import global_window
     from onceflow.runtime.operators.assigners.session import session
     from onceflow.runtime.operators.assigners.sliding import sliding
     from onceflow.runtime.operators.assigners.tumbling import tumbling
+    from onceflow.runtime.operators.declared import SideOutput
     from onceflow.runtime.operators.joins.window_join import CoGroup, GroupWindow
     from onceflow.runtime.operators.processing.broadcast import (
         BroadcastCtx,
@@ -47,12 +49,18 @@ if TYPE_CHECKING:
         KeyedBroadcastProcess,
     )
     from onceflow.runtime.operators.processing.co_functions import CoFlatMap, CoMap
-    from onceflow.runtime.operators.processing.keyed_process import (
-        Ctx,
-        KeyedCoProcess,
-        KeyedProcess,
-        SideOutput,
+    from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedCoProcess, KeyedProcess
+    from onceflow.runtime.operators.triggers.bounds import WindowBounds
+    from onceflow.runtime.operators.triggers.built_in import (
+        at_processing_time,
+        at_watermark,
+        delta,
+        every,
+        every_processing_time,
+        every_rows,
+        purging,
     )
+    from onceflow.runtime.operators.triggers.own import Trigger, TriggerCtx, TriggerResult
     from onceflow.runtime.state.handles import ListState, MapState, ValueState
     from onceflow.runtime.state.timers import Timer
     from onceflow.runtime.types.value_types import Scale
@@ -109,14 +117,26 @@ _MODULES = {
         "Ctx",
         "KeyedCoProcess",
         "KeyedProcess",
-        "SideOutput",
     ),
+    "onceflow.runtime.operators.declared": ("SideOutput",),
     "onceflow.runtime.operators.assigners.by_clock": ("processing_time",),
     "onceflow.runtime.operators.assigners.counting": ("count_window",),
     "onceflow.runtime.operators.assigners.cumulative": ("cumulative",),
+    "onceflow.runtime.operators.assigners.global_window": ("global_window",),
     "onceflow.runtime.operators.assigners.session": ("session",),
     "onceflow.runtime.operators.assigners.sliding": ("sliding",),
     "onceflow.runtime.operators.assigners.tumbling": ("tumbling",),
+    "onceflow.runtime.operators.triggers.bounds": ("WindowBounds",),
+    "onceflow.runtime.operators.triggers.built_in": (
+        "at_processing_time",
+        "at_watermark",
+        "delta",
+        "every",
+        "every_processing_time",
+        "every_rows",
+        "purging",
+    ),
+    "onceflow.runtime.operators.triggers.own": ("Trigger", "TriggerCtx", "TriggerResult"),
     "onceflow.runtime.state.handles": ("ListState", "MapState", "ValueState"),
     "onceflow.runtime.state.timers": ("Timer",),
     "onceflow.runtime.types.value_types": ("Scale",),
@@ -146,16 +166,27 @@ __all__ = [
     "Secret",
     "SideOutput",
     "Timer",
+    "Trigger",
+    "TriggerCtx",
+    "TriggerResult",
     "ValueState",
     "WatermarkStrategy",
+    "WindowBounds",
+    "at_processing_time",
+    "at_watermark",
     "col",
     "collect_list",
     "count",
     "count_distinct",
     "count_window",
     "cumulative",
+    "delta",
     "errors_to",
+    "every",
+    "every_processing_time",
+    "every_rows",
     "first",
+    "global_window",
     "last",
     "lit",
     "load_format",
@@ -165,6 +196,7 @@ __all__ = [
     "mean",
     "min_",
     "processing_time",
+    "purging",
     "register",
     "run",
     "secret",

@@ -363,7 +363,13 @@ COVERED = (
         """properties/test_spans simulation/test_spans unit/operators/test_session
         unit/operators/test_counting unit/operators/test_clock_windows unit/api/test_stream""",
         """firings new_spans span_operator heap_groups number_columns reduce_values windowed_stream by_clock
-        count_operator""",
+        count_operator span_rows ranks""",
+    ),
+    Covered(
+        "triggers against naive lists, and by example",
+        "properties/test_triggers unit/operators/test_triggers simulation/test_triggers",
+        """triggers.built_in triggers.own bounds built_in_triggers own_triggers row_trigger trigger_rules
+        triggered_operator sent_results row_copies global_window""",
     ),
     Covered(
         "rules for every subtask: restarts, crashes, and what is refused",
@@ -373,7 +379,8 @@ COVERED = (
     Covered(
         "what operators share",
         "unit/operators/processing/test_process unit/operators/test_timers unit/operators/test_stateless",
-        "describe operators.operator process_output timer_firing user_functions",
+        """describe declared operators.timers state.timers operators.operator process_output timer_firing
+        user_functions""",
     ),
     Covered(
         "what becomes of a record for which a function raises: each policy against a job without that record",

@@ -12,7 +12,8 @@ from onceflow.runtime.api.stream import Stream
 from onceflow.runtime.contracts import WatermarkStrategy
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.graph.functions import hints
-from onceflow.runtime.operators.processing.keyed_process import KeyedProcess, SideOutput
+from onceflow.runtime.operators.declared import SideOutput
+from onceflow.runtime.operators.processing.keyed_process import KeyedProcess
 from onceflow.runtime.types.declared_fields import is_record_type
 from onceflow.runtime.types.hints import type_name
 from onceflow.runtime.types.record_types import arrow_schema

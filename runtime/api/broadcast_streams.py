@@ -14,16 +14,12 @@ from onceflow.runtime.api.records_of_functions import record_taken, records_made
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.keys import declared_keys
 from onceflow.runtime.graph.steps import Built, Rows, Side, Step, TwoInputs
+from onceflow.runtime.operators.declared import declared_sides, declared_states, declared_types
 from onceflow.runtime.operators.operator import MAIN
 from onceflow.runtime.operators.processing.broadcast import (
     BroadcastConfig,
     KeyedBroadcastProcess,
     declared_broadcast,
-)
-from onceflow.runtime.operators.processing.keyed_process import (
-    declared_sides,
-    declared_states,
-    declared_types,
 )
 from onceflow.runtime.operators.processing.process import ProcessConfig
 from onceflow.runtime.types.records_of_columns import RecordReader

@@ -15,6 +15,7 @@ from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.functions import returned_record, yielded_record
 from onceflow.runtime.graph.keys import declared_keys
 from onceflow.runtime.graph.steps import Built, Input, Rows, Side, Step, TwoInputs
+from onceflow.runtime.operators.declared import declared_sides, declared_states, declared_types
 from onceflow.runtime.operators.operator import MAIN
 from onceflow.runtime.operators.processing.co_functions import (
     AnyCoFunction,
@@ -22,12 +23,7 @@ from onceflow.runtime.operators.processing.co_functions import (
     CoFunctionConfig,
     CoMap,
 )
-from onceflow.runtime.operators.processing.keyed_process import (
-    KeyedCoProcess,
-    declared_sides,
-    declared_states,
-    declared_types,
-)
+from onceflow.runtime.operators.processing.keyed_process import KeyedCoProcess
 from onceflow.runtime.operators.processing.process import ProcessConfig
 from onceflow.runtime.operators.two_keys import RightInput
 from onceflow.runtime.types.records_of_columns import RecordReader

@@ -20,13 +20,13 @@ from onceflow.runtime.graph.functions import check_record, hints
 from onceflow.runtime.graph.steps import Built, Rows, Step, TwoInputs
 from onceflow.runtime.operators.assigners.sliding import Sliding
 from onceflow.runtime.operators.assigners.tumbling import Tumbling
+from onceflow.runtime.operators.declared import declared_types
 from onceflow.runtime.operators.joins.frozen_sides import NAMES
 from onceflow.runtime.operators.joins.interval_join import IntervalJoin
 from onceflow.runtime.operators.joins.joined_columns import LATE_SIDES, JoinedColumns
 from onceflow.runtime.operators.joins.temporal_join import TemporalJoin
 from onceflow.runtime.operators.joins.window_join import WINDOW_FIELDS, CoGroup, GroupConfig, WindowJoin
 from onceflow.runtime.operators.operator import MAIN
-from onceflow.runtime.operators.processing.keyed_process import declared_types
 from onceflow.runtime.types.declared_fields import is_record_type
 from onceflow.runtime.types.hints import type_name
 from onceflow.runtime.types.record_types import record_class

@@ -13,12 +13,8 @@ from onceflow.runtime.api.records_of_functions import record_taken, records_made
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.keys import declared_keys
 from onceflow.runtime.graph.steps import Built, Keyed, Rows, Step
-from onceflow.runtime.operators.processing.keyed_process import (
-    KeyedProcess,
-    declared_sides,
-    declared_states,
-    declared_types,
-)
+from onceflow.runtime.operators.declared import declared_sides, declared_states, declared_types
+from onceflow.runtime.operators.processing.keyed_process import KeyedProcess
 from onceflow.runtime.operators.processing.process import ProcessConfig
 from onceflow.runtime.types.records_of_columns import RecordReader
 

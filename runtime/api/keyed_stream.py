@@ -23,6 +23,7 @@ from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.steps import Input, Keyed, Rows, Step
 from onceflow.runtime.operators.assigners.by_clock import ByClock
 from onceflow.runtime.operators.assigners.counting import CountWindow
+from onceflow.runtime.operators.assigners.global_window import GlobalWindow
 from onceflow.runtime.operators.assigners.sliding import Sliding
 from onceflow.runtime.operators.assigners.tumbling import Tumbling
 from onceflow.runtime.operators.joins.window_join import CoGroup
@@ -68,14 +69,16 @@ class KeyedStream(Generic[K, T]):
 
     def window(self, window: Window) -> WindowedStream[T]:
         """The rows of each key by window: tumbling("10 s"), sliding("10 s", "1 s"), cumulative("1 d", "1 h")
-        or session("30 min") in event time; the same in processing_time(...); or count_window(100)."""
+        or session("30 min") in event time; the same in processing_time(...); count_window(100); or
+        global_window(), which needs a trigger."""
         uid = self._input.step.uid
         if not isinstance(window, Window):
             raise GraphError(
                 f"operator {uid!r}: window({window!r}): use tumbling(...), sliding(...), session(...), "
-                "cumulative(...), count_window(...) or processing_time(...)"
+                "cumulative(...), count_window(...), global_window() or processing_time(...)"
             )
-        if not self._input.rows.has_event_time and not isinstance(window, ByClock | CountWindow):
+        needs_time = not isinstance(window, ByClock | CountWindow | GlobalWindow)
+        if needs_time and not self._input.rows.has_event_time:
             raise GraphError(
                 f"operator {uid!r}: a window needs event time: pass watermarks= to the source, as in "
                 'WatermarkStrategy.bounded_out_of_orderness("2 s", event_time="ts")'

@@ -19,9 +19,13 @@ from onceflow.runtime.operators.aggregation.aggregates import Aggregate, Aggrega
 from onceflow.runtime.operators.assigners.by_clock import ByClock
 from onceflow.runtime.operators.assigners.counting import CountWindow
 from onceflow.runtime.operators.assigners.firings import ONCE, Firings, Results
+from onceflow.runtime.operators.assigners.global_window import GlobalWindow
 from onceflow.runtime.operators.operator import MAIN
+from onceflow.runtime.operators.triggers.built_in import BuiltInTrigger
+from onceflow.runtime.operators.triggers.own import Trigger
 from onceflow.runtime.operators.windows.new_spans import Window
 from onceflow.runtime.operators.windows.reduce import RollingReduce
+from onceflow.runtime.operators.windows.trigger_rules import AT_WATERMARK
 from onceflow.runtime.operators.windows.window import WindowAggregate, WindowReduce
 from onceflow.runtime.operators.windows.window_operator import LATE
 from onceflow.runtime.types.hints import type_name
@@ -49,7 +53,9 @@ class WindowedStream(Generic[T]):
         window: Window,
         late_tag: str | None = None,
         firings: Firings = ONCE,
+        said: Results | None = None,
     ) -> None:
+        """`said`: what the program says of results of a window that fires again."""
         self._job = job
         self._input = source
         self._keys = keys
@@ -57,6 +63,7 @@ class WindowedStream(Generic[T]):
         self._window = window
         self._late_tag = late_tag
         self._firings = firings
+        self._said = said
 
     if not TYPE_CHECKING:
 
@@ -72,30 +79,56 @@ class WindowedStream(Generic[T]):
                 f"operator {self._input.step.uid!r}: late_to of window_all: use "
                 '.key_by(lit(0).alias("all")).window(...), which has it'
             )
-        return self._with(tag, self._firings)
+        return self._with(tag, self._firings, self._said)
 
-    def allowed_lateness(self, lateness: str | int, results: ResultsName = "retracting") -> WindowedStream[T]:
+    def trigger(
+        self, trigger: BuiltInTrigger | Trigger[T], results: ResultsName | None = None
+    ) -> WindowedStream[T]:
+        """When windows send their result: at_watermark(early=...), every_rows(100), every("10 s"),
+        every_processing_time("10 s"), at_processing_time(), delta("price", 5), purging(...) around one of
+        these, or an object of your own class derived from Trigger. It takes the place of the trigger at the
+        watermark, as in Flink.
+
+        `results`: what a window sends when it fires again, see allowed_lateness; "retracting" if nothing is
+        said, and always "discarding" with purging(...).
+        """
+        uid = self._input.step.uid
+        if not isinstance(trigger, BuiltInTrigger | Trigger):
+            raise GraphError(
+                f"operator {uid!r}: trigger({trigger!r}): use at_watermark(...), every_rows(...), every(...) "
+                "and the like, or an object of a class derived from Trigger"
+            )
+        if isinstance(trigger, BuiltInTrigger) and trigger.purges:
+            if results not in (None, Results.DISCARDING):
+                raise GraphError(
+                    f"operator {uid!r}: trigger(purging(...), results={results!r}): what is purged can't be "
+                    "sent again: leave results= out, or use the trigger without purging(...)"
+                )
+            results, trigger = "discarding", replace(trigger, purges=False)
+        chosen = None if trigger == AT_WATERMARK else trigger
+        return self._fired(replace(self._firings, trigger=chosen), results, "trigger")
+
+    def allowed_lateness(self, lateness: str | int, results: ResultsName | None = None) -> WindowedStream[T]:
         """Rows that come up to so long after the end of their window, in event time, still count: the window
         fires again. Later ones are late.
 
-        `results`: what it sends then. "retracting": its last result as an update_before (a delete, if its
-        bounds have changed), and the new one as an update_after, for a sink that takes changes;
-        "accumulating": the whole new result, as one more row; "discarding": the result of the new rows only.
+        `results`: what it sends then. "retracting", if nothing is said: its last result as an update_before
+        (a delete, if its bounds have changed), and the new one as an update_after, for a sink that takes
+        changes; "accumulating": the whole new result, as one more row; "discarding": the result of the new
+        rows only.
         """
-        uid = self._input.step.uid
         self._check_lateness("allowed_lateness")
         lateness_ms = duration_ms(lateness, "allowed_lateness")
-        if results not in set(Results):
-            known = ", ".join(map(repr, map(str, Results)))
-            raise GraphError(f"operator {uid!r}: allowed_lateness(results={results!r}): use one of {known}")
-        return self._with(self._late_tag, Firings(lateness_ms, Results(results)) if lateness_ms else ONCE)
+        return self._fired(replace(self._firings, lateness_ms=lateness_ms), results, "allowed_lateness")
 
     def aggregate(self, *, uid: str | None = None, **aggregates: Aggregate) -> Stream[Any]:
         """One row per key and window: the key columns, window_start, window_end (ms), and an output
         column for each aggregate, as in total=sum_("amount"). Sent when the watermark passes."""
         rows = self._input.rows
         uid = self._uid(uid)
-        is_per_record = any(isinstance(a, AggregateFunction) for a in aggregates.values())
+        is_per_record = isinstance(self._firings.trigger, Trigger) or any(
+            isinstance(a, AggregateFunction) for a in aggregates.values()
+        )
         config = WindowAggregate(
             uid,
             self._keys,
@@ -140,11 +173,26 @@ class WindowedStream(Generic[T]):
         )
 
     def _check_lateness(self, method: str) -> None:
-        if isinstance(self._window, ByClock | CountWindow):
+        if isinstance(self._window, ByClock | CountWindow | GlobalWindow):
             raise GraphError(
                 f"operator {self._input.step.uid!r}: {method} of a window {self._window.title}: nothing is "
                 "late there; leave it out"
             )
+
+    def _fired(self, firings: Firings, results: str | None, method: str) -> WindowedStream[T]:
+        """These firings, with what a further one sends; said twice it has to be the same."""
+        uid, said = self._input.step.uid, self._said
+        if results is not None and results not in set(Results):
+            known = ", ".join(map(repr, map(str, Results)))
+            raise GraphError(f"operator {uid!r}: {method}(results={results!r}): use one of {known}")
+        if results is not None and said is not None and results != said:
+            raise GraphError(
+                f"operator {uid!r}: {method}(results={results!r}), but its results were said to be "
+                f"{str(said)!r}: say it once"
+            )
+        said = said if results is None else Results(results)
+        firings = replace(firings, results=said or Results.RETRACTING) if firings.is_repeated else ONCE
+        return self._with(self._late_tag, firings, said)
 
     @property
     def _is_all(self) -> bool:
@@ -156,9 +204,9 @@ class WindowedStream(Generic[T]):
         """Whether results have."""
         return self._input.rows.has_event_time
 
-    def _with(self, late_tag: str | None, firings: Firings) -> WindowedStream[T]:
+    def _with(self, late_tag: str | None, firings: Firings, said: Results | None) -> WindowedStream[T]:
         return WindowedStream(
-            self._job, self._input, self._keys, self._expressions, self._window, late_tag, firings
+            self._job, self._input, self._keys, self._expressions, self._window, late_tag, firings, said
         )
 
     def _uid(self, given: str | None) -> str:

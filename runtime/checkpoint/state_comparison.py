@@ -180,12 +180,16 @@ def _lengths(windows: Windows) -> tuple[int, int, int]:
 def _windows_text(windows: Windows | None) -> str:
     if windows is None:
         return "no windows"
-    again = f" with {windows.lateness_ms} ms of lateness, {windows.results}" if windows.lateness_ms else ""
+    again = f" with {windows.lateness_ms} ms of lateness, {windows.results}" if windows.results else ""
+    if windows.trigger:
+        again += f", which {'fire' + windows.trigger.removeprefix('fires')}"
     if windows.is_by_clock:
         return f"{_windows_text(structs.replace(windows, is_by_clock=False))} by the clock"
     if windows.kind == "session":
         gap = f"of {windows.size_ms} ms" if windows.size_ms else f"by {_gap_text(windows)}"
         return f"sessions with a gap {gap}{again}"
+    if windows.kind == "global":
+        return f"global windows{again}"
     if windows.kind == "count":
         return f"windows of {windows.size_ms} rows"
     every = f" every {windows.slide_ms} ms" if windows.slide_ms != windows.size_ms else ""

@@ -68,7 +68,7 @@ def find_changelogs(steps: Sequence[Step]) -> frozenset[str]:
 
 
 _WITHOUT = "read the source without them"
-_WITHOUT_WINDOWS = 'let the window send rows only, as in allowed_lateness("5 min", results="accumulating")'
+_WITHOUT_WINDOWS = 'let the window send rows only: results="accumulating" in its allowed_lateness or trigger'
 
 
 def _refuse_ignorant(step: Step, source: str, without: str) -> None:

@@ -5,7 +5,10 @@ The tables that are described, one row for each key or for each key and window:
 - `windows`, `panes`: key_group, key (struct), window_start or pane_start (ms), value (struct, a field for
   each aggregate; or the record so far);
 - `spans`: key_group, key, window_start, window_end, fired (boolean; left out if no window has, and stays),
-  value: windows that merge, or that fire more than once;
+  value: windows that merge, or that fire more than once. Of windows with a trigger also rows (how many they
+  hold), changed (whether some are new since they fired), sent (struct: the last result, with the bounds and
+  the time it was sent with; null if nothing was sent) where results are taken back, and what the trigger
+  keeps: seen, early_ms, clock_ms, anchor; or trigger_state, timers, processing_timers;
 - `counts`: key_group, key, rows (how many are in the window that is not full), value;
 - `reduced`: key_group, key, value (struct: the record so far);
 - `keys`: key_group, key, state (struct, a field for each declared state), timers (list of ms).
@@ -31,8 +34,11 @@ from onceflow.runtime.operators.assigners.by_clock import ByClock, TimeWindow
 from onceflow.runtime.operators.assigners.counting import CountWindow
 from onceflow.runtime.operators.assigners.cumulative import Cumulative
 from onceflow.runtime.operators.assigners.firings import Firings
+from onceflow.runtime.operators.assigners.global_window import GlobalWindow
 from onceflow.runtime.operators.assigners.session import Session
 from onceflow.runtime.operators.assigners.sliding import Sliding
+from onceflow.runtime.operators.declared import declared_states
+from onceflow.runtime.operators.triggers.built_in import BuiltInTrigger
 from onceflow.runtime.state.description import (
     RECORD,
     Expression,
@@ -70,12 +76,14 @@ def _with_expression(key: KeyColumn, expressions: Mapping[str, pl.Expr]) -> KeyC
     return structs.replace(key, expression=expression_form(expressions[key.name]))
 
 
-def windows_of(window: TimeWindow | ByClock | CountWindow, firings: Firings) -> Windows:
+def windows_of(window: TimeWindow | ByClock | CountWindow | GlobalWindow, firings: Firings) -> Windows:
     if isinstance(window, ByClock):
         return structs.replace(windows_of(window.window, firings), is_by_clock=True)
     if isinstance(window, CountWindow):
         return Windows("count", window.rows, window.rows)
-    if isinstance(window, Cumulative):
+    if isinstance(window, GlobalWindow):
+        described = Windows("global", 0, 0)
+    elif isinstance(window, Cumulative):
         described = Windows("cumulative", window.size_ms, window.step_ms, window.offset_ms)
     elif isinstance(window, Session):
         described = Windows("session", window.gap_ms, window.gap_ms)
@@ -86,9 +94,14 @@ def windows_of(window: TimeWindow | ByClock | CountWindow, firings: Firings) -> 
     else:
         kind = "sliding" if isinstance(window, Sliding) else "tumbling"
         described = Windows(kind, window.size_ms, window.slide_ms, window.offset_ms)
-    if not firings.lateness_ms:
+    if not firings.is_repeated:
         return described
-    return structs.replace(described, lateness_ms=firings.lateness_ms, results=str(firings.results))
+    return structs.replace(
+        described,
+        lateness_ms=firings.lateness_ms,
+        results=str(firings.results),
+        trigger=firings.trigger_title,
+    )
 
 
 def aggregate_parts(aggregates: Sequence[TypedAggregate]) -> tuple[StatePart, ...]:
@@ -98,6 +111,14 @@ def aggregate_parts(aggregates: Sequence[TypedAggregate]) -> tuple[StatePart, ..
 
 def reduce_part(fn: Callable[..., Any], record: pa.Schema) -> StatePart:
     return StatePart(RECORD, "reduce", type_text(pa.struct(list(record))), function=function_name(fn))
+
+
+def trigger_parts(firings: Firings, uid: str) -> tuple[StatePart, ...]:
+    """What a trigger of the user's keeps of each window, one part for each state that it declares."""
+    if firings.trigger is None or isinstance(firings.trigger, BuiltInTrigger):
+        return ()
+    states = map(state_part, declared_states(firings.trigger, uid).values())
+    return tuple(structs.replace(part, name=f"trigger's {part.name}") for part in states)
 
 
 def state_part(state: State) -> StatePart:

@@ -46,7 +46,7 @@ class KeyColumn(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Windows(msgspec.Struct, frozen=True, omit_defaults=True):
     """Windows: `tumbling`, `sliding`, `cumulative`; `session`, whose size and slide are the gap, or 0 if each
-    row has its own; `count`, where they are numbers of rows."""
+    row has its own; `count`, where they are numbers of rows; `global`, where they are 0."""
 
     kind: str
     size_ms: int
@@ -62,6 +62,8 @@ class Windows(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether rows belong to the time at which they come, not to their own."""
     results: str = ""
     """What a window sends when it fires again; empty if it does not."""
+    trigger: str = ""
+    """When it fires, in words; empty: at the watermark."""
 
 
 class StatePart(msgspec.Struct, frozen=True, omit_defaults=True):

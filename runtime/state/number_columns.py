@@ -27,6 +27,14 @@ class NumberColumn:
         """Add to each of these rows, none of which comes twice."""
         self._column.values[rows] += numbers
 
+    def add_each(self, rows: Indices, numbers: Int64s | int) -> None:
+        """Add to these rows, some of which may come more than once."""
+        np.add.at(self._column.values, rows, numbers)
+
+    def lower(self, rows: Indices, numbers: Int64s) -> None:
+        """Make each of these rows the lowest of what it is and what is given for it."""
+        np.minimum.at(self._column.values, rows, numbers)
+
     def used(self) -> Int64s:
         """A view of all rows, those that were removed among them."""
         return self._column.used()

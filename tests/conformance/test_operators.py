@@ -12,6 +12,7 @@ from onceflow.runtime.operators.assigners.firings import ONCE, Firings, Results
 from onceflow.runtime.operators.assigners.session import session
 from onceflow.runtime.operators.assigners.sliding import sliding
 from onceflow.runtime.operators.assigners.tumbling import tumbling
+from onceflow.runtime.operators.triggers.built_in import at_watermark, every_rows
 from onceflow.runtime.operators.windows.new_spans import Window
 from onceflow.runtime.operators.windows.window import WindowAggregate
 from onceflow.runtime.testing.conformance import OPERATOR_CHECKS, OperatorUnderTest
@@ -37,8 +38,9 @@ def batch(rows: list[tuple[str, int | None, int]]) -> pa.RecordBatch:
         (sliding("10 s", "4 s"), ONCE),
         (session("3 s"), ONCE),
         (tumbling("10 s"), Firings(20_000, Results.RETRACTING)),
+        (tumbling("10 s"), Firings(0, Results.ACCUMULATING, at_watermark(early=every_rows(2)))),
     ],
-    ids=["tumbling", "sliding", "session", "lateness"],
+    ids=["tumbling", "sliding", "session", "lateness", "trigger"],
 )
 def test_windows(check: Callable[[OperatorUnderTest], None], window: Window, firings: Firings) -> None:
     aggregates = {

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedProcess, SideOutput
+from onceflow.runtime.operators.declared import SideOutput
+from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedProcess
 from onceflow.runtime.operators.processing.process import ProcessConfig, ProcessOperator
 from onceflow.runtime.records import WATERMARK_MIN_MS
 from onceflow.runtime.state.handles import ListState, MapState, ValueState

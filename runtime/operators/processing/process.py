@@ -13,22 +13,15 @@ import pyarrow as pa
 
 from onceflow.runtime.contracts import Json
 from onceflow.runtime.functions.lives import life_of, own_instance
+from onceflow.runtime.operators.declared import SideOutput, declared_sides, declared_states
 from onceflow.runtime.operators.describe import key_columns, state_part
 from onceflow.runtime.operators.failed_records import ErrorPolicy, FailedRecords, read_or_set_aside
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
-from onceflow.runtime.operators.processing.keyed_process import (
-    AnyProcess,
-    Ctx,
-    KeyedCoProcess,
-    KeyedProcess,
-    SideOutput,
-    Timers,
-    declared_sides,
-    declared_states,
-)
+from onceflow.runtime.operators.processing.keyed_process import AnyProcess, Ctx, KeyedCoProcess, KeyedProcess
 from onceflow.runtime.operators.processing.process_output import Made, ProcessOutput
 from onceflow.runtime.operators.processing.process_undo import Undo
 from onceflow.runtime.operators.processing.timer_firing import CHAINED_TIMERS_MAX, TimerFiring
+from onceflow.runtime.operators.timers import Timers
 from onceflow.runtime.operators.two_keys import RightInput, joint_keys, keys_of
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Indices, Records
 from onceflow.runtime.state.columns import GrowableColumn

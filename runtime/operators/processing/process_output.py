@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from onceflow.runtime.errors import UserFunctionError
+from onceflow.runtime.operators.declared import SideOutput
 from onceflow.runtime.operators.operator import MAIN, Output
-from onceflow.runtime.operators.processing.keyed_process import SideOutput
 from onceflow.runtime.records import Records
 from onceflow.runtime.types.columns_of_records import RecordWriter, WrongFieldError
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from onceflow.runtime.operators.operator import MAIN, FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.operators.windows.span_operator import SpanOperator
+from onceflow.runtime.operators.windows.triggered_operator import TriggeredOperator
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Records
 
 
@@ -19,7 +20,7 @@ class ClockWindowOperator:
     A restored window fires when the clock of this machine has come to its end, wherever it was before.
     """
 
-    def __init__(self, spans: SpanOperator, has_event_time: bool) -> None:
+    def __init__(self, spans: SpanOperator | TriggeredOperator, has_event_time: bool) -> None:
         """`has_event_time`: whether the stream has, and results need one."""
         self._spans = spans
         self._has_event_time = has_event_time
@@ -51,11 +52,17 @@ class ClockWindowOperator:
 
     @property
     def wake_at_ms(self) -> int | None:
-        return self._spans.next_due_ms
+        times = [self._spans.next_due_ms]
+        if isinstance(self._spans, TriggeredOperator):
+            times.append(self._spans.wake_at_ms)
+        return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
     def on_clock(self, now_ms: int, rows_max: int) -> int:
         self._look()
-        return self._spans.fire(rows_max)
+        fired = self._spans.fire(rows_max)
+        if isinstance(self._spans, TriggeredOperator) and fired < rows_max:
+            fired += self._spans.on_clock(now_ms, rows_max - fired)
+        return fired
 
     def snapshot(self) -> FrozenState:
         return self._spans.snapshot()

@@ -12,6 +12,7 @@ from onceflow.runtime.errors import Fatal
 from onceflow.runtime.operators.aggregation.accumulator import SumOverflow
 from onceflow.runtime.operators.assigners.counting import CountWindow
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
+from onceflow.runtime.operators.windows.ranks import rank
 from onceflow.runtime.operators.windows.window_operator import WindowValues
 from onceflow.runtime.records import Indices, Int64s, Records
 from onceflow.runtime.state.number_columns import NumberColumn
@@ -58,7 +59,7 @@ class CountOperator:
             records = replace(records, event_time=np.zeros(len(records), np.int64))
         assert records.key_hash is not None, "windows come after a key_by"
         rows = self._table.find_or_add(records.batch, records.key_hash)
-        number = self._count.of(rows) + _rank(rows)
+        number = self._count.of(rows) + rank(rows)
         window = number // self._rows_of_window
         if not window.any() and number.max() < self._rows_of_window - 1:
             self._take_in(records, rows)
@@ -109,15 +110,3 @@ class CountOperator:
         if len(empty) >= _EMPTY_MIN and 2 * len(empty) >= self._table.size:
             self._table.remove(empty)
             self._table.compact()
-
-
-def _rank(rows: Indices) -> Int64s:
-    """How many of the places before have the same row, for each place."""
-    order = np.argsort(rows, kind="stable")
-    in_order = rows[order]
-    begins = np.ones(len(rows), np.bool_)
-    begins[1:] = in_order[1:] != in_order[:-1]
-    first = np.flatnonzero(begins)
-    rank = np.empty(len(rows), np.int64)
-    rank[order] = np.arange(len(rows)) - np.repeat(first, np.diff(np.append(first, len(rows))))
-    return rank

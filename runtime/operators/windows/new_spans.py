@@ -14,13 +14,16 @@ from onceflow.runtime.operators.aggregation.aggregates import argument_field
 from onceflow.runtime.operators.assigners.by_clock import ByClock, TimeWindow
 from onceflow.runtime.operators.assigners.counting import CountWindow
 from onceflow.runtime.operators.assigners.cumulative import Cumulative
+from onceflow.runtime.operators.assigners.global_window import GlobalWindow
 from onceflow.runtime.operators.assigners.session import Session
 from onceflow.runtime.operators.assigners.sliding import Sliding
 from onceflow.runtime.operators.assigners.tumbling import Tumbling, check_event_time
-from onceflow.runtime.records import Indices, Int64s, Records
+from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Indices, Int64s, Records
 
-Window = TimeWindow | ByClock | CountWindow
+Window = TimeWindow | ByClock | CountWindow | GlobalWindow
 """What a stream of rows by key is cut into."""
+SpanWindow = TimeWindow | GlobalWindow
+"""Windows that are found by their bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ SpansOf = Callable[[Records], NewSpans]
 """From a batch, with at least one row, to their spans. Raises Fatal and UserFunctionError."""
 
 
-def spans_of(window: TimeWindow, uid: str) -> SpansOf:
+def spans_of(window: SpanWindow, uid: str) -> SpansOf:
     match window:
         case Session():
             return _sessions(window, uid)
@@ -47,6 +50,8 @@ def spans_of(window: TimeWindow, uid: str) -> SpansOf:
             return lambda records: _tumbling(window, _times(records))
         case Cumulative():
             return lambda records: _cumulative(window, _times(records))
+        case GlobalWindow():
+            return _all_time
 
 
 def check_gap(window: Window, schema: pa.Schema, uid: str) -> None:
@@ -62,6 +67,11 @@ def check_gap(window: Window, schema: pa.Schema, uid: str) -> None:
 def _times(records: Records) -> Int64s:
     assert records.event_time is not None, "windows need event time"
     return records.event_time
+
+
+def _all_time(records: Records) -> NewSpans:
+    lowest_ms, end_ms = (np.full(len(records), t, np.int64) for t in (WATERMARK_MIN_MS, WATERMARK_MAX_MS))
+    return NewSpans(lowest_ms, end_ms)
 
 
 def _tumbling(window: Tumbling, times: Int64s) -> NewSpans:

@@ -12,31 +12,22 @@ import numpy as np
 import pyarrow as pa
 
 from onceflow.runtime.contracts import Json
-from onceflow.runtime.errors import Fatal
 from onceflow.runtime.operators.aggregation.accumulator import SumOverflow
 from onceflow.runtime.operators.assigners.by_clock import TimeWindow
 from onceflow.runtime.operators.assigners.firings import Firings, Results
-from onceflow.runtime.operators.assigners.session import Session
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
-from onceflow.runtime.operators.windows.lateness import Lateness
-from onceflow.runtime.operators.windows.new_spans import NewSpans, spans_of
-from onceflow.runtime.operators.windows.spans import Grouped, join_equal, merge_touching
-from onceflow.runtime.operators.windows.window_operator import EMIT_ROWS_MAX, LATE, WindowValues
+from onceflow.runtime.operators.windows.span_rows import TABLE, Changed, SpanRows, lowest
+from onceflow.runtime.operators.windows.window_operator import EMIT_ROWS_MAX, WindowValues
 from onceflow.runtime.records import WATERMARK_MAX_MS, Indices, Int64s, Kinds, Mask, Records, RowKind
-from onceflow.runtime.state.number_columns import FlagColumn, NumberColumn
-from onceflow.runtime.state.table import NOT_THERE, RowColumn
-from onceflow.runtime.state.tables import Layout, grouped_table
-
-TABLE = "spans"
+from onceflow.runtime.state.number_columns import FlagColumn
+from onceflow.runtime.state.table import RowColumn
 
 
 class SpanOperator:
     """One subtask of event-time windows, each a span of time of one key that may still grow.
 
-    A batch's rows arrive together: their windows, those that are there and those that they make are joined,
-    and it is then judged for each window whether it is late: the watermark has reached its end and the
-    lateness allowed. So a row that joins a session which goes on is never late. A window fires when the
-    watermark reaches its last millisecond, and at once when a batch changes it after that.
+    Which window a row counts in, and what is late: SpanRows. A window fires when the watermark reaches its
+    last millisecond, and at once when a batch changes it after that.
 
     Windows that are due fire piece by piece (FiringOperator). What comes between two pieces finds what it
     would have found behind all of them: windows that are late are not joined, whether they have fired or not.
@@ -52,19 +43,12 @@ class SpanOperator:
         firings: Firings,
         late: bool,
     ) -> None:
-        self._start, self._end, self._fired = NumberColumn(), NumberColumn(), FlagColumn()
-        columns: dict[str, RowColumn] = {
-            "window_start": self._start,
-            "window_end": self._end,
-            "fired": self._fired,
-            "value": values,
-        }
-        self._table = grouped_table(Layout(key_columns, schema, columns))
-        self._spans_of = spans_of(window, uid)
-        self._group = merge_touching if isinstance(window, Session) else join_equal
+        self._fired = FlagColumn()
+        columns: dict[str, RowColumn] = {"fired": self._fired, "value": values}
+        self._spans = SpanRows(uid, (key_columns, schema), window, columns, firings.lateness_ms, late)
+        self._table, self._start, self._end = self._spans.table, self._spans.start, self._spans.end
         self._values = values
         self._firings = firings
-        self._late = late
         self._earliest_end = WATERMARK_MAX_MS
         """No window that has not fired ends earlier."""
         self._earliest_fired = WATERMARK_MAX_MS
@@ -75,7 +59,8 @@ class SpanOperator:
     def open(self, context: OperatorContext, out: Output) -> None:
         self._context = context
         self._out = out
-        self._lateness = Lateness(context.max_parallelism, context.key_groups)
+        self._spans.open(context, out)
+        self._lateness = self._spans.lateness
         for function in self._values.functions:
             context.open_function(function)
 
@@ -86,27 +71,14 @@ class SpanOperator:
                 fired, ends = self._fired.of(rows), self._end.of(rows)
                 if self._firings.results is Results.DISCARDING:
                     self._table.reset(["value"], rows[fired])
-                self._earliest_end = _lowest(self._earliest_end, ends[~fired])
-                self._earliest_fired = _lowest(self._earliest_fired, ends[fired])
+                self._earliest_end = lowest(self._earliest_end, ends[~fired])
+                self._earliest_fired = lowest(self._earliest_fired, ends[fired])
         self._lateness.restore(state.meta for state in states)
 
     def on_records(self, records: Records) -> None:
-        assert records.key_hash is not None, "windows come after a key_by"
-        if not len(records):
-            return
-        new = self._spans_of(records)
-        by_row = self._table.find_keys(records.batch, records.key_hash)
-        keys = by_row if new.place is None else by_row[new.place]
-        there = self._open_rows(by_row)
-        windows = self._group(
-            np.append(keys, self._table.key_numbers(there)),
-            np.append(new.starts, self._start.of(there)),
-            np.append(new.ends, self._end.of(there)),
-        )
-        of_new, of_there = windows.number[: len(keys)], windows.number[len(keys) :]
-        records, of_new = self._without_late(records, new, of_new, self._is_open(windows.key, windows.end))
-        if len(records):
-            self._take_in(records, of_new, there, of_there, windows)
+        changed = self._spans.change(records) if len(records) else None
+        if changed is not None:
+            self._take_in(changed)
 
     def on_watermark(self, time_ms: int) -> None:
         self._lateness.reached_ms = max(time_ms, self._lateness.reached_ms)
@@ -140,86 +112,25 @@ class SpanOperator:
 
     # --- Records ---
 
-    def _open_rows(self, keys: Indices) -> Indices:
-        """The rows of these keys' windows in which a row may still count."""
-        is_asked = np.zeros(self._table.key_count, np.bool_)
-        is_asked[keys] = True
-        rows = self._table.rows_of_keys(np.flatnonzero(is_asked))
-        return rows[self._is_open(self._table.key_numbers(rows), self._end.of(rows))]
-
-    def _is_open(self, keys: Indices, ends: Int64s) -> Mask:
-        lateness_ms = self._firings.lateness_ms
-        last_ms = np.minimum(ends - 1, WATERMARK_MAX_MS - lateness_ms) + lateness_ms
-        return np.asarray(last_ms > self._late_until(keys))
-
-    def _late_until(self, keys: Indices) -> int | Int64s:
-        """The watermark for each of these keys, or for all of them."""
-        if not self._lateness.has_floors:
-            return self._lateness.reached_ms
-        return self._lateness.late_until(self._table.key_hashes(keys))
-
-    def _without_late(
-        self, records: Records, new: NewSpans, of_new: Indices, is_open: Mask
-    ) -> tuple[Records, Indices]:
-        """The records, once for each window in which they count, and the windows. A record is late if it
-        counts in none: counted, and sent to the tag LATE."""
-        counts = is_open[of_new]
-        if counts.all():
-            return (records if new.place is None else records.take(new.place)), of_new
-        place = np.arange(len(records)) if new.place is None else new.place
-        on_time = np.zeros(len(records), np.bool_)
-        on_time[place[counts]] = True
-        if not on_time.all():
-            self._context.count_late(len(records) - int(np.count_nonzero(on_time)))
-            if self._late:
-                self._out.emit(records.filter(~on_time), LATE)
-        return records.take(place[counts]), of_new[counts]
-
-    def _take_in(
-        self, records: Records, of_new: Indices, there: Indices, of_there: Indices, windows: Grouped
-    ) -> None:
-        """Let these records count in their windows, of which each has those of `there` in it that are
-        `of_there`; and fire the ones whose end the watermark has passed."""
-        is_changed = np.zeros(len(windows), np.bool_)
-        is_changed[of_new] = True
-        number = np.cumsum(is_changed) - 1
-        is_joined = is_changed[of_there]
-        joined, into = there[is_joined], number[of_there[is_joined]]
-        by_start = np.argsort(self._start.of(joined), kind="stable")
-        joined, into = joined[by_start], into[by_start]
-        keys, starts, ends = windows.key[is_changed], windows.start[is_changed], windows.end[is_changed]
-        was_sent = self._take_back(joined, into, starts, ends)
-        rows = self._join(joined, into, keys)
-        self._start.put(rows, starts)
-        self._end.put(rows, ends)
+    def _take_in(self, changed: Changed) -> None:
+        """Let these records count in their windows; and fire the ones whose end the watermark has passed."""
+        was_sent = self._take_back(changed.joined, changed.into, changed.starts, changed.ends)
+        rows, _ = self._spans.join(changed, self._merge)
         try:
-            self._values.update(records, rows[number[of_new]])
+            self._values.update(changed.records, rows[changed.number])
         except SumOverflow as error:
-            raise self._overflow(error) from error
-        has_passed = ends - 1 <= self._late_until(keys)
+            raise self._spans.overflow(error) from error
+        has_passed = changed.ends - 1 <= self._spans.late_until(changed.keys)
         self._fired.put(rows, False)
-        self._earliest_end = _lowest(self._earliest_end, ends[~has_passed])
+        self._earliest_end = lowest(self._earliest_end, changed.ends[~has_passed])
         if has_passed.any():
             self._fire(rows[has_passed], was_sent[has_passed])
         if self._due is None:
             self._table.compact()
 
-    def _join(self, joined: Indices, into: Indices, keys: Indices) -> Indices:
-        """One row for each window, with what is in all those that it is joined of."""
-        rows = np.full(len(keys), NOT_THERE, np.int64)
-        rows[into[::-1]] = joined[::-1]  # the first of each
-        is_part = rows[into] != joined
-        parts = joined[is_part]
-        if len(parts):
-            try:
-                self._values.merge(rows[into[is_part]], parts)
-            except SumOverflow as error:
-                raise self._overflow(error) from error
-            self._fired.put(parts, True)  # they are not due any more
-            self._table.remove(parts)
-        is_new = rows == NOT_THERE
-        rows[is_new] = self._table.add(keys[is_new])
-        return rows
+    def _merge(self, into: Indices, parts: Indices) -> None:
+        self._values.merge(into, parts)
+        self._fired.put(parts, True)  # they are not due any more
 
     def _take_back(self, joined: Indices, into: Indices, starts: Int64s, ends: Int64s) -> Mask:
         """Send what those of the joined windows had sent, as updates if the window stays the same, and else
@@ -244,7 +155,7 @@ class SpanOperator:
         rows = rows[~self._fired.of(rows)]
         ends = self._end.of(rows)
         is_due = ends - 1 <= reached_ms
-        self._earliest_end = _lowest(WATERMARK_MAX_MS, ends[~is_due])
+        self._earliest_end = lowest(WATERMARK_MAX_MS, ends[~is_due])
         due = rows[is_due]
         return due[np.argsort(ends[is_due], kind="stable")] if len(due) else None
 
@@ -260,7 +171,7 @@ class SpanOperator:
             self._table.remove(rows)
             return
         self._fired.put(rows, True)
-        self._earliest_fired = _lowest(self._earliest_fired, self._end.of(rows))
+        self._earliest_fired = lowest(self._earliest_fired, self._end.of(rows))
         if self._firings.results is Results.DISCARDING:
             self._table.reset(["value"], rows)
 
@@ -279,17 +190,5 @@ class SpanOperator:
             ends = self._end.of(rows)
             is_gone = (ends - 1 <= gone_ms) | (self._lateness.reached_ms == WATERMARK_MAX_MS)
             self._table.remove(rows[is_gone])
-            self._earliest_fired = _lowest(WATERMARK_MAX_MS, ends[~is_gone])
+            self._earliest_fired = lowest(WATERMARK_MAX_MS, ends[~is_gone])
         self._table.compact()
-
-    def _overflow(self, error: SumOverflow) -> Fatal:
-        """A Fatal that says `for user='u1' in the window [0, 10000)`."""
-        row = np.array([error.row])
-        [key], [start], [end] = self._table.keys(row).to_pylist(), self._start.of(row), self._end.of(row)
-        named = ", ".join(f"{name}={value!r}" for name, value in key.items())
-        where = f"operator {self._context.uid!r}, column {error.column!r}"
-        return Fatal(f"{where}: {error} for {named} in the window [{start}, {end})")
-
-
-def _lowest(earliest: int, ends: Int64s) -> int:
-    return min(earliest, int(ends.min())) if len(ends) else earliest

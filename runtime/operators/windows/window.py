@@ -23,11 +23,19 @@ from onceflow.runtime.operators.aggregation.aggregates import (
 from onceflow.runtime.operators.assigners.by_clock import ByClock
 from onceflow.runtime.operators.assigners.counting import CountWindow
 from onceflow.runtime.operators.assigners.firings import ONCE, Firings
+from onceflow.runtime.operators.assigners.global_window import GlobalWindow
 from onceflow.runtime.operators.assigners.session import Session
 from onceflow.runtime.operators.assigners.sliding import Sliding
 from onceflow.runtime.operators.assigners.tumbling import Tumbling
-from onceflow.runtime.operators.describe import aggregate_parts, key_columns, reduce_part, windows_of
+from onceflow.runtime.operators.describe import (
+    aggregate_parts,
+    key_columns,
+    reduce_part,
+    trigger_parts,
+    windows_of,
+)
 from onceflow.runtime.operators.operator import Operator
+from onceflow.runtime.operators.triggers.own import Trigger
 from onceflow.runtime.operators.user_state import RecordRows
 from onceflow.runtime.operators.windows.clock_windows import ClockWindowOperator
 from onceflow.runtime.operators.windows.count_operator import TABLE as COUNTS
@@ -36,8 +44,10 @@ from onceflow.runtime.operators.windows.new_spans import Window, check_gap
 from onceflow.runtime.operators.windows.pane_operator import TABLE as PANES
 from onceflow.runtime.operators.windows.pane_operator import PaneOperator
 from onceflow.runtime.operators.windows.reduce_values import ReduceValues
-from onceflow.runtime.operators.windows.span_operator import TABLE as SPANS
 from onceflow.runtime.operators.windows.span_operator import SpanOperator
+from onceflow.runtime.operators.windows.span_rows import TABLE as SPANS
+from onceflow.runtime.operators.windows.trigger_rules import check_trigger, trigger_rows
+from onceflow.runtime.operators.windows.triggered_operator import TriggeredOperator, TriggeredWindows
 from onceflow.runtime.operators.windows.window_operator import LATE, WindowOperator, WindowValues
 from onceflow.runtime.operators.windows.window_operator import TABLE as WINDOWS
 from onceflow.runtime.operators.windows.window_values import AggregateValues
@@ -74,6 +84,7 @@ class WindowAggregate:
     def __post_init__(self) -> None:
         check_keys(self.key_columns, self.input_schema, self.uid)
         check_gap(self.window, self.input_schema, self.uid)
+        check_trigger(self.firings, self.window, self.input_schema, self.has_event_time, self.uid)
         if not self.aggregates:
             raise GraphError(f"operator {self.uid!r}: a window needs at least one aggregate, as in n=count()")
         names = Counter([*self.key_columns, *self._bounds, *self.aggregates])
@@ -98,13 +109,15 @@ class WindowAggregate:
 
     @property
     def _bounds(self) -> tuple[str, ...]:
-        return () if isinstance(self.window, CountWindow) else (WINDOW_START, WINDOW_END)
+        has_none = isinstance(self.window, CountWindow | GlobalWindow)
+        return () if has_none else (WINDOW_START, WINDOW_END)
 
     @property
     def description(self) -> StateDescription:
         has_panes = isinstance(self.window, Sliding) and self.firings == ONCE
         table = PANES if has_panes else _table(self.window, self.firings)
-        keys, parts = key_columns(self.key_columns, self.input_schema), aggregate_parts(self.typed)
+        keys = key_columns(self.key_columns, self.input_schema)
+        parts = (*aggregate_parts(self.typed), *trigger_parts(self.firings, self.uid))
         return StateDescription("window aggregate", table, keys, parts, windows_of(self.window, self.firings))
 
     @property
@@ -119,11 +132,13 @@ class WindowAggregate:
     def columns_read(self) -> frozenset[str]:
         """The input columns that are needed; others may be left out of the rows that come in."""
         read = [columns_read(aggregate) for aggregate in self.aggregates.values()]
-        if self.late or None in read:
+        trigger = self.firings.trigger
+        if self.late or None in read or isinstance(trigger, Trigger):
             return frozenset(self.input_schema.names)
+        by_trigger = frozenset() if trigger is None else trigger.columns_read
         window = self.window.window if isinstance(self.window, ByClock) else self.window
         gap = window.columns_read if isinstance(window, Session) else frozenset()
-        return frozenset(self.key_columns).union(gap, *(r for r in read if r is not None))
+        return frozenset(self.key_columns).union(gap, by_trigger, *(r for r in read if r is not None))
 
     def create(self) -> Operator:
         """A fresh operator for one subtask and attempt."""
@@ -132,7 +147,7 @@ class WindowAggregate:
         values = AggregateValues(self.uid, typed, self._reader, self.output_schema)
         if isinstance(self.window, Sliding) and self.firings == ONCE:
             return PaneOperator(self.key_columns, schema, self.window, values, self.late)
-        return _operator(self, values)
+        return _operator(self, values, self._reader)
 
 
 @dataclass(frozen=True)
@@ -157,6 +172,7 @@ class WindowReduce:
     def __post_init__(self) -> None:
         check_keys(self.key_columns, self.input_schema, self.uid)
         check_gap(self.window, self.input_schema, self.uid)
+        check_trigger(self.firings, self.window, self.input_schema, self.has_event_time, self.uid)
         assert self._rows is not None
 
     @property
@@ -166,9 +182,9 @@ class WindowReduce:
     @property
     def description(self) -> StateDescription:
         keys = key_columns(self.key_columns, self.input_schema)
-        part = reduce_part(self.fn, self.output_schema)
+        parts = (reduce_part(self.fn, self.output_schema), *trigger_parts(self.firings, self.uid))
         table = _table(self.window, self.firings)
-        return StateDescription("window reduce", table, keys, (part,), windows_of(self.window, self.firings))
+        return StateDescription("window reduce", table, keys, parts, windows_of(self.window, self.firings))
 
     @property
     def side_schemas(self) -> dict[str, pa.Schema]:
@@ -176,7 +192,12 @@ class WindowReduce:
 
     def create(self) -> Operator:
         """A fresh operator for one subtask and attempt."""
-        return _operator(self, ReduceValues(self.uid, own_instance(self.fn, self.uid), self._rows))
+        values = ReduceValues(self.uid, own_instance(self.fn, self.uid), self._rows)
+        return _operator(self, values, self._reader)
+
+    @cached_property
+    def _reader(self) -> RecordReader:
+        return RecordReader(self.record_type or record_class(self.input_schema))
 
     @cached_property
     def _rows(self) -> RecordRows:
@@ -185,7 +206,7 @@ class WindowReduce:
         return RecordRows(self.input_schema, self.record_type, what)
 
 
-def _operator(config: WindowAggregate | WindowReduce, values: WindowValues) -> Operator:
+def _operator(config: WindowAggregate | WindowReduce, values: WindowValues, reader: RecordReader) -> Operator:
     """The operator whose table has a row for each key and window."""
     keys, schema, window = config.key_columns, config.input_schema, config.window
     if isinstance(window, Tumbling | Sliding) and config.firings == ONCE:
@@ -193,7 +214,17 @@ def _operator(config: WindowAggregate | WindowReduce, values: WindowValues) -> O
     if isinstance(window, CountWindow):
         return CountOperator(keys, schema, window, values, config.has_event_time)
     of_time = window.window if isinstance(window, ByClock) else window
-    spans = SpanOperator(config.uid, keys, schema, of_time, values, config.firings, config.late)
+    spans: SpanOperator | TriggeredOperator
+    if config.firings.trigger is None:
+        assert not isinstance(of_time, GlobalWindow), "it has a trigger"
+        spans = SpanOperator(config.uid, keys, schema, of_time, values, config.firings, config.late)
+    else:
+        has_time = config.has_event_time or isinstance(window, ByClock)
+        of = TriggeredWindows(
+            config.uid, keys, schema, of_time, config.firings, config.late, has_time, config.output_schema
+        )
+        trigger = trigger_rows(config.uid, config.firings, window, reader, config.has_event_time)
+        spans = TriggeredOperator(of, values, trigger)
     return ClockWindowOperator(spans, config.has_event_time) if isinstance(window, ByClock) else spans
 
 

@@ -21,7 +21,8 @@ from onceflow.runtime.operators.aggregation.aggregates import count, sum_
 from onceflow.runtime.operators.assigners.by_clock import processing_time
 from onceflow.runtime.operators.assigners.counting import count_window
 from onceflow.runtime.operators.assigners.tumbling import tumbling
-from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedProcess, SideOutput
+from onceflow.runtime.operators.declared import SideOutput
+from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedProcess
 from onceflow.runtime.state.handles import MapState, ValueState
 from onceflow.sinks.print import PrintSink
 

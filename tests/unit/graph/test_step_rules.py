@@ -101,8 +101,8 @@ def test_a_window_that_updates_its_results_is_refused_by_a_sink_of_rows() -> Non
         built(windows("retracting"), ROWS, has_kinds=False)
     assert str(refusal.value) == (
         "sink 'out' would write the updates and deletes of 'counts' as if they were new rows: write them to "
-        'a sink that takes changes, or let the window send rows only, as in allowed_lateness("5 min", '
-        'results="accumulating")'
+        'a sink that takes changes, or let the window send rows only: results="accumulating" in its '
+        "allowed_lateness or trigger"
     )
     assert built(windows("retracting"), CHANGES, has_kinds=False)
     assert built(windows("discarding"), ROWS, has_kinds=False)

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from onceflow.runtime.errors import OnceflowError, UserFunctionError
-from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedProcess, SideOutput
+from onceflow.runtime.operators.declared import SideOutput
+from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedProcess
 from onceflow.runtime.operators.processing.process import ProcessConfig
 from onceflow.runtime.records import Origin
 from onceflow.runtime.state.handles import ValueState

@@ -1,0 +1,69 @@
+"""What a class of the user's declares as attributes and types: states, side outputs, records in and out."""
+
+from __future__ import annotations
+
+import typing
+from typing import Any, Generic, TypeVar
+
+import pyarrow as pa
+
+from onceflow.runtime.errors import GraphError
+from onceflow.runtime.state.handles import State
+from onceflow.runtime.types.columns_of_records import RecordWriter
+from onceflow.runtime.types.record_types import describe_record
+
+T = TypeVar("T")
+
+
+class SideOutput(Generic[T]):
+    """A second output of a KeyedProcess, declared in the class: `hot = SideOutput("hot", Fire)`.
+
+    `ctx.emit(self.hot, Fire(...))` sends a record there; `stream.side_output("hot")` is its stream.
+    """
+
+    def __init__(self, name: str, record_type: type[T]) -> None:
+        if not name:
+            raise GraphError("a side output needs a name")
+        self.name = name
+        self.record_type = record_type
+        self.writer = RecordWriter.of(describe_record(record_type))
+        self.schema: pa.Schema = self.writer.schema
+
+
+def declared_types(function: Any, base: type) -> list[Any]:
+    """The types that a class declares for this generic base, as in `class Alert(KeyedProcess[str, Reading,
+    Fire])`; None where it says nothing, empty if it says nothing at all."""
+    for owner in type(function).__mro__:
+        for declared in getattr(owner, "__orig_bases__", ()):
+            if typing.get_origin(declared) is base:
+                return [None if isinstance(a, TypeVar) else a for a in typing.get_args(declared)]
+    return []
+
+
+def declared_states(function: object, uid: str) -> dict[str, State]:
+    """The states declared in the class, by attribute. Raises GraphError if two have the same name."""
+    found = {name: value for name, value in _attributes(function).items() if isinstance(value, State)}
+    _check_names(uid, "state", [state.name for state in found.values()])
+    return found
+
+
+def declared_sides(function: object, uid: str) -> dict[str, SideOutput[Any]]:
+    """The side outputs declared in the class, by name."""
+    found = [value for value in _attributes(function).values() if isinstance(value, SideOutput)]
+    _check_names(uid, "side output", [side.name for side in found])
+    return {side.name: side for side in found}
+
+
+def _attributes(function: object) -> dict[str, Any]:
+    attributes: dict[str, Any] = {}
+    for owner in reversed(type(function).__mro__):
+        attributes |= vars(owner)
+    return attributes
+
+
+def _check_names(uid: str, what: str, names: list[str]) -> None:
+    for name in names:
+        if not name or names.count(name) > 1:
+            raise GraphError(
+                f"operator {uid!r}: two {what}s are called {name!r}" if name else f"a {what} has no name"
+            )

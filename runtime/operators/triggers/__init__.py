@@ -1,0 +1,1 @@
+"""When a window sends its result: triggers, and what the user writes one with."""
