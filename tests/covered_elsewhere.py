@@ -20,6 +20,16 @@ class Covered(NamedTuple):
 
 COVERED = (
     Covered(
+        "methods of Stream, driven through it",
+        "unit/api/test_stream properties/test_new_event_times",
+        "batch_functions stream_ends",
+    ),
+    Covered(
+        "what an operator asks and makes of answers, driven through it; and what stands for threads in tests",
+        "unit/operators/async_calls/test_async_operator simulation/test_async_calls",
+        "functions.questions async_map sim_calls",
+    ),
+    Covered(
         "connections are what a reader's tests drive, against a real server",
         "unit/connectors/http_stream/test_reader integration/test_http_stream",
         "http_stream.connection",

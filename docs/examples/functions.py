@@ -32,9 +32,15 @@ class Convert:
         self.header.clear()
 
 
+async def checked(order: Order) -> Order:
+    """In real life it asks somebody; up to `capacity` orders wait for an answer."""
+    return order
+
+
 job = Job("euros", params={"rate": 0.9, "token": secret(env="RATES_TOKEN")})
 orders = job.from_elements(Order(1, 10.0), Order(2, 20.0))
-converted = orders.map(Convert(), on_error=errors_to("failed"))
+checked_orders = orders.map_async(checked, capacity=50, timeout="5 s", retries=2)
+converted = checked_orders.map(Convert(), on_error=errors_to("failed"))
 failed = converted.side_output("failed").collect()
 euros = converted.collect()
 

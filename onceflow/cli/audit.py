@@ -26,11 +26,13 @@ _ORIGIN = ("__partition", "__offset")
 
 @dataclass(frozen=True, slots=True)
 class RawRecords:
-    """Some records of one topic partition: value and offset of each."""
+    """Some records of one topic partition: value and offset of each. `reasons`: by offset, why a value that
+    is None could not be decoded."""
 
     values: Sequence[bytes | None]
     partition: int
     offsets: Sequence[int]
+    reasons: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,11 @@ class Columns:
                 rows.append(self._decode_one(value or b""))
                 offsets.append(offset)
             except msgspec.DecodeError as error:
-                sample = {"partition": raw.partition, "offset": offset, "reason": str(error)}
+                sample = {
+                    "partition": raw.partition,
+                    "offset": offset,
+                    "reason": raw.reasons.get(offset, str(error)),
+                }
                 findings.add("unreadable", 1, [sample])
         return rows, offsets
 

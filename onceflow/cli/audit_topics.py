@@ -6,7 +6,7 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
@@ -37,13 +37,27 @@ class OpenTransaction:
         return asdict(self)
 
 
+class ValuesAsJson(Protocol):
+    """How values are JSON, where they are not written as such."""
+
+    def as_json(self, raw: bytes) -> bytes:
+        """The value's JSON. Raises OnceflowError saying why it has none; Retryable where nobody can say."""
+        ...
+
+
 class TopicReader:
     """Reads topics to their last stable offset as it was when reading began. Close it after use."""
 
     def __init__(
-        self, bootstrap_servers: str, client: Mapping[str, str], timeout_ms: int = _TIMEOUT_MS
+        self,
+        bootstrap_servers: str,
+        client: Mapping[str, str],
+        timeout_ms: int = _TIMEOUT_MS,
+        values: ValuesAsJson | None = None,
     ) -> None:
-        """`client`: settings by librdkafka's names. `timeout_ms`: how long Kafka is waited for."""
+        """`client`: settings by librdkafka's names. `timeout_ms`: how long Kafka is waited for. `values`:
+        None where all of them are JSON."""
+        self._values = values
         self._timeout_ms = timeout_ms
         self._options = KafkaOptions(bootstrap_servers, {"log_level": "2", **client})
         check_settings(self._options)
@@ -112,8 +126,18 @@ class TopicReader:
         left[partition] = max(0, end - passed)
         if passed > end:  # written since reading began
             records = [message for message in records if message.offset() < end]
-        values = [message.value() for message in records]
-        return RawRecords(values, partition, [message.offset() for message in records])
+        values, offsets = [message.value() for message in records], [message.offset() for message in records]
+        if self._values is None:
+            return RawRecords(values, partition, offsets)
+        reasons: dict[int, str] = {}
+        for n, (value, offset) in enumerate(zip(values, offsets, strict=True)):
+            try:
+                values[n] = self._values.as_json(value) if value is not None else None
+            except Retryable as error:
+                raise type(error)(f"{topic}-{partition}, offset {offset}: {error}") from error
+            except OnceflowError as error:
+                values[n], reasons[offset] = None, str(error)
+        return RawRecords(values, partition, offsets, reasons)
 
     def open_transactions(self, topic: str) -> list[OpenTransaction]:
         """What keeps readers of committed records from the end of the topic, with its owner where known."""

@@ -34,6 +34,7 @@ from onceflow.cli.audit import (
 )
 from onceflow.cli.audit_topics import TopicReader
 from onceflow.cli.broker_options import LOCAL, LocalServers
+from onceflow.cli.registry_values import RegistryValues
 from onceflow.runtime.errors import UsageError
 
 app = typer.Typer(add_completion=False)
@@ -62,6 +63,12 @@ def verify(
     client_config: Annotated[
         Path | None, typer.Option(help="File of librdkafka settings, name=value.")
     ] = None,
+    registry: Annotated[
+        str | None,
+        typer.Option(
+            help="A schema registry's URL: values in Avro by Confluent's wire format are judged, too."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Audit an output topic: gaps, duplicates, or wrong window totals."""
@@ -74,7 +81,8 @@ def verify(
         totals = WindowedTotals(tuple(group_by), time, length_ms, window_end, fields, until_ms)
     elif not key and not sequence:
         raise UsageError("nothing to judge by: give --key or --sequence, or --group-by with --window")
-    reader = TopicReader(bootstrap_servers, _client_settings(client_config))
+    values = RegistryValues(registry, output) if registry else None
+    reader = TopicReader(bootstrap_servers, _client_settings(client_config), values=values)
     with contextlib.closing(reader):
         audit = Audit(reader)
         if totals is not None and input_topic is not None:
@@ -205,5 +213,8 @@ def _verdict(audit: Audit) -> str:
     if findings.is_clean:
         return "nothing missing, doubled or wrong"
     if not (findings.missing or findings.doubled or findings.wrong):
-        return f"{findings.unreadable} records could not be judged: their values have to be JSON objects"
+        return (
+            f"{findings.unreadable} records could not be judged: their values have to be objects in JSON, "
+            "or in Avro with --registry"
+        )
     return "the output is NOT right"

@@ -6,13 +6,15 @@ refused where it is written, not after a night of running.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 import polars as pl
 import pyarrow as pa
 
+from onceflow.runtime.api.async_streams import CAPACITY, TIMEOUT, Asking, AskingOptions, Retries, map_async
+from onceflow.runtime.api.batch_functions import map_batches
 from onceflow.runtime.api.broadcast_streams import BroadcastStream
 from onceflow.runtime.api.built_in import built_in
 from onceflow.runtime.api.collected import COLLECTED_BYTES_MAX, Collected
@@ -23,27 +25,23 @@ from onceflow.runtime.api.keys_of_streams import with_keys
 from onceflow.runtime.api.loops import Body, add_loop
 from onceflow.runtime.api.near_misses import no_such_name, sink_advice
 from onceflow.runtime.api.record_functions import always, filter_records
+from onceflow.runtime.api.stream_ends import refuse_endless, write
 from onceflow.runtime.api.united_streams import united
 from onceflow.runtime.api.windowed_stream import ALL_ROWS, WindowedStream
 from onceflow.runtime.arguments import check_given
-from onceflow.runtime.contracts import PartitionedSink, Sink
-from onceflow.runtime.durations import duration_ms
+from onceflow.runtime.contracts import Sink
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.columns import (
     ColumnCheck,
-    check_event_time,
-    refuse_event_time_without_watermarks,
 )
 from onceflow.runtime.graph.functions import (
     batch_reader,
     returned_record,
     taken_record,
     takes_context,
-    takes_polars,
     yielded_record,
 )
 from onceflow.runtime.graph.keys import check_key
-from onceflow.runtime.graph.step_rules import is_partitioned, unbounded_source
 from onceflow.runtime.graph.steps import (
     Call,
     Express,
@@ -52,15 +50,13 @@ from onceflow.runtime.graph.steps import (
     Rows,
     Step,
     Work,
-    Write,
 )
 from onceflow.runtime.nearest import nearest
 from onceflow.runtime.operators import stateless
 from onceflow.runtime.operators.expressions import Columns, Keep
-from onceflow.runtime.operators.map_batches import MapBatches
 from onceflow.runtime.operators.windows.new_spans import Window
 from onceflow.runtime.types.columns_of_records import RecordWriter
-from onceflow.runtime.types.record_types import arrow_schema, describe_record
+from onceflow.runtime.types.record_types import describe_record
 from onceflow.runtime.types.records_of_columns import RecordReader
 from onceflow.runtime.types.user_functions import function_name
 
@@ -159,6 +155,47 @@ class Stream(Generic[T]):
         yielded = yielded_record(fn, uid, returns)
         return self._call(uid, "flat_map", fn, yielded, stateless.FlatMapRecords, on_error)
 
+    @overload
+    def map_async(
+        self,
+        fn: Callable[[T], Awaitable[R]],
+        returns: type[R] | None = None,
+        uid: str | None = None,
+        **asking: Unpack[AskingOptions],
+    ) -> Stream[R]: ...
+    @overload
+    def map_async(
+        self,
+        fn: Callable[[T], R],
+        returns: type[R] | None = None,
+        uid: str | None = None,
+        **asking: Unpack[AskingOptions],
+    ) -> Stream[R]: ...
+    def map_async(
+        self,
+        fn: Callable[[T], Any],
+        returns: type[Any] | None = None,
+        uid: str | None = None,
+        *,
+        ordered: bool = True,
+        capacity: int = CAPACITY,
+        timeout: str | int | None = TIMEOUT,
+        retries: Retries = 0,
+        on_error: OnError = "fail",
+    ) -> Stream[Any]:
+        """One record for each record, from a function that waits for somebody: `async def`, on an event loop
+        of the subtask, or a blocking function, on threads (up to 32). Each subtask asks for at most
+        `capacity` records at a time; with more to ask it reads no more.
+
+        `ordered`: results come in the order of their records; else as they are answered, but never across a
+        watermark. `timeout`: for a record with all its attempts; one that is not answered has failed.
+        `retries`: how many more attempts, with growing pauses, or a tenacity.Retrying, whose retry, stop and
+        wait decide. `on_error`: see map. A checkpoint holds what is in flight, and does not wait for it;
+        after a restart it is asked again, so a call may be made more than once, and its result counts once.
+        """
+        uid = self._uid(uid, "map_async", fn)
+        return map_async(self, uid, fn, returns, Asking(ordered, capacity, timeout, retries, on_error))
+
     def map_batches(
         self,
         fn: Callable[[Any], Any],
@@ -176,21 +213,7 @@ class Stream(Generic[T]):
         `on_error`: see map; a batch that fails is called again in halves, down to the rows that do.
         """
         uid = self._uid(uid, "map_batches", fn)
-        record_type = None if isinstance(schema, pa.Schema) else schema
-        made = schema if isinstance(schema, pa.Schema) else arrow_schema(schema)
-        has_event_time, behind_ms = self._input.rows.has_event_time, duration_ms(behind, "behind")
-        if event_time is not None:
-            check_event_time(event_time, made, uid)
-            refuse_event_time_without_watermarks(uid, event_time, has_event_time)
-        elif behind_ms:
-            raise GraphError(f"operator {uid!r}: behind={behind!r} says nothing without event_time=")
-        operator = partial(MapBatches, uid, fn, made, takes_polars(fn, uid), event_time, behind_ms)
-        reads = frozenset(self.schema.names)
-        aside = aside_of(on_error, uid, fn, self.schema)
-        build = always(operator, made, aside.policy)
-        work = Call(build, reads, False, aside.is_wanted, behind_ms, aside.is_wanted)
-        rows = Rows(made, record_type, has_event_time)
-        return self._add(uid, f"map_batches {function_name(fn)}", work, rows, aside)
+        return map_batches(self, uid, fn, schema, event_time, behind, on_error)
 
     # --- Several streams ---
 
@@ -300,35 +323,14 @@ class Stream(Generic[T]):
         """The rows, in the memory of the program that runs the job, once it has: `rows = stream.collect()`,
         then `job.run()`, then `rows[0]`. For bounded input; with more than `bytes_max` bytes the job ends."""
         uid = self._uid(uid, "collect")
-        if endless := unbounded_source(self._input.step):
-            raise GraphError(
-                f"sink {uid!r}: collect() has the rows when the input has ended, and source {endless!r} "
-                'has no end: bound it (until="latest", count=), or take the rows as they come, with print(), '
-                "foreach(...) or to_files(...)"
-            )
+        refuse_endless(self._input.step, uid)
         rows: Collected[T] = Collected(self._job.name, uid, self._input.rows)
         self._write(built_in("collect")(rows, bytes_max), uid, "collect")
         self._job.collected.append(rows)
         return rows
 
     def _write(self, sink: Sink, uid: str, name: str) -> None:
-        if not self.schema.names:
-            raise GraphError(f"sink {uid!r}: the stream has no columns")
-        sink.check(self.schema, uid)
-        rows = (
-            self._partitioned(tuple(sink.partition_columns), uid)
-            if isinstance(sink, PartitionedSink)
-            else self
-        )
-        self._job.add(Step(uid, name, Write(sink), (rows._input,)))
-
-    def _partitioned(self, columns: tuple[str, ...], uid: str) -> Stream[T]:
-        """The rows, those with the same values in these columns in one subtask."""
-        if not columns or is_partitioned(self._input.step, columns):
-            return self
-        for name in columns:
-            check_key(self.schema.field(name), uid)
-        return self._add(f"{uid}.by-key", f"by {', '.join(columns)}", Route(columns), self._input.rows)
+        write(self, sink, uid, name)
 
     # --- How steps are made ---
 

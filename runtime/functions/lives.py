@@ -67,6 +67,10 @@ def own_instance(function: Any, uid: str) -> Any:
     return MethodType(function.__func__, owner) if isinstance(function, MethodType) else owner
 
 
+Run = Callable[..., Any]
+"""Makes a call: `run(function, *arguments)`."""
+
+
 class FunctionLives:
     """The function objects of one slot that were opened and have to be closed. `open` may be called on any
     thread; `close` once, on the slot's own."""
@@ -78,33 +82,35 @@ class FunctionLives:
         function with a close() is open."""
         self._on_trouble = on_trouble
         self._on_to_close = on_to_close
-        self._opened: list[tuple[Life, str]] = []
+        self._opened: list[tuple[Life, str, Run]] = []
         self._is_closed = False
         self._lock = threading.Lock()
         self.closing: str | None = None
         """The close() that is running, for people."""
 
-    def open(self, function: Any, context: FunctionContext) -> None:
+    def open(self, function: Any, context: FunctionContext, run: Run | None = None) -> None:
         """Call open(ctx) of a function object, if it has one. An object whose open raised is not closed, as
-        with `with`. Raises UserFunctionError, and a Retryable of the user's."""
+        with `with`. `run` makes the calls of open and close, if they belong on another thread. Raises
+        UserFunctionError, and a Retryable of the user's."""
         life = life_of(function)
         if life is None:
             return
         if life.open is not None:
             place = f"subtask {context.subtask} of {context.parallelism}"
             try:
-                life.open(context)
+                (run or _call)(life.open, context)
             except Exception as error:
                 raise user_error_at(context.uid, life.open, error, place) from error
         if life.close is None:
             return
+        opened = (life, context.uid, run or _call)
         with self._lock:
             if not self._is_closed:
                 if not self._opened:
                     self._on_to_close()
-                self._opened.append((life, context.uid))
+                self._opened.append(opened)
                 return
-        self._close(life, context.uid)  # on another thread, when the slot was over
+        self._close(*opened)  # on another thread, when the slot was over
 
     @property
     def has_to_close(self) -> bool:
@@ -119,15 +125,19 @@ class FunctionLives:
         while self._opened:
             self._close(*self._opened.pop())
 
-    def _close(self, life: Life, uid: str) -> None:
+    def _close(self, life: Life, uid: str, run: Run) -> None:
         assert life.close is not None
         self.closing = f"operator {uid!r}: {function_name(life.close)}"
         try:
-            life.close()
+            run(life.close)
         except Exception as error:
             self._on_trouble(str(user_error_at(uid, life.close, error, "the end of its subtask")))
         finally:
             self.closing = None
+
+
+def _call(function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(*arguments)
 
 
 def _method(owner: Any, name: str) -> Any:

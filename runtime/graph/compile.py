@@ -31,7 +31,7 @@ from onceflow.runtime.graph.job_graph import (
     Target,
     ToEdge,
 )
-from onceflow.runtime.graph.needed_columns import find_needed_columns, find_origin, read_columns
+from onceflow.runtime.graph.needed_columns import find_needed_columns, find_origin, has_origin, read_columns
 from onceflow.runtime.graph.node_parts import described, expressions_operator, identity, loop_end, only
 from onceflow.runtime.graph.step_rules import find_changelogs, refuse_loose_ends
 from onceflow.runtime.graph.steps import (
@@ -95,12 +95,7 @@ class _Compiler:
     # --- Chains and edges ---
 
     def _place(self, step: Step) -> None:
-        self._has_origin[step.uid] = (
-            self._wants_origin[step.uid]
-            if isinstance(step.work, Read)
-            else not isinstance(step.work, Keyed | TwoInputs | LoopHead)
-            and all(i.tag == MAIN and self._has_origin[i.step.uid] for i in step.inputs)
-        )
+        self._has_origin[step.uid] = has_origin(step, self._wants_origin, self._has_origin)
         match step.work:
             case Read():
                 self._place_source(step, step.work)

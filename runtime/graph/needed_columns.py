@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from onceflow.runtime.graph.steps import Call, Express, Keyed, Merge, Route, Step, TwoInputs
+from onceflow.runtime.graph.steps import (
+    Call,
+    Express,
+    Keyed,
+    LoopHead,
+    Merge,
+    Read,
+    Route,
+    Step,
+    TwoInputs,
+)
 from onceflow.runtime.operators import expressions
 from onceflow.runtime.operators.operator import MAIN
 
@@ -52,6 +62,16 @@ def read_columns(
             return wanted | set(keys)
         case _:
             return given
+
+
+def has_origin(step: Step, wanted: Mapping[str, bool], has: Mapping[str, bool]) -> bool:
+    """Whether a step's rows say where they came from. `has`: of the steps before it."""
+    if isinstance(step.work, Read):
+        return wanted[step.uid]
+    answers_later = isinstance(step.work, Call) and step.work.answers_later
+    return not (answers_later or isinstance(step.work, Keyed | TwoInputs | LoopHead)) and all(
+        source.tag == MAIN and has[source.step.uid] for source in step.inputs
+    )
 
 
 def find_origin(steps: Sequence[Step]) -> dict[str, bool]:

@@ -74,7 +74,7 @@ _WITHOUT_WINDOWS = 'let the window send rows only, as in allowed_lateness("5 min
 def _refuse_ignorant(step: Step, source: str, without: str) -> None:
     changes = f"the updates and deletes of {source!r}"
     match step.work:
-        case Express() | Merge() | Call(is_per_record=True, sets_aside=False):
+        case Express() | Merge() | Call(is_per_record=True, sets_aside=False, answers_later=False):
             return
         case Write(sink) if isinstance(sink, ChangelogSink) and sink.takes_kinds:
             return
@@ -90,6 +90,11 @@ def _refuse_ignorant(step: Step, source: str, without: str) -> None:
             )
         case Route():
             return
+        case Call(answers_later=True):
+            raise GraphError(
+                f"{step.uid!r} ({step.name}) asks for each of {changes} at another time, so that what takes "
+                f"a row back may not be what it was: ask before rows become changes, or {without}"
+            )
         case Call(is_per_record=True):
             raise GraphError(
                 f"{step.uid!r} ({step.name}) with on_error= would leave out one of {changes} and not the "

@@ -60,6 +60,8 @@ class Call:
     """How far its rows' event time may lie behind that of the rows it gets."""
     sets_aside: bool = False
     """Whether a row for which the function raises is dropped or sent to a side output."""
+    answers_later: bool = False
+    """Whether its rows are in flight meanwhile; they come out without their origin."""
 
 
 @dataclass(frozen=True, slots=True)

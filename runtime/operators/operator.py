@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from onceflow.runtime.clock import Clock
+from onceflow.runtime.functions.questions import Calls
 from onceflow.runtime.records import Records
 from onceflow.runtime.state.operator_state import FrozenState, RestoredState
 
 __all__ = [
     "MAIN",
+    "AnsweringOperator",
     "BarrierOperator",
     "ClockOperator",
     "EndHoldingOperator",
@@ -36,6 +38,10 @@ class Output(Protocol):
     def emit(self, records: Records, tag: str = MAIN) -> None: ...
 
 
+def _no_calls(function: Any, at_once_max: int) -> Calls:
+    raise AssertionError("nobody makes calls here")
+
+
 @dataclass(frozen=True, slots=True)
 class OperatorContext:
     """What an operator gets when it is opened."""
@@ -53,8 +59,11 @@ class OperatorContext:
     """Report rows that a function of the user's failed on, where the job goes on; `said`: on which first."""
     redact: Callable[[str], str] = lambda text: text
     """Take the job's secrets out of a text."""
-    open_function: Callable[[Any], None] = lambda function: None
-    """Call open(ctx) of the user's function object, and see to it that its close() is called."""
+    open_function: Callable[..., None] = lambda function, run=None: None
+    """Call open(ctx) of the user's function object, and see to it that its close() is called. `run`, if it is
+    given, makes both calls (see Calls.run)."""
+    calls: Callable[[Any, int], Calls] = _no_calls
+    """Who makes the calls of a function that answers later, at most so many at a time."""
     shared_objects: dict[str, Any] = field(default_factory=dict)
     """What operators of the slot have in common, by name: see `shared`."""
 
@@ -129,6 +138,36 @@ class ClockOperator(Operator, Protocol):
     def on_clock(self, now_ms: int, rows_max: int) -> int:
         """Fire about so many of what is due by now; returns how many. As `fire`, but for watermarks and
         records no order is promised."""
+        ...
+
+
+@runtime_checkable
+class AnsweringOperator(ClockOperator, Protocol):
+    """An operator whose rows are made later than those that come: it asks somebody, and `on_clock` sends what
+    has been answered. What comes behind rows of which it has none yet must not overtake them."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has so much to ask that no more rows should come. Barriers still do."""
+        ...
+
+    @property
+    def rows_at_once(self) -> int:
+        """How many rows are enough for it at a time."""
+        ...
+
+    def begin_hold(self) -> None:
+        """A watermark or the like is here, which goes on behind all rows that have come by now. What comes
+        from now on is sent behind it."""
+        ...
+
+    @property
+    def holds(self) -> bool:
+        """Whether rows before it have not been sent yet."""
+        ...
+
+    def end_hold(self) -> None:
+        """It goes on; nothing before it is left."""
         ...
 
 

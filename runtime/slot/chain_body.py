@@ -74,6 +74,11 @@ class ChainBody:
                 return False
         return not self._throttling or all(writer.has_room for writer in self._throttling)
 
+    @property
+    def admits_rows(self) -> bool:
+        """Whether rows should come. Watermarks, barriers and the like may in any case."""
+        return self.firing.admits_rows
+
     def entrance(self, uid: str, input: int = 0) -> Callable[[Records], None]:
         """Where rows for this input of this node go in."""
         node = self._chain.nodes[uid]

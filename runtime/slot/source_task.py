@@ -63,6 +63,7 @@ class SourceTask:
         self._finished: dict[str, bool] = {}
         self._barriers: list[Barrier] = []
         self._said_idle = False
+        self._said_end = False
         self._has_stopped = False
 
     @property
@@ -135,11 +136,14 @@ class SourceTask:
         if self._body.firing.is_due:
             self._body.firing.advance()
             return True
+        if not self._body.admits_rows or self._said_end:
+            return False
         fetch = self._poll()
         if fetch is not None:
             self._on_fetch(fetch)
         moved = self._advance_event_time()
         if self._is_finished:
+            self._said_end = True
             self._body.firing.take(EndOfInput())
             return True
         return moved or fetch is not None
@@ -149,8 +153,8 @@ class SourceTask:
         allowed = None if self._rate is None else self._rate.allowed(now_ms)
         if allowed == 0:
             return None  # a rate limit stops reading, and neither barriers nor what fires
-        asked = self._batch_size.ask(now_ms)
-        fetch = self._reader.poll(0, asked if allowed is None else min(asked, allowed))
+        limits = (self._batch_size.ask(now_ms), allowed, self._body.firing.rows_at_once)
+        fetch = self._reader.poll(0, min(limit for limit in limits if limit is not None))
         if fetch is not None:
             self._batch_size.took(fetch.records.num_rows)
             if self._rate is not None:

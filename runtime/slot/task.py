@@ -78,6 +78,8 @@ class OperatorTask:
         self._awaited: int | None = None
         """The checkpoint whose barrier is on its way: what fires gives way to it."""
         self._is_turn_to_fire = True
+        self._kept: Records | None = None
+        """Rows that have come, and that an operator has no room for yet."""
         self._has_stopped = False
 
     @property
@@ -104,12 +106,18 @@ class OperatorTask:
         if self._is_turn_to_fire and self._fire():
             self._is_turn_to_fire = False
             return True
-        element = self._gate.receive()
+        element = self._receive()
         self._is_turn_to_fire = self._awaited is None
         if element is None:
             return self._fire()
         self._on_element(element)
         return True
+
+    def _receive(self) -> Element | None:
+        """The next element, unless it is rows for which there is no room: nothing overtakes those."""
+        element = self._kept if self._kept is not None else self._gate.receive()
+        self._kept = element if isinstance(element, Records) and not self._body.admits_rows else None
+        return element if self._kept is None else None
 
     def _fire(self) -> bool:
         if self._has_stopped or not self._body.firing.is_due:

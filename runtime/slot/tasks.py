@@ -26,9 +26,11 @@ from onceflow.runtime.exchange.input_gate import InputGate
 from onceflow.runtime.exchange.record_writer import RecordWriter
 from onceflow.runtime.exchange.wiring import Wiring, record_writer
 from onceflow.runtime.functions.context import FunctionContext, function_context
-from onceflow.runtime.functions.lives import FunctionLives
+from onceflow.runtime.functions.lives import FunctionLives, Run
+from onceflow.runtime.functions.making_calls import calls_of
 from onceflow.runtime.functions.metrics import MetricRegistry
 from onceflow.runtime.functions.parameters import NO_PARAMS, Parameters
+from onceflow.runtime.functions.questions import Calls
 from onceflow.runtime.graph.job_graph import Chain, JobGraph, OperatorNode, SinkNode, SourceNode
 from onceflow.runtime.operators.operator import Operator, OperatorContext, RestoredState
 from onceflow.runtime.records import Records
@@ -60,6 +62,8 @@ class SlotEnvironment:
     params: Parameters = NO_PARAMS
     wake: Callable[[], None] = lambda: None
     """Ends the loop's waiting, from any thread."""
+    make_calls: Callable[[Any, int, Callable[[], None]], Calls] = calls_of
+    """Who makes the calls of a function that answers later: see functions/making_calls.py."""
     is_aligned: bool = True
     checkpoint_interval_ms: int | None = None
     make_alignment: Callable[[int, bool], Alignment] = Alignment
@@ -261,24 +265,18 @@ class SlotBuilder:
             count_late=count_late,
             count_failed=count_failed,
             redact=self._environment.params.redact,
-            open_function=lambda function: self._open_function(uid, function),
+            open_function=lambda function, run=None: self._open_function(uid, function, run),
+            calls=lambda function, n: self._environment.make_calls(function, n, self._environment.wake),
             shared_objects=self._shared,
         )
 
-    def _open_function(self, uid: str, function: Any) -> None:
-        self._environment.functions.open(function, self._function_context(uid))
+    def _open_function(self, uid: str, function: Any, run: Run | None = None) -> None:
+        self._environment.functions.open(function, self._function_context(uid), run)
 
     def _function_context(self, uid: str) -> FunctionContext:
-        assignment = self._assignment
+        at, params = self._assignment, self._environment.params
         return function_context(
-            self._graph.job,
-            uid,
-            assignment.slot,
-            assignment.parallelism,
-            assignment.attempt,
-            self._environment.params,
-            current_origin,
-            self._metrics,
+            self._graph.job, uid, at.slot, at.parallelism, at.attempt, params, current_origin, self._metrics
         )
 
     def _restore(self, uid: str, operator: Operator) -> None:

@@ -21,7 +21,7 @@ def out_before_it_has_fired(self: Firing) -> Iterator[int]:
             continue
         while self._behind:
             self._send(self._behind.pop(0))
-        for uid, operator, firing in self._operators:
+        for uid, operator, firing, _ in self._operators:
             operator.on_watermark(self._watermark_at(uid, element.time_ms))
             while firing is not None and (fired := firing.fire(self._left)):
                 yield fired

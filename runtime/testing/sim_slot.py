@@ -23,6 +23,7 @@ from onceflow.runtime.slot.slot import Slot
 from onceflow.runtime.slot.tasks import SlotBuilder, SlotEnvironment, SlotTasks
 from onceflow.runtime.state.key_groups import key_group_range
 from onceflow.runtime.testing.shared_files import SharedFiles
+from onceflow.runtime.testing.sim_calls import Choose, SimCalls
 
 Result = TypeVar("Result")
 Jobs = deque[tuple[Callable[[], Any], Callable[[Any], None]]]
@@ -148,6 +149,8 @@ class SimSlotOptions:
     piece_rows_max: int
     steps_per_task: int
     params: Parameters = NO_PARAMS
+    choose: Choose | None = None
+    """Chooses which calls of functions that answer later have been answered; None: all."""
 
 
 class SimSlot:
@@ -272,6 +275,7 @@ class SimSlot:
             piece_rows_max=self._options.piece_rows_max,
             functions=self._lives,
             params=self._options.params,
+            make_calls=lambda function, at_once_max, wake: SimCalls(function, self._options.choose),
         )
         wiring = self.wiring.of_slot(self, assignment.slot)
         tasks: SlotTasks = SlotBuilder(self._graph, assignment, wiring, environment).build()

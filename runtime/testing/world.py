@@ -315,6 +315,7 @@ class World:
                     self.options.piece_rows_max,
                     self.options.steps_per_task,
                     self.options.params,
+                    self.choices.choose,
                 ),
             )
             peers.append(peer)

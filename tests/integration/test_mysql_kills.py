@@ -26,7 +26,7 @@ KILLS = [kind for kind in KINDS if kind != "rewind"]  # which is refused: test_s
 class MySql(MySqlServer):
     """See StoreUnderTest."""
 
-    name, rate, write_word = "mysql", 2_000, b"\x03COMMIT"
+    name, rate, write_word = "mysql", 500, b"\x03COMMIT"
 
     def address(self, port: int) -> str:
         return self.url_by(port)

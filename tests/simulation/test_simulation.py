@@ -40,10 +40,11 @@ RARE_MOVES = {
 
 
 @pytest.mark.timeout(0)  # a run that never ends is found by the CPU time that it takes: run_parallel
-def test_three_thousand_seeds() -> None:
-    report = run_parallel(range(3_000), processes=2)
+@pytest.mark.parametrize("seeds", [1_000, pytest.param(10_000, marks=pytest.mark.soak)])
+def test_thousands_of_seeds(seeds: int) -> None:
+    report = run_parallel(range(seeds), processes=2)
     assert report.failed_seed is None, f"{report.failure}; repeat: make sim SEED={report.failed_seed}"
-    assert report.runs == 3_000
+    assert report.runs == seeds
     assert {crash.name for crash in Crash} <= set(report.crashes), "every kind of crash was tried"
     assert set(report.marks) >= RARE_MOVES, f"never reached: {RARE_MOVES - set(report.marks)}"
 
@@ -60,7 +61,11 @@ def test_every_crash_at_every_point_of_the_tiny_job() -> None:
     assert report.runs > 400
 
 
-@pytest.mark.parametrize("crash", [None, Crash.KILL_ALL], ids=["no crash", "everything is killed"])
+@pytest.mark.parametrize(
+    "crash",
+    [Crash.KILL_ALL, pytest.param(None, marks=pytest.mark.soak)],
+    ids=["everything is killed", "no crash"],
+)
 def test_every_schedule_of_the_tiny_job_with_one_deviation(crash: Crash | None) -> None:
     report = run_exhaustive(deviations_max=1, crashes=[crash])
     assert not report.failure

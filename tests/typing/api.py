@@ -167,6 +167,14 @@ def without_a_broker() -> None:
     run(job, "checkpoints", master="threads[1]")
 
 
+async def asked(reading: Reading) -> Fire:
+    return blocked(reading)
+
+
+def blocked(reading: Reading) -> Fire:
+    return Fire(reading.sensor, reading.ts)
+
+
 def build() -> Job:
     job = Job("fires", max_parallelism=256)
     source = KafkaSource(bootstrap_servers="localhost:9092", topics=["readings"], value=Json(Reading))
@@ -174,6 +182,8 @@ def build() -> Job:
         source, watermarks=WatermarkStrategy.bounded_out_of_orderness("2 s", "ts", "30 s"), uid="readings"
     )
     sink = KafkaSink(bootstrap_servers="localhost:9092", topic="fires")
+    fires = assert_type(readings.map_async(asked, retries=2, ordered=False), Stream[Fire])
+    fires.union(assert_type(readings.map_async(blocked, timeout=None), Stream[Fire])).sink_to(sink)
     readings.map_batches(doubled, schema=pa.schema([("celsius", pa.float64())])).sink_to(sink)
     readings.select("sensor", low=col("sensor").str.to_lowercase(), one=lit(1)).sink_to(sink, uid="low")
     readings.with_columns(kelvin=col("celsius") + 273.15).sink_to(sink)

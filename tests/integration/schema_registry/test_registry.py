@@ -3,6 +3,8 @@ own code."""
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
 import json
 import random
 import subprocess
@@ -279,3 +281,54 @@ def test_the_broker_command_writes_and_prints_avro(registry: str, broker: Any, n
     assert json.loads(run("consume", topic, "--format", "values").stdout) == record
     wrong = run("produce", topic, given='{"user": "ann"}\n')
     assert (wrong.returncode, "line 1 can't be written by the latest schema" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.kafka
+def test_the_auditor_reads_avro(broker: Any, new_topic: Any, registry: str, onceflow: Any) -> None:
+    """Input in Avro with an instant and a decimal, output half in Avro and half in JSON; one total is wrong,
+    and one value has an id that no schema has."""
+    decimal_2 = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+    instant = {"type": "long", "logicalType": "timestamp-millis"}
+    schemas = [
+        {"name": name, "type": "record", "fields": [{"name": n, "type": t} for n, t in fields.items()]}
+        for name, fields in (
+            ("Sale", {"user": "string", "amount": decimal_2, "ts": instant}),
+            ("Total", {"user": "string", "window_end": instant, "count": "long", "total": decimal_2}),
+        )
+    ]
+    client, servers = client_of(registry), broker.bootstrap_servers
+    sale, total = (AvroSerializer(client, json.dumps(schema)) for schema in schemas)
+    source, output = new_topic("in", 2), new_topic("out", 1)
+    producer = Producer({"bootstrap.servers": servers, "log_level": 0})
+    start, cent = dt.datetime.fromtimestamp(START_MS / 1000, dt.UTC), decimal.Decimal("0.01")
+    for i in range(40):
+        row = {"user": f"u{i % 4}", "amount": i * cent, "ts": start + dt.timedelta(milliseconds=i)}
+        producer.produce(source, sale(row, SerializationContext(source, MessageField.VALUE)), partition=i % 2)
+    for user in range(4):
+        amount, end = sum(range(user, 40, 4)), start + dt.timedelta(seconds=1)
+        row = {"user": f"u{user}", "window_end": end, "count": 10, "total": amount * cent}
+        if user == 3:
+            row["total"] += cent
+        value = total(row, SerializationContext(output, MessageField.VALUE))
+        if user % 2:
+            plain = {**row, "window_end": START_MS + 1_000, "total": float(row["total"])}
+            value = json.dumps(plain).encode()
+        producer.produce(output, value)
+    producer.produce(output, b"\0" + (999_999).to_bytes(4, "big") + b"\0")
+    assert producer.flush(60) == 0
+
+    def verify(url: str) -> subprocess.CompletedProcess[str]:
+        what = ("--input", source, "--output", output, "--group-by", "user", "--window", "1 s")
+        fields = ("--count", "count", "--sum", "total=amount", "--registry", url)
+        return onceflow("verify", "--json", "--bootstrap-servers", servers, *what, *fields, timeout=120)
+
+    done = verify(registry)
+    assert (done.returncode, bool(done.stdout)) == (1, True), done.stderr
+    report = json.loads(done.stdout)
+    counts = {kind: report[kind] for kind in ("missing", "doubled", "wrong", "unreadable")}
+    assert counts == {"missing": 0, "doubled": 0, "wrong": 1, "unreadable": 1}, report
+    assert report["samples"]["wrong"][0]["user"] == "u3"
+    assert "no Avro by the registry" in report["samples"]["unreadable"][0]["reason"]
+    away = verify("http://127.0.0.1:9")
+    assert (away.returncode, away.stdout) == (1, "")
+    assert f"{source}-0, offset 0: the schema registry at http://127.0.0.1:9 can't be asked" in away.stderr

@@ -1,0 +1,1 @@
+"""Calls that are answered later: functions that ask a service for many records at a time."""
