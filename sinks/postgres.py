@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from onceflow.connectors.named_columns import check_columns, columns_given
-from onceflow.connectors.staged_commits.staged_kinds import kinds_beside, with_kind
+from onceflow.connectors.sql_tables.options import LEDGER_TABLE, check_names, commit_settings
 from onceflow.connectors.staged_commits.writer import CommitSettings, StagedCommitsWriter
 from onceflow.runtime.contracts import SinkContext, SinkWriter
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError, UsageError
-from onceflow.runtime.records import Records
 
 if TYPE_CHECKING:
     from onceflow.connectors.postgres.settings import PostgresSettings
     from onceflow.connectors.postgres.target import PostgresTarget
-
-LEDGER_TABLE = "onceflow_ledger"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +57,8 @@ class PostgresSink:
 
     def __post_init__(self) -> None:
         duration_ms(self.delivery_timeout, "delivery_timeout")
-        for name in ("url", "table", "ledger_table"):
-            if not (isinstance(getattr(self, name), str) and getattr(self, name)):
-                raise OptionError(f"PostgresSink: {name} must be a text that is not empty")
-        if self.table in (self.ledger_table, self.bad_rows_to):
-            raise OptionError(
-                f"PostgresSink: table {self.table!r} has two purposes: give each table a name of its own"
-            )
+        texts = {"url": self.url, "table": self.table, "ledger_table": self.ledger_table}
+        check_names("PostgresSink", texts, self.table, (self.ledger_table, self.bad_rows_to))
         if self.two_phase and self.partition_columns:
             raise OptionError(
                 "PostgresSink: two_phase=True appends only, since by key rows go through a temporary table, "
@@ -105,29 +96,24 @@ class PostgresSink:
     def commit_settings(self, context: SinkContext) -> CommitSettings:
         """See TargetSink."""
         open_target = self._opens_targets(context)
-
-        staged_schema = context.schema
-        staged: Callable[[Records], pa.RecordBatch] = _as_they_are
-        if self.partition_columns:
-            staged_schema = with_kind(context.schema)
-            staged = partial(kinds_beside, staged_schema)
         timeout_ms = duration_ms(self.delivery_timeout, "delivery_timeout")
-        return CommitSettings("PostgreSQL sink", open_target, timeout_ms, staged_schema, staged)
+        has_key = bool(self.partition_columns)
+        return commit_settings("PostgreSQL sink", open_target, timeout_ms, context.schema, has_key)
 
     def _opens_targets(self, context: SinkContext) -> Callable[[str], PostgresTarget]:
-        from onceflow.connectors.postgres.ledger import Ledger
         from onceflow.connectors.postgres.target import PostgresTarget
+        from onceflow.connectors.sql_tables.ledger_owner import LedgerOwner
 
         settings = self._settings(context.schema)
 
         def open_target(owner: str) -> PostgresTarget:
             names = (context.lineage, context.uid, owner, context.job)
-            return PostgresTarget(settings, Ledger(settings.ledger_table, *names, context.attempt))
+            return PostgresTarget(settings, LedgerOwner(*names, context.attempt))
 
         return open_target
 
     def _settings(self, schema: pa.Schema) -> PostgresSettings:
-        from onceflow.connectors.postgres.catalog import TableName
+        from onceflow.connectors.sql_tables.table import TableName
 
         table = TableName.of(self.table)
         return _settings_type()(
@@ -154,7 +140,3 @@ def _settings_type() -> type[PostgresSettings]:
             f"(it lacks {error.name!r})"
         ) from error
     return PostgresSettings
-
-
-def _as_they_are(records: Records) -> pa.RecordBatch:
-    return records.batch

@@ -218,8 +218,25 @@ COVERED = (
     Covered(
         "PostgreSQL, on a real server",
         "integration/test_postgres_sink integration/test_postgres_kills integration/test_postgres_two_phase",
-        """bad_rows catalog postgres.columns postgres.ledger postgres.rows postgres.settings
-        postgres.target postgres.server_errors sinks.postgres two_phase""",
+        """postgres.bad_rows postgres.catalog postgres.columns postgres.ledger postgres.rows postgres.session
+        postgres.settings postgres.target postgres.server_errors sinks.postgres two_phase""",
+    ),
+    Covered(
+        "what sinks on SQL databases share, on two real servers",
+        "integration/test_postgres_sink integration/test_mysql_sink",
+        """careful json_texts ledger_owner sql_tables.options sql_tables.session sql_tables.table
+        sql_tables.target""",
+    ),
+    Covered(
+        "MySQL, on a real MariaDB",
+        "integration/test_mysql_sink integration/test_mysql_kills",
+        """mysql.bad_rows mysql.catalog mysql.columns mysql.ledger mysql.session mysql.settings
+        sinks.mysql statements""",
+    ),
+    Covered(
+        "the last row of each key, in the pieces that are made of it and in a merge",
+        "unit/connectors/versioned_upserts/test_last_rows integration/test_mysql_sink",
+        "last_of_each_key",
     ),
     Covered(
         "upserts into a store without transactions: crashes at every call, and a real one",

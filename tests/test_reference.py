@@ -43,6 +43,7 @@ PUBLIC = (
     "onceflow.sinks.delta",
     "onceflow.sinks.iceberg",
     "onceflow.sinks.postgres",
+    "onceflow.sinks.mysql",
     "onceflow.sinks.transactional",
     "onceflow.sinks.redis",
     "onceflow.sinks.opensearch",

@@ -15,8 +15,8 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onceflow.connectors.formats import Json
 from onceflow.connectors.postgres.catalog import Column
+from onceflow.connectors.sql_tables.json_texts import json_texts
 from onceflow.runtime.errors import Fatal
 
 Cast = Callable[[pa.Array], pa.Array]
@@ -178,23 +178,8 @@ def _uuid_bytes(array: pa.Array) -> pa.Array:
 
 
 def _json_bytes(field: pa.Field, head: bytes) -> Cast:
-    """JSON text of a value; text is taken for JSON as it is, and the server reads it."""
-    if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
-
-        def of_text(array: pa.Array) -> pa.Array:
-            return _headed(array.cast(pa.binary()), head)
-
-        return of_text
-    encoder = Json().encoder(pa.schema([pa.field("v", field.type)]))
-
-    def of_value(array: pa.Array) -> pa.Array:
-        rows = encoder.encode(pa.record_batch([array], names=["v"]))
-        texts = pc.binary_slice(rows, len(b'{"v":'), -1)
-        return _headed(
-            pc.if_else(pc.is_null(array), pa.scalar(None, pa.binary()), texts.cast(pa.binary())), head
-        )
-
-    return of_value
+    texts = json_texts(field)
+    return lambda array: _headed(texts(array), head)
 
 
 def _headed(array: pa.Array, head: bytes) -> pa.Array:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
 import psycopg
 from psycopg import sql
 
-from onceflow.connectors.postgres.catalog import TableName
-from onceflow.runtime.errors import Fenced, Retryable
+from onceflow.connectors.postgres.catalog import identifier
+from onceflow.connectors.sql_tables.ledger_owner import LedgerOwner
+from onceflow.connectors.sql_tables.table import TableName
 
 Connection = psycopg.Connection[tuple[object, ...]]
 
@@ -48,17 +48,13 @@ class Ledger:
     """Where an owner's ledger is, and who writes under it."""
 
     table: TableName
-    lineage: str
-    uid: str
-    owner: str
-    job: str
-    attempt: int
+    owner: LedgerOwner
 
     @property
     def application_name(self) -> str:
         """What the connections of this attempt are called in pg_stat_activity, by which a later one finds and
         ends them. At most 63 bytes."""
-        return f"{self._owner_name()}{self.attempt}"
+        return f"{self._owner_name()}{self.owner.attempt}"
 
     def prepared_name(self, checkpoint_id: int) -> str:
         """What the prepared transaction of this owner for a checkpoint is called; at most 200 bytes."""
@@ -69,57 +65,50 @@ class Ledger:
         this one."""
         return [
             str(row[0])
-            for row in connection.execute(_PREPARED, (self._owner_name(), self.attempt, checkpoint_id))
+            for row in connection.execute(_PREPARED, (self._owner_name(), self.owner.attempt, checkpoint_id))
         ]
 
     def other_owners(self, connection: Connection, parallelism: int) -> list[str]:
         """The owners that have a ledger, and that no subtask is now."""
-        owners = connection.execute(
-            sql.SQL(_OWNERS).format(self.table.identifier()), (self.lineage, self.uid)
-        )
+        owners = connection.execute(sql.SQL(_OWNERS).format(identifier(self.table)), self.owner.key[:2])
         return [str(row[0]) for row in owners if int(str(row[0])) >= parallelism]
 
     def create(self, connection: Connection) -> None:
         """Make the table if it is not there. Two at once may collide: try again."""
-        connection.execute(sql.SQL(_CREATE).format(self.table.identifier()))
+        connection.execute(sql.SQL(_CREATE).format(identifier(self.table)))
 
     def end_older(self, connection: Connection) -> None:
         """End the connections of earlier attempts and earlier ones of this one: their transactions are over
         when the row can be locked. One that hangs, or is frozen, would hold the row for ever. Another role's
         can't be ended; the claim waits for them."""
-        connection.execute(_END_OLDER, (self._owner_name(), self.attempt))
+        connection.execute(_END_OLDER, (self._owner_name(), self.owner.attempt))
 
     def check_newest(self, connection: Connection) -> None:
         """Raises Fenced if a newer attempt has claimed it. Does not wait for who has the row locked."""
-        row = connection.execute(sql.SQL(_READ).format(self.table.identifier()), self._key()).fetchone()
-        if row is not None and int(str(row[0])) > self.attempt:
-            raise Fenced(f"a newer attempt writes the output of sink {self.uid!r}, subtask {self.owner}")
+        row = connection.execute(sql.SQL(_READ).format(identifier(self.table)), self.owner.key).fetchone()
+        if row is not None and int(str(row[0])) > self.owner.attempt:
+            raise self.owner.fenced()
 
     def claim(self, connection: Connection) -> int:
         """Put our attempt into the row, and read the checkpoint. Waits for whoever has the row locked. Raises
         Fenced if a newer attempt has it."""
-        values = (*self._key(), self.job, self.attempt)
-        row = connection.execute(sql.SQL(_CLAIM).format(self.table.identifier()), values).fetchone()
+        values = (*self.owner.key, self.owner.job, self.owner.attempt)
+        row = connection.execute(sql.SQL(_CLAIM).format(identifier(self.table)), values).fetchone()
         if row is None:
-            raise Fenced(f"a newer attempt writes the output of sink {self.uid!r}, subtask {self.owner}")
+            raise self.owner.fenced()
         return int(row[0])  # type: ignore[call-overload, no-any-return]
 
     def advance(self, connection: Connection, checkpoint_id: int) -> None:
         """In the transaction with the rows, and before them: from here on no other attempt can claim it until
         this transaction has ended. Raises Fenced if one already has; Retryable if the ledger is there
         already: a claim says so."""
-        values = (checkpoint_id, *self._key(), self.attempt, checkpoint_id)
-        done = connection.execute(sql.SQL(_ADVANCE).format(self.table.identifier()), values)
+        values = (checkpoint_id, *self.owner.key, self.owner.attempt, checkpoint_id)
+        done = connection.execute(sql.SQL(_ADVANCE).format(identifier(self.table)), values)
         if done.rowcount == 1:
             return
-        row = connection.execute(sql.SQL(_READ).format(self.table.identifier()), self._key()).fetchone()
-        if row is not None and row[0] != self.attempt:
-            raise Fenced(f"a newer attempt writes the output of sink {self.uid!r}, subtask {self.owner}")
-        raise Retryable(f"the ledger of sink {self.uid!r}, subtask {self.owner}, is at {row and row[1]}")
-
-    def _key(self) -> tuple[str, str, str]:
-        return (self.lineage, self.uid, self.owner)
+        row = connection.execute(sql.SQL(_READ).format(identifier(self.table)), self.owner.key).fetchone()
+        attempt, at = (None, None) if row is None else (int(str(row[0])), int(str(row[1])))
+        raise self.owner.not_advanced(attempt, at)
 
     def _owner_name(self) -> str:
-        digest = hashlib.sha256("\n".join(self._key()).encode()).hexdigest()[:32]
-        return f"onceflow {digest} "
+        return f"onceflow {self.owner.digest[:32]} "

@@ -12,9 +12,9 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from onceflow.connectors.postgres.catalog import Table
+from onceflow.connectors.postgres.catalog import PostgresTable, identifier
 from onceflow.connectors.postgres.columns import SentColumn
-from onceflow.connectors.postgres.server_errors import BadRowsError
+from onceflow.connectors.sql_tables.session import BadRowsError
 from onceflow.connectors.staged_commits.staged_kinds import KIND
 from onceflow.runtime.records import RowKind
 
@@ -28,7 +28,7 @@ Connection = psycopg.Connection[tuple[object, ...]]
 class RowWriter:
     """Writes rows into one table, inside a transaction that somebody else ends. `key`: empty to append."""
 
-    table: Table
+    table: PostgresTable
     columns: Sequence[SentColumn]
     key: Sequence[str]
 
@@ -37,7 +37,7 @@ class RowWriter:
         BadRowsError if some can't be written, psycopg.Error for whatever else went wrong."""
         if not self._is_staged:
             names = [sql.Identifier(column.name) for column in self.columns]
-            self._copy(connection, self.table.name.identifier(), names, map(self._sent, batches))
+            self._copy(connection, identifier(self.table.name), names, map(self._sent, batches))
             return
         connection.execute(self._create_stage())
         names = [
@@ -121,7 +121,7 @@ class RowWriter:
             for c in self.columns
         )
         return sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {}").format(
-            self.table.name.identifier(), names, values, source
+            identifier(self.table.name), names, values, source
         )
 
     def _merge(self) -> sql.Composed:
@@ -146,7 +146,7 @@ class RowWriter:
             stage=_STAGE,
             order=sql.Identifier(_ORDER),
             is_gone=sql.Identifier(_IS_GONE),
-            table=self.table.name.identifier(),
+            table=identifier(self.table.name),
             same=same,
             insert=self._insert(last),
             conflict=conflict,

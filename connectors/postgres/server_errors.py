@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import psycopg
 
+from onceflow.connectors.sql_tables.session import BadRowsError
 from onceflow.runtime.errors import Fatal, Indeterminate, OnceflowError, Retryable
 
 _BAD_VALUES = ("22", "23")
@@ -20,20 +21,6 @@ _HOPELESS_ANSWERS = (
     "certificate",
 )
 """libpq has no SQLSTATE for a connection that is refused: only its sentence, in the server's language."""
-
-
-class BadRowsError(Exception):
-    """The server, or a cast before it, refuses some of the rows, whenever they are tried.
-
-    `constraint`: the constraint or column that they violate, if it is known; `sqlstate`: empty if the server
-    was not asked.
-    """
-
-    def __init__(self, reason: str, constraint: str = "", sqlstate: str = "") -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.constraint = constraint
-        self.sqlstate = sqlstate
 
 
 def meaning(error: psycopg.Error, doing: str) -> OnceflowError | BadRowsError:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from onceflow.connectors.postgres.catalog import TableName
 from onceflow.connectors.postgres.conninfo import with_defaults
+from onceflow.connectors.sql_tables.table import TableName
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from psycopg.rows import dict_row
 
-from onceflow.connectors.postgres.catalog import Table, find_table
+from onceflow.connectors.postgres.catalog import PostgresTable, find_table, identifier
 from onceflow.connectors.postgres_cdc.settings import CdcSettings, Connection
 from onceflow.connectors.postgres_cdc.text_columns import check_column
 from onceflow.runtime.errors import Fatal
@@ -56,7 +56,7 @@ def check_table(connection: Connection, settings: CdcSettings) -> tuple[tuple[st
     table = find_table(connection, settings.table)
     if table is None:
         raise Fatal(f"{where} is not there, or the role may not see it: create it, or give another table=")
-    spelled = settings.table.identifier().as_string(connection)
+    spelled = identifier(settings.table).as_string(connection)
     kind, identity, persistence, is_key_identity = _one(connection, _TABLE, spelled)
     if kind not in "rp" or persistence != "p":
         raise Fatal(f"{where} is no ordinary table, and has no changes in the log: give another table=")
@@ -156,7 +156,7 @@ def _check_rows_without_before(settings: CdcSettings, key: Sequence[str], spelle
             )
 
 
-def _are_numbers(settings: CdcSettings, table: Table, key: Sequence[str]) -> tuple[bool, ...]:
+def _are_numbers(settings: CdcSettings, table: PostgresTable, key: Sequence[str]) -> tuple[bool, ...]:
     types = [column.type for name in key if (column := table.column(name)) is not None]
     if settings.reads_table and "bpchar" in types:
         raise Fatal(

@@ -9,10 +9,10 @@ import psycopg
 import pyarrow as pa
 from psycopg.conninfo import conninfo_to_dict
 
-from onceflow.connectors.postgres.catalog import TableName
 from onceflow.connectors.postgres.conninfo import with_defaults
 from onceflow.connectors.postgres.server_errors import meaning
 from onceflow.connectors.postgres_cdc.text_columns import SESSION
+from onceflow.connectors.sql_tables.table import TableName
 from onceflow.runtime.errors import Fatal, OnceflowError
 
 _NAME_BYTES = 63

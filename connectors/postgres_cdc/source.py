@@ -137,8 +137,8 @@ class PostgresCdcSource:
         return [*self._rows.schema, *(pa.field(name, _ADDED[what]) for what, name in self._added().items())]
 
     def _settings(self, schema: pa.Schema) -> CdcSettings:
-        from onceflow.connectors.postgres.catalog import TableName
         from onceflow.connectors.postgres_cdc.settings import CdcSettings
+        from onceflow.connectors.sql_tables.table import TableName
 
         named = TableName.of(self.table)
         return CdcSettings(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import psycopg
 from psycopg import sql
 
+from onceflow.connectors.postgres.catalog import identifier
 from onceflow.connectors.postgres_cdc.messages import Value
 from onceflow.connectors.postgres_cdc.position import CdcPosition, Key
 from onceflow.connectors.postgres_cdc.settings import CdcSettings, connect, lsn_of, raised
@@ -63,7 +64,7 @@ class TableRows:
         execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         found = execute("SELECT pg_current_snapshot()::text, pg_current_wal_insert_lsn()::text").fetchone()
         assert found is not None, "a SELECT without FROM has a row"
-        table = self._settings.table.identifier()
+        table = identifier(self._settings.table)
         of_table = (table.as_string(),)
         kind = execute("SELECT relkind FROM pg_class WHERE oid = %s::regclass", of_table).fetchone()
         places = [

@@ -61,7 +61,8 @@ AREAS: Sequence[tuple[str, str]] = (
     ),
     ("Kafka", "connectors/kafka/ sinks/kafka.py"),
     (
-        "PostgreSQL, and sinks with a ledger",
+        "PostgreSQL, MySQL, and sinks with a ledger",
+        "connectors/sql_tables/ connectors/mysql/ sinks/mysql.py "
         "connectors/postgres/ connectors/postgres_cdc/ connectors/named_columns.py "
         "connectors/staged_commits/ connectors/waiting.py connectors/recovery.py "
         "sinks/postgres.py sinks/transactional.py",

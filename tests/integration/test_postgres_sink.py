@@ -18,10 +18,11 @@ import pyarrow as pa
 import pytest
 
 from onceflow import Job
-from onceflow.connectors.postgres.catalog import TableName
 from onceflow.connectors.postgres.ledger import Ledger
 from onceflow.connectors.postgres.settings import PostgresSettings
 from onceflow.connectors.postgres.target import PostgresTarget
+from onceflow.connectors.sql_tables.ledger_owner import LedgerOwner
+from onceflow.connectors.sql_tables.table import TableName
 from onceflow.connectors.staged_commits.owner import OwnerCommits
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles
@@ -310,7 +311,7 @@ class Eager:
 def target(server: PostgresServer, table: str, attempt: int, url: str = "") -> PostgresTarget:
     name, ledger = TableName.of(table), TableName.of("onceflow_ledger")
     settings = PostgresSettings(url or server.url, name, (), ledger, None, True, SCHEMA)
-    return PostgresTarget(settings, Ledger(ledger, table, "out", "0", "job", attempt))
+    return PostgresTarget(settings, LedgerOwner(table, "out", "0", "job", attempt))
 
 
 def batches(*numbers: int) -> Iterator[pa.RecordBatch]:
@@ -373,7 +374,7 @@ def test_one_whose_connection_could_not_be_ended_is_fenced_by_the_ledger(
     older = target(server, table, 1)
     assert older.claim() == 0
     with server.connect() as connection:
-        newer = Ledger(TableName.of("onceflow_ledger"), table, "out", "0", "job", 2)
+        newer = Ledger(TableName.of("onceflow_ledger"), LedgerOwner(table, "out", "0", "job", 2))
         assert newer.claim(connection) == 0
     with pytest.raises(Fenced, match="a newer attempt writes the output of sink 'out', subtask 0"):
         older.commit(1, batches(1))

@@ -17,6 +17,7 @@ import pytest
 
 from tests.integration.streaming_query import Query
 from tests.integration.test_structured_streaming_sink import forget_last_commit
+from tests.mysql_server import WHY_NOT, MySqlServer
 from tests.postgres_server import PostgresServer
 from tests.read_tables import read_delta
 from tests.redis_server import RedisServer
@@ -66,6 +67,23 @@ def test_the_last_row_of_each_key_is_in_redis_over_several_runs(spark: Any, tmp_
         with redis.client() as client:
             names = {key: json.loads(str(client.get(f"rows:{key}")))["name"] for key in redis.keys("rows")}
     assert names == {"0": "n0", "1": "n1", "2": "n1", "3": "n1"}
+
+
+# --- MySQL ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.mysql
+@pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+def test_a_batch_that_is_run_again_is_in_mysql_once(spark: Any, tmp_path: Path) -> None:
+    with MySqlServer() as mysql:
+        query = Query(spark, tmp_path, "onceflow-mysql", url=mysql.url, table="t", create_table="true")
+        for batch in range(2):
+            query.add(*({"id": 10 * batch + n, "name": f"n{batch}"} for n in range(3)))
+            query.run()
+            forget_last_commit(query.checkpoint)
+            query.run(lambda rows: rows.selectExpr("id + 100 as id", "name"))
+        found = mysql.rows("SELECT id, name FROM t ORDER BY id")
+    assert found == [(0, "n0"), (1, "n0"), (2, "n0"), (10, "n1"), (11, "n1"), (12, "n1")]
 
 
 # --- A receiver of requests -----------------------------------------------------------------------------

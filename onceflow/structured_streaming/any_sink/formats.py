@@ -43,6 +43,32 @@ class OnceflowPostgres(SinkDataSource):
     )
 
 
+def _mysql(given: Mapping[str, Any]) -> Sink:
+    from onceflow.sinks.mysql import MySqlSink
+
+    return MySqlSink(**given)
+
+
+class OnceflowMySql(SinkDataSource):
+    """Rows into a table of MySQL or MariaDB: sinks/mysql.py."""
+
+    form = SinkFormat(
+        "onceflow-mysql",
+        _mysql,
+        {
+            "url": text,
+            "table": text,
+            "key": names,
+            "bad_rows_to": text,
+            "create_table": yes_or_no,
+            "ledger_table": text,
+            "delivery_timeout": text,
+        },
+        needs=("url", "table"),
+        instead_of_reading='read with .format("jdbc")',
+    )
+
+
 def _files(given: Mapping[str, Any]) -> Sink:
     from onceflow.sinks.files import file_sink
 
@@ -210,6 +236,7 @@ class OnceflowHttp(SinkDataSource):
 
 FORMATS: tuple[type[SinkDataSource], ...] = (
     OnceflowPostgres,
+    OnceflowMySql,
     OnceflowRedis,
     OnceflowOpenSearch,
     OnceflowHttp,

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onceflow.connectors.postgres.catalog import TableName
 from onceflow.connectors.postgres_cdc.log_rows import LogRow, LogRows
 from onceflow.connectors.postgres_cdc.position import CdcPosition
 from onceflow.connectors.postgres_cdc.settings import CdcSettings
+from onceflow.connectors.sql_tables.table import TableName
 from onceflow.runtime.errors import Fatal
 
 SETTINGS = CdcSettings(
