@@ -75,7 +75,7 @@ class OwnTrigger(Trigger[Any]):
 
     def _expect(self, timestamp: int, ctx: TriggerCtx, before: int = MAX_MS) -> None:
         interval = self.of.every_ms or 1
-        at_ms = (max(timestamp, ctx.watermark) // interval + 1) * interval - 1
+        at_ms = (max(timestamp, ctx.watermark + 1) // interval + 1) * interval - 1
         if at_ms < before:
             ctx.timers.delete_event_time(before)
             ctx.timers.event_time(at_ms)
@@ -183,7 +183,7 @@ class Naive:
             elif abs(row[2] - window.anchor) > trigger.threshold:
                 window.anchor, fires = row[2], True
         if trigger.every_ms is not None:
-            at_ms = (max(row[0], passed_ms) // trigger.every_ms + 1) * trigger.every_ms - 1
+            at_ms = (max(row[0], passed_ms + 1) // trigger.every_ms + 1) * trigger.every_ms - 1
             window.early = at_ms if window.early is None else min(window.early, at_ms)
         if trigger.every_clock_ms is not None and window.clock is None:
             interval = trigger.every_clock_ms

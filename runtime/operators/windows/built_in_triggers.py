@@ -205,7 +205,8 @@ class BuiltInRows:
     def _expect(self, interval_ms: int, records: Records, rows: Indices, passed_ms: int | Int64s) -> None:
         """Fire when event time, which may be further than a row's, has come to the next multiple."""
         assert records.event_time is not None
-        times = np.maximum(records.event_time, passed_ms)
+        not_passed = np.minimum(passed_ms, NEVER_MS - 1) + 1
+        times = np.maximum(records.event_time, not_passed)
         at_ms = (np.minimum(times, NEVER_MS - interval_ms - 1) // interval_ms + 1) * interval_ms - 1
         self._early.lower(rows, at_ms)
 

@@ -140,6 +140,23 @@ def test_every_goes_on_after_a_restore_at_the_same_time() -> None:
     assert counts(h) == [1]
 
 
+@pytest.mark.parametrize("trigger", [every(10), at_watermark(early=every(10))])
+def test_what_is_due_fires_before_a_row_changes_its_window_after_a_restore_too(trigger: Any) -> None:
+    h = harness(config(tumbling(100), trigger))
+    push(h, (5, "a", 1))
+    h.begin(9)
+    states = h.snapshot()
+    push(h, (6, "a", 1))
+    assert counts(h) == [1]
+    h = harness(config(tumbling(100), trigger), states)
+    push(h, (6, "a", 1))
+    assert counts(h) == [1]
+    h.advance(9)
+    assert counts(h) == []
+    h.advance(19)
+    assert counts(h) == [2]
+
+
 def test_every_processing_time_fires_by_the_clock() -> None:
     h = harness(config(tumbling(100), every_processing_time(10)))
     now = int(h.clock.now_ms())
