@@ -62,7 +62,7 @@ class S3Server:
         self.new_bucket()
 
     def start(self) -> None:
-        """Also again, after `stop`: versitygw on the same port, with what was there."""
+        """Start it; again, after `stop`, only versitygw, which has what was there."""
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 self._command, stdout=log, stderr=subprocess.STDOUT, env=self._environment, cwd=self._folder

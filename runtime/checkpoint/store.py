@@ -75,7 +75,7 @@ class DistantStore(CheckpointStore, Protocol):
     """A store behind a network, where each call takes its time and a create has to be proven."""
 
     def read_all(self, paths: Iterable[str]) -> Mapping[str, bytes]:
-        """Those of these files that are there, by path; many calls at once. Raises OSError."""
+        """Read these files, many at once; by path, those that are there. Raises OSError."""
         ...
 
     def abandon_uploads(self, is_left: Callable[[str], bool]) -> None:
