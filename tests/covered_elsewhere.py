@@ -22,7 +22,12 @@ COVERED = (
     Covered(
         "the proof of a store, and the start from a savepoint, are what these drive",
         "unit/checkpoint/test_remote_store unit/changed_programs/test_savepoints integration/test_savepoints",
-        "create_proof savepoint_start savepoint cli.savepoint cli.savepoints",
+        "create_proof savepoint_start checkpoint.savepoint cli.savepoint",
+    ),
+    Covered(
+        "a store that goes away and comes back says it",
+        "integration/test_checkpoints_on_s3",
+        "away_notice",
     ),
     Covered(
         "what is said of a damaged log is in the events of a job on that log",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from onceflow.runtime.checkpoint import events as ev
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.contracts import Json, SplitProgress
 
@@ -44,3 +45,15 @@ class SinkDoor(Protocol):
     def commit(self, manifest: CheckpointManifest) -> None:
         """Idempotent. Raises Retryable or Indeterminate: try again."""
         ...
+
+
+def with_new(
+    manifest: CheckpointManifest, found: Mapping[str, Sequence[SplitProgress]]
+) -> dict[str, Sequence[SplitProgress]]:
+    """The splits of a manifest of those sources for which new ones were found, with these."""
+    return {uid: [*manifest.splits.get(uid, ()), *new] for uid, new in found.items()}
+
+
+def discovered(uid: str, new: Sequence[SplitProgress]) -> ev.Announce:
+    """What is announced of new splits of a source."""
+    return ev.Announce("splits_discovered", {"uid": uid, "splits": [p.split.split_id for p in new]})

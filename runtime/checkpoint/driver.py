@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeGuard
 
 from onceflow.runtime.checkpoint import events as ev
 from onceflow.runtime.checkpoint.create_proof import prove_create
-from onceflow.runtime.checkpoint.doors import SinkDoor, SplitDoor
+from onceflow.runtime.checkpoint.doors import SinkDoor, SplitDoor, discovered, with_new
 from onceflow.runtime.checkpoint.events import Effect, Event
 from onceflow.runtime.checkpoint.fingerprints import is_unavailable
 from onceflow.runtime.checkpoint.log import (
@@ -39,7 +39,7 @@ from onceflow.runtime.checkpoint.state_fits import Fit, Program
 from onceflow.runtime.checkpoint.store import AlreadyExists, CheckpointStore, DistantStore
 from onceflow.runtime.checkpoint.verification import check_state_is_there
 from onceflow.runtime.clock import Clock
-from onceflow.runtime.contracts import Json, SplitProgress
+from onceflow.runtime.contracts import Json
 from onceflow.runtime.errors import (
     Fatal,
     Fenced,
@@ -176,9 +176,9 @@ class CheckpointIO:
         self.from_checkpoint_id = None
         # 5. What appeared while the job was down begins with the rest; nothing of it is durable yet.
         found = self._splits.found_since(latest) if fit else {}
-        latest = replace(latest, splits={**latest.splits, **_with_new(latest, found)})
+        latest = replace(latest, splits={**latest.splits, **with_new(latest, found)})
         next_id = max(job.next_checkpoint_id, latest.checkpoint_id + 1)
-        notices = [*self._notices.of(view), *map(_discovered, found, found.values())]
+        notices = [*self._notices.of(view), *map(discovered, found, found.values())]
         return ev.AttemptOpened(job.next_attempt, latest, next_id, fit.notes if fit else (), notices)
 
     def _derive(self, view: LogView) -> tuple[Resumable | Finished, Begins | None]:
@@ -292,16 +292,6 @@ class CheckpointIO:
         assert self._retention is not None
         with contextlib.suppress(OSError):
             clean(self._retention)
-
-
-def _with_new(
-    manifest: CheckpointManifest, found: Mapping[str, Sequence[SplitProgress]]
-) -> dict[str, Sequence[SplitProgress]]:
-    return {uid: [*manifest.splits.get(uid, ()), *new] for uid, new in found.items()}
-
-
-def _discovered(uid: str, new: Sequence[SplitProgress]) -> ev.Announce:
-    return ev.Announce("splits_discovered", {"uid": uid, "splits": [p.split.split_id for p in new]})
 
 
 def is_io_effect(effect: Effect) -> TypeGuard[IoEffect]:

@@ -9,7 +9,6 @@ be committed, so whoever starts from it begins a lineage of his own and commits 
 
 from __future__ import annotations
 
-import itertools
 import uuid
 from contextlib import suppress
 from dataclasses import replace
@@ -57,12 +56,13 @@ def take_savepoint(
     if _is_there(target):
         raise UsageError(f"{target.describe()} has a savepoint already: give another folder")
     savepoint_id = uuid.uuid4().hex[:16]
-    for attempt in itertools.count(1):
+    attempt = 0
+    while True:
+        attempt += 1
         view = read_log(store)
         manifest = committed_checkpoint(store, view, committed_id)
         try:
-            folder = f"{STATE_FOLDER}/{savepoint_id}.{attempt}"
-            copied = copy_state(store, target, manifest, folder)
+            copied = copy_state(store, target, manifest, f"{STATE_FOLDER}/{savepoint_id}.{attempt}")
             break
         except CorruptCheckpointError:
             newest = read_log(store).completed()[-1][1].checkpoint_id

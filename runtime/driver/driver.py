@@ -41,6 +41,7 @@ from onceflow.runtime.control.messages import (
     ToDriver,
 )
 from onceflow.runtime.control.server import ControlServer
+from onceflow.runtime.driver.away_notice import AwayNotice
 from onceflow.runtime.driver.committers import Committers
 from onceflow.runtime.driver.encryption import new_credentials
 from onceflow.runtime.driver.enumerators import Enumerators
@@ -85,16 +86,13 @@ class JobDriver:
         self._stoppers: list[int] = []  # peers that are told how the job ends
         self._result: JobResult | None = None
         self._detail = self._cause = ""
-        self._is_away = False
-        """Whether the checkpoint folder was said to be away, and was not back since."""
-        self._store = open_store(options.checkpoint_dir, options.storage_options, self._say_away)
+        away = AwayNotice(lambda why: self._inbox.put(lambda: self._announce("warning", {"reason": why})))
+        self._store = open_store(options.checkpoint_dir, options.storage_options, away)
         self._committers = Committers(graph, clock, PromisedStagedFiles(self._store, self._say_healed))
+        offset_ms, commits = round(clock.now_ms() - clock.monotonic_ms()), bool(self._committers)
+        slots, groups = self._parallelism, graph.max_parallelism
         self._coordinator = Coordinator(
-            self._parallelism,
-            graph.max_parallelism,
-            options.checkpoints,
-            wall_offset_ms=round(clock.now_ms() - clock.monotonic_ms()),
-            has_committers=bool(self._committers),
+            slots, groups, options.checkpoints, wall_offset_ms=offset_ms, has_committers=commits
         )
 
     def run(self, control_host: str = "127.0.0.1", listen_host: str | None = None) -> JobResult:
@@ -148,6 +146,7 @@ class JobDriver:
 
     def _make_checkpoint_io(self) -> CheckpointIO:
         graph, options = self._graph, self._options
+<<<<<<< HEAD
         io = CheckpointIO(
             self._store,
             self._clock,
@@ -157,6 +156,12 @@ class JobDriver:
             self._parallelism,
             options.checkpoints.retained,
         )
+=======
+        program = Program(graph.job, graph.max_parallelism, graph.states(), options.allow_dropped_state)
+        doors = self._enumerators, self._committers
+        retained = options.checkpoints.retained
+        io = CheckpointIO(self._store, self._clock, *doors, program, self._parallelism, retained)
+>>>>>>> w-stores
         io.from_checkpoint_id = options.start_from
         if options.start_savepoint is not None:
             io.savepoint = open_store(options.start_savepoint, options.storage_options)
@@ -292,12 +297,6 @@ class JobDriver:
     def _say_healed(self, problem: str) -> None:
         """On the thread of the checkpoint folder's I/O: a committer read a staged file from its copy."""
         self._inbox.put(lambda: self._announce("damage_healed", {"message": problem}))
-
-    def _say_away(self, reason: str) -> None:
-        """On any thread that reads or writes the folder. Said once for each time that it is away."""
-        if reason and not self._is_away:
-            self._inbox.put(lambda: self._announce("warning", {"reason": reason}))
-        self._is_away = bool(reason)
 
     def _on_lost(self, peer: int) -> None:
         self._closing.on_lost(peer)

@@ -73,9 +73,10 @@ class InFlightRows:
         return sum(map(len, self.records))
 
     def piece(self, first: int, end: int) -> pa.RecordBatch:
-        if self._columns is None:
-            self._columns = self._as_columns()
-        return self._columns.slice(first, end - first)
+        columns = self._columns
+        if columns is None:
+            columns = self._columns = self._as_columns()
+        return columns.slice(first, end - first)
 
     def _as_columns(self) -> pa.RecordBatch:
         if not self.records:
