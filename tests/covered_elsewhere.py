@@ -234,7 +234,7 @@ COVERED = (
     ),
     Covered(
         "MySQL, on a real MariaDB",
-        "integration/test_mysql_sink integration/test_mysql_kills",
+        "integration/test_mysql_sink integration/test_mysql_fencing integration/test_mysql_kills",
         """mysql.bad_rows mysql.catalog mysql.columns mysql.ledger mysql.session mysql.settings
         sinks.mysql statements""",
     ),

@@ -11,10 +11,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Self
 
+import pyarrow as pa
 import pymysql
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from onceflow.connectors.kafka.embedded.ports import free_port
+from onceflow.connectors.mysql.server_url import connection_arguments
+from onceflow.connectors.mysql.settings import MySqlSettings
+from onceflow.connectors.sql_tables.table import TableName
 
 DEADLINE_S = 60.0
 _PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin"))
@@ -136,3 +140,9 @@ class MySqlServer:
         with closing(self.connect()) as connection, connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
+
+
+def appending_settings(url: str, table: str, schema: pa.Schema) -> MySqlSettings:
+    """A table that is appended to, and made."""
+    name, ledger = TableName.of(table), TableName.of("onceflow_ledger")
+    return MySqlSettings(connection_arguments(url), name, (), ledger, None, True, schema)
