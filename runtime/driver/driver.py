@@ -146,22 +146,10 @@ class JobDriver:
 
     def _make_checkpoint_io(self) -> CheckpointIO:
         graph, options = self._graph, self._options
-<<<<<<< HEAD
-        io = CheckpointIO(
-            self._store,
-            self._clock,
-            self._enumerators,
-            self._committers,
-            program_of(graph, options.allow_dropped_state),
-            self._parallelism,
-            options.checkpoints.retained,
-        )
-=======
-        program = Program(graph.job, graph.max_parallelism, graph.states(), options.allow_dropped_state)
+        program = program_of(graph, options.allow_dropped_state)
         doors = self._enumerators, self._committers
         retained = options.checkpoints.retained
         io = CheckpointIO(self._store, self._clock, *doors, program, self._parallelism, retained)
->>>>>>> w-stores
         io.from_checkpoint_id = options.start_from
         if options.start_savepoint is not None:
             io.savepoint = open_store(options.start_savepoint, options.storage_options)
