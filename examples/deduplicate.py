@@ -24,18 +24,21 @@ class Click:
 
 
 class Once(KeyedProcess[str, Click, Click]):
-    """Passes the first click of an id, and forgets the id when event time has gone on by a day."""
+    """Passes the first click of an id, and again one that happened a day or more after that."""
 
-    is_seen = ValueState("is_seen", bool)
+    passed_at = ValueState("passed_at", int)
 
     def process(self, click: Click, ctx: Ctx) -> Iterator[Click]:
-        if self.is_seen.get() is None:
-            self.is_seen.set(True)
+        passed_at = self.passed_at.get()
+        if passed_at is None or click.ts >= passed_at + REMEMBERED_MS:
+            self.passed_at.set(click.ts)
             ctx.timers.event_time(click.ts + REMEMBERED_MS)
             yield click
 
     def on_timer(self, fired: Timer, ctx: Ctx) -> None:
-        self.is_seen.clear()
+        passed_at = self.passed_at.get()
+        if passed_at is not None and fired.time >= passed_at + REMEMBERED_MS:
+            self.passed_at.clear()
 
 
 def build(arguments: list[str]) -> Job:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import IO, Annotated, Any, Literal
 
 import typer
 from confluent_kafka import KafkaError, Producer
@@ -54,7 +54,7 @@ def produce(
     lines = LineReader(
         key, key_field, key_separator, name_value_pairs(headers or [], "--header"), as_json, values
     )
-    given = file.open("rb") if file else sys.stdin.buffer
+    given = _opened(file) if file else sys.stdin.buffer
     if file is None and sys.stdin.isatty():
         typer.echo("one record a line; Ctrl-D ends", err=True)
     writer = _Writer(options, topic, partition)
@@ -68,6 +68,13 @@ def produce(
         pass
     writer.finish()
     typer.echo(f"{topic}: {writer.written} records written", err=True)
+
+
+def _opened(file: Path) -> IO[bytes]:
+    try:
+        return file.open("rb")
+    except OSError as error:
+        raise UsageError(f"{file} can't be read: {error.strerror}") from None
 
 
 class _Writer:

@@ -103,8 +103,9 @@ def run_job(tmp_path: Any) -> Iterator[Callable[..., BackgroundJob]]:
     """`run_job(job)` starts a job on threads of this process, beside the test, and gives a BackgroundJob:
     `.wait()` if its sources have an end, `.stop()` else. What still runs when the test ends is cancelled.
 
-    Options are those of Job.run, and `slots`. All jobs of a test have one checkpoint folder, so that a second
-    one goes on from the first, unless checkpoint_dir says otherwise.
+    Options are those of Job.run, and `slots`; but a failure ends the job at once, also one that would pass
+    (restart="exponential" tries again, as Job.run does). All jobs of a test have one checkpoint folder, so
+    that a second one goes on from the first, unless checkpoint_dir says otherwise.
     """
     from onceflow.testing.background_job import BackgroundJob
 
