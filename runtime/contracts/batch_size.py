@@ -12,6 +12,9 @@ from __future__ import annotations
 RECORDS_MAX = 40_000
 """The most records of a batch: more are no faster (ADR 75)."""
 RECORDS_FIRST = 1_000
+OPERATOR_RECORDS_MIN = 256
+"""The fewest that an operator takes at once. On a machine with more to do than it has cores for, a batch takes
+long since others run meanwhile: with fewer and fewer records each would only cost more."""
 GOAL_MS = 20.0
 """A batch grows up to it; one that takes twice as long shrinks to it. A fifth of a short checkpoint
 interval."""
@@ -22,8 +25,8 @@ _CHANGE_MAX = 4
 class BatchSize:
     """How many records one task takes at once. Call `ask` before it takes some, then `took`."""
 
-    def __init__(self, most: int = RECORDS_MAX, first: int = RECORDS_FIRST) -> None:
-        self._most = most
+    def __init__(self, most: int = RECORDS_MAX, first: int = RECORDS_FIRST, least: int = 1) -> None:
+        self._most, self._least = most, min(least, most)
         self._records = min(first, most)
         self._began_ms = 0.0
         self._taken = 0
@@ -70,4 +73,4 @@ class BatchSize:
 
     def _change(self, records: float) -> None:
         low, high = self._records / _CHANGE_MAX, self._records * _CHANGE_MAX
-        self._records = int(max(1.0, min(max(records, low), high, self._most)))
+        self._records = int(max(self._least, min(max(records, low), high, self._most)))

@@ -22,7 +22,7 @@ from onceflow.runtime.contracts import (
     SourceReader,
     StagedFiles,
 )
-from onceflow.runtime.contracts.batch_size import RECORDS_MAX, BatchSize
+from onceflow.runtime.contracts.batch_size import OPERATOR_RECORDS_MIN, RECORDS_MAX, BatchSize
 from onceflow.runtime.control.messages import Assignment
 from onceflow.runtime.exchange.record_writer import RecordWriter
 from onceflow.runtime.exchange.wiring import Wiring, record_writer
@@ -194,7 +194,10 @@ class SlotBuilder:
         channels = [(edge, channel) for edge in into for channel in self._wiring.inputs(edge)]
         gates = Gates(self._graph, self._key_groups, environment.barriers, self._states_of)
         gate, overtaking = gates.gate(channels, environment.make_alignment), gates.overtaking(channels)
-        rows_to, size = head_of(gate, body, chain), BatchSize(environment.rows_max)
+        rows_to, size = (
+            head_of(gate, body, chain),
+            BatchSize(environment.rows_max, least=OPERATOR_RECORDS_MIN),
+        )
         return OperatorTask(gate, rows_to, body, counters, on_snapshot, environment.clock, size, overtaking)
 
     def _source_task(
