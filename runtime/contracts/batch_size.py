@@ -13,8 +13,8 @@ RECORDS_MAX = 40_000
 """The most records of a batch: more are no faster (ADR 75)."""
 RECORDS_FIRST = 1_000
 OPERATOR_RECORDS_MIN = 256
-"""The fewest that an operator takes at once. On a machine with more to do than it has cores for, a batch takes
-long since others run meanwhile: with fewer and fewer records each would only cost more."""
+"""The fewest that an operator takes at once. On a machine with more to do than it has cores for, a batch
+takes long since others run meanwhile: with fewer and fewer records each would only cost more."""
 GOAL_MS = 20.0
 """A batch grows up to it; one that takes twice as long shrinks to it. A fifth of a short checkpoint
 interval."""
