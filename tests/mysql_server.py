@@ -71,7 +71,7 @@ class MySqlServer:
         return self.url_by(self.port)
 
     def url_by(self, port: int) -> str:
-        """By way of a port of ours."""
+        """Give the URL that leads to the server by another port of this machine."""
         return f"mysql://onceflow@127.0.0.1:{port}/shop"
 
     @property

@@ -28,7 +28,7 @@ def check_names(who: str, texts: dict[str, str], table: str, other_tables: Seque
 def commit_settings(
     who: str, open_target: Callable[[str], Target], timeout_ms: int, schema: pa.Schema, has_key: bool
 ) -> CommitSettings:
-    """With a key rows are staged with their kinds."""
+    """Settings of a sink's commits; with a key its rows are staged together with their kinds."""
     if not has_key:
         return CommitSettings(who, open_target, timeout_ms, schema, _as_they_are)
     staged_schema = with_kind(schema)

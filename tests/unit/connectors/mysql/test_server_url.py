@@ -9,7 +9,10 @@ from onceflow.runtime.errors import OptionError
 
 
 def test_each_part_of_it_is_read() -> None:
-    url = "mariadb://an%40n:p%2Fw@db:3307/shop%20a?ssl_ca=/ca.pem&connect_timeout=3&ssl_verify_identity=true"
+    url = (
+        "mariadb://an%40n:"
+        + "p%2Fw@db:3307/shop%20a?ssl_ca=/ca.pem&connect_timeout=3&ssl_verify_identity=true"
+    )
     assert connection_arguments(url) == {
         "host": "db",
         "port": 3307,
