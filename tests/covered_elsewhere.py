@@ -401,7 +401,7 @@ COVERED = (
     Covered(
         "what operators share",
         "unit/operators/processing/test_process unit/operators/test_timers unit/operators/test_stateless",
-        """describe declared state.timers session state.table operators.operator process_output timer_firing
+        """describe declared state.timers assigners.session state.table operators.operator process_output timer_firing
         user_functions""",
     ),
     Covered(

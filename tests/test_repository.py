@@ -49,7 +49,7 @@ LONG_TESTS = {"tests/integration/conftest.py": 530, "tests/covered_elsewhere.py"
 """Above the wall; a conftest can't be imported in parts."""
 
 LONG_FUNCTIONS = {"onceflow/cli/run.py:run": 80, "runtime/api/job.py:run": 65}
-"""With an option on each line."""
+"""Functions with a parameter on each line for each option."""
 
 MANY_PARAMETERS = {
     "onceflow/cli/broker_consume.py:consume",
