@@ -401,8 +401,8 @@ COVERED = (
     Covered(
         "what operators share",
         "unit/operators/processing/test_process unit/operators/test_timers unit/operators/test_stateless",
-        """describe declared state.timers assigners.session state.table operators.operator process_output timer_firing
-        user_functions""",
+        """describe declared state.timers assigners.session state.table operators.operator
+        process_output timer_firing user_functions""",
     ),
     Covered(
         "what becomes of a record for which a function raises: each policy against a job without that record",
