@@ -125,6 +125,10 @@ class Job(JobGraphBuilder):
                 storage_options=storage_options,
             )
             result = run_job(self.build(), options, reporter or Silent(), running_program())
+        return self._over(result, checkpoint_dir)
+
+    def _over(self, result: JobResult, checkpoint_dir: str | None) -> JobResult:
+        """A run has ended: who collected its rows hears how, and then who called it."""
         for rows in self.collected:
             rows.on_end(result.outcome)
         _raise_if_failed(self.name, result, checkpoint_dir)
