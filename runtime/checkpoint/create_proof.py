@@ -33,7 +33,9 @@ def prove_create(store: CheckpointStore) -> None:
             for path in paths:
                 _race(store, path, pool)
     except (Indeterminate, OSError) as error:  # it has not worked yet: rather a wrong setting than an outage
-        raise Unavailable(str(error)) from error
+        raise Unavailable(
+            f"the checkpoint folder {store.describe()} can't be used at the start of a run: {error}"
+        ) from error
     finally:
         with contextlib.suppress(OSError):
             store.delete(paths)
