@@ -202,6 +202,7 @@ def test_every_option_of_run_is_explained() -> None:
 SAYING = (
     "runtime/driver/driver.py",
     "runtime/api/job.py",
+    "runtime/checkpoint/log_notices.py",
     "runtime/checkpoint/coordinator.py",
     "runtime/checkpoint/driver.py",
     "runtime/driver/encryption.py",
