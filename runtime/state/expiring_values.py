@@ -39,17 +39,17 @@ class ExpiringValues(RowValues):
     def __init__(self, codec: Codec, cursor: Cursor, ttl: TimeToLive) -> None:
         super().__init__(codec, cursor)
         self.ttl = ttl
+        self._is_by_clock = ttl.is_by_clock
         self._first = array("q")
 
-    @property
-    def now_ms(self) -> int:
+    def _now_ms(self) -> int:
         """The time at which the current record or timer comes."""
-        return self.cursor.clock_ms if self.ttl.is_by_clock else self.cursor.event_ms
+        return self.cursor.clock_ms if self._is_by_clock else self.cursor.event_ms
 
     @property
     def passed_ms(self) -> int:
-        """Nobody comes before this time any more."""
-        return self.cursor.clock_ms if self.ttl.is_by_clock else self.cursor.passed_ms
+        """Nobody comes before this time any more. Never so late that a row which holds nothing expires."""
+        return min(self.cursor.clock_ms if self._is_by_clock else self.cursor.passed_ms, LATEST_MS)
 
     def grow(self, size: int) -> None:
         more = size - len(self._first)
@@ -91,7 +91,7 @@ class ExpiringValues(RowValues):
         known."""
 
     def _written_ms(self) -> int:
-        return min(self.now_ms + self.ttl.ms, LATEST_MS)
+        return min(self._now_ms() + self.ttl.ms, LATEST_MS)
 
     def _begun_ms(self) -> int:
         assert self.passed_ms != WATERMARK_MIN_MS, "there is no time to begin with"
@@ -104,7 +104,7 @@ class ExpiringValue(ExpiringValues):
     def sees(self, row: int) -> bool:
         """Whether the value has not expired, before it is read; which may renew it."""
         until_ms = self._first[row]
-        if until_ms <= self.now_ms:
+        if until_ms <= self._now_ms():
             return False
         if self.ttl.is_renewed_by_reads and until_ms != NEVER_MS:
             self._first[row] = max(until_ms, self._written_ms())
@@ -256,7 +256,7 @@ class ExpiringList(ExpiringItems):
 
     def seen(self, row: int) -> list[Any]:
         """A copy of what has not expired, to be read; which may renew it."""
-        values, times, now_ms = self.values[row], self._times[row], self.now_ms
+        values, times, now_ms = self.values[row], self._times[row], self._now_ms()
         if values is None:
             return []
         if self.ttl.is_renewed_by_reads:
@@ -298,7 +298,7 @@ class ExpiringMap(ExpiringItems):
         """Whether there is such an entry, which has not expired, before it is read; which may renew it."""
         times = self._times[row]
         until_ms = None if times is None else times.get(key)
-        if until_ms is None or until_ms <= self.now_ms:
+        if until_ms is None or until_ms <= self._now_ms():
             return False
         if self.ttl.is_renewed_by_reads and (written_ms := self._written_ms()) > until_ms:
             self.own(row)
@@ -317,7 +317,7 @@ class ExpiringMap(ExpiringItems):
 
     def alive(self, row: int) -> dict[Any, Any]:
         """A copy of what has not expired, to be counted."""
-        entries, now_ms = self.values[row], self.now_ms
+        entries, now_ms = self.values[row], self._now_ms()
         if entries is None or self._first[row] > now_ms:
             return dict(entries or {})
         left: dict[Any, Any] = self._left(entries, self._times[row], now_ms)[0]

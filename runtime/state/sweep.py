@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from onceflow.runtime.records import WATERMARK_MIN_MS, Indices
-from onceflow.runtime.state.expiring_values import LATEST_MS, ExpiringValues
+from onceflow.runtime.state.expiring_values import ExpiringValues
 
 LOOKED_AT_MAX = 1 << 16
 """Rows whose time is compared in a piece: some 50 us."""
@@ -32,12 +32,12 @@ class Sweep:
         self._place: int | None = None
         """Where this pass goes on; None: there is none."""
 
-    def piece(self) -> Indices:
-        """Do a piece, if one is due. Returns the rows in which something was forgotten."""
-        passed_ms = min(self._state.passed_ms, LATEST_MS)
+    def piece(self) -> Indices | None:
+        """Do a piece. Returns the rows in which something was forgotten; None: no pass is due."""
+        passed_ms = self._state.passed_ms
         if self._place is None:
             if passed_ms < self._next_ms or passed_ms == WATERMARK_MIN_MS:
-                return np.zeros(0, np.int64)
+                return None
             self._next_ms, self._place = passed_ms + self._pause_ms, 0
         column = self._state.column()
         end = self._place + LOOKED_AT_MAX

@@ -1,4 +1,4 @@
-"""State with a time to live against dictionaries with times: disorder, batches, pieces of firing, restores."""
+"""State with a TTL against dictionaries with times: disorder, batches, pieces of firing, restores."""
 
 from __future__ import annotations
 
@@ -7,23 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from onceflow.runtime.clock import ManualClock
-from onceflow.runtime.operators.processing.key_memory import KeyMemory
 from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedProcess
 from onceflow.runtime.operators.processing.process import ProcessConfig, ProcessOperator
 from onceflow.runtime.records import WATERMARK_MIN_MS
-from onceflow.runtime.state.expiries import Expiries
-from onceflow.runtime.state.expiring_values import ExpiringItems, ExpiringMap, ExpiringValue, ExpiringValues
 from onceflow.runtime.state.handles import ListState, MapState, State, ValueState
-from onceflow.runtime.state.row_values import RowValues
 from onceflow.runtime.state.timers import Timer
 from onceflow.runtime.testing.harness import OperatorHarness
-from onceflow.runtime.testing.mutation import Mutant, mutated
 from onceflow.runtime.types.columns_of_records import RecordWriter, batch_from_records
 from onceflow.runtime.types.record_types import arrow_schema
 from onceflow.runtime.types.records_of_columns import RecordReader

@@ -54,15 +54,16 @@ class KeyMemory:
         columns |= {expiries.name: expiries for expiries in self._expiries}  # behind the states: see restore
         columns |= {"timers": self.timers, CLOCK_TIMERS: self.clock_timers}
         self._sweeps = [Sweep(state) for state in expiring.values()]
-        self._has_forgotten = False
-        """Whether keys that have become empty are still there."""
         self.table = tracked_table(Layout(key_columns, key_schema, columns))
         self._is_empty = GrowableColumn(np.bool_)
-        """The rows that were found to remember nothing when they had last changed."""
+        """The rows that were found to remember nothing since their key came last."""
 
     def find_or_add(self, keys: pa.RecordBatch, key_hash: UInt64s) -> Indices:
-        """The row of each key."""
-        return self.table.find_or_add(keys, key_hash)
+        """The row of each key, of which a record is here."""
+        rows = self.table.find_or_add(keys, key_hash)
+        self._is_empty.grow(self.table.size)
+        self._is_empty.values[rows] = False
+        return rows
 
     def restore(self, state: RestoredState) -> None:
         """Take in what a snapshot has; the cursor knows how far time has come. Raises UserFunctionError if a
@@ -74,31 +75,32 @@ class KeyMemory:
                     self._begin(name, values, rows)
 
     def forget(self) -> None:
-        """Do a piece of forgetting what has expired, and of letting go of keys that remember nothing."""
+        """Do a piece of forgetting what has expired; after a pass, let go of keys that remember nothing."""
         for sweep in self._sweeps:
             forgotten = sweep.piece()
-            if len(forgotten):
-                self.table.note_changed(forgotten)
-                self._has_forgotten = True
-            if self._has_forgotten and sweep.is_between_passes:
-                self.let_go()
+            if forgotten is not None:
+                self._look_at(forgotten)
+                if sweep.is_between_passes:
+                    self._let_go()
 
     def freeze(self, max_parallelism: int) -> FrozenRows:
-        """The rows as they are now, but for what has expired."""
+        """The rows as they are now, but for what has expired. Of keys that remember nothing only those are
+        found that have changed since the last time, or were swept."""
         self.forget()
-        self.let_go()
+        self._look_at(self.table.take_changed())
+        self._let_go()
         return self.table.freeze(max_parallelism)
 
-    def let_go(self) -> None:
-        """Let go of keys that remember nothing, when they are at least half. Only those that have changed
-        since the last call are looked at."""
-        changed, self._has_forgotten = self.table.take_changed(), False
-        self._is_empty.grow(self.table.size)
-        self._is_empty.values[changed] = False
-        empty_now = self.states.empty_of(changed.tolist())
+    def _look_at(self, rows: Indices) -> None:
+        """See which of these rows remember nothing."""
+        empty = self.states.empty_of(rows.tolist())
         for timers in (self.timers, self.clock_timers):
-            empty_now = timers.empty_of(empty_now)
-        self._is_empty.values[np.array(empty_now, np.int64)] = True
+            empty = timers.empty_of(empty)
+        self._is_empty.grow(self.table.size)
+        self._is_empty.values[np.array(empty, np.int64)] = True
+
+    def _let_go(self) -> None:
+        """Let go of keys that remember nothing, when they are at least half."""
         empty = np.flatnonzero(self._is_empty.used())
         if len(empty) >= _RECHECK_MIN and 2 * len(empty) >= self.table.size:
             self.table.remove(empty)
