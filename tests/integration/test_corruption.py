@@ -174,7 +174,7 @@ def test_a_damaged_checkpoint_is_refused_and_an_older_one_can_be_chosen(
     damaged = damage(latest, folder)
     shutil.rmtree(folder / "copies")
     refused = start_job(folder, *arguments)
-    assert refused.wait(30) == 1, refused.story()
+    assert refused.wait(120) == 1, refused.story()
     errors = refused.errors()
     assert str(damaged) in errors, errors
     assert "Traceback" not in errors
@@ -222,7 +222,7 @@ def test_an_older_checkpoint_whose_later_output_is_committed_is_refused(
     first = next(m for m in engine.manifests(folder) if engine.promised(m))
     before = judge(servers).output(output)
     refused = start_job(folder, *arguments, options=["--from", str(first["checkpoint_id"] - 1)])
-    assert refused.wait(30) == 1, refused.story()
+    assert refused.wait(120) == 1, refused.story()
     errors = refused.errors()
     assert "write that output again" in errors
     newest = engine.manifests(folder)[-1]["checkpoint_id"]

@@ -329,7 +329,7 @@ def test_a_checkpoint_folder_that_is_not_shared_ends_the_job_before_a_record_is_
 
 def fails(job: Any, what: str) -> None:
     """Once, and with the page's sentence."""
-    assert job.wait(120) == 1, job.story()
+    assert job.wait(480) == 1, job.story()
     assert said(what).search(job.errors()), job.errors()
     assert not job.named("restarted"), job.story()
     assert len(job.named("attempt_started")) == 1, job.story()

@@ -39,7 +39,7 @@ def test_a_backlog_read_at_unequal_pace_makes_nothing_late(
     data.flush()
     arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output, "--until", "latest")
     job = start_job(tmp_path / "ck", *arguments, "--window", "2 s", master=host, parallelism=parallelism)
-    assert job.wait(60) == 0, job.story()
+    assert job.wait(240) == 0, job.story()
     assert job.named("job_finished")[0]["late_records"] == 0
     verdict = judge(servers).verdict(judge(servers).expected(source, window_ms=2_000), output)
     assert verdict.is_exact, verdict

@@ -92,7 +92,7 @@ def test_an_epoch_beyond_the_memory_limit_goes_out_whole(
     data.flush()
     arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output, "--until", "latest")
     job = start_job(tmp_path / "ck", *arguments, interval="1 h")
-    assert job.wait(90) == 0, job.story()
+    assert job.wait(360) == 0, job.story()
     last = engine.manifests(tmp_path / "ck")[-1]
     staged = [o for c in last["committables"] for o in c["payload"]["outputs"]]
     assert max(o["bytes"] for o in staged) > 64 << 20, staged
@@ -181,7 +181,7 @@ def test_a_job_that_runs_itself(
         'master="threads[2]", checkpoint_interval="200 ms")\n    print(result.outcome.value)\n'
     )
     done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=240, check=False
     )
     assert (done.returncode, done.stdout) == (0, "finished\n"), done.stderr
     verdict = judge(servers).verdict(judge(servers).expected(source), output)

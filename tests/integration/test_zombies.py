@@ -81,7 +81,7 @@ def test_a_second_driver_takes_over_and_the_first_ends_fenced(
     if is_frozen:
         second.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
         first.kill_group(signal.SIGCONT)
-    assert first.wait(30) == 1, first.story()
+    assert first.wait(120) == 1, first.story()
     assert first.named("job_finished")[-1]["outcome"] == "fenced"
     assert "Traceback" not in first.errors()
     assert "another driver" in first.errors()

@@ -18,7 +18,7 @@ from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import Fetch, ReaderContext, SplitState
 from onceflow.runtime.kernels.ops import PLAIN, ops, using
 
-DEADLINE_S = 60.0
+DEADLINE_S = 240
 RECORDS_ASKED = 10_000
 
 
