@@ -428,7 +428,9 @@ def test_import_is_fast_and_loads_nothing_heavy() -> None:
         "print(took, *heavy)"
     )
     runs = [
-        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=240, check=True)
+        subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, timeout=240, check=True
+        )
         for _ in range(3)
     ]
     took, *heavy = min((run.stdout.split() for run in runs), key=lambda words: float(words[0]))

@@ -131,6 +131,7 @@ def test_an_admin_request_for_a_dead_controller_connects_by_the_backoff(cluster:
     assert connects_per_second(cluster, cluster.create_topic("asked-by-our-settings", 3), False) < 20
 
 
+@pytest.mark.soak
 def test_with_librdkafkas_own_setting_it_storms(cluster: EmbeddedCluster) -> None:
     """What is measured above is the right thing. Now and then another broker answers before the client asks
     the dead one; then it is looked at once more."""
@@ -213,6 +214,7 @@ def coordinator_of(cluster: EmbeddedCluster, transactional_id: str) -> int:
     return leaders[(number & 0x7FFF_FFFF) % len(leaders)]
 
 
+@pytest.mark.soak
 def test_commands_that_ask_kafka_are_answered_though_a_broker_has_just_died(
     cluster: EmbeddedCluster, kill_node: Callable[[int], DeadPort]
 ) -> None:
@@ -277,6 +279,7 @@ def numbers_in(cluster: EmbeddedCluster, topic: str) -> list[int]:
         return sorted(int(value) for raw in reader.chunks(topic, lambda *_: None) for value in raw.values)
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 def test_a_streaming_query_goes_on_while_one_of_three_brokers_is_dead_and_leaves_its_port_alone(
     cluster: EmbeddedCluster, kill_node: Callable[[int], DeadPort], spark: Any, tmp_path: Path

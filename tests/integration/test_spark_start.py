@@ -104,8 +104,22 @@ def test_the_same_command_comes_up_again_after_each_kill_of_the_driver(
     assert verdict.is_exact, verdict
 
 
-@pytest.mark.parametrize("moment", ["job_started", "attempt_started"])
-@pytest.mark.parametrize("how", ["SIGINT to all", "SIGTERM to all", "SIGTERM"])
+@pytest.mark.parametrize(
+    ("moment", "how"),
+    [
+        ("job_started", "SIGINT to all"),
+        ("attempt_started", "SIGTERM"),
+        *(
+            pytest.param(*each, marks=pytest.mark.soak)
+            for each in [
+                ("job_started", "SIGTERM to all"),
+                ("job_started", "SIGTERM"),
+                ("attempt_started", "SIGINT to all"),
+                ("attempt_started", "SIGTERM to all"),
+            ]
+        ),
+    ],
+)
 def test_a_signal_while_the_jvm_comes_up_ends_the_job_cleanly(
     how: str, moment: str, start_job: Any, broker: Any, new_topic: Any, tmp_path: Path
 ) -> None:
