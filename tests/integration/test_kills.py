@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.pace import slowness
+
 pytestmark = pytest.mark.kafka
 
 
@@ -73,7 +75,7 @@ def test_slots_driver_and_broker_killed_in_one_run(
     verdict = judge(servers).verdict(expected, "out")
     print(f"7 kills, {verdict}, first output after a slot's end: {[round(s, 2) for s in first_output]} s")
     assert verdict.is_exact, verdict
-    assert statistics.median(first_output) < 5, first_output  # a busy machine may hold up one of them
+    assert statistics.median(first_output) < 5 * slowness(), first_output
 
 
 def _killed_while_it_starts(job: Any, start: Callable[[], Any], pick: random.Random) -> Any:
