@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, TopicDescription
 from onceflow.connectors.kafka.testing.fake import FakeClient, FakeKafka, FakeNetwork, Impatience

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import io
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple
 
@@ -348,7 +348,7 @@ SHAPES: Sequence[dict[str, object]] = (
 
 
 def explore(
-    writer_type: type[StagedWriter], deviations: int, shapes: Sequence[Mapping[str, Any]] = SHAPES
+    writer_type: type[StagedWriter], deviations: int, shapes: Sequence[Mapping[str, object]] = SHAPES
 ) -> int:
     """Every run with so many deviations from the fair course, in worlds of these shapes."""
     runs = 0
@@ -381,11 +381,9 @@ def test_every_run_with_a_fault_is_exact() -> None:
     assert explore(StagedWriter, deviations=1) > 100
 
 
-@pytest.mark.parametrize(
-    "shape", [0, *(pytest.param(n, marks=pytest.mark.soak) for n in range(1, len(SHAPES)))]
-)
-def test_every_run_with_two_faults_is_exact(shape: int) -> None:
-    assert explore(StagedWriter, deviations=2, shapes=[SHAPES[shape]]) > 1_000
+@pytest.mark.parametrize("shapes", [SHAPES[:1], pytest.param(SHAPES[1:], marks=pytest.mark.soak)])
+def test_every_run_with_two_faults_is_exact(shapes: Sequence[Mapping[str, object]]) -> None:
+    assert explore(StagedWriter, deviations=2, shapes=shapes) > 1_000
 
 
 @pytest.mark.soak
