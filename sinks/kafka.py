@@ -26,12 +26,14 @@ from onceflow.runtime.arrays.recycled_memory import RecycledMemory
 from onceflow.runtime.contracts import Committable, PreCommit, SinkContext
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import Fatal, GraphError, OptionError, UsageError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.records import Records
 
 _ANY_TOPIC = "topic"
 """Stands for a topic that a column will name, while columns are checked."""
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class KafkaSink:
     """Writes each row as one record of a topic. A Sink; opens nothing when it is made.

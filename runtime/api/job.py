@@ -30,6 +30,7 @@ from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.environment.program import NO_PROGRAM, Program, running_program
 from onceflow.runtime.environment.running_jobs import StartingJob
 from onceflow.runtime.errors import JobFailedError, OnceflowError, OptionError, UsageError
+from onceflow.runtime.explained_calls import explained_methods
 from onceflow.runtime.functions.resolve import resolve
 from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.graph.plan import describe
@@ -45,6 +46,7 @@ _THREADS = re.compile(r"threads(?:\[(\d+)\])?")
 _ON_THIS_MACHINE = re.compile(r"(?:threads|local)(?:\[.*\])?")
 
 
+@explained_methods
 class Job(JobGraphBuilder):
     """A job: sources, what is done with their records, sinks. Nothing runs until `run`.
 

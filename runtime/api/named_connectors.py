@@ -16,6 +16,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from onceflow.runtime.errors import UsageError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.nearest import nearest
 
 
@@ -78,6 +79,7 @@ def offered(kind: str) -> list[Offered]:
     return sorted(found, key=lambda each: (each.name, each.package))
 
 
+@explained
 def load_source(name: str, /, *arguments: Any, **options: Any) -> Any:
     """The source of this name, made with these options, for `job.source(...)`.
 
@@ -86,11 +88,13 @@ def load_source(name: str, /, *arguments: Any, **options: Any) -> Any:
     return _made("source", name, arguments, options)
 
 
+@explained
 def load_sink(name: str, /, *arguments: Any, **options: Any) -> Any:
     """The sink of this name, made with these options, for `stream.sink_to(...)`. Raises UsageError."""
     return _made("sink", name, arguments, options)
 
 
+@explained
 def load_format(name: str, /, *arguments: Any, **options: Any) -> Any:
     """The format of this name, made with these options, for a source or a sink that takes one. Raises
     UsageError."""

@@ -34,11 +34,13 @@ from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import ReaderContext, Sink, SourceReader, SplitEnumerator
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.nearest import nearest
 
 _CONNECT_NAMES = {"errors.tolerance", "errors.deadletterqueue.topic.name"}
 
 
+@explained
 @dataclass(frozen=True, kw_only=True)
 class KafkaSource:
     """Reads topics; each partition is a split, and its next offset the split's whole state.
