@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
-from onceflow.runtime.errors import DataLossError
+from onceflow.runtime.errors import DataLossError, Unavailable
 
 _BUFFER_BYTES = 1 << 20
 
@@ -79,7 +79,13 @@ class LocalFiles:
         while not folder.is_dir():
             missing.append(folder)
             folder = folder.parent
-        os.makedirs(path, exist_ok=True)
+        try:
+            os.makedirs(path, exist_ok=True)
+        except (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError) as error:
+            raise Unavailable(
+                f"no files can be written to {path}: {error.filename} can't be made ({error.strerror}): give "
+                "to_files() or FileSink a folder that this user can write"
+            ) from error
         for made in missing:
             self.sync(str(made.parent))
 
