@@ -92,7 +92,7 @@ class LocalFiles:
     def names(self, folder: str) -> list[str]:
         try:
             return os.listdir(folder)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def exists(self, path: str) -> bool:
@@ -164,7 +164,7 @@ class HdfsFiles:
     def names(self, folder: str) -> list[str]:
         try:
             return [str(path).rpartition("/")[2] for path in self._fs.ls(folder, detail=False)]
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def exists(self, path: str) -> bool:
