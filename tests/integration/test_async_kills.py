@@ -51,7 +51,7 @@ def test_each_record_comes_out_once(
             job.wait()
             job = start(3 - number % 2)
             job.wait_event("attempt_started")
-    assert job.wait(120) == 0, job.story()
+    assert job.wait(480) == 0, job.story()
     expected = Counter((number, number * 100) for number in range(orders))
     found = written(tmp_path / "out")
     assert found == expected, (len(expected - found), len(found - expected))

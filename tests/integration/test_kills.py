@@ -69,7 +69,7 @@ def test_slots_driver_and_broker_killed_in_one_run(
     expected = judge(servers).expected("in")
     rows.wait_rows(len(expected), job)
     job.send(signal.SIGTERM)
-    assert job.wait(15) == 0, job.story()
+    assert job.wait(60) == 0, job.story()
     verdict = judge(servers).verdict(expected, "out")
     print(f"7 kills, {verdict}, first output after a slot's end: {[round(s, 2) for s in first_output]} s")
     assert verdict.is_exact, verdict
@@ -120,7 +120,7 @@ def test_the_whole_process_killed_again_and_again(
     expected = judge(servers).expected(source)
     rows.wait_rows(len(expected), job)
     job.send(signal.SIGTERM)
-    assert job.wait(15) == 0, job.story()
+    assert job.wait(60) == 0, job.story()
     verdict = judge(servers).verdict(expected, output)
     assert verdict.is_exact, verdict
 
@@ -150,6 +150,6 @@ def test_nothing_is_visible_of_a_checkpoint_whose_manifest_could_not_be_written(
     expected = judge(servers).expected(source)
     rows.wait_rows(len(expected), again)
     again.send(signal.SIGTERM)
-    assert again.wait(15) == 0, again.story()
+    assert again.wait(60) == 0, again.story()
     verdict = judge(servers).verdict(expected, output)
     assert verdict.is_exact, verdict

@@ -51,7 +51,7 @@ def test_each_row_leaves_a_loop_once_and_the_job_ends(
             job.wait()
             job = start(3 - number % 2)
             job.wait_event("attempt_started")
-    assert job.wait(120) == 0, job.story()
+    assert job.wait(480) == 0, job.story()
     expected = Counter((number, 1 + number % ROUNDS) for number in range(riders))
     found = left(tmp_path / "out")
     assert found == expected, (len(expected - found), len(found - expected))

@@ -21,7 +21,7 @@ from tests.postgres_server import CommitProxy
 
 pytestmark = [pytest.mark.mysql, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
 SCHEMA = pa.schema([("n", pa.int64())])
-WAIT_S = 60.0
+WAIT_S = 240
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ from tests.mysql_server import WHY_NOT, MySqlServer, appending_settings
 
 pytestmark = [pytest.mark.mysql, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
 SCHEMA = pa.schema([("n", pa.int64())])
-WAIT_S = 60.0
+WAIT_S = 240
 
 
 @pytest.fixture(scope="module")

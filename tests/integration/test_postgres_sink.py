@@ -36,7 +36,7 @@ from tests.postgres_server import CommitProxy, PostgresServer
 
 pytestmark = pytest.mark.postgres
 SCHEMA = pa.schema([("n", pa.int64())])
-WAIT_S = 60.0
+WAIT_S = 240
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ PLAIN = Credentials(b"s" * 32)
 TLS = Credentials(b"s" * 32, new_identity())
 SCHEMA = pa.schema([("x", pa.int64()), ("filling", pa.binary())])
 CODEC = FrameCodec(SCHEMA, has_event_time=True, has_key_hash=False, with_origin=False)
-DEADLINE_S = 20.0
+DEADLINE_S = 80
 
 
 def rows(first: int, count: int = 1, filling: bytes = b"") -> Records:
