@@ -54,9 +54,10 @@ def _explained(function: Callable[..., Any], shown: str) -> Callable[..., Any]:
         try:
             return function(*arguments, **options)
         except TypeError:
-            if said := _what_is_wrong(shown, function, arguments, options):
-                raise OptionError(said) from None
-            raise  # from within the call
+            said = _what_is_wrong(shown, function, arguments, options)
+            if said is None:
+                raise  # from within the call
+            raise OptionError(said) from None
 
     return call
 

@@ -73,9 +73,10 @@ class Offered:
         try:
             return self.entry_point.load()
         except Exception as error:  # whatever a package raises while it is imported
+            advice = self.needs or "install what it needs, or ask its author"
             raise UsageError(
                 f"{self.kind.name} {self.name!r} of {self.whence} can't be imported from {self.place}: "
-                f"{type(error).__name__}: {error}: {self.needs or 'install what it needs, or ask its author'}"
+                f"{type(error).__name__}: {error}: {advice}"
             ) from error
 
 
