@@ -13,6 +13,7 @@ from onceflow.connectors.named_columns import check_columns, columns_given
 from onceflow.runtime.contracts import CommitterContext, SinkCommitter, SinkContext, SinkWriter
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError, UsageError
+from onceflow.runtime.explained_calls import explained
 
 if TYPE_CHECKING:
     from onceflow.connectors.delta.settings import DeltaSettings
@@ -21,6 +22,7 @@ _DAY_MS = 86_400_000
 _UNSAFE = ("allow_unsafe_rename", "aws_s3_allow_unsafe_rename")
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class DeltaSink:
     """Writes each row into the Delta table at `url`, by the columns' names. A Sink; opens nothing when it is

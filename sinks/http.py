@@ -13,9 +13,11 @@ from onceflow.connectors.versioned_upserts.documents import Documents
 from onceflow.runtime.contracts import SinkContext
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError, UsageError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.records import Records
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class HttpSink:
     """Posts rows as JSON to `url`, once their checkpoint is durable. A Sink; opens nothing when it is made.

@@ -12,6 +12,7 @@ from onceflow.connectors.named_columns import check_columns, columns_given
 from onceflow.runtime.contracts import CommitterContext, SinkCommitter, SinkContext, SinkWriter
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError, UsageError
+from onceflow.runtime.explained_calls import explained
 
 if TYPE_CHECKING:
     from onceflow.connectors.iceberg.settings import IcebergSettings
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _HOUR_MS = 3_600_000
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class IcebergSink:
     """Writes each row into an Iceberg table, by the columns' names. A Sink; opens nothing when it is made.

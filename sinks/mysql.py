@@ -18,11 +18,13 @@ from onceflow.connectors.staged_commits.writer import CommitSettings, StagedComm
 from onceflow.runtime.contracts import SinkContext, SinkWriter
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import UsageError
+from onceflow.runtime.explained_calls import explained
 
 if TYPE_CHECKING:
     from onceflow.connectors.mysql.settings import MySqlSettings
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class MySqlSink:
     """Writes each row into `table` ("orders" or "shop.orders"), by the columns' names. A Sink; opens nothing

@@ -17,10 +17,12 @@ from onceflow.connectors.versioned_upserts.writers import UpsertSettings, upsert
 from onceflow.runtime.contracts import SinkContext
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError, UsageError
+from onceflow.runtime.explained_calls import explained
 
 LEDGER_INDEX = "onceflow-ledger"
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class OpenSearchSink:
     """Keeps the last row of each `key` as a document of `index`, in OpenSearch or Elasticsearch (7 or later).

@@ -14,12 +14,14 @@ from onceflow.connectors.staged_commits.writer import CommitSettings, StagedComm
 from onceflow.runtime.contracts import SinkContext, SinkWriter
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError, UsageError
+from onceflow.runtime.explained_calls import explained
 
 if TYPE_CHECKING:
     from onceflow.connectors.postgres.settings import PostgresSettings
     from onceflow.connectors.postgres.target import PostgresTarget
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class PostgresSink:
     """Writes each row into `table` ("orders" or "shop.orders"), by the columns' names. A Sink; opens nothing

@@ -16,8 +16,10 @@ from onceflow.connectors.versioned_upserts.writers import UpsertSettings, upsert
 from onceflow.runtime.contracts import SinkContext
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError, UsageError
+from onceflow.runtime.explained_calls import explained
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class RedisSink:
     """Keeps the last row of each `key` in Redis (or Valkey), under `prefix:KEY`. A Sink; opens nothing when

@@ -209,7 +209,7 @@ COVERED = (
     Covered(
         "parts of a file sink: a commit cut off at each call, kills, and what its options are refused for",
         "unit/connectors/files/written/test_commits unit/sinks/test_files integration/test_file_sink_kills",
-        """buckets folder_files part written.plan renamed_store rolling open_store output_store uploaded_store
+        """buckets part written.plan renamed_store rolling open_store output_store uploaded_store
         uploads written.writer""",
     ),
     Covered(
@@ -296,7 +296,7 @@ COVERED = (
         "unit/checkpoint/test_io unit/checkpoint/test_state_files simulation/test_damage",
         "copies doors checkpoint.driver io_thread log_view manifest verification",
     ),
-    Covered("stores: one suite for all", "conformance/test_store", "local_store memory_store store_url"),
+    Covered("stores: one suite for all", "conformance/test_store", "memory_store store_url"),
     Covered(
         "what an older program wrote, from folders that it left",
         """unit/checkpoint/test_state_fits unit/changed_programs/test_changed_programs

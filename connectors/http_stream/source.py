@@ -18,6 +18,7 @@ from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import ReaderContext, Sink, SplitState
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError, UsageError
+from onceflow.runtime.explained_calls import explained
 
 if TYPE_CHECKING:
     from onceflow.connectors.http_stream.connection import StreamRequest
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _SSE, _LINES = "server-sent-events", "json-lines"
 
 
+@explained
 @dataclass(frozen=True, kw_only=True)
 class HttpStreamSource:
     """Reads what servers send on connections that stay open. Each of the `urls` is a split, and the id of its

@@ -19,6 +19,7 @@ from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import Json, ReaderContext, Sink, SplitState
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError, UsageError
+from onceflow.runtime.explained_calls import explained
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from onceflow.connectors.kinesis.reader import KinesisReader
 
 
+@explained
 @dataclass(frozen=True, kw_only=True)
 class KinesisSource:
     """Reads a stream of Amazon Kinesis Data Streams, each record once. A Source; connects only when the job

@@ -15,6 +15,7 @@ from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import ReaderContext, Sink
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError, UsageError
+from onceflow.runtime.explained_calls import explained
 
 if TYPE_CHECKING:
     from onceflow.connectors.postgres_cdc.enumerator import CdcEnumerator
@@ -25,6 +26,7 @@ _SLOT = re.compile(r"[a-z0-9_]{1,63}")
 _ADDED: Mapping[str, pa.DataType] = {"commit_time": pa.timestamp("ms", "UTC"), "lsn": pa.int64()}
 
 
+@explained
 @dataclass(frozen=True, kw_only=True)
 class PostgresCdcSource:
     """Reads a table of PostgreSQL and then each of its changes, as rows that are inserted, updated and

@@ -19,6 +19,7 @@ from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import ReaderContext, Sink, SplitState
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError, UsageError
+from onceflow.runtime.explained_calls import explained
 
 if TYPE_CHECKING:
     from onceflow.connectors.acknowledged.reader import QueueReader
@@ -27,6 +28,7 @@ _PREFETCH_MAX = 65_535
 _TIMEOUT_MIN_MS = 60_000
 
 
+@explained
 @dataclass(frozen=True, kw_only=True)
 class RabbitQueueSource:
     """Reads `queues` of RabbitMQ (AMQP 0.9.1), each message once. A Source; connects only when the job runs.

@@ -19,6 +19,7 @@ from collections.abc import Callable, ItemsView, Iterable, KeysView, Mapping, Va
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from onceflow.runtime.errors import GraphError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.state.row_values import (
     Codec,
     Cursor,
@@ -71,6 +72,7 @@ class State:
         return fresh
 
 
+@explained
 class ValueState(State, Generic[V]):
     """One value for each key."""
 
@@ -95,6 +97,7 @@ class ValueState(State, Generic[V]):
         of_rows.values[of_rows.cursor.row] = None
 
 
+@explained
 class MapState(State, Generic[K, V]):
     """A dictionary for each key; without entries it costs nothing."""
 
@@ -174,6 +177,7 @@ class MapState(State, Generic[K, V]):
         return dict(self._entries() or {})
 
 
+@explained
 class ListState(State, Generic[V]):
     """A list for each key."""
 

@@ -40,8 +40,8 @@ AREAS: Sequence[tuple[str, str]] = (
     (
         "Writing a job",
         "runtime/api/ runtime/graph/ runtime/operators/ runtime/state/ runtime/types/ runtime/contracts/ "
-        "runtime/arguments.py connectors/generator/ connectors/nexmark/ connectors/collections/ "
-        "connectors/hybrid/",
+        "runtime/arguments.py runtime/explained_calls.py connectors/generator/ connectors/nexmark/ "
+        "connectors/collections/ connectors/hybrid/",
     ),
     ("Formats", "connectors/formats/"),
     (

@@ -162,7 +162,7 @@ def test_a_user_function_that_always_raises_fails_the_job_with_the_record_and_th
         assert part in errors, errors
     assert "Traceback" not in errors
     assert len(job.named("attempt_failed")) == 1, "the same failure a second time is the end"
-    assert "failed the same way" in errors
+    assert "failed for the same reason" in errors
     last = job.named("job_finished")[0]
     assert last["outcome"] == "failed"
     assert last["checkpoint_id"] >= completed["checkpoint_id"]
