@@ -228,6 +228,24 @@ def test_a_database_that_can_never_be_written_to_ends_the_job_at_once(server: My
         write(MySqlSink(server.url.replace("/shop", "/nowhere"), "t"), [{"n": 1}])
 
 
+def test_a_checkpoint_whose_rows_trickled_in_takes_few_statements(server: MySqlServer, table: str) -> None:
+    """One for each batch would take longer than the stream needs to bring the next ones."""
+    sink = MySqlSink(server.url, table, create_table=True)
+    files = AttemptStagedFiles(MemoryStore(), 1, "out", 0)
+    writer = sink.open_writer(SinkContext("job", table, "out", 0, 1, 1, 0, files, SystemClock(), SCHEMA))
+    writer.recover([])
+    for n in range(500):
+        writer.write(Records(pa.record_batch([pa.array([n], pa.int64())], schema=SCHEMA)))
+    writer.pre_commit(1).stage()
+    inserts = "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'com_insert'"
+    (before,) = server.rows(inserts)
+    writer.commit(1)
+    (after,) = server.rows(inserts)
+    writer.close()
+    assert int(after) - int(before) == 1
+    assert server.rows(f"SELECT n FROM {table} ORDER BY n") == list(range(500))
+
+
 # --- By key ---------------------------------------------------------------------------------------------
 
 
