@@ -156,15 +156,18 @@ def run_seeds(
 
 
 def run_exhaustive(
-    deviations_max: int, crashes: Sequence[Crash | None] = (None, *Crash), graph: GraphOf = sim_graph
+    deviations_max: int,
+    crashes: Sequence[Crash | None] = (None, *Crash),
+    graph: GraphOf = sim_graph,
+    stride: int = 1,
 ) -> SimulationReport:
-    """The tiny job, one slot and one record: each of these crashes at every point, in every schedule
-    with so many deviations from the ordinary one."""
+    """The tiny job, one slot and one record: each of these crashes at every `stride`-th point, in every
+    schedule with so many deviations from the ordinary one."""
     report = SimulationReport()
     for crash in crashes:
-        point = 0
+        point = 1 - stride
         while True:
-            point += 1
+            point += stride
             longest = 0
             at = {} if crash is None else {point: crash}
             options = WorldOptions(parallelism=(1,), splits=1, records_max=1, keys=1, crashes=at)

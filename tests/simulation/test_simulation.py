@@ -64,12 +64,15 @@ def test_every_crash_at_every_point_of_the_tiny_job() -> None:
 
 
 @pytest.mark.parametrize(
-    "crash",
-    [Crash.KILL_ALL, pytest.param(None, marks=pytest.mark.soak)],
-    ids=["everything is killed", "no crash"],
+    ("crash", "stride"),
+    [
+        pytest.param(None, 1, id="no crash"),
+        pytest.param(Crash.KILL_ALL, 11, id="everything is killed at each 11th point"),
+        pytest.param(Crash.KILL_ALL, 1, marks=[pytest.mark.soak, pytest.mark.timeout(1800)], id="at each point"),
+    ],
 )
-def test_every_schedule_of_the_tiny_job_with_one_deviation(crash: Crash | None) -> None:
-    report = run_exhaustive(deviations_max=1, crashes=[crash])
+def test_every_schedule_of_the_tiny_job_with_one_deviation(crash: Crash | None, stride: int) -> None:
+    report = run_exhaustive(deviations_max=1, crashes=[crash], stride=stride)
     assert not report.failure
 
 
