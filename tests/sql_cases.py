@@ -136,7 +136,7 @@ class SqlTargetCases:
     """What the client says whose connection was ended."""
 
     def target(self, url: str, table: str, attempt: int) -> Target:
-        """Of `owner(table, attempt)`; makes the table, of a column n."""
+        """Make one for `owner(table, attempt)`, which creates the table, with a column n."""
         raise NotImplementedError
 
     def claim_alone(self, server: Any, table: str, attempt: int) -> int:

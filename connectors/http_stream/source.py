@@ -13,7 +13,7 @@ from onceflow.connectors.collections.fixed_splits import FixedSplits
 from onceflow.connectors.extras import needs_extra
 from onceflow.connectors.formats import Format
 from onceflow.connectors.http_stream.framing import JsonLines, ServerSentEvents, id_in
-from onceflow.connectors.message_columns import check_distinct, check_value, message_schema, named_columns
+from onceflow.connectors.message_fields import check_distinct, check_value, message_schema, named_columns
 from onceflow.connectors.message_rows import MessageRows
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import ReaderContext, Sink, SplitState

@@ -14,7 +14,7 @@ from onceflow.connectors.formats.format import has_kinds
 from onceflow.connectors.kinesis.columns import COLUMN_TYPES
 from onceflow.connectors.kinesis.finished_shards import FinishedShards
 from onceflow.connectors.kinesis.position import ShardPosition
-from onceflow.connectors.message_columns import check_distinct, check_value, message_schema, named_columns
+from onceflow.connectors.message_fields import check_distinct, check_value, message_schema, named_columns
 from onceflow.connectors.message_rows import MessageRows
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import Json, ReaderContext, Sink, SplitState

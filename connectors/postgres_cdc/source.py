@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from onceflow.connectors.collections.python_rows import RowType, row_type
 from onceflow.connectors.extras import needs_extra
-from onceflow.connectors.message_columns import check_distinct
+from onceflow.connectors.message_fields import check_distinct
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import ReaderContext, Sink
 from onceflow.runtime.durations import duration_ms

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from onceflow.connectors.formats import Json, Raw
-from onceflow.connectors.message_columns import check_distinct, check_value, message_schema, named_columns
+from onceflow.connectors.message_fields import check_distinct, check_value, message_schema, named_columns
 from onceflow.runtime.errors import OptionError
 
 VALUE = Json(pa.schema([("a", pa.int64()), ("b", pa.string())]))
