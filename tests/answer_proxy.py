@@ -8,7 +8,7 @@ import threading
 from contextlib import suppress
 from typing import Self
 
-DEADLINE_S = 60.0
+DEADLINE_S = 240
 
 
 class AnswerProxy:

@@ -20,7 +20,7 @@ from onceflow.runtime.contracts import Fetch, ReaderContext, SplitState
 from onceflow.runtime.records import RowKind
 from tests.postgres_server import PostgresServer
 
-WAIT_S = 60.0
+WAIT_S = 240
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string())])
 MANY_SLOTS = {"max_replication_slots": "200", "max_wal_senders": "40"}
 

@@ -385,6 +385,7 @@ COVERED = (
         """firings new_spans span_operator heap_groups number_columns reduce_values windowed_stream by_clock
         count_operator span_rows ranks""",
     ),
+    Covered("functions of whole windows", "unit/api/test_window_functions", "processed"),
     Covered(
         "triggers against naive lists, and by example",
         "properties/test_triggers unit/operators/test_triggers simulation/test_triggers",

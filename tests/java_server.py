@@ -19,7 +19,7 @@ from onceflow.connectors.kafka.embedded.jars import MAVEN_CENTRAL, FetchError, J
 from onceflow.runtime.environment.java import JavaError, find_java
 
 PINS = Path(__file__).parent / "jars"
-DEADLINE_S = 120.0
+DEADLINE_S = 480
 
 
 class JavaServer:

@@ -26,7 +26,7 @@ from onceflow.connectors.kafka.embedded.ports import free_port
 REGION = "us-east-1"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "onceflow", "AWS_SECRET_ACCESS_KEY": "onceflow-secret"}
 DAY_MS = 24 * 3_600_000
-_DEADLINE_S = 60.0
+_DEADLINE_S = 240
 _MAIN = """
 const now = Date.now; let ahead = 0
 Date.now = () => now() + ahead

@@ -20,7 +20,7 @@ from onceflow.connectors.mysql.server_url import connection_arguments
 from onceflow.connectors.mysql.settings import MySqlSettings
 from onceflow.connectors.sql_tables.table import TableName
 
-DEADLINE_S = 60.0
+DEADLINE_S = 240
 _PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin"))
 _SERVER, _INSTALL = (shutil.which(name, path=_PATH) for name in ("mariadbd", "mariadb-install-db"))
 WHY_NOT = "" if _SERVER and _INSTALL else "there is no MariaDB here: apt-get install mariadb-server"

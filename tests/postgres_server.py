@@ -18,7 +18,7 @@ import psutil
 import psycopg
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
-DEADLINE_S = 60.0
+DEADLINE_S = 240
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "fsync": "off",

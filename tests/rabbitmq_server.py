@@ -21,7 +21,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixe
 
 from onceflow.connectors.kafka.embedded.ports import free_port
 
-DEADLINE_S = 60.0
+DEADLINE_S = 240
 SETTLED_S = 0.4
 _HOMES = sorted(Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*"))
 WHY_NOT = "" if _HOMES else "there is no RabbitMQ here: apt-get install rabbitmq-server"

@@ -21,7 +21,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixe
 
 from onceflow.connectors.kafka.embedded.ports import free_port
 
-DEADLINE_S = 60.0
+DEADLINE_S = 240
 DURABLE = ("--appendonly", "yes", "--appendfsync", "no")
 """What it has answered is the operating system's, and so survives a SIGKILL of the server."""
 

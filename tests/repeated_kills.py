@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-END_S = 120.0
+END_S = 480.0
 
 
 def run_with_kills(

@@ -23,7 +23,7 @@ from onceflow.runtime.errors import Fenced, Indeterminate, JobFailedError, Retry
 from onceflow.runtime.records import Records, RowKind
 from tests.answer_proxy import AnswerProxy
 
-WAIT_S = 60.0
+WAIT_S = 240.0
 
 
 class SqlServer(Protocol):

@@ -123,7 +123,7 @@ def test_each_runnable_console_block_succeeds(snippet: Snippet | None, tmp_path:
                 env={**os.environ, "PATH": path},
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=240,
                 check=False,
             )
             assert run.returncode == 0, run.stdout + run.stderr

@@ -145,7 +145,7 @@ def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
         "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())",
     ]
     command[2] = command[2].replace("lint_imports()", "lint_imports(no_cache=True)")
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=480, check=False)
 
 
 def test_layers_hold() -> None:
@@ -368,7 +368,7 @@ PLANTED = {
 def test_nothing_of_one_machine_is_in_the_tree(kind: str) -> None:
     assert NOT_HERE[kind].search(PLANTED[kind])
     listed = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, timeout=240, check=True
     )
     found = []
     for name in filter(None, listed.stdout.split("\0")):
@@ -428,7 +428,9 @@ def test_import_is_fast_and_loads_nothing_heavy() -> None:
         "print(took, *heavy)"
     )
     runs = [
-        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+        subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, timeout=240, check=True
+        )
         for _ in range(3)
     ]
     took, *heavy = min((run.stdout.split() for run in runs), key=lambda words: float(words[0]))
@@ -469,7 +471,7 @@ def test_the_public_names_are_there() -> None:
 
 
 def test_make_prints_its_targets() -> None:
-    run = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    run = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, timeout=240, check=True)
     printed = set(re.findall(r"^  make ([\w-]+)", run.stdout, re.MULTILINE))
     makefile = (ROOT / "Makefile").read_text()
     phony = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)

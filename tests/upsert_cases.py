@@ -21,7 +21,7 @@ from tests.answer_proxy import AnswerProxy
 
 NUMBERS = pa.schema([("n", pa.int64())])
 CHANGES = pa.schema([("k", pa.string()), ("v", pa.int64())])
-WAIT_S = 60.0
+WAIT_S = 240
 
 
 def open_writer(

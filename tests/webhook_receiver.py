@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
-DEADLINE_S = 60.0
+DEADLINE_S = 240
 _TABLES = "CREATE TABLE IF NOT EXISTS requests (key TEXT PRIMARY KEY, path TEXT, body TEXT, times INT)"
 _TAKE = "INSERT INTO requests VALUES (?, ?, ?, 1) ON CONFLICT (key) DO UPDATE SET times = times + 1"
 

@@ -66,6 +66,9 @@ amounts = kept.collect()
 everybody = purchases.window_all(tumbling("1 min")).aggregate(count=count()).collect()
 updated = windows.allowed_lateness("1 min", results="accumulating")
 again = updated.aggregate(count=count()).collect()
+latest = windows.process(
+    lambda user, window, purchases: [purchases[-1]], returns=Purchase
+).collect()
 largest = windows.reduce(
     lambda one, other: one if one.amount > other.amount else other
 ).collect()
@@ -96,4 +99,5 @@ assert [(row["amounts"], row["kinds"]) for row in amounts] == [([5, 7], 2), ([1]
 assert everybody == [{"window_start": 0, "window_end": 60_000, "count": 3}]
 assert [row["count"] for row in again] == [2, 1]
 assert largest == [Purchase("ann", 7, 4_000), Purchase("ann", 1, 31_000)]
+assert latest == [Purchase("ann", 7, 4_000), Purchase("ann", 1, 31_000)]
 assert late == []

@@ -282,7 +282,7 @@ class JobGraphBuilder:
     def add(self, step: Step, tags: Mapping[str, str] | None = None) -> Stream[Any]:
         """Add one more step; returns the stream of its rows. Called by the streams."""
         self._steps.append(step)
-        return Stream(self, Input(step), tags)
+        return Stream(self, Input(step), {name: Input(step, tag) for name, tag in (tags or {}).items()})
 
     def new_uid(self, given: str | None, kind: str, anchor: str = "") -> str:
         """The given uid, or one derived from the anchor and the kind. Raises GraphError if it is taken."""

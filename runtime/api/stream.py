@@ -75,7 +75,8 @@ R = TypeVar("R")
 class Stream(Generic[T]):
     """Rows with columns, and perhaps a record type T of the user's. Each method gives a new stream."""
 
-    def __init__(self, job: JobGraphBuilder, source: Input, tags: Mapping[str, str] | None = None) -> None:
+    def __init__(self, job: JobGraphBuilder, source: Input, tags: Mapping[str, Input] | None = None) -> None:
+        """`tags`: the side outputs that side_output finds here, by name."""
         self._job = job
         self._input = source
         self._tags = dict(tags or {})
@@ -270,7 +271,7 @@ class Stream(Generic[T]):
                 f"operator {self._input.step.uid!r} has no side output {name!r}{nearest(name, self._tags)}; "
                 f"{known}. Call side_output directly on what the operator returned"
             )
-        return Stream(self._job, Input(self._input.step, self._tags[name]))
+        return Stream(self._job, self._tags[name])
 
     def key_by(self, *keys: str | pl.Expr | Callable[[T], Any]) -> KeyedStream[Any, T]:
         """The rows by key: columns, polars expressions (each a new column, named by .alias), or one

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
@@ -11,11 +11,12 @@ import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.api.near_misses import no_such_name
+from onceflow.runtime.api.window_functions import ROWS, check_window_function, process_windows
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.functions import hints, taken_record
 from onceflow.runtime.graph.steps import Build, Built, Input, Keyed, Rows, Step
-from onceflow.runtime.operators.aggregation.aggregates import Aggregate, AggregateFunction
+from onceflow.runtime.operators.aggregation.aggregates import Aggregate, AggregateFunction, collect_list
 from onceflow.runtime.operators.assigners.by_clock import ByClock
 from onceflow.runtime.operators.assigners.counting import CountWindow
 from onceflow.runtime.operators.assigners.firings import ONCE, Firings, Results
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from onceflow.runtime.api.stream import Stream
 
 T = TypeVar("T")
+R = TypeVar("R")
 ALL_ROWS = "(all rows)"
 """The only key column of window_all, the same in all rows."""
 ResultsName = Literal["retracting", "accumulating", "discarding"]
@@ -171,6 +173,24 @@ class WindowedStream(Generic[T]):
             Rows(config.output_schema, rows.record_type, self._has_event_time),
             True,
         )
+
+    def process(
+        self, fn: Callable[..., Iterable[R] | None], returns: type[R] | None = None, uid: str | None = None
+    ) -> Stream[R]:
+        """What `fn(key, window, records)` yields for each window that fires: any number of records of the
+        type in its annotation `-> Iterator[YourType]`, or `returns`.
+
+        `key`: the value of the key's column, a tuple of them if there are several, None in window_all.
+        `window`: a WindowBounds with `start` and `end` in ms; None for count_window and global_window.
+        `records`: all of the window, a list, in the order of collect_list. They are kept until the window is
+        over, so prefer aggregate() and reduce() where they do. The results have the window's event time.
+        As Flink's ProcessWindowFunction.
+        """
+        uid = self._uid(uid)
+        check_window_function(fn, uid)
+        collected = self.aggregate(uid=uid, **{ROWS: collect_list()})
+        keys = () if self._is_all else self._keys
+        return process_windows(collected, fn, returns, self._input.rows, keys)
 
     def _check_lateness(self, method: str) -> None:
         if isinstance(self._window, ByClock | CountWindow | GlobalWindow):

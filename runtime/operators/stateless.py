@@ -26,6 +26,7 @@ from onceflow.runtime.records import Indices, Mask, Records
 from onceflow.runtime.types.columns_of_records import RecordWriter, WrongFieldError, array_from_values
 from onceflow.runtime.types.records_of_columns import RecordReader
 from onceflow.runtime.types.user_functions import (
+    Reads,
     function_name,
     origin_of,
     read_records,
@@ -172,7 +173,7 @@ class FlatMapRecords:
         self,
         uid: str,
         fn: Callable[[Any], Iterable[Any] | None],
-        reader: RecordReader,
+        reader: Reads,
         writer: RecordWriter,
         is_own: bool = False,
     ) -> None:
@@ -184,10 +185,15 @@ class FlatMapRecords:
         context.open_function(self._fn)
         self._failed = failed
 
+    @property
+    def _call(self) -> Callable[[Any], Iterable[Any] | None]:
+        """What is called with each record that was read."""
+        return self._fn
+
     def __call__(self, records: Records) -> Records | None:
         results: list[Any] = []
         ends: list[int] = []
-        fn, failed = self._fn, self._failed
+        fn, call, failed = self._fn, self._call, self._failed
         if failed is None:
             rows = read_records(self._uid, self._reader, records)
         else:
@@ -195,7 +201,7 @@ class FlatMapRecords:
         record: Any = None
         for record in rows:
             try:
-                made = fn(record)
+                made = call(record)
                 if made is not None:
                     results.extend(made)
             except Exception as error:

@@ -98,7 +98,7 @@ def test_of_two_processes_exactly_one_creates_each_entry(tmp_path: Path) -> None
         assert racer.stdin is not None
         racer.stdin.write("go\n")
         racer.stdin.flush()
-    won = [{int(line) for line in racer.communicate(timeout=60)[0].split()} for racer in racers]
+    won = [{int(line) for line in racer.communicate(timeout=240)[0].split()} for racer in racers]
     assert not won[0] & won[1]
     assert won[0] | won[1] == set(range(300))
     store = LocalStore(str(tmp_path))

@@ -60,7 +60,7 @@ def holds_promise(proxy: FaultProxy, checkpoint_dir: Path) -> bool:
     return bool(durable) and promised(durable[-1]) > 0
 
 
-def wait_for(condition: Callable[[], Any], job: JobProcess, timeout: float = 60) -> Any:
+def wait_for(condition: Callable[[], Any], job: JobProcess, timeout: float = 240) -> Any:
     """What the condition gives, once it is true."""
     deadline = time.monotonic() + timeout
     while not (found := condition()):
@@ -137,7 +137,7 @@ def start_job(start_process: StartJob, forks: Forks | None) -> StartJob:
 def onceflow(forks: Forks | None) -> Callable[..., subprocess.CompletedProcess[str]]:
     """`onceflow("status", DIR)`: another command, to its end."""
 
-    def run(*arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
         if forks is not None:
             return forks.run(arguments, timeout)
         command = [*ONCEFLOW, *arguments]
@@ -281,7 +281,7 @@ def read_topic(servers: str, topic: str, isolation: str = "read_committed") -> l
             }
         )
         stack.callback(consumer.close)
-        partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
+        partitions = consumer.list_topics(topic, timeout=80).topics[topic].partitions
         consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
         values: list[bytes] = []
         at_end: set[int] = set()
@@ -362,7 +362,7 @@ class Follower:
                 "error_cb": lambda _: None,
             }
         )
-        partitions = self._consumer.list_topics(topic, timeout=20).topics[topic].partitions
+        partitions = self._consumer.list_topics(topic, timeout=80).topics[topic].partitions
         self._consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
         self.arrivals: list[float] = []
         """Monotonic times, one per row."""
@@ -376,7 +376,7 @@ class Follower:
             now = time.monotonic()
             self.arrivals += [now for m in messages if m.error() is None]
 
-    def wait_rows(self, count: int, job: JobProcess, timeout: float = 60) -> None:
+    def wait_rows(self, count: int, job: JobProcess, timeout: float = 240) -> None:
         """Wait until that many rows are visible."""
         deadline = time.monotonic() + timeout
         while len(self.arrivals) < count:
@@ -389,7 +389,7 @@ class Follower:
         """A moment drawn by the test's seed: what is hit within it is chance, and meant to be."""
         self._over.wait(seconds)
 
-    def first_after(self, moment: float, job: JobProcess, timeout: float = 60) -> float:
+    def first_after(self, moment: float, job: JobProcess, timeout: float = 240) -> float:
         """When the first row after this moment arrived."""
         deadline = time.monotonic() + timeout
         while not (self.arrivals and self.arrivals[-1] > moment):

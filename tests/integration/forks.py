@@ -138,7 +138,7 @@ class Forks:
     def close(self) -> None:
         """Processes that were forked and still run go on."""
         self._control.close()
-        self._process.wait(30)
+        self._process.wait(120)
 
 
 def _serve(control: socket.socket) -> dict[str, Any]:

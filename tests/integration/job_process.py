@@ -52,7 +52,7 @@ class JobProcess:
         where: Callable[[Event], bool] = lambda _: True,
         *,
         after: int = 0,
-        timeout: float = 60,
+        timeout: float = 240,
     ) -> Event:
         """The first such event at or after number `after` (see `mark`)."""
         found: list[Event] = []
@@ -90,7 +90,7 @@ class JobProcess:
         with suppress(ProcessLookupError):
             os.killpg(self.pid, number)
 
-    def wait(self, timeout: float = 60) -> int:
+    def wait(self, timeout: float = 240) -> int:
         """Its exit code."""
         try:
             code = self._process.wait(timeout)
@@ -118,7 +118,7 @@ class JobProcess:
         with suppress(psutil.NoSuchProcess):
             pids += [child.pid for child in psutil.Process(self.pid).children(recursive=True)]
         self.kill_group()
-        self._process.wait(30)
+        self._process.wait(120)
         for pid in pids:
             if pid != os.getpid():
                 with suppress(ProcessLookupError):

@@ -91,7 +91,7 @@ class KilledQuery:
         """The whole driver: its Python, its JVM, and so all its workers."""
         assert self._process is not None
         os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(30)
+        self._process.wait(120)
         self._process = None
 
     def close(self) -> None:

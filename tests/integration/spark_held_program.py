@@ -36,7 +36,7 @@ class HeldContext(SparkContext):
     def _initialize_context(self, jconf: Any) -> Any:
         assert SparkContext._active_spark_context is self
         half_made.set()
-        assert launched.wait(60)
+        assert launched.wait(240)
         return super()._initialize_context(jconf)
 
 
@@ -52,7 +52,7 @@ class HeldLauncher(SparkLauncher):
     ) -> None:
         assert not launched.is_set()
         try:
-            assert half_made.wait(60)
+            assert half_made.wait(240)
             super().launch(launch, parallelism, on_ended, on_waiting)
         finally:
             launched.set()

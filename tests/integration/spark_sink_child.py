@@ -29,7 +29,7 @@ import onceflow
 from onceflow.structured_streaming.any_sink.formats import FORMATS
 from onceflow.structured_streaming.data_source import OnceflowKafka
 
-GATE_S = 120
+GATE_S = 480
 
 
 def pass_gate(gates: str, name: str) -> None:

@@ -68,7 +68,7 @@ class Standalone:
         for each in [*psutil.Process(process.pid).children(recursive=True), process]:
             with suppress(psutil.NoSuchProcess):
                 each.kill()
-        process.wait(30)
+        process.wait(120)
 
     def close(self) -> None:
         for name in reversed(list(self._processes)):

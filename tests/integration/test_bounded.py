@@ -20,13 +20,13 @@ def test_a_bounded_job_ends_and_has_nothing_to_do_when_run_again(
     data.close(data.load(100_000, START_MS))
     arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output, "--until", "latest")
     job = start_job(tmp_path / "ck", *arguments)
-    assert job.wait(60) == 0, job.story()
+    assert job.wait(240) == 0, job.story()
     finished = job.named("job_finished")[0]
     assert (finished["outcome"], finished["late_records"]) == ("finished", 0)
     verdict = judge(servers).verdict(judge(servers).expected(source), output)
     assert verdict.is_exact, verdict
     again = start_job(tmp_path / "ck", *arguments)
-    assert again.wait(30) == 0, again.story()
+    assert again.wait(120) == 0, again.story()
     assert "nothing is left to do" in again.named("job_finished")[0]["reason"]
     assert judge(servers).verdict(judge(servers).expected(source), output) == verdict
 
@@ -46,7 +46,7 @@ def test_killed_between_the_last_checkpoint_and_its_commit(
         job.wait()
     assert judge(servers).output(output).is_empty()
     again = start_job(tmp_path / "ck", *arguments, interval="1 h")
-    assert again.wait(60) == 0, again.story()
+    assert again.wait(240) == 0, again.story()
     assert again.named("job_finished")[0]["outcome"] == "finished"
     verdict = judge(servers).verdict(judge(servers).expected(source), output)
     assert verdict.is_exact, verdict
@@ -62,12 +62,12 @@ def test_until_on_a_folder_that_was_started_without_it_warns(
     job = start_job(tmp_path / "ck", *arguments, interval="50 ms")
     job.wait_event("checkpoint_completed")
     job.send(signal.SIGTERM)
-    assert job.wait(30) == 0, job.story()
+    assert job.wait(120) == 0, job.story()
     assert not job.named("warning")
     again = start_job(tmp_path / "ck", *arguments, "--until", "latest", interval="50 ms")
     warning = again.wait_event("warning")
     assert f"until= has no effect on {source}-0 and 1 more" in warning["reason"]
     again.wait_event("checkpoint_completed")
     again.send(signal.SIGTERM)
-    assert again.wait(30) == 0, again.story()
+    assert again.wait(120) == 0, again.story()
     assert len(again.named("warning")) == 1

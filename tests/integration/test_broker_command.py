@@ -21,7 +21,7 @@ def onceflow(*arguments: str) -> subprocess.CompletedProcess[str]:
     """In a session of its own, which ends with it, as a shell that is closed."""
     command = [str(Path(sys.executable).with_name("onceflow")), *arguments]
     return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=120, start_new_session=True
+        command, capture_output=True, text=True, check=False, timeout=480, start_new_session=True
     )
 
 
@@ -35,7 +35,7 @@ def test_start_status_stop(tmp_path: Path, broker: EmbeddedKafka) -> None:
         assert report["bootstrap_servers"] == f"127.0.0.1:{port}"
         assert (
             AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
-            .list_topics(timeout=30)
+            .list_topics(timeout=120)
             .brokers
         )
 
@@ -83,7 +83,7 @@ def test_help_lists_every_command_and_imports_none_of_them() -> None:
         "finally: print([n for n in app.COMMANDS.values() if n[0] in sys.modules], file=sys.stderr)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=False, timeout=240
     )
     assert done.returncode == 0
     assert done.stderr.strip() == "[]"
@@ -151,11 +151,11 @@ def test_following_goes_on_at_the_end(broker: EmbeddedKafka, new_topic: Any) -> 
                 input=f"{number}\n",
                 text=True,
                 check=False,
-                timeout=60,
+                timeout=240,
             )
             assert given.returncode == 0
             assert follower.stdout.readline() == f"{number}\n"
-        assert follower.wait(60) == 0
+        assert follower.wait(240) == 0
 
 
 def test_what_is_wrong_with_records_is_one_sentence(

@@ -53,8 +53,22 @@ def test_a_local_spark_maps_its_classes_instead_of_reading_jars(archive: Path, t
     assert from_jars < mapped / 10, (mapped, from_jars, len(loaded))
 
 
-@pytest.mark.parametrize("content", ["an archive", "something else"])
-@pytest.mark.parametrize("kind", ["-XX:+UseSerialGC", "-XX:-UseCompressedOops", "-XX:+UseParallelGC"])
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        ("an archive", "-XX:-UseCompressedOops"),
+        ("something else", "-XX:+UseSerialGC"),
+        *(
+            pytest.param(*each, marks=pytest.mark.soak)
+            for each in [
+                ("an archive", "-XX:+UseSerialGC"),
+                ("an archive", "-XX:+UseParallelGC"),
+                ("something else", "-XX:-UseCompressedOops"),
+                ("something else", "-XX:+UseParallelGC"),
+            ]
+        ),
+    ],
+)
 def test_a_jvm_that_cannot_use_the_archive_starts_and_says_nothing(
     archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, kind: str
 ) -> None:

@@ -226,6 +226,7 @@ def test_a_job_runs_exactly_in_the_environment_that_was_sent_and_is_looked_at_an
     assert not job.named("attempt_failed"), job.story()
 
 
+@pytest.mark.soak
 def test_a_program_that_runs_itself_is_run_by_spark_submit(
     environment: Place, topics: dict[str, str], is_exact: Callable[[Any], None], start_process: Any
 ) -> None:
@@ -296,7 +297,7 @@ MISSING = {
     "another minor version of Python": (WITHOUT, another_python),
     "another version of onceflow": (WITHOUT, another_onceflow),
 }
-QUICK = ("no onceflow in it", "a way from executors to the driver")
+QUICK = ("no onceflow in it",)
 """The others are for the soak. Where their sentences come from has quick tests of its own:
 unit/hosts/spark/test_worker_environment.py, integration/test_users_program.py."""
 
@@ -329,7 +330,7 @@ def test_a_checkpoint_folder_that_is_not_shared_ends_the_job_before_a_record_is_
 
 def fails(job: Any, what: str) -> None:
     """Once, and with the page's sentence."""
-    assert job.wait(120) == 1, job.story()
+    assert job.wait(480) == 1, job.story()
     assert said(what).search(job.errors()), job.errors()
     assert not job.named("restarted"), job.story()
     assert len(job.named("attempt_started")) == 1, job.story()

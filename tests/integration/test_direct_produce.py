@@ -27,7 +27,7 @@ from tests.kafka_output import NoPatience, Output
 
 pytestmark = pytest.mark.kafka
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120
 PARTITIONS = 3
 Sees = Callable[..., None]
 

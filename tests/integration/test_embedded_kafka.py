@@ -116,7 +116,7 @@ def test_a_frozen_broker_does_not_answer_and_goes_on_when_resumed(own_broker: St
     with pytest.raises(KafkaException):
         consumer.list_topics(topic, timeout=0.5)
     kafka.resume()
-    assert topic in consumer.list_topics(topic, timeout=30).topics
+    assert topic in consumer.list_topics(topic, timeout=120).topics
     consumer.close()
 
 
@@ -203,7 +203,7 @@ def test_a_further_listener_has_its_own_address(own_broker: StartBroker) -> None
     kafka = own_broker(extra_listeners={"SECOND": "PLAINTEXT"})
     assert kafka.address("SECOND") != kafka.bootstrap_servers
     consumer = Consumer({"bootstrap.servers": kafka.address("SECOND"), "group.id": "t"})
-    assert consumer.list_topics(timeout=30).brokers[1].port == int(kafka.address("SECOND").split(":")[1])
+    assert consumer.list_topics(timeout=120).brokers[1].port == int(kafka.address("SECOND").split(":")[1])
     consumer.close()
 
 

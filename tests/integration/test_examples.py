@@ -37,7 +37,7 @@ def run_example(broker: Any, new_topic: Any, onceflow: Any, tmp_path: Path) -> C
         command += ["--checkpoint-dir", str(tmp_path / "checkpoints"), "--checkpoint-interval", "100 ms"]
         command += ["--", "--bootstrap-servers", broker.bootstrap_servers, "--input", source]
         command += ["--output", output, "--until", "latest", *arguments]
-        done = onceflow(*command, timeout=120)
+        done = onceflow(*command, timeout=480)
         assert done.returncode == 0, done.stdout + done.stderr
         return consume(broker.bootstrap_servers, output)
 
@@ -65,7 +65,7 @@ def consume(servers: str, topic: str) -> list[Row]:
         }
     )
     try:
-        partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
+        partitions = consumer.list_topics(topic, timeout=80).topics[topic].partitions
         consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
         values: list[Row] = []
         ended: set[int] = set()

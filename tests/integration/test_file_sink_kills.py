@@ -75,7 +75,7 @@ class KilledJob:
             return job
         slot = chance.choice(job.slots())
         os.kill(slot, signal.SIGKILL if kind == "slot" else signal.SIGSTOP)
-        job.wait_event("restarted", after=mark, timeout=90)
+        job.wait_event("restarted", after=mark, timeout=360)
         job.wait_event("checkpoint_completed", after=mark)
         return job
 

@@ -66,7 +66,7 @@ def test_killed_slots_and_drivers_leave_each_row_once(start_job: Any, engine: An
     add_files(source, range(60, 70))
     engine.wait_for(has_rows(output, 70), again)
     again.send(signal.SIGTERM)
-    assert again.wait(30) == 0, again.story()
+    assert again.wait(120) == 0, again.story()
     assert read(output) == expected(70)
     remembered = engine.manifests(tmp_path / "ck")[-1]["finished"]["seen"]["files"]
     assert len(remembered) == 70 * 15, "12 bytes for each file, and no split is left"

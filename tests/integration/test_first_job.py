@@ -61,7 +61,7 @@ def test_under_spark_submit(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=480,
         check=False,
     )
     assert run.returncode == 0, run.stderr[-3_000:]

@@ -20,7 +20,7 @@ from onceflow.runtime.testing.connectors.folder_table import FolderTable
 
 PROGRAM = Path(__file__).parent / "jobs" / "folder_copy.py"
 FILES, ROWS = 40, 25
-DEADLINE_S = 120.0
+DEADLINE_S = 480
 KILLED_ITSELF = 137
 Start = Callable[..., "subprocess.Popen[bytes]"]
 

@@ -36,7 +36,7 @@ def test_at_least_once_loses_nothing(
     expected = judge(servers).expected(source)
     rows.wait_rows(len(expected), job)
     job.send(signal.SIGTERM)
-    assert job.wait(15) == 0, job.story()
+    assert job.wait(60) == 0, job.story()
     found = judge(servers).output(output).rename({"count": "found"})
     joined = expected.join(found, on=["user", "window_end"], how="left")
     assert joined["found"].null_count() == 0
@@ -76,7 +76,7 @@ def test_at_most_once_doubles_nothing_and_goes_on_at_the_end(
     kept = [r for r in every.iter_rows() if not away_ms - 500 < r[1] <= reached_ms + 500]
     rows.wait_rows(len(kept), again)
     again.send(signal.SIGTERM)
-    assert again.wait(15) == 0, again.story()
+    assert again.wait(60) == 0, again.story()
     assert sorted(judge(servers).output(output).iter_rows()) == sorted(kept)
 
 
@@ -92,7 +92,7 @@ def test_an_epoch_beyond_the_memory_limit_goes_out_whole(
     data.flush()
     arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output, "--until", "latest")
     job = start_job(tmp_path / "ck", *arguments, interval="1 h")
-    assert job.wait(90) == 0, job.story()
+    assert job.wait(360) == 0, job.story()
     last = engine.manifests(tmp_path / "ck")[-1]
     staged = [o for c in last["committables"] for o in c["payload"]["outputs"]]
     assert max(o["bytes"] for o in staged) > 64 << 20, staged
@@ -118,7 +118,7 @@ def test_checkpoints_every_100_ms_are_carried(
     expected = judge(servers).expected(source)
     rows.wait_rows(len(expected), job)
     job.send(signal.SIGTERM)
-    assert job.wait(15) == 0, job.story()
+    assert job.wait(60) == 0, job.story()
     rate = 100_000 / (last["ts_ms"] - first["ts_ms"])
     slowest = sorted(e["duration_ms"] for e in job.named("checkpoint_completed"))
     print(f"{rate:.1f} checkpoints/s, {slowest[len(slowest) // 2]} ms median, {slowest[-1]} ms at most")
@@ -160,7 +160,7 @@ def test_partitions_and_topics_that_appear_are_read(
     expected = judge(servers).expected(name, other, meanwhile)
     rows.wait_rows(len(expected), again)
     again.send(signal.SIGTERM)
-    assert again.wait(15) == 0, again.story()
+    assert again.wait(60) == 0, again.story()
     assert again.named("job_finished")[0]["late_records"] == 0
     verdict = judge(servers).verdict(expected, output)
     assert verdict.is_exact, verdict
@@ -181,7 +181,7 @@ def test_a_job_that_runs_itself(
         'master="threads[2]", checkpoint_interval="200 ms")\n    print(result.outcome.value)\n'
     )
     done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=240, check=False
     )
     assert (done.returncode, done.stdout) == (0, "finished\n"), done.stderr
     verdict = judge(servers).verdict(judge(servers).expected(source), output)

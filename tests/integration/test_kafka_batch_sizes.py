@@ -23,7 +23,7 @@ from tests.kafka_quotas import quotas
 
 pytestmark = pytest.mark.kafka
 
-DEADLINE_S = 60.0
+DEADLINE_S = 240
 LIMIT = {"max.message.bytes": "20000"}
 
 

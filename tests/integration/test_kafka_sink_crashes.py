@@ -79,7 +79,7 @@ class Job:
 
     def run(self, checkpoints: int, kill: dict[str, Any] | None = None) -> None:
         """Run to the end, or to death if it is to be killed."""
-        code = self.start(checkpoints, kill).wait(120)
+        code = self.start(checkpoints, kill).wait(480)
         if kill is None:
             assert code == 0, self.said.read_text()
         else:
@@ -126,8 +126,8 @@ def dump(servers: str, topic: str, deadline_s: float = 60) -> list[dict[str, Any
             "enable.auto.commit": False,
         }
     )
-    partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
-    ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1] for p in partitions}
+    partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
+    ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=60)[1] for p in partitions}
     consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
     rows, open_partitions = [], set(partitions)
     deadline = time.monotonic() + deadline_s
@@ -204,9 +204,9 @@ class KillAt:
         proxy.on_request = self._on_request
 
     def wait_and_kill(self, child: Fork) -> None:
-        assert self.is_reached.wait(60), "the request never came"
+        assert self.is_reached.wait(240), "the request never came"
         os.kill(child.pid, signal.SIGKILL)
-        child.wait(30)
+        child.wait(120)
 
     def _on_request(self, request: Request) -> Course:
         if request.api != self._api:
@@ -269,8 +269,8 @@ def test_first_copy_of_a_resent_request_comes_late_and_the_process_is_killed(job
 
         proxy.on_request = on_request
         child = job.start(checkpoints=6, servers=proxy.address)
-        assert released.wait(60)
+        assert released.wait(240)
         os.kill(child.pid, signal.SIGKILL)
-        child.wait(30)
+        child.wait(120)
         job.run(checkpoints=job.latest() + 2)
         job.judge()

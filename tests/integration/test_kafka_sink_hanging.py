@@ -70,8 +70,8 @@ def stable_end(servers: str, topic: str) -> tuple[int, int]:
         }
     )
     ends = (
-        consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[1],
-        raw.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[1],
+        consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)[1],
+        raw.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)[1],
     )
     consumer.close()
     raw.close()
@@ -79,7 +79,7 @@ def stable_end(servers: str, topic: str) -> tuple[int, int]:
 
 
 def wait_stable_end(servers: str, topic: str, expected: int) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while stable_end(servers, topic) != (expected, expected):
         assert time.monotonic() < deadline, stable_end(servers, topic)
 
@@ -215,7 +215,7 @@ def _dump(servers: str, topic: str) -> list[int]:
         }
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
-    rows, deadline = [], time.monotonic() + 60
+    rows, deadline = [], time.monotonic() + 240
     while True:
         assert time.monotonic() < deadline
         message = consumer.poll(1.0)

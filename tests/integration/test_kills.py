@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.pace import slowness
+
 pytestmark = pytest.mark.kafka
 
 
@@ -69,11 +71,11 @@ def test_slots_driver_and_broker_killed_in_one_run(
     expected = judge(servers).expected("in")
     rows.wait_rows(len(expected), job)
     job.send(signal.SIGTERM)
-    assert job.wait(15) == 0, job.story()
+    assert job.wait(60) == 0, job.story()
     verdict = judge(servers).verdict(expected, "out")
     print(f"7 kills, {verdict}, first output after a slot's end: {[round(s, 2) for s in first_output]} s")
     assert verdict.is_exact, verdict
-    assert statistics.median(first_output) < 5, first_output  # a busy machine may hold up one of them
+    assert statistics.median(first_output) < 5 * slowness(), first_output
 
 
 def _killed_while_it_starts(job: Any, start: Callable[[], Any], pick: random.Random) -> Any:
@@ -120,7 +122,7 @@ def test_the_whole_process_killed_again_and_again(
     expected = judge(servers).expected(source)
     rows.wait_rows(len(expected), job)
     job.send(signal.SIGTERM)
-    assert job.wait(15) == 0, job.story()
+    assert job.wait(60) == 0, job.story()
     verdict = judge(servers).verdict(expected, output)
     assert verdict.is_exact, verdict
 
@@ -150,6 +152,6 @@ def test_nothing_is_visible_of_a_checkpoint_whose_manifest_could_not_be_written(
     expected = judge(servers).expected(source)
     rows.wait_rows(len(expected), again)
     again.send(signal.SIGTERM)
-    assert again.wait(15) == 0, again.story()
+    assert again.wait(60) == 0, again.story()
     verdict = judge(servers).verdict(expected, output)
     assert verdict.is_exact, verdict

@@ -29,7 +29,7 @@ from tests.unit.connectors.kinesis.producer_library import aggregated
 pytestmark = pytest.mark.kinesis
 reshards = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 SCHEMA = pa.schema([("n", pa.int64())])
-WAIT_S = 60.0
+WAIT_S = 240
 
 
 @pytest.fixture(scope="module")

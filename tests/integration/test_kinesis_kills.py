@@ -85,11 +85,11 @@ def run_with_kills(kinds: list[str], start_job: Any, engine: Any, folder: Path, 
                 job = start()
             else:
                 os.kill(chance.choice(job.slots()), signal.SIGKILL)
-                job.wait_event("restarted", after=mark, timeout=90)
+                job.wait_event("restarted", after=mark, timeout=360)
         producer.close()
         engine.wait_for(lambda: len(seen(folder / "out")) >= producer.sent, job, 120)
         job.send(signal.SIGTERM)
-        assert job.wait(60) == 0, job.story()
+        assert job.wait(240) == 0, job.story()
         assert seen(folder / "out") == Counter(range(producer.sent))
         assert len(server.shards(stream)) >= 2 + len(kinds)
 

@@ -14,6 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.pace import slowness
+
 pytestmark = pytest.mark.kafka
 START_MS = 1_700_000_000_000
 PASSWORD = "canary-2f1c9e"
@@ -35,7 +37,13 @@ def forks() -> None:
     """The command as a user starts it, in a new interpreter."""
 
 
-@pytest.mark.parametrize("host", ["threads[2]", pytest.param("local[2]", marks=pytest.mark.spark)])
+@pytest.mark.parametrize(
+    "host",
+    [
+        pytest.param("threads[2]", marks=pytest.mark.soak),
+        pytest.param("local[2]", marks=pytest.mark.spark),
+    ],
+)
 def test_signals_stop_after_a_last_checkpoint_and_the_next_run_goes_on(
     host: str, start_job: Any, feed: Any, judge: Any, follow: Any, broker: Any, new_topic: Any, tmp_path: Path
 ) -> None:
@@ -53,20 +61,20 @@ def test_signals_stop_after_a_last_checkpoint_and_the_next_run_goes_on(
             job.send(signal.SIGTERM)
         else:
             job.kill_group(signal.SIGINT)
-        assert job.wait(15) == 0, job.story()
+        assert job.wait(60) == 0, job.story()
         took = time.monotonic() - began
         finished = job.named("job_finished")[0]
         assert (finished["outcome"], finished["checkpoint_id"]) == ("stopped", 1 if stop != "SIGTERM" else 2)
         assert len(judge(servers).output(output)) > 0
         assert "Traceback" not in job.errors()
-        assert took < 10, took
+        assert took < 10 * slowness(), took
     data.close(reached_ms)
     expected = judge(servers).expected(source)
     rows = follow(servers, output)
     job = start_job(tmp_path / "ck", *arguments, master=host)
     rows.wait_rows(len(expected), job)
     job.kill_group(signal.SIGINT)
-    assert job.wait(15) == 0, job.story()
+    assert job.wait(60) == 0, job.story()
     verdict = judge(servers).verdict(expected, output)
     assert verdict.is_exact, verdict
 
@@ -85,8 +93,8 @@ def test_a_second_sigint_stops_at_once(
         job.wait_event("stop_requested")
         job.send(signal.SIGINT)
         began = time.monotonic()
-        assert job.wait(15) == 3, job.story()
-        assert time.monotonic() - began < 5
+        assert job.wait(60) == 3, job.story()
+        assert time.monotonic() - began < 5 * slowness()
         assert "SIGINT" in job.named("job_finished")[0]["reason"]
 
 
@@ -101,8 +109,8 @@ def test_a_stop_that_can_not_finish_gives_up_within_ten_seconds(
         engine.wait_for(lambda: proxy.held, job)
         job.send(signal.SIGTERM)
         began = time.monotonic()
-        assert job.wait(30) == 3, job.story()
-        assert time.monotonic() - began < 10, time.monotonic() - began
+        assert job.wait(120) == 3, job.story()
+        assert time.monotonic() - began < 10 * slowness(), time.monotonic() - began
         assert "no last checkpoint" in job.named("job_finished")[0]["reason"]
 
 
@@ -134,19 +142,19 @@ def test_commands_on_a_running_job(
     other = tmp_path / "other.py"
     other.write_text((engine.jobs / "totals.py").read_text().replace("totals-under-test", "another"))
     stranger = start_job(tmp_path / "ck", *arguments, program=other)
-    assert stranger.wait(30) == 2, stranger.story()
+    assert stranger.wait(120) == 2, stranger.story()
     assert "belongs to job 'totals-under-test'" in stranger.errors()
     stopped = onceflow("stop", folder, "--json")
     assert stopped.returncode == 0, stopped.stderr
     assert json.loads(stopped.stdout)["job"] == "totals-under-test"
-    assert job.wait(15) == 0, job.story()
+    assert job.wait(60) == 0, job.story()
     assert job.events[-1]["outcome"] == "stopped"
     assert not control.exists()
 
     again = start_job(tmp_path / "ck", *arguments)
     again.wait_event("checkpoint_completed")
     assert onceflow("cancel", folder).returncode == 0
-    assert again.wait(15) == 3, again.story()
+    assert again.wait(60) == 3, again.story()
     assert "without a last checkpoint" in again.errors()
     assert again.named("job_finished")[0]["outcome"] == "cancelled"
     gone = onceflow("stop", folder)
@@ -202,9 +210,9 @@ def test_no_secret_is_shown_anywhere_and_no_port_of_a_local_job_is_open_to_other
     assert json.loads(status)["phase"] == "running"
     lines = [" ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"])]
     job.send(signal.SIGTERM)
-    assert job.wait(15) == 0, job.story()
+    assert job.wait(60) == 0, job.story()
     wrong = start_job(tmp_path / "ck2", *arguments, env=env(f"{PASSWORD}-no"), master="local[2]")
-    assert wrong.wait(60) == 1, wrong.story()
+    assert wrong.wait(240) == 1, wrong.story()
     assert "sasl" in wrong.errors().lower()
     told = ["".join(job.lines), "".join(wrong.lines), job.errors(), status, *lines]
     told += [
@@ -218,6 +226,6 @@ def test_no_secret_is_shown_anywhere_and_no_port_of_a_local_job_is_open_to_other
 def test_more_slots_than_the_master_has_are_refused_at_once(start_job: Any, tmp_path: Path) -> None:
     arguments = ("--bootstrap-servers", "127.0.0.1:1", "--input", "in", "--output", "out")
     job = start_job(tmp_path / "ck", *arguments, master="local[2]", parallelism=3)
-    assert job.wait(30) == 2, job.story()
+    assert job.wait(120) == 2, job.story()
     assert "local[2] has 2" in job.errors()
     assert "Traceback" not in job.errors()

@@ -115,14 +115,14 @@ def run_with_kills(
             continue
         sent = signal.SIGSTOP if kind == "frozen slot" else signal.SIGKILL
         os.kill(chance.choice(job.slots()), sent)
-        job.wait_event("restarted", after=mark, timeout=90)
+        job.wait_event("restarted", after=mark, timeout=360)
     writer.close()
     assert writer.transactions > 20
     query = "SELECT id, name FROM {} ORDER BY id"
     there = server.rows(query.format("items"))
     engine.wait_for(lambda: server.rows(query.format("followed")) == there, job, 120)
     job.send(signal.SIGTERM)
-    assert job.wait(60) == 0, job.story()
+    assert job.wait(240) == 0, job.story()
     assert sorted(followed(str(folder / "log")).items()) == there
 
 

@@ -106,7 +106,7 @@ def run_with_kills(
             zombie = chance.choice(job.slots())
             os.kill(zombie, signal.SIGSTOP)
             held.let_go()
-            job.wait_event("restarted", after=mark, timeout=90)
+            job.wait_event("restarted", after=mark, timeout=360)
         job.wait_event("checkpoint_completed", after=mark)
     assert job.wait(180) == 0, job.story()
     check(server, records)

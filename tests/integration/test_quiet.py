@@ -24,5 +24,5 @@ def test_nothing_of_the_jvm_or_of_librdkafka_is_said_where_nothing_is_wrong(
     data.close(data.load(2_000, 1_700_000_000_000))
     arguments = ("--bootstrap-servers", broker.bootstrap_servers, "--input", source, "--output", output)
     job = start_job(tmp_path / "ck", *arguments, "--until", "latest", master=master)
-    assert job.wait(120) == 0, job.story()
+    assert job.wait(480) == 0, job.story()
     assert job.errors() == ""

@@ -25,7 +25,7 @@ from tests.rabbitmq_server import WHY_NOT, RabbitServer
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
 SCHEMA = pa.schema([("n", pa.int64())])
-WAIT_S = 60.0
+WAIT_S = 240
 
 
 @pytest.fixture(scope="module")

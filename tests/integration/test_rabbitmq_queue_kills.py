@@ -93,11 +93,11 @@ def run_with_kills(
             server.start()
         else:
             os.kill(chance.choice(job.slots()), signal.SIGKILL)
-            job.wait_event("restarted", after=mark, timeout=90)
+            job.wait_event("restarted", after=mark, timeout=360)
     producer.close()
     engine.wait_for(lambda: len(seen(folder / "out")) >= producer.sent, job, 120)
     job.send(signal.SIGTERM)
-    assert job.wait(60) == 0, job.story()
+    assert job.wait(240) == 0, job.story()
     found = seen(folder / "out")
     assert set(found) == set(range(producer.sent)) | set(found)
     assert len(found) - producer.sent in (0, 1), "the last may have come without being confirmed"

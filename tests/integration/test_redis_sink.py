@@ -28,7 +28,7 @@ from tests.redis_server import RedisServer
 
 pytestmark = pytest.mark.redis
 SCHEMA = pa.schema([("n", pa.int64())])
-WAIT_S = 60.0
+WAIT_S = 240
 
 
 @pytest.fixture(scope="module")

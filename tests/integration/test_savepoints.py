@@ -38,7 +38,7 @@ def test_two_jobs_from_one_savepoint_fence_nobody_and_double_nothing(
     assert running["checkpoint_id"] >= 0
     place = str(tmp_path / "savepoint")
     stopped = onceflow("stop", str(tmp_path / "first"), "--savepoint", place)
-    assert (stopped.returncode, job.wait(15)) == (0, 0), stopped.stderr
+    assert (stopped.returncode, job.wait(60)) == (0, 0), stopped.stderr
     assert f"start from it with --from {place}" in stopped.stdout
     before = len(judge(servers).output(first))
 
@@ -55,7 +55,7 @@ def test_two_jobs_from_one_savepoint_fence_nobody_and_double_nothing(
             rows.wait_rows(len(expected) - (0 if topic == first else before), begun)
         for begun in jobs:
             begun.send(signal.SIGTERM)
-            assert begun.wait(30) == 0, begun.story()
+            assert begun.wait(120) == 0, begun.story()
             assert not begun.named("attempt_failed"), begun.story()
         if pair == 0:
             verdict = judge(servers).verdict(expected, first)

@@ -27,7 +27,7 @@ from tests.integration.test_direct_produce import PARTITIONS, Output, Sink, numb
 
 pytestmark = pytest.mark.kafka
 
-DEADLINE_S = 60.0
+DEADLINE_S = 240
 RECORDS = 120_000
 """More than librdkafka keeps by itself: the source goes to the brokers."""
 REAUTHENTICATION_MS = 2_000

@@ -91,24 +91,24 @@ def test_a_job_waits_for_slots_that_come_late_and_for_lost_ones_without_failures
     assert {(e["phase"], e["pid"]) for e in json.loads(onceflow("list", "--json").stdout)} >= {
         ("starting", job.pid)
     }
-    job.wait_event("progress", waits_for("the job needs 4 slots, the cluster has 2, since"), timeout=120)
+    job.wait_event("progress", waits_for("the job needs 4 slots, the cluster has 2, since"), timeout=480)
     status = json.loads(onceflow("status", str(tmp_path / "ck"), "--json").stdout)
     assert status["phase"] == "starting"
     assert "needs 4 slots, the cluster has 2" in str(status["waiting"])
     cluster.add_worker(2)
-    job.wait_event("checkpoint_completed", timeout=120)
+    job.wait_event("checkpoint_completed", timeout=480)
     assert not job.named("attempt_failed"), job.story()
     used = job.wait_event("progress", lambda e: e["slots"] == 4 and 0 < e["busy_ratio"] <= 1)
     assert used["rss_bytes"] > 4 * 30 * 2**20
 
     since = job.mark
     cluster.all_executors()[0].send_signal(signal.SIGKILL)
-    job.wait_event("restarted", after=since, timeout=120)
+    job.wait_event("restarted", after=since, timeout=480)
     failed = job.named("attempt_failed")
     assert len(failed) == 1, failed
     assert re.search(r"slot \d .* was lost|Spark lost executor|ended unexpectedly", failed[0]["reason"])
     job.send(signal.SIGTERM)
-    assert job.wait(30) == 0, job.story()
+    assert job.wait(120) == 0, job.story()
     assert [line for line in job.lines if not line.startswith('{"event"')] == []
     assert not re.search(r"Traceback|\[Stage \d| (?:INFO|WARN) ", job.errors()), job.errors()
 
@@ -119,7 +119,7 @@ def test_without_a_parallelism_a_job_takes_what_has_registered(cluster: Cluster)
         [sys.executable, "-c", TAKE_ALL, cluster.master, quick_java()],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=480,
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
@@ -130,9 +130,9 @@ def test_a_job_that_waits_for_slots_is_stopped_at_once(
 ) -> None:
     """There is no worker at all. Nothing was read, so no last checkpoint is missed."""
     job = start_job(tmp_path / "ck", *topics, master=cluster.master, options=SMALL)
-    job.wait_event("progress", waits_for("the job needs 2 slots, the cluster has 0"), timeout=120)
+    job.wait_event("progress", waits_for("the job needs 2 slots, the cluster has 0"), timeout=480)
     job.kill_group(signal.SIGINT)
-    assert job.wait(20) == 0, job.story()
+    assert job.wait(80) == 0, job.story()
     assert job.events[-1]["outcome"] == "stopped"
     assert "Traceback" not in job.errors()
 
@@ -142,9 +142,9 @@ def test_a_signal_while_the_master_is_away_ends_the_job(
 ) -> None:
     """Spark itself looks for its master for a minute."""
     job = start_job(tmp_path / "ck", *topics, master="spark://127.0.0.1:9", options=SMALL)
-    job.wait_event("progress", lambda e: e["phase"] == "starting", timeout=60)
+    job.wait_event("progress", lambda e: e["phase"] == "starting", timeout=240)
     job.send(signal.SIGTERM)
-    assert job.wait(20) == 0, job.story()
+    assert job.wait(80) == 0, job.story()
     assert "Traceback" not in job.errors()
 
 
@@ -154,7 +154,7 @@ def test_a_local_cluster_refuses_more_slots_than_it_can_have(
     """What it runs: see test_encrypted.py."""
     master = "local-cluster[2,1,1024]"
     job = start_job(tmp_path / "ck", *topics, master=master, parallelism=3, options=SMALL)
-    assert job.wait(30) == 2, job.story()
+    assert job.wait(120) == 2, job.story()
     assert f"parallelism=3 needs as many slots at once, {master} has 2" in job.errors()
     assert len(job.errors().splitlines()) == 1
 
@@ -163,7 +163,7 @@ def test_more_slots_than_the_jvm_finds_cores_fail_the_job_in_one_sentence(
     topics: tuple[str, ...], start_job: Any, tmp_path: Path
 ) -> None:
     job = start_job(tmp_path / "ck", *topics, master="local[*]", parallelism=99)
-    assert job.wait(60) == 1, job.story()
+    assert job.wait(240) == 1, job.story()
     assert "the job needs 99 slots at once, local[*] has" in job.errors()
     assert not job.named("attempt_failed")
     assert "Traceback" not in job.errors()

@@ -68,7 +68,7 @@ class Program:
 
     def close(self) -> None:
         self._process.kill()
-        self._process.wait(30)
+        self._process.wait(120)
 
 
 def produce(servers: str, topic: str, first: int, stop: int, time_ms: int) -> None:

@@ -99,6 +99,7 @@ def run_with_kills(
     assert example.batches("commits") == example.batches("offsets") > kills
 
 
+@pytest.mark.soak
 def test_a_windowed_query_that_is_killed_twice_loses_and_doubles_nothing(
     broker: EmbeddedKafka, new_topic: MakeTopic, tmp_path: Path, feed: Any, judge: Any
 ) -> None:

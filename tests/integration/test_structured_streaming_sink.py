@@ -32,7 +32,7 @@ def dump(servers: str, topic: str) -> list[Message]:
         "enable.partition.eof": True,
     }
     consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.auto.commit": False})
-    partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
+    partitions = consumer.list_topics(topic, timeout=80).topics[topic].partitions
     consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
     found, ended = [], 0
     while ended < len(partitions):
@@ -241,7 +241,7 @@ def test_a_batch_is_written_whole_or_not_at_all(query: Query) -> None:
     write(rows, query)
     assert ids(query.seen()) == list(range(1_000))
     # The other tasks of the failed one may still run: the last of them deletes what it has made.
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while left := list((query.folder / "st").iterdir()):
         assert time.monotonic() < deadline, f"staged files are left: {left}"
         threading.Event().wait(0.05)

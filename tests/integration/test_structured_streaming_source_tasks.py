@@ -88,7 +88,7 @@ def transact(kafka: EmbeddedKafka, topic: str, values: list[bytes], commit: bool
 
 def wait_until_made(kafka: EmbeddedKafka, topic: str) -> None:
     """Once the topic of this name that was deleted is gone."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         try:
             kafka.create_topic(topic, 1)

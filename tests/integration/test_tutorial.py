@@ -56,7 +56,7 @@ class Shell:
 
     def close(self) -> None:
         self._watch.cancel()
-        self._bash.communicate(timeout=30)
+        self._bash.communicate(timeout=120)
 
 
 @contextmanager

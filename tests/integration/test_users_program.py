@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 
 from tests.integration.standalone import quick_java
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.kafka
 ONCEFLOW = [sys.executable, "-c", "from onceflow.cli.app import main; main()"]
 HOSTS = ["threads[2]", pytest.param("local-cluster[2,1,1024]", marks=pytest.mark.spark)]
 """A program is where it is used, and comes to other processes. How `local[2]` has it is tried below."""

@@ -52,7 +52,7 @@ def verify(onceflow: Command) -> Verify:
 
     def run(kafka: EmbeddedKafka, *arguments: str) -> tuple[int, Row]:
         servers = ("--bootstrap-servers", kafka.bootstrap_servers)
-        done = onceflow("verify", "--json", *servers, *arguments, timeout=120)
+        done = onceflow("verify", "--json", *servers, *arguments, timeout=480)
         assert done.returncode in (0, 1), done.stderr
         return done.returncode, json.loads(done.stdout)
 

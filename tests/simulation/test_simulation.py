@@ -42,7 +42,7 @@ RARE_MOVES = {
 
 
 @pytest.mark.timeout(0)  # a run that never ends is found by the CPU time that it takes: run_parallel
-@pytest.mark.parametrize("seeds", [1_000, pytest.param(10_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("seeds", [600, pytest.param(10_000, marks=pytest.mark.soak)])
 def test_thousands_of_seeds(seeds: int) -> None:
     report = run_parallel(range(seeds), processes=2)
     assert report.failed_seed is None, f"{report.failure}; repeat: make sim SEED={report.failed_seed}"
@@ -53,7 +53,7 @@ def test_thousands_of_seeds(seeds: int) -> None:
 
 def test_a_run_that_never_ends_is_ended_by_the_work_that_it_does() -> None:
     program = f"from {limit_cpu.__module__} import limit_cpu\nlimit_cpu(1)\nwhile True: pass"
-    ended = subprocess.run([sys.executable, "-c", program], timeout=120)
+    ended = subprocess.run([sys.executable, "-c", program], timeout=480)
     assert ended.returncode == -signal.SIGXCPU
 
 
@@ -68,7 +68,9 @@ def test_every_crash_at_every_point_of_the_tiny_job() -> None:
     [
         pytest.param(None, 1, id="no crash"),
         pytest.param(Crash.KILL_ALL, 11, id="everything is killed at each 11th point"),
-        pytest.param(Crash.KILL_ALL, 1, marks=[pytest.mark.soak, pytest.mark.timeout(1800)], id="at each point"),
+        pytest.param(
+            Crash.KILL_ALL, 1, marks=[pytest.mark.soak, pytest.mark.timeout(1800)], id="at each point"
+        ),
     ],
 )
 def test_every_schedule_of_the_tiny_job_with_one_deviation(crash: Crash | None, stride: int) -> None:
@@ -77,7 +79,7 @@ def test_every_schedule_of_the_tiny_job_with_one_deviation(crash: Crash | None, 
 
 
 def test_sources_that_stand_still_for_each_checkpoint_lose_and_double_nothing() -> None:
-    report = run_seeds(range(300), world_of=halting_world)
+    report = run_seeds(range(120), world_of=halting_world)
     assert report.failed_seed is None, report.failure
 
 
@@ -92,7 +94,7 @@ def test_a_source_that_is_not_told_to_go_on_is_found() -> None:
 
 
 def test_at_least_once_loses_nothing_either() -> None:
-    report = run_seeds(range(300), is_aligned=False)
+    report = run_seeds(range(120), is_aligned=False)
     assert report.failed_seed is None, report.failure
 
 

@@ -43,7 +43,7 @@ from onceflow.connectors.kafka.embedded.process import (
 from onceflow.connectors.kafka.embedded.settings import HOST, LOG4J2, NODE, Ports, server_properties
 from onceflow.runtime.environment.java import Java, find_java
 
-_READY_TIMEOUT_S = 60.0
+_READY_TIMEOUT_S = 180.0
 _SPACE_NEEDED_BYTES = 256 * 1024 * 1024
 
 

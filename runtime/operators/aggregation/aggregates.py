@@ -115,10 +115,10 @@ def last(column: str | pl.Expr) -> BuiltinAggregate:
     return BuiltinAggregate(Kind.LAST, column)
 
 
-def collect_list(column: str | pl.Expr) -> BuiltinAggregate:
-    """A list of the values; nulls are skipped, and it is null if every value is. They are in the order in
-    which they came; where windows overlap or merge, in that of each part, one part after the other. All are
-    kept until the window fires."""
+def collect_list(column: str | pl.Expr | None = None) -> BuiltinAggregate:
+    """A list of the values or, without a column, of whole rows as structs; nulls are skipped, and it is null
+    if every value is. They are in the order in which they came; where windows overlap or merge, in that of
+    each part, one part after the other. All are kept until the window fires."""
     return BuiltinAggregate(Kind.COLLECT_LIST, column)
 
 
@@ -160,6 +160,9 @@ def check_aggregate(name: str, aggregate: Aggregate, schema: pa.Schema, uid: str
             "first(), last(), collect_list(), count_distinct() or an AggregateFunction"
         )
     if aggregate.argument is None:
+        if aggregate.kind is Kind.COLLECT_LIST:
+            row = pa.field("row", pa.struct(list(schema)), nullable=False)
+            return TypedAggregate(name, aggregate, row, pa.field(name, pa.list_(row.type), nullable=False))
         if aggregate.kind is not Kind.COUNT:
             raise GraphError(f"{where}={aggregate.kind}() needs a column or an expression")
         return TypedAggregate(name, aggregate, None, pa.field(name, pa.int64(), nullable=False))
@@ -174,7 +177,7 @@ def columns_read(aggregate: Aggregate) -> frozenset[str] | None:
     if isinstance(aggregate, AggregateFunction):
         return None
     if aggregate.argument is None:
-        return frozenset()
+        return None if aggregate.kind is Kind.COLLECT_LIST else frozenset()
     if isinstance(aggregate.argument, str):
         return frozenset((aggregate.argument,))
     return frozenset(aggregate.argument.meta.root_names())

@@ -16,7 +16,9 @@ from onceflow.runtime.types.records_of_columns import RecordReader
 from onceflow.runtime.types.user_functions import read_records
 
 Argument = str | int | None
-"""What an aggregate takes: a column by name, an expression by number, or (None) just records."""
+"""What an aggregate takes: a column by name, an expression by number, or (None) just that there are rows."""
+_WHOLE_ROWS = -1
+"""The number of the argument that is the rows, as structs."""
 
 
 class Arguments:
@@ -32,6 +34,8 @@ class Arguments:
         """Add an aggregate; returns the name or number by which `Batch.arrivals` knows its argument."""
         assert isinstance(typed.aggregate, BuiltinAggregate)
         argument = typed.aggregate.argument
+        if argument is None and typed.argument is not None:
+            return _WHOLE_ROWS
         if not isinstance(argument, pl.Expr):
             return argument
         assert typed.argument is not None
@@ -91,6 +95,8 @@ class Batch:
         return self._typed
 
     def _values(self, argument: Argument) -> pa.Array | None:
+        if argument == _WHOLE_ROWS:
+            return self.records.batch.to_struct_array()
         if isinstance(argument, int):
             return self._computed[argument]
         return None if argument is None else self.records.batch.column(argument)

@@ -18,7 +18,7 @@ from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import Fetch, ReaderContext, SplitState
 from onceflow.runtime.kernels.ops import PLAIN, ops, using
 
-DEADLINE_S = 60.0
+DEADLINE_S = 240
 RECORDS_ASKED = 10_000
 
 
@@ -144,7 +144,7 @@ class Cluster:
     def delete_topic(self, topic: str) -> None:
         self.admin.delete_topics([topic])[topic].result(30)
         deadline = time.monotonic() + DEADLINE_S
-        while topic in self.admin.list_topics(timeout=10).topics:
+        while topic in self.admin.list_topics(timeout=60).topics:
             assert time.monotonic() < deadline
 
 

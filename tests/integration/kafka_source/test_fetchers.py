@@ -41,7 +41,7 @@ pytestmark = pytest.mark.kafka
 
 KINDS = ["bulk", "direct"]
 
-DEADLINE_S = 60.0
+DEADLINE_S = 240
 EAGERLY = DirectReading(records_behind=1, full_fetches=0, pause_s=0.5)
 ALL = Wanted(key=True, timestamp=True, headers=True, details=True)
 Row = tuple[Any, ...]

@@ -23,7 +23,7 @@ VERSION = "3.3.3"
 SHA256 = "8bc6751c76d963734224b01d5e7f84ccb3cb61c87d3bd77c36c35f10a5cbed63"
 FILE = f"io/apicurio/apicurio-registry-app/{VERSION}/apicurio-registry-app-{VERSION}-all.tar.gz"
 JAVA_NEEDED = 21
-START_S = 120.0
+START_S = 480
 
 
 def java() -> str:
@@ -47,7 +47,7 @@ def jar() -> Path:
             packed = Path(scratch) / "all.tar.gz"
             url = os.environ.get("ONCEFLOW_MAVEN_MIRROR", MAVEN_CENTRAL) + FILE
             try:
-                with urllib.request.urlopen(url, timeout=60) as response, packed.open("wb") as file:
+                with urllib.request.urlopen(url, timeout=240) as response, packed.open("wb") as file:
                     shutil.copyfileobj(response, file)
             except OSError as error:
                 pytest.skip(f"Apicurio can't be fetched from {url}: {error}")
@@ -89,7 +89,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
     finally:
         process.kill()
-        process.wait(30)
+        process.wait(120)
 
 
 def answers(url: str) -> bool:

@@ -271,7 +271,7 @@ def test_the_broker_command_writes_and_prints_avro(registry: str, broker: Any, n
 
     def run(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
         whole = [*command, *arguments, *where]
-        return subprocess.run(whole, input=given, capture_output=True, text=True, check=False, timeout=120)
+        return subprocess.run(whole, input=given, capture_output=True, text=True, check=False, timeout=480)
 
     early = run("produce", topic, given=json.dumps(record) + "\n")
     assert f"no schema is registered as {topic}-value at {registry}: register one first" in early.stderr
@@ -320,7 +320,7 @@ def test_the_auditor_reads_avro(broker: Any, new_topic: Any, registry: str, once
     def verify(url: str) -> subprocess.CompletedProcess[str]:
         what = ("--input", source, "--output", output, "--group-by", "user", "--window", "1 s")
         fields = ("--count", "count", "--sum", "total=amount", "--registry", url)
-        return onceflow("verify", "--json", "--bootstrap-servers", servers, *what, *fields, timeout=120)
+        return onceflow("verify", "--json", "--bootstrap-servers", servers, *what, *fields, timeout=480)
 
     done = verify(registry)
     assert (done.returncode, bool(done.stdout)) == (1, True), done.stderr

@@ -23,7 +23,7 @@ from benchmarks.peers.peer import MAIN, Assignment, Launch, Peer, Say
 from benchmarks.sampler import CpuSampler
 from benchmarks.secured import PASSWORD, USER, client_settings, java_settings
 
-DEADLINE_S = 60.0
+DEADLINE_S = 240
 ORPHAN = """
 import subprocess, sys, time
 subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])

@@ -31,7 +31,7 @@ SCHEMA = pa.schema(
     ]
 )
 RECORDS_PER_POLL = 100
-DEADLINE_S = 30
+DEADLINE_S = 120
 
 
 @dataclass

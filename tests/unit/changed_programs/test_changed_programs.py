@@ -447,7 +447,7 @@ def test_the_command_ends_with_one_sentence_and_exit_code_2(folder: Any, tmp_pat
     (tmp_path / "job.py").write_text(PROGRAM)
     onceflow = [sys.executable, "-c", "from onceflow.cli.app import main; main()"]
     run = [*onceflow, "run", "job.py:build", "--master", "threads[1]", "--checkpoint-dir", str(folder.path)]
-    ended = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
     assert ended.returncode == 2, ended.stderr
     [sentence] = ended.stderr.strip().splitlines()
     assert "has total=sum_('amount'), the program total=max_('amount')" in sentence

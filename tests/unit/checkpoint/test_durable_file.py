@@ -102,7 +102,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (3_500_000, resource.RLIM_INFINITY))
 file = DurableFile(Path(sys.argv[1]))
 try:
     file.write(b"x" * 4_194_304)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         file.write(b"")
     print("written")

@@ -41,7 +41,7 @@ print(json.dumps([checkpoint.job, listed, rows]))
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Any:
     command = [sys.executable, "-c", STRANGER, str(GOLDEN)]
     elsewhere = tmp_path_factory.mktemp("elsewhere")
-    run = subprocess.run(command, cwd=elsewhere, capture_output=True, text=True, timeout=60, check=False)
+    run = subprocess.run(command, cwd=elsewhere, capture_output=True, text=True, timeout=240, check=False)
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout)
 

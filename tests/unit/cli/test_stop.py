@@ -61,7 +61,7 @@ def start(folder: str, records: Any) -> BackgroundJob:
     job = Job("totals")
     job.from_records(records).foreach(take)
     running = BackgroundJob(job, folder)
-    assert CALLED.wait(30)
+    assert CALLED.wait(120)
     return running
 
 
@@ -80,12 +80,12 @@ def test_it_waits_until_the_process_has_let_go_of_the_job(folder: str) -> None:
     def hold() -> None:
         with StartingJob.announced("totals", folder):
             held.set()
-            over.wait(30)
+            over.wait(120)
 
     held = threading.Event()
     holder = threading.Thread(target=hold)
     holder.start()
-    assert held.wait(30)
+    assert held.wait(120)
     late = CliRunner().invoke(app, [folder, "--timeout", "300 ms"])
     assert isinstance(late.exception, OnceflowError)
     assert "has not ended 0.3 s after it was asked to" in str(late.exception)

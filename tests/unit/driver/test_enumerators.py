@@ -18,7 +18,7 @@ from onceflow.runtime.driver.enumerators import Enumerators
 from onceflow.runtime.errors import DataLossError, Fatal, Retryable
 from onceflow.runtime.graph.job_graph import Chain, JobGraph, SourceNode
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 EMPTY = pa.schema([])
 
 

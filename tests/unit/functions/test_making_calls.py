@@ -108,7 +108,7 @@ def test_many_wait_at_once_on_the_loop_and_one_may_be_given_up(
     calls = make(wait)
     assert isinstance(calls, LoopCalls)
     calls.ask([Question(n, 1, n) for n in range(50)])
-    assert all_there.wait(20), "all of them at the same time"
+    assert all_there.wait(80), "all of them at the same time"
     calls.give_up(7)
     (answer,) = wait_for(calls, 1, woken)
     assert (answer.number, ended) == (7, [7])
@@ -124,13 +124,13 @@ def test_threads_are_no_more_than_may_be_asked_at_a_time(make: Callable[..., Cal
 
     def block(n: int) -> str:
         running.release()
-        gate.wait(20)
+        gate.wait(80)
         return threading.current_thread().name
 
     calls = make(block, 2)
     calls.ask([Question(n, 1, n) for n in range(6)])
-    assert running.acquire(timeout=20)
-    assert running.acquire(timeout=20)
+    assert running.acquire(timeout=80)
+    assert running.acquire(timeout=80)
     assert not running.acquire(timeout=0.05), "a third one"
     calls.give_up(5)
     gate.set()

@@ -198,7 +198,7 @@ def test_a_call_that_lasts_is_timed_by_looks_and_another_row_is_another_call() -
     thread.start()
     assert thread.ident is not None
     watch = CallWatch(stack_of(thread.ident), pause_ms=1_000)
-    assert reached[0].wait(10)
+    assert reached[0].wait(60)
     assert watch.look(steps=5, now_ms=0) is None, "it may have taken a step"
     first = watch.look(5, 1_000)
     assert first is not None
@@ -208,14 +208,14 @@ def test_a_call_that_lasts_is_timed_by_looks_and_another_row_is_another_call() -
     watch.look(5, 100_000)
     assert watch.lasted_ms == 3_000, "a process that was frozen has not looked"
     goes_on[0].set()
-    assert reached[1].wait(10)
+    assert reached[1].wait(60)
     second = watch.look(5, 101_000)
     assert second is not None
     assert (second.record, watch.lasted_ms) == ("in-3 at offset 8", 0), "the batch gets on"
     assert watch.look(6, 102_000) is None, "the slot gets on"
     for event in goes_on:
         event.set()
-    assert over.wait(10)
+    assert over.wait(60)
     thread.join(10)
     watch.look(7, 103_000)
     assert watch.look(7, 104_000) is None

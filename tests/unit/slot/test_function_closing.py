@@ -29,7 +29,7 @@ class Hanging:
         self._until = until
 
     def close(self) -> None:
-        assert self._until.wait(30)
+        assert self._until.wait(120)
 
 
 def test_it_is_called_on_the_thread_that_opened() -> None:

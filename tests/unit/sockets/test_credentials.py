@@ -17,7 +17,7 @@ from onceflow.runtime.sockets.certificate import new_identity
 from onceflow.runtime.sockets.credentials import Credentials, TlsIdentity, tls_context
 
 OURS, THEIRS = new_identity(), new_identity()
-DEADLINE_S = 20.0
+DEADLINE_S = 80
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from onceflow.runtime.sockets.tls_socket import Connected
 
 PLAIN = Credentials(b"s" * 32)
 TLS = Credentials(b"s" * 32, new_identity())
-DEADLINE_S = 20.0
+DEADLINE_S = 80
 
 Welcomed = queue.Queue[tuple[Connected, Mapping[str, Any]]]
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from benchmarks.secured import write_certificate
 from onceflow.runtime.sockets.tls_socket import TlsSocket
 
-DEADLINE_S = 20.0
+DEADLINE_S = 80
 Ends = tuple[TlsSocket, ssl.SSLSocket]
 
 

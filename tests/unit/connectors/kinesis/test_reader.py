@@ -26,7 +26,7 @@ from tests.scripted_http import Asked, ScriptedHttp, Told
 
 SCHEMA = pa.schema([("n", pa.int64())])
 START = ShardPosition("shardId-000000000000", "trades", 0, (), "0", str(2**128 - 1))
-WAIT_S = 30.0
+WAIT_S = 120
 
 
 @pytest.fixture(autouse=True)

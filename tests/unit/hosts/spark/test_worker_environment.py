@@ -53,7 +53,7 @@ TEXTS = {
 def daemon_says(environment: Mapping[str, str]) -> str:
     """What the daemon says on standard error; it ends at once."""
     ended = subprocess.run(
-        DAEMON, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60, check=False
+        DAEMON, env={**os.environ, **environment}, capture_output=True, text=True, timeout=240, check=False
     )
     assert ended.returncode == 1, ended.stderr
     assert len(ended.stderr.splitlines()) == 1, ended.stderr

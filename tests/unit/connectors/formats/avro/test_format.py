@@ -305,7 +305,7 @@ def test_packages_that_are_not_installed_are_named_with_what_to_do(
         "except Exception as error: print(type(error).__name__, error)"
     )
     run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=True
     )
     assert run.stdout.startswith("OptionError")
     assert f"pip install '{install}'" in run.stdout

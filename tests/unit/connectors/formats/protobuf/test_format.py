@@ -278,7 +278,7 @@ def test_a_slot_needs_no_module_of_the_users() -> None:
         "print(form.decoder().decode([b'\\x52\\x01a\\x1a\\x00\\x22\\x00']).batch.to_pylist()[0]['kind'])"
     )
     run = subprocess.run(
-        [sys.executable, "-c", program], input=cloudpickle.dumps(form), capture_output=True, timeout=60,
+        [sys.executable, "-c", program], input=cloudpickle.dumps(form), capture_output=True, timeout=240,
         check=True,
     )  # fmt: skip
     assert run.stdout == b"a\n"
@@ -292,7 +292,7 @@ def test_a_package_that_is_not_installed_is_named() -> None:
         "except Exception as error: print(error)"
     )
     run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=True
     )
     assert "pip install 'onceflow[protobuf]'" in run.stdout
 

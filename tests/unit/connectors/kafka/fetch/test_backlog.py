@@ -35,7 +35,7 @@ from onceflow.connectors.kafka.fetch.backlog import DirectFetcher
 from onceflow.connectors.kafka.fetch.direct_reading import AS_USERS_DO, DirectReading
 from onceflow.connectors.kafka.fetch.lane_opener import fetch_settings
 
-DEADLINE_S = 20.0
+DEADLINE_S = 80
 TOPIC_ID = bytes(range(16))
 FAR = 1 << 40
 

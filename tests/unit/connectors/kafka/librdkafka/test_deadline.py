@@ -10,7 +10,7 @@ import pytest
 
 from onceflow.connectors.kafka.librdkafka.deadline import CallsWithDeadline, OverdueError
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from onceflow.connectors.kafka.protocol.broker_access import BrokerAccess
 from onceflow.connectors.kafka.protocol.polling_connection import BrokerConnection
 from onceflow.connectors.kafka.protocol.wire import ProtocolError
 
-DEADLINE_S = 20.0
+DEADLINE_S = 80
 StartBroker = Callable[..., int]
 
 

@@ -21,7 +21,7 @@ from onceflow.runtime.contracts import SinkContext
 from onceflow.runtime.errors import Retryable
 
 LEDGER = LedgerKey("job.out.beef.0", LEDGER_TOPIC)
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 @dataclass

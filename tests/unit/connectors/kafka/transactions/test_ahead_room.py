@@ -19,7 +19,7 @@ from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import SinkContext
 from onceflow.runtime.errors import Retryable
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 MEMORY_BYTES_MAX = 40_000
 
 

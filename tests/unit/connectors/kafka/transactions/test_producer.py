@@ -35,7 +35,7 @@ from tests.unit.connectors.kafka.scripted_broker import (
 )
 
 LEDGER = LedgerKey("id", "ledger")
-DEADLINE_S = 30.0
+DEADLINE_S = 120
 PARTITIONS = 3
 
 

@@ -17,7 +17,7 @@ from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import SinkContext, ThrottlingWriter
 
 WAITING_BYTES_MAX = 2_000
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 class Files:
