@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import os
+import random
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.repeated_kills import check_rows, run_with_kills
-
 pytestmark = pytest.mark.spark
 PROGRAM = Path(__file__).parent / "jobs" / "asked.py"
+
+
+def written(folder: Path) -> Counter[tuple[int, int]]:
+    rows: Counter[tuple[int, int]] = Counter()
+    for path in folder.glob("out-*.jsonl"):
+        rows.update((row["id"], row["cents"]) for row in map(json.loads, path.read_text().splitlines()))
+    return rows
 
 
 @pytest.mark.parametrize(
@@ -21,5 +30,28 @@ PROGRAM = Path(__file__).parent / "jobs" / "asked.py"
 def test_each_record_comes_out_once(
     kills: int, orders: int, how: str, start_job: Any, tmp_path: Path
 ) -> None:
-    run_with_kills(PROGRAM, (str(orders), "2000", how), kills, start_job, tmp_path, 1, 2)
-    check_rows(tmp_path, ("id", "cents"), Counter((number, number * 100) for number in range(orders)))
+    pick = random.Random(kills)
+
+    def start(parallelism: int) -> Any:
+        arguments = (str(tmp_path / "out"), str(orders), "2000", how)
+        settings = {"program": PROGRAM, "interval": "150 ms", "parallelism": parallelism}
+        return start_job(tmp_path / "ck", *arguments, master=f"local[{parallelism}]", **settings)
+
+    job = start(2)
+    for number in range(kills):
+        since = job.mark
+        for _ in range(pick.randrange(1, 3)):
+            done = job.wait_event("checkpoint_completed", after=since)
+            since = job.events.index(done) + 1
+        if number % 3 < 1:
+            os.kill(pick.choice(job.slots()), signal.SIGKILL)
+            job.wait_event("restarted", after=since)
+        else:
+            job.kill_group()
+            job.wait()
+            job = start(3 - number % 2)
+            job.wait_event("attempt_started")
+    assert job.wait(480) == 0, job.story()
+    expected = Counter((number, number * 100) for number in range(orders))
+    found = written(tmp_path / "out")
+    assert found == expected, (len(expected - found), len(found - expected))

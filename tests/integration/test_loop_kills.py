@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import random
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -9,16 +13,45 @@ from typing import Any
 import pytest
 
 from tests.integration.jobs.carousel import ROUNDS
-from tests.repeated_kills import check_rows, run_with_kills
 
 pytestmark = pytest.mark.spark
 PROGRAM = Path(__file__).parent / "jobs" / "carousel.py"
+
+
+def left(folder: Path) -> Counter[tuple[int, int]]:
+    """Who has left, and after how many rounds."""
+    rows: Counter[tuple[int, int]] = Counter()
+    for path in folder.glob("out-*.jsonl"):
+        rows.update((row["id"], row["rounds"]) for row in map(json.loads, path.read_text().splitlines()))
+    return rows
 
 
 @pytest.mark.parametrize(("kills", "riders"), [(3, 6_000), pytest.param(20, 40_000, marks=pytest.mark.soak)])
 def test_each_row_leaves_a_loop_once_and_the_job_ends(
     kills: int, riders: int, start_job: Any, tmp_path: Path
 ) -> None:
-    """After as many rounds as it has to make."""
-    run_with_kills(PROGRAM, (str(riders), "2000"), kills, start_job, tmp_path, 2, 3)
-    check_rows(tmp_path, ("id", "rounds"), Counter((n, 1 + n % ROUNDS) for n in range(riders)))
+    pick = random.Random(kills)
+
+    def start(parallelism: int) -> Any:
+        arguments = (str(tmp_path / "out"), str(riders), "2000")
+        settings = {"program": PROGRAM, "interval": "150 ms", "parallelism": parallelism}
+        return start_job(tmp_path / "ck", *arguments, master=f"local[{parallelism}]", **settings)
+
+    job = start(2)
+    for number in range(kills):
+        since = job.mark
+        for _ in range(pick.randrange(1, 4)):
+            done = job.wait_event("checkpoint_completed", after=since)
+            since = job.events.index(done) + 1
+        if number % 3 < 2:
+            os.kill(pick.choice(job.slots()), signal.SIGKILL)
+            job.wait_event("restarted", after=since)
+        else:
+            job.kill_group()
+            job.wait()
+            job = start(3 - number % 2)
+            job.wait_event("attempt_started")
+    assert job.wait(480) == 0, job.story()
+    expected = Counter((number, 1 + number % ROUNDS) for number in range(riders))
+    found = left(tmp_path / "out")
+    assert found == expected, (len(expected - found), len(found - expected))
