@@ -33,7 +33,7 @@ def explained(called: Called) -> Called:
         if isinstance(member, classmethod | staticmethod) and not name.startswith("_"):
             made = type(member)(_explained(member.__func__, f"{called.__name__}.{name}"))
             type.__setattr__(called, name, made)
-    return called
+    return cast(Called, called)
 
 
 def explained_methods(owner: type[Owner]) -> type[Owner]:

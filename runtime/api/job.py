@@ -108,8 +108,7 @@ class Job(JobGraphBuilder):
         it starts, JobFailedError if it fails.
         """
         submitted, spark_conf = _submitted(master)
-        master = master or submitted
-        _check_master(master)
+        _check_master(master := master or submitted)
         with _checkpoint_folder(checkpoint_dir, master) as folder:
             options = run_options(
                 folder,
