@@ -36,7 +36,7 @@ def check_window_function(fn: Callable[..., Any], uid: str) -> None:
     except TypeError as error:
         raise GraphError(
             f"operator {uid!r}: {function_name(fn)} can't be called with a key, a window and its records "
-            f"({error}): define it as `def {function_name(fn)}(key, window, records)`"
+            f"({error}): write it as `def {function_name(fn)}(key, window, records)`"
         ) from error
 
 
