@@ -11,6 +11,7 @@ import pyarrow as pa
 import urllib3
 
 from onceflow.runtime.errors import UsageError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.types.record_types import arrow_schema
 
 NOT_FOUND = 404
@@ -18,6 +19,7 @@ OK = range(200, 300)
 SHOWN_MAX = 200
 
 
+@explained
 class HttpLookup:
     """A service for `stream.lookup_join`: `HttpLookup("http://localhost:8080/{name}", User)` asks with GET.
 

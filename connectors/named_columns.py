@@ -22,3 +22,8 @@ def check_columns(what: str, names: Sequence[str], schema: pa.Schema, uid: str) 
             raise GraphError(
                 f"sink {uid!r}: {what} column {name!r} is not in the rows{nearest(name, schema.names)}"
             )
+
+
+def how_rows_go(key: Sequence[str]) -> str:
+    """How a sink with this key writes its rows, for the plan."""
+    return f"replaced by {', '.join(key)}" if key else "appended"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO
 
@@ -18,10 +18,12 @@ from isal import isal_zlib  # zlib's numbers, at four times its speed
 
 from onceflow.runtime.contracts import Committable, CopiedFiles, PromisedFiles, SinkContext, StagedFiles
 from onceflow.runtime.errors import CorruptCheckpointError
-from onceflow.runtime.records import Records
+from onceflow.runtime.records import Records, concatenated
 
 MEMORY_BYTES_MAX = 16 << 20
 """Rows above this go to a file before the barrier."""
+BATCH_ROWS_MAX = 100_000
+"""How many rows small batches are gathered up to. One that has more came so, and stays whole."""
 _READ_BYTES = 1 << 20
 
 
@@ -193,16 +195,36 @@ class _HeldRows:
     def batches(self) -> Iterator[pa.RecordBatch]:
         for file in self._written:
             yield from file.batches(self._files)
-        yield from self._batches
+        yield from _gathered(self._batches)
 
     def _write(self) -> None:
         path, file = self._files.create("rows.arrows")
         with file, _Summed(file) as summed, pa.ipc.new_stream(summed, self._schema) as stream:
-            for batch in self._batches:
+            for batch in _gathered(self._batches):
                 stream.write_batch(batch)
         rows = sum(batch.num_rows for batch in self._batches)
         self._written.append(RowFile(path, rows, summed.size, summed.crc32))
         self._batches, self._bytes = [], 0
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Small batches together. What costs a store a round trip each (a statement, a request) would otherwise
+    be as many as the batches that a slow stream trickles in; then a long commit lets more of them gather for
+    the next, which takes longer still."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        if held and rows + batch.num_rows > BATCH_ROWS_MAX:
+            yield _joined(held)
+            held, rows = [], 0
+        held.append(batch)
+        rows += batch.num_rows
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return concatenated([Records(batch) for batch in batches]).batch
 
 
 class _Summed:

@@ -12,6 +12,8 @@ from onceflow.runtime.errors import OnceflowError, Retryable, Unavailable
 _PAUSE_FIRST_S = 0.02
 _PAUSE_MAX_S = 1.0
 _SAY_AFTER_MS = 1_000
+SAFE = "The output is safe in the checkpoint and goes out when the job is started again"
+NEVER_ANSWERED = "Nobody has ever answered there; delivery_timeout= makes the wait longer"
 
 
 class Patience(Protocol):
@@ -37,12 +39,15 @@ class WaitForSystem:
         on_wait: Callable[[str], None],
         give_up_after_ms: int,
         closed: threading.Event,
+        advice: str = SAFE,
     ) -> None:
+        """`advice`: the end of the sentence when the time is up."""
         self._who = who
         self._clock = clock
         self._on_wait = on_wait
         self._give_up_after_ms = give_up_after_ms
         self._closed = closed
+        self._advice = advice
         self._since_ms: float | None = None
         self._pause_s = _PAUSE_FIRST_S
         self._has_said = False
@@ -54,8 +59,7 @@ class WaitForSystem:
         waited_ms = now_ms - self._since_ms
         if waited_ms >= self._give_up_after_ms:
             raise Unavailable(
-                f"gave up after {waited_ms / 1000:.0f} s (delivery_timeout): {error}. The output is safe "
-                "in the checkpoint and goes out when the job is started again"
+                f"gave up after {waited_ms / 1000:.0f} s (delivery_timeout): {error}. {self._advice}"
             ) from error
         if waited_ms >= _SAY_AFTER_MS:
             self._has_said = True

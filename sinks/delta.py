@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from onceflow.connectors.named_columns import check_columns, columns_given
+from onceflow.connectors.extras import needs_extra
+from onceflow.connectors.named_columns import check_columns, columns_given, how_rows_go
 from onceflow.runtime.contracts import CommitterContext, SinkCommitter, SinkContext, SinkWriter
 from onceflow.runtime.durations import duration_ms
-from onceflow.runtime.errors import OptionError, UsageError
+from onceflow.runtime.errors import OptionError
+from onceflow.runtime.explained_calls import explained
 
 if TYPE_CHECKING:
     from onceflow.connectors.delta.settings import DeltaSettings
@@ -21,6 +23,7 @@ _DAY_MS = 86_400_000
 _UNSAFE = ("allow_unsafe_rename", "aws_s3_allow_unsafe_rename")
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class DeltaSink:
     """Writes each row into the Delta table at `url`, by the columns' names. A Sink; opens nothing when it is
@@ -98,7 +101,7 @@ class DeltaSink:
 
     @property
     def plan_note(self) -> str:
-        how = f"replaced by {', '.join(self.partition_columns)}" if self.partition_columns else "appended"
+        how = how_rows_go(self.partition_columns)
         return f"exactly once: {how}, one commit of the table for each checkpoint"
 
     def check(self, schema: pa.Schema, uid: str) -> None:
@@ -133,12 +136,7 @@ class DeltaSink:
 
 
 def _settings_type() -> type[DeltaSettings]:
-    """Raises UsageError if the package is not there."""
-    try:
+    """Raises UsageError if the packages are not there."""
+    with needs_extra("DeltaSink", "delta"):
         from onceflow.connectors.delta.settings import DeltaSettings
-    except ImportError as error:
-        raise UsageError(
-            "DeltaSink needs packages that are not installed: pip install 'onceflow[delta]' "
-            f"(it lacks {error.name!r})"
-        ) from error
     return DeltaSettings

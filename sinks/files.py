@@ -20,10 +20,12 @@ from onceflow.connectors.files.written.plan import Promise
 from onceflow.connectors.files.written.writer import PartsWriter, WriterSettings
 from onceflow.runtime.contracts import Committable, CommitterContext, SinkContext
 from onceflow.runtime.errors import Fenced, Indeterminate, OptionError
+from onceflow.runtime.explained_calls import explained
 
 __all__ = ["FileSink", "RollPolicy", "daily", "every", "hourly"]
 
 
+@explained
 @dataclass(frozen=True)
 class FileSink:
     """Writes rows to files below `url`: a folder of this machine or a mounted one, `s3://bucket/folder`, or

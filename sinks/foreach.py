@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,9 +13,6 @@ from onceflow.runtime.contracts import BatchContext, Committable, PreCommit, Sin
 from onceflow.runtime.functions.lives import own_instance
 from onceflow.runtime.records import Records
 from onceflow.runtime.types.user_functions import function_name, user_error_at, user_function_error
-
-BATCH_ROWS_MAX = 100_000
-"""The most rows of a batch, unless a record batch that came has more."""
 
 
 class RowReader(Protocol):
@@ -85,7 +82,7 @@ class ForeachWriter:
     def _hand_over(self, files: Iterable[RowFile], checkpoint_id: int, owner: int) -> None:
         context = self._context
         batches = (batch for file in files for batch in file.batches(context.files))
-        for part, batch in enumerate(_gathered(batches)):
+        for part, batch in enumerate(batches):
             if self._sink.is_per_record:
                 self._call_each(batch)
                 continue
@@ -108,21 +105,3 @@ class ForeachWriter:
         except Exception as error:
             place = f"batch {told.batch_id} of {batch.num_rows} rows"
             raise user_error_at(self._context.uid, function, error, place) from error
-
-
-def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Small batches together, the same ones each time."""
-    held: list[pa.RecordBatch] = []
-    for batch in batches:
-        if held and sum(map(len, held)) + len(batch) > BATCH_ROWS_MAX:
-            yield _joined(held)
-            held = []
-        held.append(batch)
-    if held:
-        yield _joined(held)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(batches) == 1:
-        return batches[0]
-    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]

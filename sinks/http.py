@@ -8,14 +8,17 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from onceflow.connectors.extras import needs_extra
 from onceflow.connectors.staged_commits.writer import CommitSettings, StagedCommitsWriter
 from onceflow.connectors.versioned_upserts.documents import Documents
 from onceflow.runtime.contracts import SinkContext
 from onceflow.runtime.durations import duration_ms
-from onceflow.runtime.errors import OptionError, UsageError
+from onceflow.runtime.errors import OptionError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.records import Records
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class HttpSink:
     """Posts rows as JSON to `url`, once their checkpoint is durable. A Sink; opens nothing when it is made.
@@ -52,7 +55,8 @@ class HttpSink:
         if duration_ms(self.answer_timeout, "answer_timeout") == 0:
             raise OptionError("HttpSink: answer_timeout=0 waits for no answer: give it a time")
         duration_ms(self.delivery_timeout, "delivery_timeout")
-        _check_packages()
+        with needs_extra("HttpSink", "http"):
+            import urllib3  # noqa: F401
 
     @property
     def plan_note(self) -> str:
@@ -92,13 +96,3 @@ def _is_url(url: object) -> bool:
 
 def _as_they_are(records: Records) -> pa.RecordBatch:
     return records.batch
-
-
-def _check_packages() -> None:
-    try:
-        import urllib3  # noqa: F401
-    except ImportError as error:
-        raise UsageError(
-            "HttpSink needs a package that is not installed: pip install 'onceflow[http]' "
-            f"(it lacks {error.name!r})"
-        ) from error

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from onceflow.connectors.named_columns import check_columns, columns_given
+from onceflow.connectors.extras import needs_extra
+from onceflow.connectors.named_columns import check_columns, columns_given, how_rows_go
 from onceflow.runtime.contracts import CommitterContext, SinkCommitter, SinkContext, SinkWriter
 from onceflow.runtime.durations import duration_ms
-from onceflow.runtime.errors import OptionError, UsageError
+from onceflow.runtime.errors import OptionError
+from onceflow.runtime.explained_calls import explained
 
 if TYPE_CHECKING:
     from onceflow.connectors.iceberg.settings import IcebergSettings
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 _HOUR_MS = 3_600_000
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class IcebergSink:
     """Writes each row into an Iceberg table, by the columns' names. A Sink; opens nothing when it is made.
@@ -82,7 +85,7 @@ class IcebergSink:
 
     @property
     def plan_note(self) -> str:
-        how = f"replaced by {', '.join(self.partition_columns)}" if self.partition_columns else "appended"
+        how = how_rows_go(self.partition_columns)
         return f"exactly once: {how}, one snapshot of the table for each checkpoint"
 
     def check(self, schema: pa.Schema, uid: str) -> None:
@@ -115,13 +118,8 @@ class IcebergSink:
 
 def _settings_type() -> type[IcebergSettings]:
     """Raises UsageError if the packages are not there."""
-    try:
+    with needs_extra("IcebergSink", "iceberg"):
         import pyiceberg_core  # noqa: F401
 
         from onceflow.connectors.iceberg.settings import IcebergSettings
-    except ImportError as error:
-        raise UsageError(
-            "IcebergSink needs packages that are not installed: pip install 'onceflow[iceberg]' "
-            f"(it lacks {error.name!r})"
-        ) from error
     return IcebergSettings

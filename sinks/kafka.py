@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onceflow.connectors.formats import Format, Json
-from onceflow.connectors.kafka.options import KafkaOptions, Setting
+from onceflow.connectors.kafka.options import BROKER_TIMEOUT, FIRST_ANSWER_MS, KafkaOptions, Setting
 from onceflow.connectors.kafka.produce.gathering import Gathering
 from onceflow.connectors.kafka.produce.row_encoder import RecordParts, RowEncoder, require_column
 from onceflow.connectors.kafka.setting_names import check_settings
@@ -26,12 +26,14 @@ from onceflow.runtime.arrays.recycled_memory import RecycledMemory
 from onceflow.runtime.contracts import Committable, PreCommit, SinkContext
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import Fatal, GraphError, OptionError, UsageError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.records import Records
 
 _ANY_TOPIC = "topic"
 """Stands for a topic that a column will name, while columns are checked."""
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class KafkaSink:
     """Writes each row as one record of a topic. A Sink; opens nothing when it is made.
@@ -54,8 +56,9 @@ class KafkaSink:
     retention would delete the output soon.
 
     The ledger that makes the output exactly once is an offset on `ledger_topic`, an empty topic which is
-    created if it is not there. `delivery_timeout`: how long the broker may be away before the attempt
-    fails. `librdkafka`: further settings by their own names (SASL, SSL, linger, compression).
+    created if it is not there. `delivery_timeout`: how long the broker may be away before the attempt fails;
+    None: 2 min, but 15 s when the job has never run. `librdkafka`: further settings by their own names (SASL,
+    SSL, linger, compression).
     """
 
     bootstrap_servers: str
@@ -69,7 +72,7 @@ class KafkaSink:
     upsert: bool = False
     timestamp: Literal["wall-clock", "event-time"] = "wall-clock"
     transaction_timeout: str | int = "2 min"
-    delivery_timeout: str | int = "2 min"
+    delivery_timeout: str | int | None = None
     transactional_id_prefix: str | None = None
     ledger_topic: str = LEDGER_TOPIC
     librdkafka: Mapping[str, Setting] = field(default_factory=dict, repr=False)
@@ -77,7 +80,7 @@ class KafkaSink:
     def __post_init__(self) -> None:
         check_settings(self.options())
         duration_ms(self.transaction_timeout, "transaction_timeout")
-        duration_ms(self.delivery_timeout, "delivery_timeout")
+        _ = self._delivery_timeout_ms
         if self.timestamp not in ("wall-clock", "event-time"):
             raise OptionError(f'timestamp={self.timestamp!r} must be "wall-clock" or "event-time"')
         if self.topic is None and self.topic_column is None:
@@ -101,6 +104,11 @@ class KafkaSink:
 
     def options(self) -> KafkaOptions:
         return KafkaOptions(self.bootstrap_servers, self.librdkafka)
+
+    @property
+    def _delivery_timeout_ms(self) -> int:
+        given = BROKER_TIMEOUT if self.delivery_timeout is None else self.delivery_timeout
+        return duration_ms(given, "delivery_timeout")
 
     @property
     def key_columns(self) -> tuple[str, ...]:
@@ -144,7 +152,8 @@ class KafkaSink:
             topics=[self.topic] if self.topic is not None else [],
             transactional_id_prefix=self.transactional_id_prefix,
             ledger_topic=self.ledger_topic,
-            delivery_timeout_ms=duration_ms(self.delivery_timeout, "delivery_timeout"),
+            delivery_timeout_ms=self._delivery_timeout_ms,
+            first_answer_ms=FIRST_ANSWER_MS if self.delivery_timeout is None else None,
         )
         producers = ProducerSettings(
             duration_ms(self.transaction_timeout, "transaction_timeout"),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from onceflow.connectors.named_columns import check_columns, columns_given
+from onceflow.connectors.extras import needs_extra
+from onceflow.connectors.named_columns import check_columns, columns_given, how_rows_go
 from onceflow.connectors.sql_tables.ledger_owner import LedgerOwner
 from onceflow.connectors.sql_tables.options import LEDGER_TABLE, check_names, commit_settings
 from onceflow.connectors.sql_tables.table import TableName
@@ -17,12 +18,13 @@ from onceflow.connectors.staged_commits.target import Target
 from onceflow.connectors.staged_commits.writer import CommitSettings, StagedCommitsWriter
 from onceflow.runtime.contracts import SinkContext, SinkWriter
 from onceflow.runtime.durations import duration_ms
-from onceflow.runtime.errors import UsageError
+from onceflow.runtime.explained_calls import explained
 
 if TYPE_CHECKING:
     from onceflow.connectors.mysql.settings import MySqlSettings
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class MySqlSink:
     """Writes each row into `table` ("orders" or "shop.orders"), by the columns' names. A Sink; opens nothing
@@ -72,7 +74,7 @@ class MySqlSink:
 
     @property
     def plan_note(self) -> str:
-        how = f"replaced by {', '.join(self.partition_columns)}" if self.partition_columns else "appended"
+        how = how_rows_go(self.partition_columns)
         return f"exactly once: {how}, a transaction for each subtask and checkpoint"
 
     def check(self, schema: pa.Schema, uid: str) -> None:
@@ -97,13 +99,9 @@ class MySqlSink:
 
     def _settings(self, schema: pa.Schema) -> MySqlSettings:
         """Raises UsageError if the package is not there, OptionError if the URL can't be used."""
-        try:
+        with needs_extra("MySqlSink", "mysql"):
             import pymysql  # noqa: F401
-        except ImportError as error:
-            raise UsageError(
-                "MySqlSink needs packages that are not installed: pip install 'onceflow[mysql]' "
-                f"(it lacks {error.name!r})"
-            ) from error
+
         from onceflow.connectors.mysql.server_url import connection_arguments
         from onceflow.connectors.mysql.settings import MySqlSettings
 

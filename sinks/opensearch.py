@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from onceflow.connectors.extras import needs_extra
 from onceflow.connectors.staged_commits.writer import CommitSettings, StagedCommitsWriter
 from onceflow.connectors.versioned_upserts.documents import Documents
 from onceflow.connectors.versioned_upserts.keys import check_key, key_columns
@@ -16,11 +17,13 @@ from onceflow.connectors.versioned_upserts.target import Upserts
 from onceflow.connectors.versioned_upserts.writers import UpsertSettings, upsert_commits
 from onceflow.runtime.contracts import SinkContext
 from onceflow.runtime.durations import duration_ms
-from onceflow.runtime.errors import OptionError, UsageError
+from onceflow.runtime.errors import OptionError
+from onceflow.runtime.explained_calls import explained
 
 LEDGER_INDEX = "onceflow-ledger"
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class OpenSearchSink:
     """Keeps the last row of each `key` as a document of `index`, in OpenSearch or Elasticsearch (7 or later).
@@ -68,12 +71,7 @@ class OpenSearchSink:
         if self.bad_rows_to is not None:
             given["bad_rows_to"] = self.bad_rows_to
         for name, value in given.items():
-            if (
-                not isinstance(value, str)
-                or not value
-                or set(value) & set('*,"\\/?<>| #')
-                or value != value.lower()
-            ):
+            if not _is_index(value):
                 raise OptionError(
                     f"OpenSearchSink: {name}={value!r} must be the name of one index, in small letters"
                 )
@@ -82,7 +80,8 @@ class OpenSearchSink:
         if not isinstance(self.create_index, bool | Mapping):
             raise OptionError("OpenSearchSink: create_index must be True, or what to make the index with")
         duration_ms(self.delivery_timeout, "delivery_timeout")
-        _check_packages()
+        with needs_extra("OpenSearchSink", "opensearch"):
+            import urllib3  # noqa: F401
 
     @property
     def takes_kinds(self) -> bool:
@@ -143,13 +142,3 @@ def _is_index(name: object) -> bool:
 def _is_url(url: str) -> bool:
     parts = urlsplit(url)
     return parts.scheme in ("http", "https") and bool(parts.hostname)
-
-
-def _check_packages() -> None:
-    try:
-        import urllib3  # noqa: F401
-    except ImportError as error:
-        raise UsageError(
-            "OpenSearchSink needs a package that is not installed: pip install 'onceflow[opensearch]' "
-            f"(it lacks {error.name!r})"
-        ) from error

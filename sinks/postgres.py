@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from onceflow.connectors.named_columns import check_columns, columns_given
+from onceflow.connectors.extras import needs_extra
+from onceflow.connectors.named_columns import check_columns, columns_given, how_rows_go
 from onceflow.connectors.sql_tables.options import LEDGER_TABLE, check_names, commit_settings
 from onceflow.connectors.staged_commits.writer import CommitSettings, StagedCommitsWriter
 from onceflow.runtime.contracts import SinkContext, SinkWriter
 from onceflow.runtime.durations import duration_ms
-from onceflow.runtime.errors import OptionError, UsageError
+from onceflow.runtime.errors import OptionError
+from onceflow.runtime.explained_calls import explained
 
 if TYPE_CHECKING:
     from onceflow.connectors.postgres.settings import PostgresSettings
     from onceflow.connectors.postgres.target import PostgresTarget
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class PostgresSink:
     """Writes each row into `table` ("orders" or "shop.orders"), by the columns' names. A Sink; opens nothing
@@ -78,8 +81,8 @@ class PostgresSink:
 
     @property
     def plan_note(self) -> str:
-        how = f"replaced by {', '.join(self.partition_columns)}" if self.partition_columns else "appended"
         prepared = "prepared " if self.two_phase else ""
+        how = how_rows_go(self.partition_columns)
         return f"exactly once: {how}, a {prepared}transaction for each subtask and checkpoint"
 
     def check(self, schema: pa.Schema, uid: str) -> None:
@@ -130,13 +133,8 @@ class PostgresSink:
 
 def _settings_type() -> type[PostgresSettings]:
     """Raises UsageError if the packages are not there."""
-    try:
+    with needs_extra("PostgresSink", "postgres"):
         import pgpq  # noqa: F401
 
         from onceflow.connectors.postgres.settings import PostgresSettings
-    except ImportError as error:
-        raise UsageError(
-            "PostgresSink needs packages that are not installed: pip install 'onceflow[postgres]' "
-            f"(it lacks {error.name!r})"
-        ) from error
     return PostgresSettings

@@ -8,6 +8,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from onceflow.connectors.extras import needs_extra
 from onceflow.connectors.staged_commits.writer import CommitSettings, StagedCommitsWriter
 from onceflow.connectors.versioned_upserts.documents import Documents
 from onceflow.connectors.versioned_upserts.keys import check_key, key_columns
@@ -15,9 +16,11 @@ from onceflow.connectors.versioned_upserts.target import Upserts
 from onceflow.connectors.versioned_upserts.writers import UpsertSettings, upsert_commits
 from onceflow.runtime.contracts import SinkContext
 from onceflow.runtime.durations import duration_ms
-from onceflow.runtime.errors import OptionError, UsageError
+from onceflow.runtime.errors import OptionError
+from onceflow.runtime.explained_calls import explained
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class RedisSink:
     """Keeps the last row of each `key` in Redis (or Valkey), under `prefix:KEY`. A Sink; opens nothing when
@@ -56,7 +59,8 @@ class RedisSink:
         duration_ms(self.delivery_timeout, "delivery_timeout")
         if self.expire is not None and duration_ms(self.expire, "expire") == 0:
             raise OptionError("RedisSink: expire=0 would delete each row at once: leave it out to keep rows")
-        _check_packages()
+        with needs_extra("RedisSink", "redis"):
+            import redis  # noqa: F401
 
     @property
     def takes_kinds(self) -> bool:
@@ -95,13 +99,3 @@ class RedisSink:
             return RedisBackend(settings, values, context.uid)
 
         return upsert_commits(context, UpsertSettings("Redis sink", upserts, open_backend, timeout_ms))
-
-
-def _check_packages() -> None:
-    try:
-        import redis  # noqa: F401
-    except ImportError as error:
-        raise UsageError(
-            "RedisSink needs a package that is not installed: pip install 'onceflow[redis]' "
-            f"(it lacks {error.name!r})"
-        ) from error

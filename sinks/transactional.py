@@ -13,11 +13,13 @@ from onceflow.connectors.staged_commits.target import Target, TargetContext, Tra
 from onceflow.connectors.staged_commits.writer import CommitSettings, StagedCommitsWriter
 from onceflow.runtime.contracts import SinkContext
 from onceflow.runtime.durations import duration_ms
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.records import Records
 
 __all__ = ["KIND", "Target", "TargetContext", "TransactionalSink", "TransactionalStore"]
 
 
+@explained
 @dataclass(frozen=True)
 class TransactionalSink:
     """Rows to a TransactionalStore, exactly once. A Sink; its author writes a Target with `claim` and

@@ -160,8 +160,7 @@ COVERED = (
         """integration/kafka_source/test_kafka_source_replay
         integration/kafka_source/test_kafka_source_changes integration/kafka_source/test_truncation
         unit/connectors/kafka/source/test_source""",
-        "source.reader reader_options reader_splits metadata row_builder split topic_watch "
-        "source.dead_letters",
+        "source.reader reader_options reader_splits row_builder split topic_watch source.dead_letters",
     ),
     Covered("clients beside a dead broker", "integration/test_dead_broker", "who_is_there"),
     Covered(
@@ -214,7 +213,7 @@ COVERED = (
     Covered(
         "parts of a file sink: a commit cut off at each call, kills, and what its options are refused for",
         "unit/connectors/files/written/test_commits unit/sinks/test_files integration/test_file_sink_kills",
-        """buckets folder_files part written.plan renamed_store rolling open_store output_store uploaded_store
+        """buckets part written.plan renamed_store rolling open_store output_store uploaded_store
         uploads written.writer""",
     ),
     Covered(
@@ -301,7 +300,7 @@ COVERED = (
         "unit/checkpoint/test_io unit/checkpoint/test_state_files simulation/test_damage",
         "copies doors checkpoint.driver io_thread log_view manifest verification",
     ),
-    Covered("stores: one suite for all", "conformance/test_store", "local_store memory_store store_url"),
+    Covered("stores: one suite for all", "conformance/test_store", "memory_store store_url"),
     Covered(
         "what an older program wrote, from folders that it left",
         """unit/checkpoint/test_state_fits unit/changed_programs/test_changed_programs

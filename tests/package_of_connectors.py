@@ -15,12 +15,16 @@ build-backend = "hatchling.build"
 name = "onceflow-shelf"
 version = "1.2.3"
 
+[project.optional-dependencies]
+old = ["shelf-client>=2"]
+
 [project.entry-points."onceflow.sources"]
 shelf = "onceflow_shelf:Shelf"
 
 [project.entry-points."onceflow.sinks"]
 shelf = "onceflow_shelf:sink"
 shelf-old = "onceflow_shelf.old:Sink"
+shelf-older = "onceflow_shelf.old:Sink [old]"
 shelf-wrong = "onceflow_shelf:Shelf"
 
 [project.entry-points."onceflow.formats"]

@@ -5,12 +5,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import pwd
-import select
 import shutil
 import socket
 import subprocess
 import tempfile
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -75,7 +73,11 @@ class PostgresServer:
 
     @property
     def url(self) -> str:
-        return f"postgresql://onceflow@127.0.0.1:{self.port}/postgres"
+        return self.url_by(self.port)
+
+    def url_by(self, port: int) -> str:
+        """Give the URL that leads to the server by another port of this machine."""
+        return f"postgresql://onceflow@127.0.0.1:{port}/postgres"
 
     def __enter__(self) -> Self:
         self.start()
@@ -148,46 +150,3 @@ class PostgresServer:
 
     def _run(self, program: str, *arguments: str) -> None:
         subprocess.run([self._programs / program, *arguments], check=True, capture_output=True, **self._user)
-
-
-class CommitProxy:
-    """Between a client and a server: breaks the connection at the first COMMIT, or another statement, before
-    the server gets it (`is_done=False`), or when it has answered."""
-
-    def __init__(self, server_port: int, is_done: bool, statement: bytes = b"COMMIT\0") -> None:
-        self._server_port = server_port
-        self._is_done = is_done
-        self._statement = statement
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        self.has_broken = False
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._accept, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                server = socket.create_connection(("127.0.0.1", self._server_port))
-                threading.Thread(target=self._carry, args=(client, server), daemon=True).start()
-
-    def _carry(self, client: socket.socket, server: socket.socket) -> None:
-        with client, server, suppress(OSError):
-            while True:
-                for ready in select.select([client, server], [], [])[0]:
-                    block = ready.recv(1 << 16)
-                    if not block:
-                        return
-                    is_commit = ready is client and self._statement in block and not self.has_broken
-                    if is_commit:
-                        self.has_broken = True
-                        if self._is_done:
-                            server.sendall(block)
-                            server.recv(1 << 16)
-                        return
-                    (server if ready is client else client).sendall(block)

@@ -1,9 +1,10 @@
 """Every snippet of the documents runs, every link leads somewhere, and what they list is what the code has.
 
 A ```python block is executed; a `job` that it leaves behind is built. With title="name.py" behind it, it is a
-file that other blocks of the page import. A ```py block with title="examples/name.py" is a part of that
-example, whose own tests run it. A ```console block is for eyes, unless its first line is `$ # runnable`: then
-each of its commands has to end with exit code 0. tests/integration/test_tutorial.py follows the tutorial.
+file that other blocks of the page import. A ```py block with the title of an example is a part of it, and its
+own tests run it; the page has it whole, for those who have no more than the page, and its blocks import it.
+A ```console block is for eyes, unless its first line is `$ # runnable`: then each of its commands has to end
+with exit code 0. tests/integration/test_tutorial.py follows the tutorial.
 """
 
 from __future__ import annotations
@@ -79,15 +80,47 @@ def snippets(kind: str) -> list[Snippet]:
 def test_each_python_block_runs_and_builds_its_job(snippet: Snippet) -> None:
     files = [s for s in snippets("python") if s.document == snippet.document and s.title and s != snippet]
     parts = [(Path(file.title).stem, file) for file in files]
-    with as_modules([*parts, (f"snippet_{abs(hash(str(snippet)))}", snippet)]) as ran:
+    running = as_modules([*parts, (f"snippet_{abs(hash(str(snippet)))}", snippet)])
+    with importable_examples(), running as ran:
         for value in list(vars(ran).values()):
             if isinstance(value, Job):
                 assert value.build().chains
 
 
-@pytest.mark.parametrize("snippet", [s for s in snippets("py") if s.title.startswith("examples/")], ids=str)
-def test_each_part_of_an_example_is_in_it(snippet: Snippet) -> None:
-    assert snippet.text in (ROOT / snippet.title).read_text()
+def parts_of_examples() -> list[Snippet]:
+    return [s for s in snippets("py") if s.title and (ROOT / "examples" / s.title).is_file()]
+
+
+@pytest.mark.parametrize("snippet", parts_of_examples(), ids=str)
+def test_each_part_of_an_example_is_in_it_and_the_page_has_it_whole(snippet: Snippet) -> None:
+    whole = f'--8<-- "examples/{snippet.title}"\n'
+    assert snippet.text == whole or snippet.text in (ROOT / "examples" / snippet.title).read_text()
+    assert whole in snippet.document.read_text()
+
+
+@pytest.mark.parametrize("snippet", snippets("python"), ids=str)
+def test_what_a_block_imports_is_on_its_page_or_in_the_wheel(snippet: Snippet) -> None:
+    imported = re.findall(r"^(?:from|import) ([\w.]+)", snippet.text, re.MULTILINE)
+    assert not [name for name in imported if name.split(".")[0] in ("examples", "docs", "tests")]
+    for name in imported:
+        if (ROOT / "examples" / f"{name}.py").is_file():
+            assert f'--8<-- "examples/{name}.py"\n' in snippet.document.read_text(), (
+                f"{name} is not there whole"
+            )
+
+
+@contextmanager
+def importable_examples() -> Iterator[None]:
+    """Examples can be imported by their names alone, as a reader has saved them."""
+    before = set(sys.modules)
+    sys.path.insert(0, str(ROOT / "examples"))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(ROOT / "examples"))
+        for name in set(sys.modules) - before:
+            if Path(getattr(sys.modules[name], "__file__", None) or "").parent == ROOT / "examples":
+                del sys.modules[name]
 
 
 @contextmanager

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import Fatal, GraphError, OptionError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.nearest import nearest
 from onceflow.runtime.records import Records
 
@@ -42,16 +43,19 @@ class TimeBuckets:
     column: str | None = None
 
 
+@explained
 def hourly(column: str | None = None, pattern: str = "date=%Y-%m-%d/hour=%H") -> TimeBuckets:
     """A folder for each hour."""
     return every("1 h", column, pattern)
 
 
+@explained
 def daily(column: str | None = None, pattern: str = "date=%Y-%m-%d") -> TimeBuckets:
     """A folder for each day."""
     return every("1 d", column, pattern)
 
 
+@explained
 def every(
     duration: str | int, column: str | None = None, pattern: str = "date=%Y-%m-%d/time=%H-%M-%S"
 ) -> TimeBuckets:

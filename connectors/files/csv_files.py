@@ -30,12 +30,14 @@ from onceflow.connectors.files.record_blocks import (
     unquoted_lines_end,
 )
 from onceflow.runtime.errors import BadRecordError, GraphError, OptionError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.nearest import nearest
 
 _HEADER_BYTES = 1 << 16
 """How much is read at a time to find the end of the first line."""
 
 
+@explained
 @dataclass(frozen=True)
 class Csv:
     """A FileFormat. `delimiter`: one character. A value may be in quotes, with delimiters and line ends in

@@ -31,12 +31,14 @@ from onceflow.connectors.files.record_blocks import (
 from onceflow.connectors.files.rolling import check_split_size, size_bytes
 from onceflow.connectors.formats import Json
 from onceflow.runtime.errors import BadRecordError, GraphError, UsageError
+from onceflow.runtime.explained_calls import explained
 
 _BLANK_BYTES = 8
 """A line that is as short as this is looked at: it may be blank."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
+@explained
 @dataclass(frozen=True)
 class JsonLines:
     """A FileFormat. What is a good value, see `Json`; blank lines are no records.

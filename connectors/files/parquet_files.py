@@ -14,6 +14,7 @@ from onceflow.connectors.files.packing import Kept, check_compression
 from onceflow.connectors.files.place import Place
 from onceflow.connectors.files.rolling import check_split_size, size_bytes
 from onceflow.runtime.errors import BadRecordError, DataLossError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.nearest import nearest
 
 BATCH_ROWS = 1 << 15
@@ -23,6 +24,7 @@ GROUP_ROWS = 1 << 17
 """The most rows of a row group that is written."""
 
 
+@explained
 @dataclass(frozen=True)
 class Parquet:
     """A FileFormat. `compression` of what is written: "zstd", "snappy", "gzip", "lz4", "brotli" or "none"."""

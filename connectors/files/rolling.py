@@ -8,11 +8,13 @@ from functools import cached_property
 
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
+from onceflow.runtime.explained_calls import explained
 
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB|kB|MB|GB)\s*")
 _BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
+@explained
 @dataclass(frozen=True)
 class RollPolicy:
     """When a file ends. It is seen once the checkpoint after that is durable.

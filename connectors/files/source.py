@@ -23,6 +23,7 @@ from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import Json, ReaderContext, SplitState
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import GraphError, OptionError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.nearest import nearest
 from onceflow.runtime.types.declared_fields import is_record_type
 from onceflow.runtime.types.hints import type_name
@@ -73,6 +74,7 @@ class FileSource:
         return FinishedFiles(finished).with_files(read)
 
 
+@explained
 def files_source(
     url: str,
     type: Any = None,

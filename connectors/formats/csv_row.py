@@ -38,6 +38,7 @@ from onceflow.connectors.formats.format import (
 )
 from onceflow.connectors.formats.wire_columns import Wire, WireDecoder
 from onceflow.runtime.errors import GraphError, OptionError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.nearest import nearest
 from onceflow.runtime.types.declared_fields import is_record_type
 from onceflow.runtime.types.record_types import describe_record
@@ -48,6 +49,7 @@ _ODD = re.compile(rb'["\r\n]')
 """What makes a value be read alone: it could be two lines, or half of one."""
 
 
+@explained
 @dataclass(frozen=True)
 class CsvRow:
     """`CsvRow(Purchase)` reads and writes the columns of a record type or an Arrow schema; `CsvRow()` writes

@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 
 from onceflow.connectors.formats.format import BadValue, Decoded, Decoder, Encoder, Format, Values
 from onceflow.runtime.errors import GraphError, OptionError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.records import Int64s, RowKind
 
 _TIMES = pa.timestamp("ms", "UTC")
@@ -54,6 +55,7 @@ class _Source:
     table: str | None = None
 
 
+@explained
 @dataclass(frozen=True)
 class Debezium:
     """`Debezium(Json(Order))`, `Debezium(Avro(Order, registry=...))`: the rows of a table with the columns of

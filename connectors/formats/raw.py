@@ -19,12 +19,14 @@ from onceflow.connectors.formats.format import (
     rows_without_columns,
 )
 from onceflow.runtime.errors import GraphError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.nearest import nearest
 
 _BINARY = (pa.binary(), pa.large_binary())
 _TEXT = (pa.string(), pa.large_string())
 
 
+@explained
 @dataclass(frozen=True)
 class Raw:
     """The bytes themselves, in one binary column. A value that is not there (a tombstone) is null, and
@@ -47,6 +49,7 @@ class Raw:
         return _ColumnEncoder(self.column, schema, _BINARY, "Raw")
 
 
+@explained
 @dataclass(frozen=True)
 class Text:
     """UTF-8 text in one string column; bytes that are not UTF-8 are a bad value. Null as in Raw."""

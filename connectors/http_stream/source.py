@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 
 from onceflow.connectors.collections.fixed_splits import FixedSplits
+from onceflow.connectors.extras import needs_extra
 from onceflow.connectors.formats import Format
 from onceflow.connectors.http_stream.framing import JsonLines, ServerSentEvents, id_in
+from onceflow.connectors.message_fields import check_distinct, check_value, message_schema, named_columns
 from onceflow.connectors.message_rows import MessageRows
-from onceflow.runtime.arguments import check_formats
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import ReaderContext, Sink, SplitState
 from onceflow.runtime.durations import duration_ms
-from onceflow.runtime.errors import OptionError, UsageError
+from onceflow.runtime.errors import OptionError
+from onceflow.runtime.explained_calls import explained
 
 if TYPE_CHECKING:
     from onceflow.connectors.http_stream.connection import StreamRequest
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 _SSE, _LINES = "server-sent-events", "json-lines"
 
 
+@explained
 @dataclass(frozen=True, kw_only=True)
 class HttpStreamSource:
     """Reads what servers send on connections that stay open. Each of the `urls` is a split, and the id of its
@@ -78,9 +81,8 @@ class HttpStreamSource:
 
     @property
     def schema(self) -> pa.Schema:
-        fields = list(self.value.schema or ())
-        fields += [pa.field(name, pa.string(), what == "id") for what, name in self._added().items()]
-        return pa.schema([f for f in fields if self.columns is None or f.name in self.columns])
+        beside = (pa.field(name, pa.string(), what == "id") for what, name in self._added().items())
+        return message_schema(self.value, beside, self.columns)
 
     @property
     def record_type(self) -> type | None:
@@ -128,8 +130,7 @@ class HttpStreamSource:
     # --- Parts ---
 
     def _added(self) -> dict[str, str]:
-        named = {"id": self.id_column, "event": self.event_column, "url": self.url_column}
-        return {what: name for what, name in named.items() if name is not None}
+        return named_columns(id=self.id_column, event=self.event_column, url=self.url_column)
 
     def _request(self, url: str) -> StreamRequest:
         from onceflow.connectors.http_stream.connection import StreamRequest
@@ -151,15 +152,10 @@ class HttpStreamSource:
 
 
 def _check(source: HttpStreamSource) -> None:
-    try:
+    with needs_extra("HttpStreamSource", "http"):
         import urllib3  # noqa: F401
-    except ImportError as error:
-        raise UsageError(
-            "HttpStreamSource needs a package that is not installed: pip install 'onceflow[http]'"
-        ) from error
-    check_formats("decoder", value=source.value)
-    if source.value.schema is None:
-        raise OptionError(f"value={source.value!r} can only encode; to read, say what is in it: Json(Trade)")
+
+    check_value(source.value)
     if not source.urls or any(not url.startswith(("http://", "https://")) for url in source.urls):
         raise OptionError(f"urls={list(source.urls)!r}: give addresses that begin with http:// or https://")
     if len(set(source.urls)) < len(source.urls):
@@ -173,9 +169,7 @@ def _check(source: HttpStreamSource) -> None:
     _check_ids(source)
     for name in ("silence", "timeout"):
         duration_ms(getattr(source, name), name)
-    names = source.schema.names
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise OptionError(f"two columns of the source are named {twice[0]!r}: give another column name")
+    check_distinct(source.schema.names)
 
 
 def _check_ids(source: HttpStreamSource) -> None:

@@ -24,9 +24,11 @@ from onceflow.runtime.contracts import (
     SplitState,
 )
 from onceflow.runtime.errors import OptionError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.nearest import nearest
 
 
+@explained
 @dataclass(frozen=True)
 class HybridSource:
     """Reads each of the `sources` to its end, then the next; the last one has no end. A Source; all of them

@@ -91,8 +91,8 @@ class ClusterMetadata:
         self._options = options
         self._clock = clock
         self._timeout_ms = timeout_ms
-        seconds = f"{timeout_ms / 1000:g} s"
-        self._waited = f"Waited for {f'{timeout_name} ({seconds})' if timeout_name else seconds}"
+        self._timeout_name = timeout_name
+        self._first_answer_ms: int | None = None
         self._last_error = "no answer"
         self._refusal: str | None = None
         self._is_asking = False
@@ -106,6 +106,11 @@ class ClusterMetadata:
         except KafkaException as error:
             said = options.redact(error.args[0].str())
             raise OptionError(f"librdkafka refuses its settings: {said}") from error
+
+    def expect_first_answer(self, within_ms: int | None) -> None:
+        """Nobody has answered at this address yet, in this run or an earlier one: until somebody has, a
+        question is given up after within_ms. None: it is asked as any other."""
+        self._first_answer_ms = within_ms
 
     def topic_names(self) -> list[str]:
         """All topics except Kafka's own (`__consumer_offsets`), sorted."""
@@ -213,9 +218,11 @@ class ClusterMetadata:
 
     def _asked(self, what: str, ask: Callable[[float], Result], settling: tuple[int, ...] = ()) -> Result:
         """What `ask(timeout in s)` answers, asked again while brokers are away or `settling` passes."""
-        deadline = self._clock.monotonic_ms() + self._timeout_ms
+        deadline = self._clock.monotonic_ms() + self._patience_ms
         try:
-            return self._ask_until(deadline, what, ask, settling)
+            answer = self._ask_until(deadline, what, ask, settling)
+            self._first_answer_ms = None
+            return answer
         finally:
             self._is_asking, self._trouble = False, None
 
@@ -224,7 +231,7 @@ class ClusterMetadata:
     ) -> Result:
         self._is_asking = True
         while True:
-            try_s = min(_TRY_MS, self._timeout_ms) / 1000
+            try_s = min(_TRY_MS, self._patience_ms) / 1000
             if self._may_be_outdated:
                 self._may_be_outdated = not learn_who_is_there(self._client, try_s)
             try:
@@ -258,6 +265,18 @@ class ClusterMetadata:
         if cause.code() in AWAY:
             return Unavailable(f"{self._sentence(what, self._last_error)}. {self._waited}")
         return Retryable(self._sentence(what, cause.str()))
+
+    @property
+    def _patience_ms(self) -> int:
+        return min(self._first_answer_ms or self._timeout_ms, self._timeout_ms)
+
+    @property
+    def _waited(self) -> str:
+        """For how long it was, and which option says so."""
+        seconds, name = f"{self._patience_ms / 1000:g} s", self._timeout_name
+        if self._first_answer_ms is not None:
+            return f"Waited for {seconds}, since nobody has ever answered there; {name}= makes it longer"
+        return f"Waited for {name} ({seconds})" if name else f"Waited for {seconds}"
 
     def _sentence(self, what: str, reason: str) -> str:
         servers = self._options.bootstrap_servers

@@ -15,6 +15,10 @@ from onceflow.runtime.errors import OptionError
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 Setting = str | int | float | bool | Callable[..., Any]
+BROKER_TIMEOUT = "2 min"
+"""How long brokers that are away are waited for, unless an option says so."""
+FIRST_ANSWER_MS = 15_000
+"""And brokers that have never answered anybody: most of them are away because their address is wrong."""
 
 _OFFSETS = "onceflow keeps offsets in its checkpoints, so that state and position can't differ"
 _COMMIT = "the sink's exactly-once commit rests on it"

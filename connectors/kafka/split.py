@@ -136,13 +136,16 @@ class KafkaSplitEnumerator:
         start: Start,
         isolation: Isolation,
         discovery_interval_ms: int | None,
+        first_answer_ms: int | None = None,
     ) -> None:
-        """`discovery_interval_ms` None: bounded; what is there at the start is all there is."""
+        """`discovery_interval_ms` None: bounded; what is there at the start is all there is.
+        `first_answer_ms`: how long the first answer to a new job is waited for, if not as long as others."""
         self._metadata = metadata
         self._subscription = subscription
         self._start = start
         self._isolation: Isolation = isolation
         self._discovery_interval_ms = discovery_interval_ms
+        self._first_answer_ms = first_answer_ms
         self._topic_ids: dict[str, str] = {}
 
     @property
@@ -150,6 +153,7 @@ class KafkaSplitEnumerator:
         return self._discovery_interval_ms
 
     def initial_splits(self) -> Sequence[SplitState]:
+        self._metadata.expect_first_answer(self._first_answer_ms)
         topics = self._subscription.find(self._metadata)
         self._refuse_missing(topics)
         keys = [key for topic in topics.values() for key in topic.keys]

@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
+from onceflow.connectors.extras import needs_extra
 from onceflow.connectors.formats import Format
 from onceflow.connectors.formats.format import has_kinds
 from onceflow.connectors.kinesis.columns import COLUMN_TYPES
 from onceflow.connectors.kinesis.finished_shards import FinishedShards
 from onceflow.connectors.kinesis.position import ShardPosition
+from onceflow.connectors.message_fields import check_distinct, check_value, message_schema, named_columns
 from onceflow.connectors.message_rows import MessageRows
-from onceflow.runtime.arguments import check_formats
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import Json, ReaderContext, Sink, SplitState
 from onceflow.runtime.durations import duration_ms
-from onceflow.runtime.errors import OptionError, UsageError
+from onceflow.runtime.errors import OptionError
+from onceflow.runtime.explained_calls import explained
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from onceflow.connectors.kinesis.reader import KinesisReader
 
 
+@explained
 @dataclass(frozen=True, kw_only=True)
 class KinesisSource:
     """Reads a stream of Amazon Kinesis Data Streams, each record once. A Source; connects only when the job
@@ -76,11 +79,8 @@ class KinesisSource:
 
     @property
     def schema(self) -> pa.Schema:
-        fields = [
-            *(self.value.schema or ()),
-            *(pa.field(name, COLUMN_TYPES[what], False) for what, name in self._added().items()),
-        ]
-        return pa.schema([f for f in fields if self.columns is None or f.name in self.columns])
+        beside = (pa.field(name, COLUMN_TYPES[what], False) for what, name in self._added().items())
+        return message_schema(self.value, beside, self.columns)
 
     @property
     def record_type(self) -> type | None:
@@ -132,13 +132,12 @@ class KinesisSource:
     # --- Parts ---
 
     def _added(self) -> dict[str, str]:
-        named = {
-            "partition_key": self.partition_key_column,
-            "arrival_time": self.arrival_time_column,
-            "shard": self.shard_column,
-            "sequence_number": self.sequence_number_column,
-        }
-        return {what: name for what, name in named.items() if name is not None}
+        return named_columns(
+            partition_key=self.partition_key_column,
+            arrival_time=self.arrival_time_column,
+            shard=self.shard_column,
+            sequence_number=self.sequence_number_column,
+        )
 
     def _place(self) -> StreamPlace:
         from onceflow.connectors.kinesis.client import StreamPlace
@@ -156,17 +155,12 @@ def _ms(time: object) -> int | None:
 
 
 def _check(source: KinesisSource) -> None:
-    try:
+    with needs_extra("KinesisSource", "kinesis"):
         import boto3  # noqa: F401
-    except ImportError as error:
-        raise UsageError(
-            "KinesisSource needs a package that is not installed: pip install 'onceflow[kinesis]'"
-        ) from error
+
     if not isinstance(source.stream, str) or not source.stream:
         raise OptionError(f"KinesisSource: stream={source.stream!r}: give the name of a stream, or its ARN")
-    check_formats("decoder", value=source.value)
-    if source.value.schema is None:
-        raise OptionError(f"value={source.value!r} can only encode; to read, say what is in it: Json(Trade)")
+    check_value(source.value)
     _check_time("start", source.start, ("earliest", "latest"))
     if source.until is not None:
         _check_time("until", source.until, ("latest",))
@@ -177,9 +171,7 @@ def _check(source: KinesisSource) -> None:
         raise OptionError('KinesisSource: start="latest" until="latest" reads nothing: leave one of them out')
     for name in ("fetch_interval", "discovery_interval", "timeout"):
         duration_ms(getattr(source, name), name)
-    names = source.schema.names
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise OptionError(f"two columns of the source are named {twice[0]!r}: give another column name")
+    check_distinct(source.schema.names)
 
 
 def _check_time(option: str, given: object, words: tuple[str, ...]) -> None:

@@ -33,12 +33,11 @@ from onceflow.connectors.mysql.server_errors import (
 from onceflow.connectors.mysql.settings import MySqlSettings
 from onceflow.connectors.mysql.statements import Statements
 from onceflow.connectors.sql_tables.ledger_owner import LedgerOwner
-from onceflow.connectors.sql_tables.session import BadRowsError, RefusedRow
-from onceflow.connectors.sql_tables.table import check_table
+from onceflow.connectors.sql_tables.session import BadRowsError, RefusedRow, tried
+from onceflow.connectors.sql_tables.table import check_may_create, check_table
 from onceflow.connectors.staged_commits.last_of_each_key import LastOfEachKey, is_gone
 from onceflow.runtime.errors import Fatal
 
-_SAVEPOINT = "onceflow_piece"
 _CLAIM_LOCK_S = 5
 _PACKET_ROOM = 1024
 _SQL_MODE = (
@@ -101,11 +100,7 @@ class MySqlDialect:
         found = find_table(connection, name)
         if found is None:
             statement = self._create_statement()
-            if not self.settings.create_table:
-                raise Fatal(
-                    f"{where}: there is no table {name}, or it may not be seen: create it, or say "
-                    f"create_table=True, which does: {statement}"
-                )
+            check_may_create(name, statement, where, self.settings.create_table)
             with connection.cursor() as cursor:
                 cursor.execute(statement)
             found = find_table(connection, name)
@@ -173,17 +168,7 @@ class MySqlSession:
             self._merge(statements, pa.Table.from_batches(last.batches))
 
     def try_write(self, batch: pa.RecordBatch) -> BadRowsError | None:
-        self.execute(f"SAVEPOINT {_SAVEPOINT}")
-        try:
-            self.write([batch])
-        except (pymysql.Error, BadRowsError) as error:
-            bad = error if isinstance(error, BadRowsError) else meaning(error, "writing rows")
-            if not isinstance(bad, BadRowsError):
-                raise
-            self.execute(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
-            return bad
-        self.execute(f"RELEASE SAVEPOINT {_SAVEPOINT}")
-        return None
+        return tried(lambda: self.write([batch]), self.execute, self._dialect.meaning)
 
     def set_aside(self, row: RefusedRow) -> None:
         table = self._dialect.settings.bad_rows

@@ -7,12 +7,14 @@ from onceflow.connectors.nexmark.columns import NexmarkColumns
 from onceflow.connectors.nexmark.events import Auction, Bid, Person
 from onceflow.connectors.nexmark.numbering import SHARES, TURN, Kind, count_of
 from onceflow.runtime.errors import OptionError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.types.record_types import describe_record
 
 _TYPES: dict[Kind, type] = {"person": Person, "auction": Auction, "bid": Bid}
 _PER_S = 10_000.0
 
 
+@explained
 def nexmark(
     kind: Kind, *, rate: float | None = None, events: int | None = None, seed: int = 1, splits: int = 4
 ) -> GeneratorSource:

@@ -12,9 +12,11 @@ from psycopg import sql
 
 from onceflow.connectors.postgres.conninfo import with_defaults
 from onceflow.runtime.errors import UsageError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.types.record_types import arrow_schema
 
 
+@explained
 class PostgresLookup:
     """A table of PostgreSQL for `stream.lookup_join`: `PostgresLookup(url, "users", User, key="name")`.
 

@@ -17,12 +17,11 @@ from onceflow.connectors.postgres.rows import RowWriter
 from onceflow.connectors.postgres.server_errors import meaning, meaning_of_commit
 from onceflow.connectors.postgres.settings import PostgresSettings
 from onceflow.connectors.sql_tables.ledger_owner import LedgerOwner
-from onceflow.connectors.sql_tables.session import BadRowsError, RefusedRow
-from onceflow.connectors.sql_tables.table import check_table
+from onceflow.connectors.sql_tables.session import BadRowsError, RefusedRow, tried
+from onceflow.connectors.sql_tables.table import check_may_create, check_table
 from onceflow.runtime.errors import Fatal, Indeterminate, Retryable
 
 _LOCK_TIMEOUT = "5s"
-_SAVEPOINT = "onceflow_piece"
 
 
 class PostgresDialect:
@@ -52,11 +51,7 @@ class PostgresDialect:
         table = find_table(connection, name)
         if table is None:
             statement = self._create_statement()
-            if not self.settings.create_table:
-                raise Fatal(
-                    f"{self.where}: there is no table {name}, or it may not be seen: create it, or say "
-                    f"create_table=True, which does: {statement}"
-                )
+            check_may_create(name, statement, self.where, self.settings.create_table)
             connection.execute(statement.encode())
             table = find_table(connection, name)
         assert table is not None, "it was created"
@@ -113,17 +108,11 @@ class PostgresSession:
         self._dialect.rows(self.connection).write(self.connection, batches)
 
     def try_write(self, batch: pa.RecordBatch) -> BadRowsError | None:
-        self.connection.execute(f"SAVEPOINT {_SAVEPOINT}")
-        try:
-            self.write([batch])
-        except (psycopg.Error, BadRowsError) as error:
-            bad = error if isinstance(error, BadRowsError) else meaning(error, "writing rows")
-            if not isinstance(bad, BadRowsError):
-                raise
-            self.connection.execute(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
-            return bad
-        self.connection.execute(f"RELEASE SAVEPOINT {_SAVEPOINT}")
-        return None
+        return tried(
+            lambda: self.write([batch]),
+            lambda statement: self.connection.execute(statement.encode()),
+            self._dialect.meaning,
+        )
 
     def set_aside(self, row: RefusedRow) -> None:
         bad_table = self._dialect.settings.bad_rows

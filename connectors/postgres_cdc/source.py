@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from onceflow.connectors.collections.python_rows import RowType, row_type
+from onceflow.connectors.extras import needs_extra
+from onceflow.connectors.message_fields import check_distinct
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import ReaderContext, Sink
 from onceflow.runtime.durations import duration_ms
-from onceflow.runtime.errors import OptionError, UsageError
+from onceflow.runtime.errors import OptionError
+from onceflow.runtime.explained_calls import explained
 
 if TYPE_CHECKING:
     from onceflow.connectors.postgres_cdc.enumerator import CdcEnumerator
@@ -25,6 +28,7 @@ _SLOT = re.compile(r"[a-z0-9_]{1,63}")
 _ADDED: Mapping[str, pa.DataType] = {"commit_time": pa.timestamp("ms", "UTC"), "lsn": pa.int64()}
 
 
+@explained
 @dataclass(frozen=True, kw_only=True)
 class PostgresCdcSource:
     """Reads a table of PostgreSQL and then each of its changes, as rows that are inserted, updated and
@@ -157,12 +161,9 @@ class PostgresCdcSource:
 
 
 def _check(source: PostgresCdcSource) -> None:
-    try:
+    with needs_extra("PostgresCdcSource", "postgres"):
         import psycopg  # noqa: F401
-    except ImportError as error:
-        raise UsageError(
-            "PostgresCdcSource needs a package that is not installed: pip install 'onceflow[postgres]'"
-        ) from error
+
     for name in ("url", "table", "publication"):
         if not (isinstance(getattr(source, name), str) and getattr(source, name)):
             raise OptionError(f"PostgresCdcSource: {name} must be a text that is not empty")
@@ -182,6 +183,4 @@ def _check(source: PostgresCdcSource) -> None:
     duration_ms(source.timeout, "timeout")
     if source._rows.is_value:
         raise OptionError(f"PostgresCdcSource: of={source.of!r}: give a record type or an Arrow schema")
-    names = [each.name for each in source._all_fields()]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise OptionError(f"two columns of the source are named {twice[0]!r}: give another column name")
+    check_distinct([each.name for each in source._all_fields()])

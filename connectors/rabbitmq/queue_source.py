@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from onceflow.connectors.collections.fixed_splits import FixedSplits
+from onceflow.connectors.extras import needs_extra
 from onceflow.connectors.formats import Format
 from onceflow.connectors.formats.format import has_kinds
+from onceflow.connectors.message_fields import check_distinct, check_value, message_schema, named_columns
 from onceflow.connectors.message_rows import MessageRows
-from onceflow.runtime.arguments import check_formats
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import ReaderContext, Sink, SplitState
 from onceflow.runtime.durations import duration_ms
-from onceflow.runtime.errors import OptionError, UsageError
+from onceflow.runtime.errors import OptionError
+from onceflow.runtime.explained_calls import explained
 
 if TYPE_CHECKING:
     from onceflow.connectors.acknowledged.reader import QueueReader
@@ -27,6 +29,7 @@ _PREFETCH_MAX = 65_535
 _TIMEOUT_MIN_MS = 60_000
 
 
+@explained
 @dataclass(frozen=True, kw_only=True)
 class RabbitQueueSource:
     """Reads `queues` of RabbitMQ (AMQP 0.9.1), each message once. A Source; connects only when the job runs.
@@ -73,11 +76,8 @@ class RabbitQueueSource:
 
     @property
     def schema(self) -> pa.Schema:
-        fields = [
-            *(self.value.schema or ()),
-            *(pa.field(name, pa.string()) for name in self._added().values()),
-        ]
-        return pa.schema([f for f in fields if self.columns is None or f.name in self.columns])
+        beside = (pa.field(name, pa.string()) for name in self._added().values())
+        return message_schema(self.value, beside, self.columns)
 
     @property
     def record_type(self) -> type | None:
@@ -135,20 +135,14 @@ class RabbitQueueSource:
     # --- Parts ---
 
     def _added(self) -> dict[str, str]:
-        named = {"id": self.id_column, "routing_key": self.routing_key_column}
-        return {what: name for what, name in named.items() if name is not None}
+        return named_columns(id=self.id_column, routing_key=self.routing_key_column)
 
 
 def _check(source: RabbitQueueSource) -> None:
-    try:
+    with needs_extra("RabbitQueueSource", "rabbitmq"):
         import pika  # noqa: F401
-    except ImportError as error:
-        raise UsageError(
-            "RabbitQueueSource needs a package that is not installed: pip install 'onceflow[rabbitmq]'"
-        ) from error
-    check_formats("decoder", value=source.value)
-    if source.value.schema is None:
-        raise OptionError(f"value={source.value!r} can only encode; to read, say what is in it: Json(Order)")
+
+    check_value(source.value)
     queues = list(source.queues)
     if (
         not queues
@@ -169,6 +163,4 @@ def _check(source: RabbitQueueSource) -> None:
             f"RabbitQueueSource: consumer_timeout={source.consumer_timeout!r} is too short for checkpoints: "
             "let it be a minute or more, here and on the server"
         )
-    names = source.schema.names
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise OptionError(f"two columns of the source are named {twice[0]!r}: give another column name")
+    check_distinct(source.schema.names)

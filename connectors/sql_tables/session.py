@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
+
+_SAVEPOINT = "onceflow_piece"
 
 
 class BadRowsError(Exception):
@@ -85,3 +87,23 @@ class Dialect(Protocol[S_co]):
         """What an error of the driver before COMMIT means: an error of the runtime's or a BadRowsError. None:
         it is none of the driver's."""
         ...
+
+
+def tried(
+    write: Callable[[], None],
+    execute: Callable[[str], object],
+    meaning: Callable[[Exception, str], Exception | None],
+) -> BadRowsError | None:
+    """`try_write` for databases with savepoints: `write` the rows, or take back what was written and say why.
+    `execute`: of the session's connection; `meaning`: the dialect's."""
+    execute(f"SAVEPOINT {_SAVEPOINT}")
+    try:
+        write()
+    except Exception as error:
+        bad = error if isinstance(error, BadRowsError) else meaning(error, "writing rows")
+        if not isinstance(bad, BadRowsError):
+            raise
+        execute(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
+        return bad
+    execute(f"RELEASE SAVEPOINT {_SAVEPOINT}")
+    return None

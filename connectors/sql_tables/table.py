@@ -64,6 +64,15 @@ class Table(Generic[C]):
         return next((column for column in self.columns if column.name == name), None)
 
 
+def check_may_create(name: TableName, statement: str, where: str, may_create: bool) -> None:
+    """Raises Fatal for a table that is not there and that nobody wants made. `statement`: what makes it."""
+    if not may_create:
+        raise Fatal(
+            f"{where}: there is no table {name}, or it may not be seen: create it, or say create_table=True, "
+            f"which does: {statement}"
+        )
+
+
 def check_table(
     table: Table[C], written: Sequence[str], key: Sequence[str], where: str, create_index: str
 ) -> None:

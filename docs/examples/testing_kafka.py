@@ -1,12 +1,12 @@
 """A test on a real Kafka: the fixtures come with onceflow, pytest finds them by itself."""
 
 from collections.abc import Callable
-from typing import Any
 
 from onceflow import Job
 from onceflow.connectors.formats import Text
 from onceflow.connectors.kafka import KafkaSource
 from onceflow.sinks.kafka import KafkaSink
+from onceflow.testing import BackgroundJob, Topic
 
 
 def copy(bootstrap_servers: str, source: str, target: str) -> Job:
@@ -28,7 +28,9 @@ def copy(bootstrap_servers: str, source: str, target: str) -> Job:
 
 
 def test_copy(
-    onceflow_broker: str, topic: Callable[..., Any], run_job: Callable[..., Any]
+    onceflow_broker: str,
+    topic: Callable[..., Topic],
+    run_job: Callable[..., BackgroundJob],
 ) -> None:
     source, target = topic("source"), topic("target")
     source.produce("one", "two")

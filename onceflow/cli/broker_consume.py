@@ -21,7 +21,7 @@ from onceflow.cli.registry_values import RegistryValues
 from onceflow.connectors.kafka.failures import failure
 from onceflow.connectors.kafka.options import Isolation, KafkaOptions
 from onceflow.connectors.kafka.produce.route import LOG
-from onceflow.connectors.kafka.source.source import parse_start
+from onceflow.connectors.kafka.source.start import parse_start
 from onceflow.connectors.kafka.split import AtTime, Earliest, Latest
 from onceflow.runtime.errors import OnceflowError, Unavailable, UsageError
 

@@ -24,18 +24,30 @@ Config = Annotated[
 
 
 def kafka_options(bootstrap_servers: str, librdkafka: Path | None) -> KafkaOptions:
-    """How to speak with the cluster. `librdkafka`: a file of its settings, with lines that begin with # as
-    comments. Raises UsageError or OptionError naming the setting that is none."""
+    """How to speak with the cluster. `librdkafka`: see file_settings. Raises UsageError or OptionError naming
+    the setting that is none."""
+    options = KafkaOptions(bootstrap_servers, file_settings(librdkafka))
+    check_settings(options)
+    return options
+
+
+def file_settings(librdkafka: Path | None) -> dict[str, Any]:
+    """The settings in a file, so that passwords are not on the command line; lines that begin with # are
+    comments. Raises UsageError for a file that can't be read, and for a line that is no setting."""
+    if librdkafka is None:
+        return {}
+    try:
+        lines = librdkafka.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise UsageError(f"--librdkafka {librdkafka} can't be read: {error.strerror}") from None
     settings: dict[str, Any] = {}
-    for line in librdkafka.read_text().splitlines() if librdkafka else ():
+    for line in lines:
         name, sign, value = line.strip().partition("=")
         if name and not name.startswith("#"):
             if not sign:
                 raise UsageError(f"{librdkafka}: {name!r} is no name=value")
             settings[name.strip()] = value.strip()
-    options = KafkaOptions(bootstrap_servers, settings)
-    check_settings(options)
-    return options
+    return settings
 
 
 def name_value_pairs(pairs: list[str], option: str) -> dict[str, str]:

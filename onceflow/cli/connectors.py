@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from onceflow.runtime.api.named_connectors import KINDS, Offered, offered
@@ -23,7 +24,7 @@ app = typer.Typer(help="List sources, sinks and formats by name, with their pack
 def connectors(
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array.")] = False,
 ) -> None:
-    """Each is imported, to see whether it can be; the last column says why not."""
+    """Each is imported, to see whether it can be; the last column says what it needs, or why it can't."""
     rows = [row for kind in KINDS for row in _rows(offered(kind))]
     if as_json:
         typer.echo(json.dumps(rows))
@@ -33,7 +34,7 @@ def connectors(
         return
     table = Table("kind", "name", "package", "version", "where it is", "can't be used")
     for row in rows:
-        table.add_row(*(str(value or "") for value in row.values()))
+        table.add_row(*(escape(value or "") for value in row.values()))
     Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)
 
 
@@ -46,6 +47,8 @@ def _rows(found: list[Offered]) -> list[dict[str, str | None]]:
             each.load()
         except UsageError as error:
             problem = str(error.__cause__ or error)
+        if each.needs is not None:
+            problem = f"needs {each.needs}"
         rows.append(
             {
                 "kind": each.kind.name,

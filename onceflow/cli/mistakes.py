@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import inspect
-import re
-import sys
 import traceback
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import onceflow
 from onceflow.runtime.errors import UsageError
@@ -20,9 +15,6 @@ _OURS = tuple(
     for folder in onceflow.__path__
     for part in ("", "runtime", "connectors", "sinks")  # links, where it is installed from its repository
 )
-_UNEXPECTED = re.compile(r"([\w.]+)\(\) got an unexpected keyword argument '(\w+)'")
-_MISSING = re.compile(r"([\w.]+)\(\) missing \d+ required (?:positional|keyword-only) arguments?: (.+)")
-_TOO_MANY = re.compile(r"([\w.]+)\(\) takes .* positional arguments? but .* given")
 
 
 def with_users_line(error: UsageError) -> UsageError:
@@ -37,8 +29,6 @@ def as_sentence(error: Exception, where: str) -> UsageError:
     line = _users_line(error) or where
     if isinstance(error, SyntaxError):
         return UsageError(f"{error.filename}:{error.lineno}: {error.msg}")
-    if isinstance(error, TypeError) and (told := _about_a_call(str(error))):
-        return UsageError(f"{line}: {told}")
     if isinstance(error, AttributeError) and (told := _about_a_name(error)):
         return UsageError(f"{line}: {told}")
     return UsageError(f"{line}: {type(error).__name__}: {error}")
@@ -64,23 +54,6 @@ def _is_ours(filename: str) -> bool:
     return any(Path(filename).resolve().is_relative_to(folder) for folder in _OURS)
 
 
-def _about_a_call(message: str) -> str:
-    """A call of ours with other arguments than it takes; empty if it is none of ours."""
-    for pattern in (_UNEXPECTED, _MISSING, _TOO_MANY):
-        match = pattern.match(message)
-        if match is None or (called := _ours(match[1])) is None:
-            continue
-        name = match[1].removesuffix(".__init__").replace("JobGraphBuilder", "Job")  # the name users know
-        takes = [each for each in inspect.signature(called).parameters if each != "self"]
-        if pattern is _UNEXPECTED:
-            hint = nearest(match[2], takes) or f"; its arguments are {', '.join(takes)}"
-            return f"{name} has no argument {match[2]!r}{hint}"
-        if pattern is _MISSING:
-            return f"{name} lacks {match[2].replace(chr(39), '')}; its arguments are {', '.join(takes)}"
-        return f"{name} is given more than it takes without a name; its arguments are {', '.join(takes)}"
-    return ""
-
-
 def _about_a_name(error: AttributeError) -> str:
     """A method or an attribute that an object of ours has not."""
     owner = error.obj if isinstance(error.obj, type) else type(error.obj)
@@ -90,15 +63,3 @@ def _about_a_name(error: AttributeError) -> str:
         return str(error)  # it says what to write instead
     names = [each for each in dir(error.obj) if not each.startswith("_")]
     return f"a {owner.__name__} has no {error.name!r}{nearest(error.name, names)}"
-
-
-def _ours(qualified_name: str) -> Callable[..., Any] | None:
-    """A function, class or method of ours by the name that Python has for it in messages."""
-    first, *rest = qualified_name.removesuffix(".__init__").split(".")
-    for name, module in list(sys.modules.items()):
-        found = getattr(module, first, None) if name.startswith("onceflow.") else None
-        if getattr(found, "__module__", None) == name:
-            for each in rest:
-                found = getattr(found, each, None)
-            return found if callable(found) else None
-    return None

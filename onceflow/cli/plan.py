@@ -82,6 +82,8 @@ def _add(
         leaf.add(f"[dim]at most {operator['rate_limit_per_s']:g} records a second, of the whole job[/dim]")
     if "note" in operator:
         leaf.add(f"[dim]{escape(operator['note'])}[/dim]")
+    if "warning" in operator:
+        leaf.add(f"[yellow]warning: {escape(operator['warning'])}[/yellow]")
     targets = [("", t) for t in operator.get("to", [])]
     targets += [(tag, t) for tag, ts in operator.get("side_outputs", {}).items() for t in ts]
     for tag, target in targets:

@@ -11,7 +11,6 @@ import contextlib
 import json
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import polars as pl
@@ -33,7 +32,7 @@ from onceflow.cli.audit import (
     find_gaps,
 )
 from onceflow.cli.audit_topics import TopicReader
-from onceflow.cli.broker_options import LOCAL, LocalServers
+from onceflow.cli.broker_options import LOCAL, Config, LocalServers, file_settings
 from onceflow.cli.registry_values import RegistryValues
 from onceflow.runtime.errors import UsageError
 
@@ -60,9 +59,7 @@ def verify(
     min_: Annotated[list[str] | None, typer.Option("--min", metavar="OUTPUT=INPUT")] = None,
     max_: Annotated[list[str] | None, typer.Option("--max", metavar="OUTPUT=INPUT")] = None,
     until_ms: Annotated[int | None, typer.Option(help="Judge only windows that end by then.")] = None,
-    client_config: Annotated[
-        Path | None, typer.Option(help="File of librdkafka settings, name=value.")
-    ] = None,
+    librdkafka: Config = None,
     registry: Annotated[
         str | None,
         typer.Option(
@@ -82,7 +79,7 @@ def verify(
     elif not key and not sequence:
         raise UsageError("nothing to judge by: give --key or --sequence, or --group-by with --window")
     values = RegistryValues(registry, output) if registry else None
-    reader = TopicReader(bootstrap_servers, _client_settings(client_config), values=values)
+    reader = TopicReader(bootstrap_servers, file_settings(librdkafka), values=values)
     with contextlib.closing(reader):
         audit = Audit(reader)
         if totals is not None and input_topic is not None:
@@ -166,18 +163,6 @@ def _duration_ms(text: str) -> int:
             f"--window {text!r} is no length: write a number and ms, s, min, h or d, as in '10 s'"
         )
     return int(match[1]) * _UNITS_MS[match[2]]
-
-
-def _client_settings(path: Path | None) -> dict[str, str]:
-    """Read from a file, so that passwords are not on the command line."""
-    if path is None:
-        return {}
-    try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    except OSError as error:
-        raise UsageError(f"--client-config {path} can't be read: {error.strerror}") from None
-    pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
-    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def _report(audit: Audit, held: list[dict[str, Any]], as_json: bool) -> None:

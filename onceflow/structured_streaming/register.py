@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from onceflow.runtime.errors import UsageError
+from onceflow.runtime.explained_calls import explained
 from onceflow.structured_streaming.python_path import startup_sent_along
 
 
+@explained
 def register(spark: Any) -> None:
     """Make `.format("onceflow-kafka")` and the sinks' formats (`"onceflow-postgres"` and the others of
     any_sink/formats.py) known to this SparkSession; the user's program calls it once.

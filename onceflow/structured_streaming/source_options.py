@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from onceflow.connectors.kafka.metadata import PartitionKey
-from onceflow.connectors.kafka.options import Isolation, KafkaOptions
+from onceflow.connectors.kafka.options import BROKER_TIMEOUT, FIRST_ANSWER_MS, Isolation, KafkaOptions
 from onceflow.connectors.kafka.split import Subscription
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
@@ -57,8 +57,6 @@ _ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _STREAM = ("maxOffsetsPerTrigger",)
 _SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 _ISOLATION = "kafka.isolation.level"
-_BROKER_TIMEOUT = "2 min"
-_FIRST_ANSWER_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +106,7 @@ class SourceOptions:
         """How long to wait for brokers that have not answered yet: most are away because their address is
         wrong."""
         given = "broker_timeout" in self.given
-        return self.broker_timeout_ms if given else min(self.broker_timeout_ms, _FIRST_ANSWER_MS)
+        return self.broker_timeout_ms if given else min(self.broker_timeout_ms, FIRST_ANSWER_MS)
 
     @property
     def includes_headers(self) -> bool:
@@ -144,7 +142,7 @@ def source_options(options: Mapping[str, str], door: Door) -> SourceOptions:
         partitions_min=_number(given, "minPartitions"),
         records_max=_number(given, "maxRecordsPerPartition"),
         fail_on_data_loss=_truth(given, "failOnDataLoss", True),
-        broker_timeout_ms=duration_ms(given.get("broker_timeout", _BROKER_TIMEOUT), "broker_timeout"),
+        broker_timeout_ms=duration_ms(given.get("broker_timeout", BROKER_TIMEOUT), "broker_timeout"),
         given=given,
     )
 

@@ -22,6 +22,7 @@ from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.control.messages import Message
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OnceflowError, UsageError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.functions.parameters import Parameters
 from onceflow.runtime.functions.resolve import resolve
 from onceflow.runtime.records import RowKind
@@ -273,6 +274,7 @@ class JobRun:
         return False
 
 
+@explained
 def run(job: Job, *, parallelism: int = 1, params: Mapping[str, Any] | None = None, **inputs: Rows) -> JobRun:
     """Start a job in this process, with these rows for its sources by their uids (`-` is `_` in a name), and
     return when they are through. No broker, no Spark, no files. See JobRun for what can be done then; use it

@@ -11,6 +11,7 @@ from onceflow.runtime.api.job import Job
 from onceflow.runtime.api.stream import Stream
 from onceflow.runtime.contracts import WatermarkStrategy
 from onceflow.runtime.errors import UsageError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.graph.functions import hints
 from onceflow.runtime.operators.declared import SideOutput
 from onceflow.runtime.operators.processing.keyed_process import KeyedProcess
@@ -81,6 +82,7 @@ class ProcessHarness:
         return self._run.state(_PROCESS, table)
 
 
+@explained
 def harness(
     process: KeyedProcess[Any, Any, Any],
     key: str | Sequence[str],

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import UsageError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.records import WATERMARK_MAX_MS
 from onceflow.runtime.types.columns_of_records import RecordWriter, WrongFieldError
 from onceflow.runtime.types.record_types import describe_record, record_class
@@ -25,6 +26,7 @@ Rows = Iterable[Any] | Mapping[str, Iterable[Any]]
 """Records of the source's type, dicts or an Arrow table; or these by the name of a split."""
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class At:
     """A row that has a timestamp beside it, as a Kafka record has: for sources whose event time it is."""

@@ -17,6 +17,7 @@ from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.options import IN_FLIGHT_MS, BarrierOptions
 from onceflow.runtime.driver.options import Guarantee, barrier_options
 from onceflow.runtime.errors import OnceflowError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.functions.parameters import Parameters
 from onceflow.runtime.functions.resolve import resolve
 from onceflow.runtime.graph.job_graph import JobGraph
@@ -70,6 +71,7 @@ class _Watch:
         pass
 
 
+@explained
 def simulate(
     job: Job,
     inputs: Mapping[str, Rows],

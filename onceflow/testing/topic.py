@@ -16,6 +16,7 @@ from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.produce.route import LOG
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OnceflowError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.types.columns_of_records import RecordWriter
 from onceflow.runtime.types.declared_fields import is_record_type
 from onceflow.runtime.types.record_types import describe_record
@@ -23,6 +24,7 @@ from onceflow.runtime.types.record_types import describe_record
 _TIMEOUT_S = 30.0
 
 
+@explained
 class Topic:
     """A topic that is there. What is read of it is what read_committed consumers see."""
 

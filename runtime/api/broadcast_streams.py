@@ -12,6 +12,7 @@ from onceflow.runtime.api.connected_streams import side_of
 from onceflow.runtime.api.near_misses import no_such_name
 from onceflow.runtime.api.records_of_functions import record_taken, records_made
 from onceflow.runtime.errors import GraphError
+from onceflow.runtime.explained_calls import explained_methods
 from onceflow.runtime.graph.keys import declared_keys
 from onceflow.runtime.graph.steps import Built, Rows, Side, Step, TwoInputs
 from onceflow.runtime.operators.declared import check_states, declared_sides, declared_types
@@ -34,6 +35,7 @@ R = TypeVar("R")
 Out = TypeVar("Out")
 
 
+@explained_methods
 class BroadcastStream(Generic[R]):
     """A stream whose rows go to every subtask: what `stream.broadcast()` gives, for connect."""
 
@@ -41,6 +43,7 @@ class BroadcastStream(Generic[R]):
         self.stream = stream
 
 
+@explained_methods
 class BroadcastConnectedStreams(Generic[K, L, R]):
     """A keyed stream beside one that every subtask gets, before it is said which function gets both."""
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from onceflow.runtime.api.near_misses import no_such_name
 from onceflow.runtime.api.records_of_functions import record_taken, records_made
 from onceflow.runtime.errors import GraphError
+from onceflow.runtime.explained_calls import explained_methods
 from onceflow.runtime.graph.functions import returned_record, yielded_record
 from onceflow.runtime.graph.keys import declared_keys
 from onceflow.runtime.graph.steps import Built, Input, Rows, Side, Step, TwoInputs
@@ -39,6 +40,7 @@ R = TypeVar("R")
 Out = TypeVar("Out")
 
 
+@explained_methods
 class ConnectedStreams(Generic[L, R]):
     """Two streams, a left and a right one, before it is said which function gets their records."""
 
@@ -102,6 +104,7 @@ class ConnectedStreams(Generic[L, R]):
         return self._left._job.add(Step(uid, name, work, (left, right), {MAIN: rows}, uid))
 
 
+@explained_methods
 class KeyedConnectedStreams(Generic[K, L, R]):
     """Two streams by the same kind of key, before it is said which function gets their records."""
 

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.graph.steps import Rows
 from onceflow.runtime.operators.failed_records import FAILED, ErrorPolicy, policy_of
 from onceflow.runtime.operators.operator import MAIN
@@ -21,6 +22,7 @@ class ErrorsTo:
     tag: str
 
 
+@explained
 def errors_to(tag: str) -> ErrorsTo:
     """For `on_error=`: records for which the function raises go to `side_output(tag)` of the result, with the
     error and its traceback."""

@@ -54,6 +54,7 @@ class JobGraphBuilder:
         self.collected: list[Collected[Any]] = []
         """What `stream.collect()` gave out: filled while the job runs in this process."""
         self._steps: list[Step] = []
+        self._derived_uids: list[str] = []
 
     if not TYPE_CHECKING:
 
@@ -272,12 +273,12 @@ class JobGraphBuilder:
                 f"source {uid!r}: a split that counts as idle may have records that rate_limit= keeps "
                 "unread, and they would be late: leave out idle_after= or rate_limit="
             )
-        step = Step(uid, name, Read(source, watermarks, rate), (), {MAIN: rows}, uid)
-        return self.add(step)
+        return self.add(Step(uid, name, Read(source, watermarks, rate), (), {MAIN: rows}, uid))
 
     def build(self) -> JobGraph:
         """The graph that runs. Raises GraphError for a stream that ends nowhere."""
-        return replace(compile_graph(self.name, self._steps, self.max_parallelism), params=self.params)
+        graph = compile_graph(self.name, self._steps, self.max_parallelism)
+        return replace(graph, params=self.params, derived_uids=frozenset(self._derived_uids))
 
     def add(self, step: Step, tags: Mapping[str, str] | None = None) -> Stream[Any]:
         """Add one more step; returns the stream of its rows. Called by the streams."""
@@ -289,7 +290,9 @@ class JobGraphBuilder:
         taken = {s.uid: s for s in self._steps}
         if given is None:
             base = re.sub(r"[^A-Za-z0-9._-]+", "", f"{anchor}.{kind}" if anchor else kind)
-            return next(u for n in range(1, 1 << 30) if (u := f"{base}-{n}" if n > 1 else base) not in taken)
+            names = (f"{base}-{n}" if n > 1 else base for n in range(1, 1 << 30))
+            self._derived_uids.append(next(name for name in names if name not in taken))
+            return self._derived_uids[-1]
         if not _NAME.fullmatch(given):
             raise GraphError(f"uid {given!r}: use letters, digits, '.', '_' and '-'")
         if given in taken:

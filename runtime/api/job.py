@@ -15,6 +15,7 @@ from onceflow.runtime.api.run_signals import RunSignals, run_signals
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.checkpoint.job_phase import JobPhase
 from onceflow.runtime.checkpoint.options import IN_FLIGHT_MS, CheckpointOptions
+from onceflow.runtime.checkpoint.store_url import check_folder
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.driver.driver import JobDriver
 from onceflow.runtime.driver.options import (
@@ -30,9 +31,10 @@ from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.environment.program import NO_PROGRAM, Program, running_program
 from onceflow.runtime.environment.running_jobs import StartingJob
 from onceflow.runtime.errors import JobFailedError, OnceflowError, OptionError, UsageError
+from onceflow.runtime.explained_calls import explained_methods
 from onceflow.runtime.functions.resolve import resolve
 from onceflow.runtime.graph.job_graph import JobGraph
-from onceflow.runtime.graph.plan import describe
+from onceflow.runtime.graph.plan import UNNAMED, describe
 from onceflow.runtime.graph.plan_display import as_html, as_markdown
 from onceflow.runtime.hosts.launch import SlotLauncher
 from onceflow.runtime.hosts.local import LocalLauncher
@@ -45,6 +47,7 @@ _THREADS = re.compile(r"threads(?:\[(\d+)\])?")
 _ON_THIS_MACHINE = re.compile(r"(?:threads|local)(?:\[.*\])?")
 
 
+@explained_methods
 class Job(JobGraphBuilder):
     """A job: sources, what is done with their records, sinks. Nothing runs until `run`.
 
@@ -105,7 +108,7 @@ class Job(JobGraphBuilder):
         it starts, JobFailedError if it fails.
         """
         submitted, spark_conf = _submitted(master)
-        master = master or submitted
+        _check_master(master := master or submitted)
         with _checkpoint_folder(checkpoint_dir, master) as folder:
             options = run_options(
                 folder,
@@ -138,6 +141,11 @@ class Job(JobGraphBuilder):
 def run(job: Job, checkpoint_dir: str | None = None, **options: Any) -> JobResult:
     """`onceflow.run(job, ...)` is `job.run(...)`."""
     return job.run(checkpoint_dir, **options)
+
+
+def _check_master(master: str) -> None:
+    if not _THREADS.fullmatch(master):
+        check_master(master)
 
 
 @contextmanager
@@ -240,10 +248,13 @@ def run_job(
             f"{graph.max_parallelism}"
         )
     resolve(graph.params, options.params)  # what is missing is said before anything starts
+    check_folder(options.checkpoint_dir, options.storage_options)
     with StartingJob.announced(graph.job, options.checkpoint_dir), run_signals() as signals:
         launcher = _launcher(graph, options, program)
         try:
             reporter.event("job_started", {"job": graph.job, "master": options.master})
+            if unnamed := graph.unnamed_states():
+                reporter.event("warning", {"reason": f"{', '.join(map(repr, unnamed))} {UNNAMED}"})
             if not _wait_for_host(launcher, graph.job, signals, reporter):
                 return _stopped_early(reporter)
             driver = JobDriver(graph, options, launcher, SystemClock(), reporter)

@@ -20,6 +20,7 @@ from onceflow.runtime.api.keyed_processes import processed
 from onceflow.runtime.api.near_misses import no_such_name
 from onceflow.runtime.api.windowed_stream import WindowedStream, reduced_record, with_schema
 from onceflow.runtime.errors import GraphError
+from onceflow.runtime.explained_calls import explained_methods
 from onceflow.runtime.graph.steps import Input, Keyed, Rows, Step
 from onceflow.runtime.operators.assigners.by_clock import ByClock
 from onceflow.runtime.operators.assigners.counting import CountWindow
@@ -44,6 +45,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+@explained_methods
 class KeyedStream(Generic[K, T]):
     """Rows by key. What comes next works on each key alone."""
 

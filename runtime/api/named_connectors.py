@@ -4,6 +4,7 @@ A package offers its own in its pyproject.toml, and nobody has to import it to f
 
     [project.entry-points."onceflow.sinks"]
     clickhouse = "onceflow_clickhouse:ClickHouseSink"
+    clickhouse-fast = "onceflow_clickhouse.fast:Sink [fast]"   # needs an extra of the package
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from onceflow.runtime.api.extras import missing_packages
 from onceflow.runtime.errors import UsageError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.nearest import nearest
 
 
@@ -55,7 +58,14 @@ class Offered:
     @property
     def place(self) -> str:
         """Where it is, as in `package.module:Name`."""
-        return self.entry_point.value
+        return f"{self.entry_point.module}:{self.entry_point.attr}"
+
+    @property
+    def needs(self) -> str | None:
+        """The command that installs what it needs and what is not there; None: all is there."""
+        if missing := [each for each in self.entry_point.extras if missing_packages(self.package, each)]:
+            return f"pip install '{self.package}[{','.join(missing)}]'"
+        return None
 
     def load(self) -> Any:
         """What makes the connector: a class or a function. Raises UsageError with the reason if it can't be
@@ -63,9 +73,10 @@ class Offered:
         try:
             return self.entry_point.load()
         except Exception as error:  # whatever a package raises while it is imported
+            advice = self.needs or "install what it needs, or ask its author"
             raise UsageError(
                 f"{self.kind.name} {self.name!r} of {self.whence} can't be imported from {self.place}: "
-                f"{type(error).__name__}: {error}: install what it needs, or ask its author"
+                f"{type(error).__name__}: {error}: {advice}"
             ) from error
 
 
@@ -78,6 +89,7 @@ def offered(kind: str) -> list[Offered]:
     return sorted(found, key=lambda each: (each.name, each.package))
 
 
+@explained
 def load_source(name: str, /, *arguments: Any, **options: Any) -> Any:
     """The source of this name, made with these options, for `job.source(...)`.
 
@@ -86,11 +98,13 @@ def load_source(name: str, /, *arguments: Any, **options: Any) -> Any:
     return _made("source", name, arguments, options)
 
 
+@explained
 def load_sink(name: str, /, *arguments: Any, **options: Any) -> Any:
     """The sink of this name, made with these options, for `stream.sink_to(...)`. Raises UsageError."""
     return _made("sink", name, arguments, options)
 
 
+@explained
 def load_format(name: str, /, *arguments: Any, **options: Any) -> Any:
     """The format of this name, made with these options, for a source or a sink that takes one. Raises
     UsageError."""

@@ -40,6 +40,7 @@ from onceflow.runtime.arguments import check_given
 from onceflow.runtime.contracts import Sink
 from onceflow.runtime.contracts.lookup import Lookup
 from onceflow.runtime.errors import GraphError
+from onceflow.runtime.explained_calls import explained_methods
 from onceflow.runtime.graph.columns import (
     ColumnCheck,
 )
@@ -72,6 +73,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+@explained_methods
 class Stream(Generic[T]):
     """Rows with columns, and perhaps a record type T of the user's. Each method gives a new stream."""
 

@@ -35,8 +35,8 @@ def check_window_function(fn: Callable[..., Any], uid: str) -> None:
         inspect.signature(fn).bind(None, None, None)
     except TypeError as error:
         raise GraphError(
-            f"operator {uid!r}: {function_name(fn)} can't be called as {function_name(fn)}(key, window, "
-            f"records) ({error}): define it so"
+            f"operator {uid!r}: {function_name(fn)} can't be called with a key, a window and its records "
+            f"({error}): write it as `def {function_name(fn)}(key, window, records)`"
         ) from error
 
 
@@ -61,16 +61,16 @@ def process_windows(
 
 
 def _record_type(fn: Callable[..., Any], uid: str, rows: Rows) -> type:
-    """That of the annotation of its third parameter, as in `records: list[Purchase]`; else the stream's; else
-    a named tuple of the columns."""
+    """The record type of the rows that it takes: that of its third parameter's annotation, as in
+    `records: list[Purchase]`; else the stream's; else a named tuple of the columns."""
     name = list(inspect.signature(fn).parameters)[2]
-    arguments = typing.get_args(hints(fn, uid).get(name))
-    if arguments and not is_record_type(arguments[0]) and arguments[0] is not Any:
+    annotated: Any = next(iter(typing.get_args(hints(fn, uid).get(name))), Any)
+    if annotated is not Any and not is_record_type(annotated):
         raise GraphError(
-            f"operator {uid!r}: {function_name(fn)} takes {name} of {type_name(arguments[0])}; expected a "
-            f"record type: annotate it as list[YourType], or not at all"
+            f"operator {uid!r}: {function_name(fn)} takes {name} of {type_name(annotated)}; expected a "
+            "record type: annotate it as list[YourType], or not at all"
         )
-    taken = arguments[0] if arguments and is_record_type(arguments[0]) else rows.record_type
+    taken: Any = rows.record_type if annotated is Any else annotated
     if taken is None:
         return record_class(rows.schema)
     check_record(taken, rows.schema, f"operator {uid!r}: {function_name(fn)}")

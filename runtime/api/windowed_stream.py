@@ -14,6 +14,7 @@ from onceflow.runtime.api.near_misses import no_such_name
 from onceflow.runtime.api.window_functions import ROWS, check_window_function, process_windows
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import GraphError
+from onceflow.runtime.explained_calls import explained_methods
 from onceflow.runtime.graph.functions import hints, taken_record
 from onceflow.runtime.graph.steps import Build, Built, Input, Keyed, Rows, Step
 from onceflow.runtime.operators.aggregation.aggregates import Aggregate, AggregateFunction, collect_list
@@ -44,6 +45,7 @@ ALL_ROWS = "(all rows)"
 ResultsName = Literal["retracting", "accumulating", "discarding"]
 
 
+@explained_methods
 class WindowedStream(Generic[T]):
     """Rows by key and window, before it is said what to compute."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import tempfile
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
@@ -28,6 +29,21 @@ class LocalStore:
 
     def describe(self, path: str = "") -> str:
         return str(self._root / path) if path else str(self._root)
+
+    def check_writable(self) -> None:
+        """Make the folder, if it is not there. Raises OptionError if that, or a file in it, is not to be had
+        however long one waits."""
+        try:
+            self._make_folder(self._root)
+            with tempfile.TemporaryFile(dir=self._root):
+                pass
+        except OSError as error:
+            if is_lasting(error):
+                raise OptionError(
+                    f"the checkpoint folder {self._root} can't be written ({error.strerror}: "
+                    f"{error.filename}): give --checkpoint-dir, or checkpoint_dir= of job.run, a folder that "
+                    "this user can write"
+                ) from error
 
     def create(self, path: str, content: bytes) -> None:
         target = self._root / path

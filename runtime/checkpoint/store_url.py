@@ -55,6 +55,14 @@ def open_store(
     return _remote_store(str(protocol), url, options or {}, on_waiting)
 
 
+def check_folder(url: str, options: Mapping[str, Any] | None = None) -> None:
+    """Raises OptionError if it is a folder of this machine that can't be made or written, or what
+    `open_store` refuses. Called before anything is started."""
+    store = open_store(url, options)
+    if isinstance(store, LocalStore):
+        store.check_writable()
+
+
 def is_remote(url: str) -> bool:
     """Whether `open_store` gives a store that is reached by a network, and shared by all who can reach it."""
     protocol, _ = split_protocol(url)

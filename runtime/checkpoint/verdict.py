@@ -99,7 +99,7 @@ class FailureRow:
                 "setting and not for an outage"
             )
         if same := [self._seen[mark] for mark in sorted(failure.fingerprints) if mark in self._seen]:
-            return GiveUp(f"{failure.reason} ({same[0]} failed the same way, so another one would, too)")
+            return GiveUp(f"{failure.reason} ({same[0]} failed for the same reason, and so would another)")
         self._seen |= dict.fromkeys(failure.fingerprints, attempt)
         delay_ms = self._restart.delay_ms(self._failures)
         if delay_ms is None:

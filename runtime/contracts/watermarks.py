@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from onceflow.runtime.durations import duration_ms
+from onceflow.runtime.explained_calls import explained
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class WatermarkStrategy:
     """How event time advances in a source: per split, then the minimum over splits.

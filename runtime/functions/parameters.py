@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onceflow.runtime.errors import GraphError, UsageError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.nearest import nearest
 
 HIDDEN = "***"
@@ -44,6 +45,7 @@ class SecretSource:
     file: str | None
 
 
+@explained
 def secret(env: str | None = None, file: str | None = None) -> SecretSource:
     """Declares a parameter that is a secret: `Job(params={"token": secret(env="API_TOKEN")})`.
 

@@ -155,6 +155,8 @@ class JobGraph:
     max_parallelism: int = DEFAULT_MAX_PARALLELISM
     params: Declared = field(default_factory=dict)
     """The parameters that the program declares; no value of a secret is here."""
+    derived_uids: frozenset[str] = frozenset()
+    """Uids that the program does not give: they are made from the place in it, and change with that."""
 
     def chain(self, chain_id: int) -> Chain:
         return next(c for c in self.chains if c.chain_id == chain_id)
@@ -169,6 +171,10 @@ class JobGraph:
         """What each node keeps, by its uid."""
         nodes = (n for c in self.chains for n in c.nodes.values())
         return {n.uid: n.state if isinstance(n, OperatorNode) else None for n in nodes}
+
+    def unnamed_states(self) -> list[str]:
+        """Operators that keep state under a derived uid."""
+        return [uid for uid, state in self.states().items() if state and uid in self.derived_uids]
 
     def sources(self) -> list[SourceNode]:
         return [n for c in self.chains for n in c.nodes.values() if isinstance(n, SourceNode)]

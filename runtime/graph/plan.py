@@ -26,6 +26,9 @@ SIDES = ("left", "right")
 """The inputs of an operator that has two."""
 
 
+UNNAMED = "keeps state, and has no uid= of yours: a program that has changed may not find the state again"
+
+
 def describe(graph: JobGraph, parallelism: int | None = None) -> dict[str, Any]:
     """Operators with uids and columns by chain, the exchanges between chains, and the parallelism.
 
@@ -41,7 +44,7 @@ def describe(graph: JobGraph, parallelism: int | None = None) -> dict[str, Any]:
             {
                 "chain": chain.chain_id,
                 "parallelism": parallelism,
-                "operators": [_operator(chain, node) for node in chain.nodes.values()],
+                "operators": [_operator(graph, chain, node) for node in chain.nodes.values()],
             }
             for chain in graph.chains
         ],
@@ -49,7 +52,7 @@ def describe(graph: JobGraph, parallelism: int | None = None) -> dict[str, Any]:
     }
 
 
-def _operator(chain: Chain, node: Node) -> dict[str, Any]:
+def _operator(graph: JobGraph, chain: Chain, node: Node) -> dict[str, Any]:
     described: dict[str, Any] = {"uid": node.uid, "name": node.name, "kind": "operator"}
     match node:
         case SourceNode(source=source, watermarks=watermarks):
@@ -67,6 +70,8 @@ def _operator(chain: Chain, node: Node) -> dict[str, Any]:
     end: Any = getattr(node, "source", None) or getattr(node, "sink", None)
     if isinstance(end, Noted) and end.plan_note:
         described["note"] = end.plan_note
+    if node.uid in graph.unnamed_states():
+        described["warning"] = UNNAMED
     if not isinstance(node, SinkNode):
         described["to"] = [
             target.uid if isinstance(target, InChain) else {"exchange": target.edge_id}

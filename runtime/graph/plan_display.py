@@ -33,7 +33,7 @@ def _rows(plan: Mapping[str, Any]) -> list[Sequence[str]]:
         (
             str(chain["chain"]),
             operator["uid"],
-            "; ".join(filter(None, (operator["name"], operator.get("note")))),
+            "; ".join(filter(None, (operator["name"], operator.get("note"), operator.get("warning")))),
             ", ".join(
                 f"{name} {kind.removesuffix(' not null')}"
                 for name, kind in operator.get("columns", {}).items()

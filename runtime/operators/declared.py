@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.state.handles import State
 from onceflow.runtime.types.columns_of_records import RecordWriter
 from onceflow.runtime.types.record_types import describe_record
@@ -15,6 +16,7 @@ from onceflow.runtime.types.record_types import describe_record
 T = TypeVar("T")
 
 
+@explained
 class SideOutput(Generic[T]):
     """A second output of a KeyedProcess, declared in the class: `hot = SideOutput("hot", Fire)`.
 

@@ -32,7 +32,7 @@ class UserCall:
     uid: str
     function: str
     place: str
-    """On what: `the record events-3 at offset 17, Purchase(user='u1', ...)`, a timer, a batch."""
+    """On what: `the record in events-3 at offset 17, Purchase(user='u1', ...)`, a timer, a batch."""
     row: int = 0
     record: str = ""
     """Where the record came from; "" if it is not known."""

@@ -18,9 +18,11 @@ from collections.abc import Callable, ItemsView, Iterable, KeysView, Mapping, Va
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from onceflow.runtime.errors import GraphError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.state.accepted_values import acceptor
 from onceflow.runtime.state.description import TimeToLive
-from onceflow.runtime.state.expiring_values import ExpiringList, ExpiringMap, ExpiringValue
+from onceflow.runtime.state.expiring_items import ExpiringList, ExpiringMap
+from onceflow.runtime.state.expiring_values import ExpiringValue
 from onceflow.runtime.state.row_values import (
     Codec,
     Cursor,
@@ -68,6 +70,7 @@ class State:
         return fresh
 
 
+@explained
 class ValueState(State, Generic[V]):
     """One value for each key.
 
@@ -116,6 +119,7 @@ class ValueState(State, Generic[V]):
         of_rows.forget(of_rows.cursor.row)
 
 
+@explained
 class MapState(State, Generic[K, V]):
     """A dictionary for each key; without entries it costs nothing.
 
@@ -229,6 +233,7 @@ class MapState(State, Generic[K, V]):
         return dict(of_rows.values[row] or {}) if self._expiring is None else self._expiring.seen(row)
 
 
+@explained
 class ListState(State, Generic[V]):
     """A list for each key.
 

@@ -92,9 +92,9 @@ def origin_of(records: Records | None, row: int) -> str:
 
 
 def shown_record(records: Records | None, row: int, record: object) -> str:
-    """`the record events-3 at offset 17, Purchase(user='u1', ...)`, cut where it gets long."""
+    """`the record in events-3 at offset 17, Purchase(user='u1', ...)`, cut where it gets long."""
     origin = origin_of(records, row)
-    place = f" {origin}," if origin else ""
+    place = f" in {origin}," if origin else ""
     try:
         shown = repr(record)
     except Exception:

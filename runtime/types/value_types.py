@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.types import column_forms
 from onceflow.runtime.types.column_forms import described
 
@@ -21,6 +22,7 @@ DECIMAL_SCALE = 18
 """The digits behind the point where no Scale says another number."""
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class Scale:
     """How many digits a Decimal has behind the point, and at most at all: `Annotated[Decimal, Scale(2)]`."""

@@ -40,8 +40,9 @@ AREAS: Sequence[tuple[str, str]] = (
     (
         "Writing a job",
         "runtime/api/ runtime/graph/ runtime/operators/ runtime/state/ runtime/types/ runtime/contracts/ "
-        "runtime/arguments.py connectors/generator/ connectors/nexmark/ connectors/collections/ "
-        "connectors/hybrid/",
+        "runtime/arguments.py runtime/explained_calls.py connectors/extras.py connectors/generator/ "
+        "connectors/nexmark/ "
+        "connectors/collections/ connectors/hybrid/",
     ),
     ("Formats", "connectors/formats/"),
     (
@@ -57,7 +58,7 @@ AREAS: Sequence[tuple[str, str]] = (
     (
         "Queues and streams",
         "connectors/rabbitmq/ connectors/kinesis/ connectors/acknowledged/ connectors/reconnects.py "
-        "connectors/message_rows.py",
+        "connectors/message_rows.py connectors/message_fields.py",
     ),
     ("Kafka", "connectors/kafka/ sinks/kafka.py"),
     (

@@ -45,8 +45,10 @@ def test_slots_driver_and_broker_killed_in_one_run(
             since = job.events.index(done) + 1
         rows.wait_some(pick.uniform(0, 0.3))  # anywhere within the next checkpoint
 
-    job = start()
     source.run(15_000 if seed > 1 else 5_000)  # the soak's have the load
+    began = time.monotonic()
+    job = start()
+    from_nothing = rows.first_after(began, job) - began
     first_output: list[float] = []
     for victim in ("slot", "slot", "slot", "driver", "slot", "broker", "slot"):
         wait_for_a_moment(job)
@@ -73,7 +75,7 @@ def test_slots_driver_and_broker_killed_in_one_run(
     verdict = judge(servers).verdict(expected, "out")
     print(f"7 kills, {verdict}, first output after a slot's end: {[round(s, 2) for s in first_output]} s")
     assert verdict.is_exact, verdict
-    assert statistics.median(first_output) < 5, first_output  # a busy machine may hold up one of them
+    assert statistics.median(first_output) < from_nothing, "a restart of slots is shorter than a whole start"
 
 
 def _killed_while_it_starts(job: Any, start: Callable[[], Any], pick: random.Random) -> Any:

@@ -15,7 +15,8 @@ from onceflow.runtime.contracts import SinkContext, SinkWriter
 from onceflow.runtime.errors import DataLossError, Fatal, OptionError
 from onceflow.runtime.records import Records
 from onceflow.sinks.postgres import PostgresSink
-from tests.postgres_server import CommitProxy, PostgresServer
+from tests.answer_proxy import AnswerProxy
+from tests.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.postgres
 SCHEMA = pa.schema([("n", pa.int64())])
@@ -50,15 +51,16 @@ def write(to: SinkWriter, *rows: int) -> None:
 def test_a_lost_answer_changes_nothing(
     statement: bytes, is_done: bool, server: PostgresServer, table: str
 ) -> None:
-    with CommitProxy(server.port, is_done, statement) as proxy:
-        out = writer(server.url.replace(str(server.port), str(proxy.port)), table)
+    with AnswerProxy(server.port) as proxy:
+        proxy.swallow(statement, 1, is_done)
+        out = writer(server.url_by(proxy.port), table)
         out.recover([])
         for checkpoint_id in (1, 2):
             write(out, checkpoint_id)
             out.pre_commit(checkpoint_id).stage()
             out.commit(checkpoint_id)
         out.close()
-        assert proxy.has_broken
+        assert proxy.has_swallowed
     assert server.rows(f"SELECT n FROM {table} ORDER BY n") == [1, 2]
     assert server.rows(PREPARED) == []
 

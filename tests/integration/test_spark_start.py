@@ -14,6 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.pace import slowness
+
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 HELD = Path(__file__).with_name("spark_held_program.py")
 START_MS = 1_700_000_000_000
@@ -135,7 +137,7 @@ def test_a_signal_while_the_jvm_comes_up_ends_the_job_cleanly(
     else:
         job.kill_group(signal.SIGINT if how == "SIGINT to all" else signal.SIGTERM)
     assert job.wait(120) == 0, job.story()
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 20 * slowness()
     assert job.events[-1]["event"] == "job_finished"
     assert job.events[-1]["outcome"] == "stopped"
     assert "Traceback" not in job.errors()

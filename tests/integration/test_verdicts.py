@@ -86,7 +86,7 @@ def test_a_user_function_that_hangs_is_found_and_named_with_its_record(
     assert job.wait(240) == 1, job.story()
     for part in (
         "operator 'trouble'",
-        f"the record {source}-1 at offset 5000",
+        f"the record in {source}-1 at offset 5000",
         "user='trouble'",
         "slot_timeout",
     ):
@@ -124,6 +124,6 @@ def test_a_user_function_that_keeps_pythons_lock_is_found_and_named_with_its_lin
     for reason in (failed["reason"], job.errors()):
         assert f"totals.py:{line} in check" in reason, job.story()
         assert "slot_timeout" in reason
-    assert "failed the same way" in job.errors()
+    assert "failed for the same reason" in job.errors()
     for pid in (slot["pid"] for event in job.named("slots_started") for slot in event["slots"]):
         assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE

@@ -152,9 +152,9 @@ def test_a_partition_that_gives_nothing_is_named_after_the_time_out(
         ([], "nothing to judge by"),
         (["--group-by", "user"], "totals need --input, --group-by, --window"),
         (["--input", "in", *TOTALS[:3], "ten", "--count", "c"], "--window 'ten' is no length"),
-        (["--key", "id", "--client-config", "/nowhere"], "--client-config /nowhere can't be read"),
+        (["--key", "id", "--librdkafka", "/nowhere"], "--librdkafka /nowhere can't be read"),
         (["--key", "id"], "topic absent can't be read"),
-        (["--key", "id", "--client-config", "CLIENT"], "'group.id' can't be given"),
+        (["--key", "id", "--librdkafka", "CLIENT"], "'group.id' can't be given"),
     ],
 )
 def test_wrong_use_says_what_to_do(

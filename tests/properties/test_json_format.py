@@ -326,6 +326,7 @@ def batches(draw: st.DrawFn) -> pa.RecordBatch:
 
 @settings(max_examples=300, deadline=None)
 @given(batches(), st.integers(0, 2))
+@example(pa.record_batch({"x": pa.array([float(np.finfo(np.float32).max)], pa.float32())}), 0)
 def test_written_rows_are_read_back_by_the_standard_library_and_by_json(
     batch: pa.RecordBatch, skip: int
 ) -> None:

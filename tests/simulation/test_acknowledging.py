@@ -66,8 +66,9 @@ def test_every_crash_at_every_point_of_the_tiny_job() -> None:
     assert report.runs > 400
 
 
-def test_seeds_with_crashes() -> None:
-    report = run_seeds(range(SEEDS), queue_graph)
+@pytest.mark.parametrize("seeds", [150, pytest.param(SEEDS, marks=pytest.mark.soak)])
+def test_seeds_with_crashes(seeds: int) -> None:
+    report = run_seeds(range(seeds), queue_graph)
     assert report.failed_seed is None, f"{report.failure}; seed {report.failed_seed} with queue_graph"
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, TopicDescription
 from onceflow.connectors.kafka.testing.fake import FakeClient, FakeKafka, FakeNetwork, Impatience
@@ -123,8 +124,9 @@ def first_failure(seeds: Iterable[int], transactions: type[OwnerTransactions]) -
     return None
 
 
-def test_the_job_with_the_kafka_sink_is_exact() -> None:
-    assert first_failure(range(500), OwnerTransactions) is None
+@pytest.mark.parametrize("seeds", [200, pytest.param(2_000, marks=pytest.mark.soak)])
+def test_the_job_with_the_kafka_sink_is_exact(seeds: int) -> None:
+    assert first_failure(range(seeds), OwnerTransactions) is None
 
 
 class LedgerBeforeInit(OwnerTransactions):

@@ -33,8 +33,9 @@ def test_every_crash_at_every_point_of_the_tiny_job() -> None:
     assert report.runs > 400
 
 
-def test_seeds_with_crashes_and_lost_answers() -> None:
-    report = run_seeds(range(SEEDS), table_graph)
+@pytest.mark.parametrize("seeds", [200, pytest.param(SEEDS, marks=pytest.mark.soak)])
+def test_seeds_with_crashes_and_lost_answers(seeds: int) -> None:
+    report = run_seeds(range(seeds), table_graph)
     assert report.failed_seed is None, f"{report.failure}; seed {report.failed_seed} with table_graph"
     assert set(report.marks) >= RARE_MOVES, f"never reached: {RARE_MOVES - set(report.marks)}"
 

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import io
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple
 
@@ -347,10 +347,12 @@ SHAPES: Sequence[dict[str, object]] = (
 )
 
 
-def explore(writer_type: type[StagedWriter], deviations: int) -> int:
-    """Every run with so many deviations from the fair course, in worlds of three shapes."""
+def explore(
+    writer_type: type[StagedWriter], deviations: int, shapes: Sequence[Mapping[str, object]] = SHAPES
+) -> int:
+    """Every run with so many deviations from the fair course, in worlds of these shapes."""
     runs = 0
-    for shape in SHAPES:
+    for shape in shapes:
         search = ExhaustiveChoices(deviations_max=deviations)
         for choices in search:
             World(choices, writer_type, **shape).run()  # type: ignore[arg-type]
@@ -375,8 +377,13 @@ def test_a_fair_day_shows_every_row_once() -> None:
     World(NoFaults(), crashes=0, faults=0, aborts=0).run()
 
 
-def test_every_run_with_two_faults_is_exact() -> None:
-    assert explore(StagedWriter, deviations=2) > 5_000
+def test_every_run_with_a_fault_is_exact() -> None:
+    assert explore(StagedWriter, deviations=1) > 100
+
+
+@pytest.mark.parametrize("shapes", [SHAPES[:1], pytest.param(SHAPES[1:], marks=pytest.mark.soak)])
+def test_every_run_with_two_faults_is_exact(shapes: Sequence[Mapping[str, object]]) -> None:
+    assert explore(StagedWriter, deviations=2, shapes=shapes) > 1_000
 
 
 @pytest.mark.soak
@@ -386,7 +393,7 @@ def test_every_run_with_three_faults_is_exact() -> None:
 
 
 def test_seeded_runs_with_many_faults_are_exact() -> None:
-    for seed in range(1_500):
+    for seed in range(600):
         choices = Rare(SeededChoices(seed))
         world = World(
             choices,

@@ -26,7 +26,7 @@ from onceflow.runtime.graph.job_graph import (
 from onceflow.runtime.operators.operator import MAIN
 from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedProcess
 from onceflow.runtime.operators.processing.process import ProcessConfig
-from onceflow.runtime.state.expiring_values import ExpiringItems
+from onceflow.runtime.state.expiring_items import ExpiringItems
 from onceflow.runtime.state.handles import MapState
 from onceflow.runtime.state.timers import Timer
 from onceflow.runtime.testing.choices import SeededChoices

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
-from onceflow.runtime.errors import DataLossError
+from onceflow.runtime.errors import DataLossError, Unavailable
 
 _BUFFER_BYTES = 1 << 20
 
@@ -79,14 +79,20 @@ class LocalFiles:
         while not folder.is_dir():
             missing.append(folder)
             folder = folder.parent
-        os.makedirs(path, exist_ok=True)
+        try:
+            os.makedirs(path, exist_ok=True)
+        except (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError) as error:
+            raise Unavailable(
+                f"no files can be written to {path}: {error.filename} can't be made ({error.strerror}): give "
+                "to_files() or FileSink a folder that this user can write"
+            ) from error
         for made in missing:
             self.sync(str(made.parent))
 
     def names(self, folder: str) -> list[str]:
         try:
             return os.listdir(folder)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def exists(self, path: str) -> bool:
@@ -158,7 +164,7 @@ class HdfsFiles:
     def names(self, folder: str) -> list[str]:
         try:
             return [str(path).rpartition("/")[2] for path in self._fs.ls(folder, detail=False)]
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def exists(self, path: str) -> bool:

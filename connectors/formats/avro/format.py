@@ -47,11 +47,13 @@ from onceflow.connectors.formats.registry.schemas import SchemaReference, Schema
 from onceflow.connectors.formats.wire_columns import AVRO_WIRE, WireDecoder, WireEncoder
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.types.declared_fields import is_record_type
 from onceflow.runtime.types.record_types import describe_record
 from onceflow.runtime.types.value_types import RecordType
 
 
+@explained
 @dataclass(frozen=True)
 class Avro:
     """`Avro(Purchase, registry="http://localhost:8081")` decodes into the columns of a dataclass, a

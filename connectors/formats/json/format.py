@@ -62,6 +62,7 @@ from onceflow.connectors.formats.registry.schemas import (
     schema_text,
 )
 from onceflow.runtime.errors import OptionError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.kernels.ops import ops
 from onceflow.runtime.types.column_forms import outside_name
 from onceflow.runtime.types.declared_fields import is_record_type
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
 Extra = Literal["ignore", "forbid", "collect"]
 
 
+@explained
 @dataclass(frozen=True)
 class Json:
     """`Json(Purchase)` decodes into the columns of a record type or an Arrow schema; `Json()` encodes any

@@ -36,7 +36,9 @@ from onceflow.runtime.types.value_types import (
 
 _TIME = Annotated[dt.time, msgspec.Meta(tz=False)]
 _MAP_KEYS = {pa.string(): str, pa.large_string(): str, pa.int64(): int, pa.date32(): dt.date}
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
+FLOAT32_MAX = float(np.nextafter(float(np.finfo(np.float32).max) + 2.0**103, 0.0))
+"""The largest number that is rounded to the largest float of 32 bits: half a step above it is infinity.
+Writers of JSON give that float with eight digits, 3.4028235e38, which is more than it is."""
 _UNREADABLE_NAME = re.compile(r'[\x00-\x1f"\\]')
 
 
@@ -186,7 +188,7 @@ def _python_type(arrow: pa.DataType, declared: ValueType | None, reading: Readin
     if is_.is_integer(arrow):
         return _integer(arrow.bit_width, is_.is_signed_integer(arrow))
     if arrow == pa.float32():
-        return Annotated[float, msgspec.Meta(ge=-_FLOAT32_MAX, le=_FLOAT32_MAX)]
+        return Annotated[float, msgspec.Meta(ge=-FLOAT32_MAX, le=FLOAT32_MAX)]
     plain = {
         pa.bool_(): bool, pa.float64(): float, pa.string(): str, pa.large_string(): str,
         pa.binary(): bytes, pa.large_binary(): bytes, pa.date32(): dt.date, pa.duration("us"): dt.timedelta,

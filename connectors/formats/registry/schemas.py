@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from onceflow.runtime.errors import GraphError, OptionError
+from onceflow.runtime.explained_calls import explained
 
 Parsed = TypeVar("Parsed")
 ParsedOut = TypeVar("ParsedOut", covariant=True)
@@ -39,6 +40,7 @@ class RegisteredSchema:
     imports: tuple[ImportedSchema, ...] = ()
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class SchemaReference:
     """A schema that a written one refers to, registered under a subject of its own.

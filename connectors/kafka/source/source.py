@@ -14,33 +14,33 @@ from onceflow.connectors.formats import Format
 from onceflow.connectors.formats.format import has_kinds
 from onceflow.connectors.kafka.fetch.direct_reading import AS_USERS_DO, DirectReading
 from onceflow.connectors.kafka.metadata import ClusterMetadata
-from onceflow.connectors.kafka.options import Isolation, KafkaOptions, Setting
+from onceflow.connectors.kafka.options import (
+    BROKER_TIMEOUT,
+    FIRST_ANSWER_MS,
+    Isolation,
+    KafkaOptions,
+    Setting,
+)
 from onceflow.connectors.kafka.protocol.eligibility import DIRECT_FETCH_VARIABLE, may_be_direct
 from onceflow.connectors.kafka.setting_names import check_settings
 from onceflow.connectors.kafka.source.dead_letters import DeadLetterSink
 from onceflow.connectors.kafka.source.reader import KafkaReader
 from onceflow.connectors.kafka.source.reader_options import ReaderOptions
 from onceflow.connectors.kafka.source.row_builder import METADATA, Metadata, RowBuilder, Tolerance
-from onceflow.connectors.kafka.split import (
-    AtOffsets,
-    AtTime,
-    Earliest,
-    FromGroup,
-    KafkaSplitEnumerator,
-    Latest,
-    Start,
-    Subscription,
-)
+from onceflow.connectors.kafka.source.start import parse_start
+from onceflow.connectors.kafka.split import KafkaSplitEnumerator, Subscription
 from onceflow.runtime.arguments import check_formats
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import ReaderContext, Sink, SourceReader, SplitEnumerator
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.nearest import nearest
 
 _CONNECT_NAMES = {"errors.tolerance", "errors.deadletterqueue.topic.name"}
 
 
+@explained
 @dataclass(frozen=True, kw_only=True)
 class KafkaSource:
     """Reads topics; each partition is a split, and its next offset the split's whole state.
@@ -82,8 +82,9 @@ class KafkaSource:
     """The same two by Kafka Connect's names: errors.tolerance, errors.deadletterqueue.topic.name."""
     discovery_interval: str | int = "30 s"
     """How often new partitions and topics are looked for."""
-    broker_timeout: str | int = "2 min"
-    """How long the reader waits for brokers that are away before the attempt fails."""
+    broker_timeout: str | int | None = None
+    """How long brokers that are away are waited for before the attempt fails; None: 2 min, but 15 s when the
+    job has never run, since brokers that have never answered are away because their address is wrong."""
     librdkafka: Mapping[str, Setting] = field(default_factory=dict, repr=False)
     """Settings by librdkafka's names; those the guarantee rests on are refused by name."""
     columns: frozenset[str] | None = field(default=None, repr=False)
@@ -99,7 +100,7 @@ class KafkaSource:
             raise OptionError("key= says what a record is of, and changes nothing: give Debezium as value=")
         parse_start(self.start, self.group_id)
         duration_ms(self.discovery_interval, "discovery_interval")
-        duration_ms(self.broker_timeout, "broker_timeout")
+        _ = self._broker_timeout_ms
         check_settings(self._options)
         names = self.schema.names
         twice = sorted({name for name in names if names.count(name) > 1})
@@ -132,20 +133,19 @@ class KafkaSource:
         return self.until is not None
 
     def open_enumerator(self, job: str, clock: Clock) -> SplitEnumerator:
-        timeout_ms = duration_ms(self.broker_timeout, "broker_timeout")
-        metadata = ClusterMetadata(self._options, clock, timeout_ms, "broker_timeout")
+        metadata = ClusterMetadata(self._options, clock, self._broker_timeout_ms, "broker_timeout")
         subscription = Subscription(tuple(self.topics), self.topic_pattern)
         start = parse_start(self.start, self.group_id)
         interval_ms = None if self.is_bounded else duration_ms(self.discovery_interval, "discovery_interval")
-        return KafkaSplitEnumerator(metadata, subscription, start, self.isolation, interval_ms)
+        first_ms = FIRST_ANSWER_MS if self.broker_timeout is None else None
+        return KafkaSplitEnumerator(metadata, subscription, start, self.isolation, interval_ms, first_ms)
 
     def open_reader(self, context: ReaderContext) -> SourceReader:
-        timeout_ms = duration_ms(self.broker_timeout, "broker_timeout")
         options = ReaderOptions(
             self._options,
             self.isolation,
             self.group_id,
-            timeout_ms,
+            self._broker_timeout_ms,
             direct=self._direct(),
         )
         key = None
@@ -181,6 +181,11 @@ class KafkaSource:
     def _direct(self) -> DirectReading | None:
         """How a backlog may be read past librdkafka: see may_be_direct."""
         return AS_USERS_DO if may_be_direct(self.librdkafka, DIRECT_FETCH_VARIABLE) else None
+
+    @property
+    def _broker_timeout_ms(self) -> int:
+        given = BROKER_TIMEOUT if self.broker_timeout is None else self.broker_timeout
+        return duration_ms(given, "broker_timeout")
 
     @property
     def _options(self) -> KafkaOptions:
@@ -256,43 +261,3 @@ def _check_choices(source: KafkaSource) -> None:
         )
     if source.errors_tolerance == "none" and source.dead_letter_topic:
         raise OptionError('dead_letter_topic is of no use unless errors_tolerance="all"')
-
-
-def parse_start(start: object, group_id: str | None) -> Start:
-    """Raises OptionError for a start that is none."""
-    if start == "earliest":
-        return Earliest()
-    if start == "latest":
-        return Latest()
-    if start == "group":
-        if group_id is None:
-            raise OptionError('start="group" needs a group_id')
-        return FromGroup(group_id)
-    if isinstance(start, str) and start.startswith("timestamp:"):
-        return AtTime(_time_ms(start.removeprefix("timestamp:")))
-    if isinstance(start, dt.datetime):
-        return AtTime(_datetime_ms(start, repr(start)))
-    if isinstance(start, Mapping) and start:
-        for split_id, offset in start.items():
-            if not isinstance(split_id, str) or type(offset) is not int or offset < 0:
-                raise OptionError(f'start={{{split_id!r}: {offset!r}}}: write offsets as {{"events-0": 17}}')
-        return AtOffsets(dict(start))
-    raise OptionError(
-        f'start={start!r}: write "earliest", "latest", "group", "timestamp:2026-01-31T00:00:00Z", '
-        '"timestamp:<ms>", a datetime, or offsets such as {"events-0": 17}'
-    )
-
-
-def _time_ms(text: str) -> int:
-    if text.isdecimal():
-        return int(text)
-    try:
-        return _datetime_ms(dt.datetime.fromisoformat(text), text)
-    except ValueError as error:
-        raise OptionError(f"start=timestamp:{text} is neither ms nor a date and time: {error}") from error
-
-
-def _datetime_ms(time: dt.datetime, shown: str) -> int:
-    if time.tzinfo is None:
-        raise OptionError(f"start at {shown} has no time zone: add Z or an offset such as +02:00")
-    return int(time.timestamp() * 1000)

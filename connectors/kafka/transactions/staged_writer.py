@@ -21,7 +21,7 @@ from onceflow.connectors.kafka.transactions.known_topics import KnownTopics
 from onceflow.connectors.kafka.transactions.owner import Claimant, OwnerTransactions
 from onceflow.connectors.kafka.transactions.promise import Promise
 from onceflow.connectors.recovery import Recovery
-from onceflow.connectors.waiting import Patience, WaitForSystem
+from onceflow.connectors.waiting import NEVER_ANSWERED, SAFE, Patience, WaitForSystem
 from onceflow.runtime.contracts import Committable, SinkContext
 from onceflow.runtime.errors import Fatal, Retryable, UsageError
 from onceflow.runtime.records import Records
@@ -44,6 +44,8 @@ class StagedSettings:
     ledger_topic: str = LEDGER_TOPIC
     delivery_timeout_ms: int = 120_000
     """How long the broker may be away before the attempt fails."""
+    first_answer_ms: int | None = None
+    """How long the first answer to a job that has never run is waited for; None: as long as any other."""
     memory_bytes_max: int = 128 << 20
     """Output of one checkpoint above this waits in its staged file alone. Much less at a time is written
     there as it comes."""
@@ -72,9 +74,7 @@ class StagedWriter:
         self._settings = settings
         self._closed = threading.Event()
         self._in_use = threading.Lock()
-        self._patience = patience or WaitForSystem(
-            "Kafka sink", context.clock, context.on_wait, settings.delivery_timeout_ms, self._closed
-        )
+        self._patience = patience or self._wait(settings.delivery_timeout_ms, SAFE)
         self._claimant = Claimant(context.lineage, context.attempt)
         self._own = self._transactions(self._ledger_key(str(context.subtask)), None)
         self._recovery = Recovery(context.uid, settings.delivery_timeout_ms / 1000 + _RECOVERY_EXTRA_S)
@@ -243,7 +243,9 @@ class StagedWriter:
         return Committable(self._context.uid, owner, checkpoint_id, promise.to_json(), paths)
 
     def _look_up_topics(self) -> None:
-        found = self._try(self._topics.look_up)
+        first_ms = self._settings.first_answer_ms if self._context.attempt == 1 else None
+        first = None if first_ms is None else self._wait(first_ms, NEVER_ANSWERED)
+        found = self._try(self._topics.look_up, first)
         for topic in self._settings.topics:
             if topic not in found:
                 raise UsageError(self._missing(topic))
@@ -254,15 +256,20 @@ class StagedWriter:
             "the retention it should have, and start the job again"
         )
 
-    def _try(self, call: Callable[[], T]) -> T:
+    def _try(self, call: Callable[[], T], patience: Patience | None = None) -> T:
+        patience = patience or self._patience
         while True:
             try:
                 result = call()
             except Retryable as e:
-                self._patience.wait(e)
+                patience.wait(e)
             else:
-                self._patience.reset()
+                patience.reset()
                 return result
+
+    def _wait(self, timeout_ms: int, advice: str) -> Patience:
+        clock, on_wait = self._context.clock, self._context.on_wait
+        return WaitForSystem("Kafka sink", clock, on_wait, timeout_ms, self._closed, advice)
 
     def _transactions(self, ledger: LedgerKey, last_seen: int | None) -> OwnerTransactions:
         return OwnerTransactions(self._client, ledger, self._claimant, self._patience, last_seen)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from onceflow.runtime.errors import OptionError
+from onceflow.runtime.nearest import nearest
 
 _LOCAL = re.compile(r"local(?:\[\s*(\d+|\*)\s*(?:,\s*\d+\s*)?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]")
@@ -30,9 +31,13 @@ def check_master(master: str) -> None:
     """OptionError if Spark knows no such master: it would say so itself, behind seconds and a stack trace."""
     is_local = _LOCAL.fullmatch(master) or _LOCAL_CLUSTER.fullmatch(master)
     if not is_local and master != "yarn" and not master.startswith(("spark://", "k8s://")):
+        _, bracket, slots = master.partition("[")
+        address = master.partition(":")[2].strip("/")
+        meant = (f"{known}{bracket}{slots}" for known in ("threads", "local", "local-cluster"))
+        hint = nearest(master, (*meant, "yarn", f"spark://{address}", f"k8s://{address}"))
         raise OptionError(
-            f"master {master!r}: write threads[N] for slots without Spark, local[N] for a Spark on this "
-            "machine, or a cluster's address: spark://HOST:PORT, yarn, or k8s://URL"
+            f"there is no master {master!r}{hint}: write threads[N] for slots without Spark, local[N] for a "
+            "Spark on this machine, or a cluster's address: spark://HOST:PORT, yarn, or k8s://URL"
         )
 
 

@@ -15,6 +15,7 @@ import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.nearest import nearest
 from onceflow.runtime.state.columns import is_word
 from onceflow.runtime.types.record_types import describe_type
@@ -74,11 +75,13 @@ class AggregateFunction(ABC, Generic[In, Acc, Out]):
 Aggregate = BuiltinAggregate | AggregateFunction[Any, Any, Any]
 
 
+@explained
 def count(column: str | pl.Expr | None = None) -> BuiltinAggregate:
     """How many rows; with a column or expression: how many that are not null. int64."""
     return BuiltinAggregate(Kind.COUNT, column)
 
 
+@explained
 def sum_(column: str | pl.Expr) -> BuiltinAggregate:
     """The sum: int64 over integers and booleans, double over floats; null if every value is null.
 
@@ -87,6 +90,7 @@ def sum_(column: str | pl.Expr) -> BuiltinAggregate:
     return BuiltinAggregate(Kind.SUM, column)
 
 
+@explained
 def min_(column: str | pl.Expr) -> BuiltinAggregate:
     """The lowest value, of the column's type; nulls are skipped, NaN counts only if all values are NaN.
 
@@ -95,26 +99,31 @@ def min_(column: str | pl.Expr) -> BuiltinAggregate:
     return BuiltinAggregate(Kind.MIN, column)
 
 
+@explained
 def max_(column: str | pl.Expr) -> BuiltinAggregate:
     """The highest value; like `min_`."""
     return BuiltinAggregate(Kind.MAX, column)
 
 
+@explained
 def mean(column: str | pl.Expr) -> BuiltinAggregate:
     """The mean as double, over integers from an exact sum of any size; null if every value is null."""
     return BuiltinAggregate(Kind.MEAN, column)
 
 
+@explained
 def first(column: str | pl.Expr) -> BuiltinAggregate:
     """The value of the row with the lowest event time (of several: came first); nulls are skipped."""
     return BuiltinAggregate(Kind.FIRST, column)
 
 
+@explained
 def last(column: str | pl.Expr) -> BuiltinAggregate:
     """The value of the row with the highest event time (of several: came last); nulls are skipped."""
     return BuiltinAggregate(Kind.LAST, column)
 
 
+@explained
 def collect_list(column: str | pl.Expr | None = None) -> BuiltinAggregate:
     """A list of the values or, without a column, of whole rows as structs; nulls are skipped, and it is null
     if every value is. They are in the order in which they came; where windows overlap or merge, in that of
@@ -122,6 +131,7 @@ def collect_list(column: str | pl.Expr | None = None) -> BuiltinAggregate:
     return BuiltinAggregate(Kind.COLLECT_LIST, column)
 
 
+@explained
 def count_distinct(column: str | pl.Expr) -> BuiltinAggregate:
     """How many different values there are, exactly; nulls don't count, all NaN are one. int64. Each is kept
     until the window has fired."""

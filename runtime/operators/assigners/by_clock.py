@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from onceflow.runtime.errors import OptionError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.operators.assigners.cumulative import Cumulative
 from onceflow.runtime.operators.assigners.session import Session
 from onceflow.runtime.operators.assigners.sliding import Sliding
@@ -26,6 +27,7 @@ class ByClock:
         return f"{self.window.title} by the clock"
 
 
+@explained
 def processing_time(window: TimeWindow) -> ByClock:
     """Windows in processing time: processing_time(tumbling("10 s")).
 

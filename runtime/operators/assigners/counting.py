@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from onceflow.runtime.errors import OptionError
+from onceflow.runtime.explained_calls import explained
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,7 @@ class CountWindow:
         return f"of {self.rows} rows"
 
 
+@explained
 def count_window(rows: int) -> CountWindow:
     """Windows of so many rows of a key, in the order in which they come, whatever their event times. A window
     fires with its last row; one that is not full when the input ends sends nothing. Raises OptionError if it

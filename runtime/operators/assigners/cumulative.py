@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.operators.assigners.tumbling import size_and_offset_ms
 
 
@@ -25,6 +26,7 @@ class Cumulative:
         return f"{self.size_ms} ms, cumulative by {self.step_ms} ms"
 
 
+@explained
 def cumulative(size: str | int, step: str | int, offset: str | int = 0) -> Cumulative:
     """Windows of this size that also fire at every `step` on the way, with all rows from their beginning on:
     cumulative("1 d", "1 h") is the day so far, each hour.

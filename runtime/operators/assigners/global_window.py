@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from onceflow.runtime.explained_calls import explained
+
 
 @dataclass(frozen=True, slots=True)
 class GlobalWindow:
@@ -15,6 +17,7 @@ class GlobalWindow:
         return "of all rows of a key"
 
 
+@explained
 def global_window() -> GlobalWindow:
     """One window for each key, with all its rows. It has no end that it could fire at, so it needs a trigger:
     `.window(global_window()).trigger(every_rows(100))`. Its results have no window_start and window_end, and

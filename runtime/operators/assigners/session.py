@@ -8,6 +8,7 @@ import polars as pl
 
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
+from onceflow.runtime.explained_calls import explained
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Session:
         return frozenset([self.gap] if isinstance(self.gap, str) else self.gap.meta.root_names())
 
 
+@explained
 def session(gap: str | int | pl.Expr) -> Session:
     """Session windows: a window of a key ends when nothing has come for `gap` of event time.
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.operators.assigners.tumbling import check_event_time, size_and_offset_ms
 from onceflow.runtime.records import Int64s
 
@@ -65,6 +66,7 @@ class Sliding:
         return np.asarray(shifted * self.slide_ms + self.offset_ms)
 
 
+@explained
 def sliding(size: str | int, slide: str | int, offset: str | int = 0) -> Sliding:
     """Windows of this size, a new one every `slide` ("10 s", or int ms), aligned to the epoch plus `offset`.
 

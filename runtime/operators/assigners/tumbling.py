@@ -8,6 +8,7 @@ import numpy as np
 
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import Fatal, OptionError
+from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Int64s
 
 
@@ -46,6 +47,7 @@ class Tumbling:
         return np.asarray(shifted * self.size_ms + self.offset_ms)
 
 
+@explained
 def tumbling(size: str | int, offset: str | int = 0) -> Tumbling:
     """Tumbling windows of this size ("10 s", or int ms), aligned to the epoch plus `offset`.
 

@@ -11,6 +11,7 @@ import polars as pl
 
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
+from onceflow.runtime.explained_calls import explained
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ class BuiltInTrigger:
         return frozenset([self.delta] if isinstance(self.delta, str) else self.delta.meta.root_names())
 
 
+@explained
 def at_watermark(early: BuiltInTrigger | None = None) -> BuiltInTrigger:
     """The default: a window fires when the watermark has reached its last millisecond, and again, at once,
     for each batch of late rows that allowed_lateness lets in.
@@ -73,6 +75,7 @@ def at_watermark(early: BuiltInTrigger | None = None) -> BuiltInTrigger:
     return replace(early, at_end=True)
 
 
+@explained
 def every_rows(rows: int) -> BuiltInTrigger:
     """A window fires with each so many rows, at exactly that row, however rows are cut into batches; what is
     left when it ends is not sent, as in Flink (at_watermark(early=every_rows(100)) sends it). Raises
@@ -82,6 +85,7 @@ def every_rows(rows: int) -> BuiltInTrigger:
     return BuiltInTrigger(rows=rows)
 
 
+@explained
 def every(interval: str | int) -> BuiltInTrigger:
     """A window fires each time event time has come to a multiple of this interval ("10 s", or int ms), if
     rows have come since it fired last; and at the watermark. In processing_time(...) windows it goes by the
@@ -89,6 +93,7 @@ def every(interval: str | int) -> BuiltInTrigger:
     return BuiltInTrigger(at_end=True, every_ms=_interval_ms(interval, "every"))
 
 
+@explained
 def every_processing_time(interval: str | int) -> BuiltInTrigger:
     """A window fires each time the clock shows a multiple of this interval, if rows have come since it fired
     last. What is left when it ends is not sent, as in Flink, unless the whole input ends
@@ -97,11 +102,13 @@ def every_processing_time(interval: str | int) -> BuiltInTrigger:
     return BuiltInTrigger(every_clock_ms=_interval_ms(interval, "every_processing_time"))
 
 
+@explained
 def at_processing_time() -> BuiltInTrigger:
     """A window in event time fires when the clock shows its end, once, and not at the watermark."""
     return BuiltInTrigger(at_clock_end=True)
 
 
+@explained
 def delta(value: str | pl.Expr, threshold: float) -> BuiltInTrigger:
     """A window fires when a column, or a polars expression, is more than `threshold` away from what it was in
     the row that fired it last, or else in its first row. Nulls are passed over. What is left when the window
@@ -113,6 +120,7 @@ def delta(value: str | pl.Expr, threshold: float) -> BuiltInTrigger:
     return BuiltInTrigger(delta=value, threshold=float(threshold))
 
 
+@explained
 def purging(trigger: BuiltInTrigger) -> BuiltInTrigger:
     """The same trigger, which forgets the rows of a window when it has fired: each result is that of the rows
     since the one before. Raises OptionError for what is no trigger of onceflow's: your own Trigger returns

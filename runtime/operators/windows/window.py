@@ -174,6 +174,7 @@ class WindowReduce:
         check_gap(self.window, self.input_schema, self.uid)
         check_trigger(self.firings, self.window, self.input_schema, self.has_event_time, self.uid)
         assert self._rows is not None
+        assert self._reader is not None
 
     @property
     def output_schema(self) -> pa.Schema:

@@ -113,7 +113,7 @@ def test_a_retrying_decides_by_the_result() -> None:
 def test_without_a_policy_an_error_fails_the_job() -> None:
     job = Job("prices")
     stream(job).map_async(priced).print(uid="out")
-    with pytest.raises(OnceflowError, match=r"priced failed on the record 0 at offset 5.* no price"):
+    with pytest.raises(OnceflowError, match=r"priced failed on the record in 0 at offset 5.* no price"):
         run(job, orders=ORDERS)
 
 

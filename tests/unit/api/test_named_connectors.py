@@ -45,7 +45,7 @@ def test_what_pyproject_offers_is_there(kind: Any) -> None:
 
 def test_what_is_installed_is_what_pyproject_offers() -> None:
     found = {
-        (kind.group, each.name, each.place)
+        (kind.group, each.name, each.entry_point.value)
         for kind in KINDS.values()
         for each in offered(kind.name)
         if each.package == "onceflow"
@@ -80,6 +80,7 @@ MISTAKES: list[tuple[Any, str]] = [
         r"sink 'shelf-old' of onceflow-shelf 1\.2\.3 can't be imported from onceflow_shelf\.old:Sink: "
         r"ModuleNotFoundError: No module named 'shelf_client_that_is_not_there': install what it needs",
     ),
+    (lambda: load_sink("shelf-older"), r"is_not_there': pip install 'onceflow-shelf\[old\]'$"),
     (
         lambda: load_source("shelf", ende=5),
         r"source 'shelf' of onceflow-shelf 1\.2\.3 has no option 'ende' \(did you mean 'end'\?\): "
@@ -117,6 +118,8 @@ def test_the_command_lists_what_is_found_and_what_is_wrong() -> None:
     assert ("sink", "kafka", "onceflow", __version__) in lines
     old = lines["sink", "shelf-old", "onceflow-shelf", "1.2.3"]
     assert "No module named 'shelf_client_that_is_not_there'" in old
+    older = lines["sink", "shelf-older", "onceflow-shelf", "1.2.3"]
+    assert "needs pip install 'onceflow-shelf[old]'" in older
     assert "another package has this name too" in lines["format", "raw", "onceflow", __version__]
     as_json = CliRunner().invoke(app, ["--json"]).stdout
     assert '"name": "shelf-old"' in as_json

@@ -316,7 +316,7 @@ def test_the_same_failure_twice_ends_the_job() -> None:
     job.on(ev.AttemptFailed(2, "KeyError: 8", fingerprints={"x", "KeyError"}))
     assert job.only(ev.FinishJob).outcome is Outcome.FAILED
     assert job.only(ev.FinishJob).reason == (
-        "KeyError: 8 (attempt 1 failed the same way, so another one would, too)"
+        "KeyError: 8 (attempt 1 failed for the same reason, and so would another)"
     )
 
 

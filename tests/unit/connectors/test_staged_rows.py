@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 from typing import BinaryIO
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from onceflow.connectors.staged_rows import StagedRowsWriter, row_files
+from onceflow.connectors.staged_rows import BATCH_ROWS_MAX, StagedRowsWriter, row_files
 from onceflow.runtime.checkpoint.copies import copy_path
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles, PromisedStagedFiles
@@ -49,6 +50,24 @@ def test_rows_come_back_in_their_order_also_what_was_too_much_for_the_memory(sto
     assert (committable.uid, committable.owner, committable.checkpoint_id) == ("out", "3", 1)
     assert len(committable.paths) > 1
     assert read(store, committable) == list(range(100))
+
+
+@pytest.mark.parametrize("is_staged", [True, False], ids=["staged", "in memory"])
+def test_small_batches_are_gathered_and_a_large_one_stays_whole(is_staged: bool, store: MemoryStore) -> None:
+    """A store that takes a statement for each batch would fall behind a stream that trickles in."""
+    out = writer(AttemptStagedFiles(store, 1, "out", 3), memory_bytes_max=1 << 30)
+    sizes = [1] * 50 + [BATCH_ROWS_MAX - 50, 1, BATCH_ROWS_MAX + 5, 2, 3]
+    ends = np.cumsum(sizes)
+    for end, size in zip(ends, sizes, strict=True):
+        out.write(Records(pa.record_batch([pa.array(range(end - size, end), pa.int64())], schema=SCHEMA)))
+    promise = out.pre_commit(1)
+    if is_staged:
+        files = PromisedStagedFiles(store)
+        batches = [batch for file in row_files(promise.stage()) for batch in file.batches(files)]
+    else:
+        batches = list(out.rows(1))
+    assert [batch.num_rows for batch in batches] == [BATCH_ROWS_MAX, 1, BATCH_ROWS_MAX + 5, 5]
+    assert pa.Table.from_batches(batches).column("n").to_pylist() == list(range(ends[-1]))
 
 
 def test_what_is_not_committed_is_part_of_the_next_checkpoint_and_written_once(store: MemoryStore) -> None:

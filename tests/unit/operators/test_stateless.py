@@ -62,7 +62,7 @@ def test_an_error_names_operator_function_record_and_line() -> None:
         MapRecords("halves", half, READER, WRITER)(records(1, 0, 2))
     message = str(caught.value)
     line = half.__code__.co_firstlineno + 1
-    assert message.startswith("operator 'halves': half failed on the record t-1 at offset 41, Number(n=0)")
+    assert message.startswith("operator 'halves': half failed on the record in t-1 at offset 41, Number(n=0)")
     assert f"test_stateless.py:{line})" in message
     assert "ZeroDivisionError: " in message
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
@@ -89,7 +89,7 @@ def test_without_origin_the_record_itself_is_named() -> None:
 def test_a_wrong_result_names_field_and_record() -> None:
     with pytest.raises(
         UserFunctionError,
-        match=r"'uid': .*<lambda> for the record t-1 at offset 41.*field 'n' is declared int but is 'x'",
+        match=r"'uid': .*<lambda> for the record in t-1 at offset 41.*field 'n' is declared int but is 'x'",
     ):
         MapRecords("uid", lambda r: Number("x" if r.n else 0), READER, WRITER)(records(0, 1))  # type: ignore[arg-type]
 

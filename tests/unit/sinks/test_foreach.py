@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from onceflow import BatchContext, Job
+from onceflow.connectors.staged_rows import BATCH_ROWS_MAX
 from onceflow.runtime.api.stream import Stream
 from onceflow.runtime.errors import GraphError, JobFailedError
 from onceflow.runtime.graph.plan import describe
-from onceflow.sinks.foreach import BATCH_ROWS_MAX
 
 
 @dataclass(frozen=True)

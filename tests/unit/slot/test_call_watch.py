@@ -61,7 +61,7 @@ def test_a_call_on_a_record_is_named_with_its_origin() -> None:
     assert second is not None
     assert second.describe(60_400) == (
         "operator 'score': test_a_call_on_a_record_is_named_with_its_origin.score has been in one call for "
-        "60 s, on the record in-3 at offset 8, Event(user='a', amount=2)"
+        "60 s, on the record in in-3 at offset 8, Event(user='a', amount=2)"
     )
     assert len({call.fingerprint for call in found if call}) == 3
 

@@ -93,7 +93,7 @@ def test_a_failing_validator_names_operator_record_and_field() -> None:
     with pytest.raises(UserFunctionError) as caught:
         keep(records(batch(name=["a", "b"], balance=[1, -1])))
     assert str(caught.value) == (
-        "operator 'rich': Account can't be made of the record t-0 at offset 41, {'name': 'b', 'balance': "
+        "operator 'rich': Account can't be made of the record in t-0 at offset 41, {'name': 'b', 'balance': "
         "-1}: field 'theBalance': Input should be greater than or equal to 0"
     )
     assert caught.value.record == "t-0 at offset 41"

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from onceflow.connectors.formats.json.compiled import value_kernels as kernels
 from onceflow.connectors.formats.json.strict import JsonDecoder, has_factory
+from onceflow.connectors.formats.json.structs import FLOAT32_MAX
 from onceflow.runtime.kernels.blocks import BLOCK
 from onceflow.runtime.types.column_forms import outside_name
 from onceflow.runtime.types.value_types import RecordType
@@ -17,7 +18,7 @@ from onceflow.runtime.types.value_types import RecordType
 _SCRATCH_KEPT_BYTES = 64 << 20
 _TEXT = (pa.string(), pa.large_string())
 _FLOAT: dict[pa.DataType, Any] = {
-    pa.float32(): np.finfo(np.float32).max,
+    pa.float32(): FLOAT32_MAX,
     pa.float64(): np.finfo(np.float64).max,
 }
 

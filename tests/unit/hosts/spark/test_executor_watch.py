@@ -49,7 +49,7 @@ def test_an_executor_that_runs_and_does_not_register_is_trouble_after_a_while(cl
     cluster.clock.advance(REGISTERS_WITHIN_MS - 1)
     assert cluster.watch.trouble() is None
     cluster.clock.advance(1)
-    assert cluster.watch.trouble() == "one runs on 10.0.0.2 since 60 s"
+    assert cluster.watch.trouble() == "one runs on 10.0.0.2 since 150 s"
 
 
 @pytest.mark.parametrize("how", ["KILLED", "LOST (worker lost)", "DECOMMISSIONED"])

@@ -65,6 +65,21 @@ def test_a_master_that_spark_does_not_know_is_refused_before_spark_starts(master
 
 
 @pytest.mark.parametrize(
+    ("master", "meant"),
+    [
+        ("thread[2]", "threads[2]"),
+        ("Local[4]", "local[4]"),
+        ("jarn", "yarn"),
+        ("spark:h:7077", "spark://h:7077"),
+    ],
+)
+def test_the_master_that_was_meant_is_named(master: str, meant: str) -> None:
+    with pytest.raises(OptionError) as refused:
+        check_master(master)
+    assert f"there is no master {master!r} (did you mean {meant!r}?)" in str(refused.value)
+
+
+@pytest.mark.parametrize(
     "master",
     ["local", "local[*]", "local[2]", "local[2,3]", "local-cluster[2,1,1024]", "spark://h:1,g:1", "yarn"],
 )

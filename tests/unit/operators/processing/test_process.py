@@ -82,7 +82,7 @@ def test_an_error_names_operator_method_record_and_line() -> None:
     with pytest.raises(UserFunctionError) as caught:
         push(harness(Acts(fails_in_the_middle)), 1, 99)
     message = str(caught.value)
-    assert "operator 'alert': Acts.process failed on the record t-0 at offset 71, Reading(" in message
+    assert "operator 'alert': Acts.process failed on the record in t-0 at offset 71, Reading(" in message
     assert f"test_process.py:{fails_in_the_middle.__code__.co_firstlineno + 3})" in message
     assert message.endswith("ValueError: too hot")
 
@@ -94,7 +94,7 @@ def set_timer(self: Any, record: Reading, ctx: Ctx) -> None:
 MISTAKES: list[tuple[Act, str]] = [
     (
         lambda self, r, ctx: [1],
-        r"Acts made a wrong record for the record t-0 at offset 70.*a int was returned",
+        r"Acts made a wrong record for the record in t-0 at offset 70.*a int was returned",
     ),
     (lambda self, r, ctx: 5, "TypeError: 'int' object is not iterable"),
     (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import pickle
 from dataclasses import dataclass
 from typing import Any
@@ -13,15 +12,10 @@ import pytest
 from onceflow.connectors.formats import Json, Raw, Text
 from onceflow.connectors.kafka import KafkaSource
 from onceflow.connectors.kafka.source.dead_letters import DeadLetterSink
-from onceflow.connectors.kafka.source.source import parse_start
 from onceflow.connectors.kafka.split import (
-    AtOffsets,
-    AtTime,
     Earliest,
-    FromGroup,
     KafkaSplit,
     KafkaSplitEnumerator,
-    Latest,
     Subscription,
 )
 from onceflow.runtime.contracts import DeadLetterSource, ProjectableSource, Source
@@ -110,18 +104,6 @@ def test_kafka_connects_names_for_errors_work_too() -> None:
     assert sink == DeadLetterSink("localhost:9092", "dead", {"client.id": "x"})
     assert described.project(frozenset({"user"})).dead_letter_sink() == sink
     assert source().dead_letter_sink() is None
-
-
-def test_starts() -> None:
-    assert parse_start("earliest", None) == Earliest()
-    assert parse_start("latest", None) == Latest()
-    assert parse_start("group", "g") == FromGroup("g")
-    assert parse_start("timestamp:1700000000123", None) == AtTime(1_700_000_000_123)
-    assert parse_start("timestamp:2023-11-14T22:13:20Z", None) == AtTime(1_700_000_000_000)
-    assert parse_start(dt.datetime(2023, 11, 14, 22, 13, 20, tzinfo=dt.UTC), None) == AtTime(
-        1_700_000_000_000
-    )
-    assert parse_start({"a-b-0": 3}, None) == AtOffsets({"a-b-0": 3})
 
 
 def test_secrets_are_not_shown() -> None:

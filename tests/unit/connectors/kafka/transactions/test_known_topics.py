@@ -13,7 +13,7 @@ from onceflow.connectors.kafka.testing.fake import FakeClient, FakeKafka, FakeNe
 from onceflow.connectors.kafka.transactions.staged_writer import StagedSettings, StagedWriter
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import SinkContext
-from onceflow.runtime.errors import Fatal, OnceflowError, Retryable
+from onceflow.runtime.errors import Fatal, OnceflowError, Retryable, Unavailable
 
 MINUTE_MS = 60_000
 
@@ -41,6 +41,33 @@ class AskedClient(FakeClient):
         return super().describe_topics(topics)
 
 
+class AwayClient(FakeClient):
+    """Each question takes five seconds, and nobody answers."""
+
+    def __init__(self, network: FakeNetwork, clock: ManualClock) -> None:
+        super().__init__(network)
+        self._clock = clock
+
+    def describe_topics(self, topics: Sequence[str]) -> Mapping[str, TopicDescription]:
+        self._clock.advance(5_000)
+        raise Retryable("could not look up the topic: _TRANSPORT")
+
+
+def context(clock: ManualClock, attempt: int) -> SinkContext:
+    return SinkContext(
+        job="job",
+        lineage="a" * 16,
+        uid="out",
+        subtask=0,
+        parallelism=1,
+        attempt=attempt,
+        restored_checkpoint_id=0,
+        files=NoFiles(),
+        clock=clock,
+        schema=PRODUCE_SCHEMA,
+    )
+
+
 class Sink:
     """A writer, its clock, its client and the broker."""
 
@@ -48,19 +75,7 @@ class Sink:
         self.broker = FakeKafka({"out": TopicDescription(1)})
         self.client = AskedClient(FakeNetwork(self.broker, NoFaults()))
         self.clock = ManualClock()
-        context = SinkContext(
-            job="job",
-            lineage="a" * 16,
-            uid="out",
-            subtask=0,
-            parallelism=1,
-            attempt=1,
-            restored_checkpoint_id=0,
-            files=NoFiles(),
-            clock=self.clock,
-            schema=PRODUCE_SCHEMA,
-        )
-        self.writer = StagedWriter(context, self.client, StagedSettings(["out"]))
+        self.writer = StagedWriter(context(self.clock, 1), self.client, StagedSettings(["out"]))
         self.writer.recover([])
         self.client.asked = 0
         self._checkpoint = 0
@@ -102,3 +117,12 @@ def test_what_waiting_does_not_help_is_still_raised(sink: Sink) -> None:
     sink.client.error = Fatal("the user lacks DESCRIBE on Topic out")
     with pytest.raises(Fatal, match="DESCRIBE"):
         sink.commit_after(6 * MINUTE_MS)
+
+
+@pytest.mark.parametrize(("attempt", "why"), [(1, "10 s .*Nobody has ever answered"), (2, "20 s .*is safe")])
+def test_an_address_at_which_nobody_has_ever_answered_is_given_up_sooner(attempt: int, why: str) -> None:
+    clock = ManualClock()
+    client = AwayClient(FakeNetwork(FakeKafka({}), NoFaults()), clock)
+    settings = StagedSettings(["out"], delivery_timeout_ms=20_000, first_answer_ms=10_000)
+    with pytest.raises(Unavailable, match=f"gave up after {why}"):
+        StagedWriter(context(clock, attempt), client, settings)

@@ -1,0 +1,35 @@
+"""The columns of a source of messages: what a message's body holds, and what is known of it beside. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+
+from onceflow.connectors.formats import Format
+from onceflow.runtime.arguments import check_formats
+from onceflow.runtime.errors import OptionError
+
+
+def named_columns(**names: str | None) -> dict[str, str]:
+    """What is known of a message that the user has named a column for, with the column's name."""
+    return {what: name for what, name in names.items() if name is not None}
+
+
+def message_schema(value: Format, beside: Iterable[pa.Field], columns: frozenset[str] | None) -> pa.Schema:
+    """The body's columns and those `beside` it, of which the job reads `columns`; None: all."""
+    fields = [*(value.schema or ()), *beside]
+    return pa.schema([field for field in fields if columns is None or field.name in columns])
+
+
+def check_value(value: Format) -> None:
+    """Raises OptionError if it is no format that can tell a body's columns."""
+    check_formats("decoder", value=value)
+    if value.schema is None:
+        raise OptionError(f"value={value!r} can only encode; to read, say what is in it: Json(Trade)")
+
+
+def check_distinct(names: Sequence[str]) -> None:
+    """Raises OptionError if two columns of a source have the same name."""
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise OptionError(f"two columns of the source are named {twice[0]!r}: give another column name")
