@@ -25,6 +25,7 @@ from onceflow.runtime.driver.options import (
     absolute_url,
     barrier_options,
     restart_strategy,
+    state_options,
 )
 from onceflow.runtime.driver.result import JobResult
 from onceflow.runtime.durations import duration_ms
@@ -80,6 +81,8 @@ class Job(JobGraphBuilder):
         barriers: str = "aligned",
         alignment_timeout: str | int | None = None,
         in_flight: str | int = IN_FLIGHT_MS,
+        state_backend: str = "heap",
+        state_memory: str | int | None = None,
         restart: str = "exponential",
         start_from: int | str | None = None,
         allow_dropped_state: bool = False,
@@ -104,6 +107,8 @@ class Job(JobGraphBuilder):
         `barriers`: `aligned`, `unaligned` or `halt`; `alignment_timeout`: after so long an aligned barrier is
         unaligned; `in_flight`: how much work may wait in a channel, as the time that it takes (milliseconds,
         or a text such as "1 s"): docs/checkpoints.md.
+        `state_backend`: `heap` or `rocksdb`, for state larger than memory; `state_memory`: what state may take
+        in the memory of a slot, as "512MB" or in bytes: docs/state-backends.md.
         Ctrl-C and SIGTERM stop it cleanly after a last checkpoint. Raises UsageError for what is wrong before
         it starts, JobFailedError if it fails.
         """
@@ -120,6 +125,8 @@ class Job(JobGraphBuilder):
                 barriers=barriers,
                 alignment_timeout=alignment_timeout,
                 in_flight=in_flight,
+                state_backend=state_backend,
+                state_memory=state_memory,
                 restart=restart,
                 start_from=start_from,
                 allow_dropped_state=allow_dropped_state,
@@ -199,6 +206,8 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
     barriers: str = "aligned",
     alignment_timeout: str | int | None = None,
     in_flight: str | int = IN_FLIGHT_MS,
+    state_backend: str = "heap",
+    state_memory: str | int | None = None,
     restart: str = "exponential",
     spark_conf: Mapping[str, str] | None = None,
     control_port: int = 0,
@@ -219,6 +228,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
         parallelism=parallelism,
         guarantee=given,
         barriers=through,
+        state=state_options(state_backend, state_memory),
         checkpoints=CheckpointOptions(
             interval_ms=duration_ms(checkpoint_interval, "checkpoint_interval"),
             timeout_ms=duration_ms(checkpoint_timeout, "checkpoint_timeout"),
