@@ -18,8 +18,8 @@ _READ_ROWS = 1 << 13
 
 
 class FrozenTiers:
-    """FrozenRows. The rows in RocksDB are read once, in their order; none of them is in memory for longer
-    than its piece."""
+    """FrozenRows, of which no piece may begin before the last one: what RocksDB has is read once, in its
+    order."""
 
     def __init__(
         self,
@@ -39,9 +39,9 @@ class FrozenTiers:
         self._codec = codec
         self._max_parallelism = max_parallelism
         self._is_ready = False
-        self._next = 0
+        self._first = 0
         self._rows: list[tuple[bytes, bytes]] = []
-        """Rows that were read and not given yet."""
+        """The rows from this one on that were read: those of the last piece, and some more."""
 
     def __len__(self) -> int:
         return len(self._hot) + self._away
@@ -60,13 +60,14 @@ class FrozenTiers:
         return pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
 
     def _from_rocks(self, first: int, end: int) -> pa.RecordBatch:
-        assert first == self._next, f"rows in RocksDB are read in their order: {first}, not {self._next}"
-        while len(self._rows) < end - first and self._read():
+        assert first >= self._first, f"pieces are read in their order: {first}, after {self._first}"
+        while len(self._rows) < end - self._first and self._read():
             pass
-        rows, self._rows = self._rows[: end - first], self._rows[end - first :]
+        del self._rows[: first - self._first]
+        self._first = first
+        rows = self._rows[: end - first]
         if len(rows) < end - first:
             raise Retryable(f"RocksDB gave {first + len(rows)} rows of {self._away}: its files are gone")
-        self._next = end
         identities = identities_of([row_id for row_id, _ in rows])
         groups = key_groups_of(identities[:, 0], self._max_parallelism)
         return pa.RecordBatch.from_pydict(

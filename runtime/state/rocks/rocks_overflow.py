@@ -24,16 +24,18 @@ from onceflow.runtime.state.table import NOT_THERE, Layout, LiveRows
 
 _GOING_PART = 16
 """One part of so many goes at once: fewer would be renumbered more often, more would take longer at a time."""
-_GOING_MIN = 64
 
 
 class RocksOverflow:
     """Overflow."""
 
-    def __init__(self, table: HeapTable, layout: Layout, share: MemoryShare, database: Database) -> None:
+    def __init__(
+        self, table: HeapTable, layout: Layout, share: MemoryShare, database: Database, rows_min: int
+    ) -> None:
         assert layout.start_column is None, "tables of keys alone"
         self._table = table
         self._share = share
+        self._rows_min = rows_min
         self._sizes = RowSizes(table)
         self._database = database
         self._codec = RowCodec(["key", *layout.columns])
@@ -81,11 +83,11 @@ class RocksOverflow:
         return FrozenTiers(hot, away, self._database.freeze(), twice, self._codec.frozen(), max_parallelism)
 
     def needs_room(self) -> bool:
-        return len(self._table) > _GOING_MIN and self._sizes.memory_bytes() > self._share.of_a_table
+        return len(self._table) > self._rows_min and self._sizes.memory_bytes() > self._share.of_a_table
 
     def going(self) -> Indices:
         live = self._table.live_rows().all()
-        count = min(len(live), max(_GOING_MIN, len(live) // _GOING_PART))
+        count = min(len(live), max(self._rows_min, len(live) // _GOING_PART))
         used = self._used.used()[live]
         return np.sort(live[np.argpartition(used, count - 1)[:count]])
 
