@@ -475,7 +475,6 @@ def test_a_type_is_wider_if_and_only_if_it_allows_null_where_the_other_does_not(
 
 PARTS = st.builds(
     StatePart,
-    TimeToLive,
     name=st.sampled_from("ab"),
     kind=st.sampled_from(["sum_", "max_"]),
     type=st.sampled_from(["int64", "double"]),
