@@ -18,6 +18,11 @@ class Covered(NamedTuple):
 
 COVERED = (
     Covered(
+        "what is remembered by key, restored and compared with dictionaries, and what may be declared",
+        "properties/test_ttl unit/operators/processing/test_key_memory unit/state/test_handles",
+        "expiries accepted_values state.ttl",
+    ),
+    Covered(
         "the proof of a store, and the start from a savepoint, are what these drive",
         "unit/checkpoint/test_remote_store unit/changed_programs/test_savepoints integration/test_savepoints",
         "create_proof savepoint_start checkpoint.savepoint cli.savepoint",

@@ -43,6 +43,7 @@ from onceflow.runtime.state.description import (
     KeyColumn,
     StateDescription,
     StatePart,
+    TimeToLive,
     Windows,
     is_wider,
     type_text,
@@ -314,6 +315,33 @@ def test_an_added_state_begins_empty_and_is_said() -> None:
         "added",
         True,
     )
+
+
+CLOCK = TimeToLive(5_000, is_by_clock=True)
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "then"),
+    [
+        (None, TimeToLive(1_000), "a ttl of 1000 ms of event time after a write, and no ttl in checkpoint 7: "
+         "what is there expires as if it were written now"),
+        (TimeToLive(1_000), CLOCK, "expires as if it were written now"),
+        (TimeToLive(1_000), TimeToLive(5_000), "expires when it would have, until it is written again"),
+        (CLOCK, None, "no ttl, and a ttl of 5000 ms of processing time after a write in checkpoint 7: "
+         "what had not expired is kept for good"),
+    ],
+)  # fmt: skip
+def test_another_ttl_is_taken_and_said(was: TimeToLive | None, now: TimeToLive | None, then: str) -> None:
+    before, after = (
+        StateDescription(
+            "process", "keys", (KeyColumn("u", "string"),), (StatePart("s", "value", "int64", ttl=t),)
+        )
+        for t in (was, now)
+    )
+    [note] = restored(before, after).notes
+    assert note.change == "ttl"
+    assert note.text.endswith(then), note.text
+    assert restored(after, after).notes == []
 
 
 @pytest.mark.parametrize("name", ["removed", "state gone"])
