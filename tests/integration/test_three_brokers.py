@@ -137,8 +137,9 @@ def day_of(events: int, pick: random.Random) -> list[Callable[[BadDay], None]]:
     return day
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("events", [len(SIX), pytest.param(30, marks=pytest.mark.timeout(3_600))])
+@pytest.mark.parametrize(
+    "events", [len(SIX), pytest.param(30, marks=[pytest.mark.soak, pytest.mark.timeout(3_600)])]
+)
 def test_output_is_exact_on_a_bad_day_of_three_brokers(
     events: int,
     cluster: EmbeddedCluster,
@@ -157,7 +158,7 @@ def test_output_is_exact_on_a_bad_day_of_three_brokers(
     data, rows = feed(servers, source, PARTITIONS), follow(servers, output)
     arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output)
     env = {"TEST_LIBRDKAFKA": json.dumps({"client.id": CLIENT_ID})}
-    # Thirty have the load. Six on two cores: three brokers copy each record, and each checkpoint's.
+    # The soak has the load. Six events on two cores: three brokers copy each record, and each checkpoint's.
     rate, interval = (5_000, "200 ms") if events > len(SIX) else (500, "500 ms")
     where = {"parallelism": 2, "master": "threads[2]", "interval": interval, "env": env}
     job = start_job(tmp_path / "ck", *arguments, **where)
