@@ -70,7 +70,7 @@ class TimeToLive(msgspec.Struct, frozen=True, omit_defaults=True):
     """How long a declared state remembers a value, an element of a list, or an entry of a map."""
 
     ms: int
-    """Until so long after it was written."""
+    """How long after it was written it is forgotten, in ms."""
     is_by_clock: bool = False
     """Whether that is time of the clock (processing time), and not event time."""
     is_renewed_by_reads: bool = False

@@ -166,7 +166,7 @@ class DeclaredStates:
         return all(state.values[row] is None for state in self._states.values())
 
     def empty_of(self, rows: list[int]) -> list[int]:
-        """Those of these rows for which nothing is remembered."""
+        """Return those of these rows for which nothing is remembered."""
         for state in self._states.values():
             values = state.values
             rows = [row for row in rows if values[row] is None]

@@ -123,7 +123,7 @@ class KeyTimers:
         return not self._times[row]
 
     def empty_of(self, rows: list[int]) -> list[int]:
-        """Those of these rows that have no timers."""
+        """Return those of these rows that have no timers."""
         times = self._times
         return [row for row in rows if not times[row]]
 
