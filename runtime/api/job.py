@@ -35,7 +35,7 @@ from onceflow.runtime.errors import JobFailedError, OnceflowError, OptionError, 
 from onceflow.runtime.explained_calls import explained_methods
 from onceflow.runtime.functions.resolve import resolve
 from onceflow.runtime.graph.job_graph import JobGraph
-from onceflow.runtime.graph.plan import UNNAMED, describe
+from onceflow.runtime.graph.plan import IN_MEMORY, UNNAMED, describe
 from onceflow.runtime.graph.plan_display import as_html, as_markdown
 from onceflow.runtime.hosts.launch import SlotLauncher
 from onceflow.runtime.hosts.local import LocalLauncher
@@ -107,8 +107,8 @@ class Job(JobGraphBuilder):
         `barriers`: `aligned`, `unaligned` or `halt`; `alignment_timeout`: after so long an aligned barrier is
         unaligned; `in_flight`: how much work may wait in a channel, as the time that it takes (milliseconds,
         or a text such as "1 s"): docs/checkpoints.md.
-        `state_backend`: `heap` or `rocksdb`, for state larger than memory; `state_memory`: what state may take
-        in the memory of a slot, as "512MB" or in bytes: docs/state-backends.md.
+        `state_backend`: `heap` or `rocksdb`, for state larger than memory; `state_memory`: what state may
+        take in the memory of a slot, as "512MB" or in bytes: docs/state-backends.md.
         Ctrl-C and SIGTERM stop it cleanly after a last checkpoint. Raises UsageError for what is wrong before
         it starts, JobFailedError if it fails.
         """
@@ -265,6 +265,8 @@ def run_job(
             reporter.event("job_started", {"job": graph.job, "master": options.master})
             if unnamed := graph.unnamed_states():
                 reporter.event("warning", {"reason": f"{', '.join(map(repr, unnamed))} {UNNAMED}"})
+            if options.state.backend != "heap" and (in_memory := graph.states_in_memory()):
+                reporter.event("warning", {"reason": f"{', '.join(map(repr, in_memory))} {IN_MEMORY}"})
             if not _wait_for_host(launcher, graph.job, signals, reporter):
                 return _stopped_early(reporter)
             driver = JobDriver(graph, options, launcher, SystemClock(), reporter)

@@ -75,7 +75,8 @@ def state_options(backend: str, memory: str | int | None) -> StateOptions:
         )
     if backend == "rocksdb" and not has_rocksdb():
         raise OptionError(
-            "state_backend='rocksdb' needs rocksdict, here and where the slots run: pip install 'onceflow[rocksdb]'"
+            "state_backend='rocksdb' needs rocksdict, here and where the slots run: "
+            "pip install 'onceflow[rocksdb]'"
         )
     memory_bytes = memory
     if isinstance(memory, str):
@@ -86,7 +87,8 @@ def state_options(backend: str, memory: str | int | None) -> StateOptions:
     assert memory_bytes is None or isinstance(memory_bytes, int)
     if memory_bytes is not None and memory_bytes < MEMORY_BYTES_MIN:
         raise OptionError(
-            f"state_memory={memory!r} is too little: it has to be at least {MEMORY_BYTES_MIN >> 20}MB for each slot"
+            f"state_memory={memory!r} is too little: it has to be at least {MEMORY_BYTES_MIN >> 20}MB for each "
+            "slot"
         )
     return StateOptions("rocksdb" if backend == "rocksdb" else "heap", memory_bytes)
 

@@ -26,6 +26,10 @@ SIDES = ("left", "right")
 """The inputs of an operator that has two."""
 
 
+IN_MEMORY = (
+    "keeps its state in memory: of --state-backend rocksdb process functions and rolling reduces make use "
+    "(docs/state-backends.md)"
+)
 UNNAMED = "keeps state, and has no uid= of yours: a program that has changed may not find the state again"
 
 

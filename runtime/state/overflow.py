@@ -14,12 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from onceflow.runtime.errors import Fatal
 from onceflow.runtime.records import WATERMARK_MAX_MS, Indices, Int64s, UInt64s
 from onceflow.runtime.state.operator_state import FrozenRows
-from onceflow.runtime.state.table import Layout, TrackedTable
+from onceflow.runtime.state.table import KeyedTable, Layout
 
 BackendName = Literal["heap", "rocksdb"]
 BACKENDS: tuple[BackendName, ...] = ("heap", "rocksdb")
@@ -32,6 +33,8 @@ Wakes = Mapping[int, Int64s]
 numbers from 0."""
 NO_WAKE_MS = WATERMARK_MAX_MS
 """In the place of such a time: not by this kind."""
+
+NO_ROWS: Indices = np.zeros(0, np.int64)
 
 
 class StateFullError(Fatal):
@@ -79,8 +82,8 @@ class Overflow(Protocol):
         ...
 
     def make_room(self, going: Indices, wakes: Wakes, empty: Indices) -> Indices:
-        """Let these rows go, lowest first; `wakes` goes by their places. `empty`, others: forget them. Renumbers
-        the rows that stay, in their order: their old numbers."""
+        """Let these rows go, lowest first; `wakes` goes by their places. `empty`, others: forget them.
+        Renumbers the rows that stay, in their order: their old numbers."""
         ...
 
     def first_wake(self, kind: int) -> int | None:
@@ -97,10 +100,17 @@ class Overflow(Protocol):
         ...
 
 
+def make_room(overflow: Overflow | None) -> None:
+    """Make room, if it is needed, in a table of which no row is empty or wakes. Not while the number of a row
+    is still needed."""
+    while overflow is not None and overflow.needs_room():
+        overflow.make_room(overflow.going(), {}, NO_ROWS)
+
+
 class StateBackend(Protocol):
     """Where the state of one slot is kept. One thread."""
 
-    def overflow(self, table: TrackedTable, layout: Layout) -> Overflow | None:
+    def overflow(self, table: KeyedTable, layout: Layout) -> Overflow | None:
         """The overflow of this table, which is empty. None: all is in memory. Raises Retryable or Fatal if it
         can't be opened."""
         ...
@@ -109,7 +119,7 @@ class StateBackend(Protocol):
 class Unlimited:
     """StateBackend: all in memory, as much as there is."""
 
-    def overflow(self, table: TrackedTable, layout: Layout) -> Overflow | None:
+    def overflow(self, table: KeyedTable, layout: Layout) -> Overflow | None:
         return None
 
 

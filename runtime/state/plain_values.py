@@ -1,4 +1,4 @@
-"""Arrow arrays as plain Python values and back: ints, floats, texts, bytes, None, and tuples and lists of these.
+"""Arrow arrays as plain Python values and back: ints, floats, texts, bytes, None; tuples and lists of these.
 
 What a value is of, a time of day or a decimal, is in the type alone: the plain value is what lies in memory.
 So each row is by itself small to encode, and what comes back is, to the bit, what went in.

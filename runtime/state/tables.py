@@ -45,7 +45,8 @@ def state_backend(options: StateOptions) -> StateBackend:
         return UNLIMITED if options.memory_bytes is None else LimitedHeap(options.memory_bytes)
     if not has_rocksdb():
         raise Fatal(
-            "--state-backend rocksdb: rocksdict is not installed where the slots run: install onceflow[rocksdb]"
+            "--state-backend rocksdb: rocksdict is not installed where the slots run: install "
+            "onceflow[rocksdb]"
         )
     # Here and not above: it is an extra.
     from onceflow.runtime.state.rocks.backend import RocksBackend

@@ -25,6 +25,7 @@ from onceflow.runtime.slot.firing import PIECE_ROWS_MAX
 from onceflow.runtime.slot.slot import STEPS_PER_TASK, Slot
 from onceflow.runtime.slot.tasks import SlotBuilder, SlotEnvironment, SlotTasks
 from onceflow.runtime.state.key_groups import key_group_range
+from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
 from onceflow.runtime.testing.shared_files import SharedFiles
 from onceflow.runtime.testing.sim_calls import Choose, SimCalls
 
@@ -163,6 +164,7 @@ class SimSlotOptions:
     piece_rows_max: int = PIECE_ROWS_MAX
     steps_per_task: int = STEPS_PER_TASK
     params: Parameters = NO_PARAMS
+    state: StateBackend = UNLIMITED
     choose: Choose | None = None
     """Chooses which calls of functions that answer later have been answered; None: all."""
 
@@ -289,6 +291,7 @@ class SimSlot:
             rows_max=self._options.rows_max,
             piece_rows_max=self._options.piece_rows_max,
             functions=self._lives,
+            state=self._options.state,
             params=self._options.params,
             make_calls=lambda function, at_once_max, wake: SimCalls(function, self._options.choose),
         )

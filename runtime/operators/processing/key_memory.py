@@ -95,8 +95,8 @@ class KeyMemory:
             self.make_room()
 
     def due_until(self, until_ms: int, is_by_clock: bool) -> int:
-        """Up to when timers may fire, at most to this time: the rows of all earlier ones are in memory when it
-        returns. The next ones come when those have fired."""
+        """Up to when timers may fire, at most to this time: the rows of all earlier ones are in memory when
+        it returns. The next ones come when those have fired."""
         kind, timers = (_BY_CLOCK, self.clock_timers) if is_by_clock else (_BY_EVENT, self.timers)
         if (overflow := self._overflow) is None:
             return until_ms

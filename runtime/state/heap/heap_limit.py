@@ -10,7 +10,7 @@ from onceflow.runtime.state.heap.memory_share import MemoryShare
 from onceflow.runtime.state.heap.row_sizes import RowSizes
 from onceflow.runtime.state.operator_state import FrozenRows
 from onceflow.runtime.state.overflow import Overflow, StateFullError, Wakes
-from onceflow.runtime.state.table import Layout, TrackedTable
+from onceflow.runtime.state.table import KeyedTable, Layout
 
 
 class LimitedHeap:
@@ -19,7 +19,7 @@ class LimitedHeap:
     def __init__(self, memory_bytes: int) -> None:
         self._share = MemoryShare(memory_bytes)
 
-    def overflow(self, table: TrackedTable, layout: Layout) -> Overflow:
+    def overflow(self, table: KeyedTable, layout: Layout) -> Overflow:
         assert isinstance(table, HeapTable), "tables are made in tables.py"
         return HeapLimit(table, self._share)
 
@@ -50,9 +50,9 @@ class HeapLimit:
         taken, limit = self._sizes.memory_bytes(), self._share.of_a_table
         if taken > limit:
             raise StateFullError(
-                f"{len(self._table):,} keys take {taken >> 20} MB of the slot's memory, of which --state-memory "
-                f"gives them {limit >> 20} MB: run with --state-backend rocksdb, which keeps on disk what does not "
-                "fit, or with a larger --state-memory, or with more slots (--parallelism)"
+                f"{len(self._table):,} keys take {taken >> 20} MB of the slot's memory, of which "
+                f"--state-memory gives them {limit >> 20} MB: run with --state-backend rocksdb, which keeps on "
+                "disk what does not fit, or with a larger --state-memory, or with more slots (--parallelism)"
             )
         return False
 

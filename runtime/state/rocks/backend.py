@@ -11,7 +11,7 @@ from onceflow.runtime.state.overflow import Overflow
 from onceflow.runtime.state.rocks.database import Database, SharedMemory
 from onceflow.runtime.state.rocks.rocks_overflow import RocksOverflow
 from onceflow.runtime.state.rocks.scratch import ScratchFolder
-from onceflow.runtime.state.table import Layout, TrackedTable
+from onceflow.runtime.state.table import KeyedTable, Layout
 
 _ROCKS_PART = 4
 """RocksDB's blocks and write buffers take one part of so many; rows in memory have the others."""
@@ -37,7 +37,7 @@ class RocksBackend:
         self._rows_min = rows_min
         self._folder = folder
 
-    def overflow(self, table: TrackedTable, layout: Layout) -> Overflow:
+    def overflow(self, table: KeyedTable, layout: Layout) -> Overflow:
         assert isinstance(table, HeapTable), "tables are made in tables.py"
         try:
             folder = ScratchFolder(self._folder)

@@ -41,7 +41,7 @@ _SIGN = 1 << 63
 
 
 class SharedMemory:
-    """What RocksDB keeps in memory, all tables of a slot together: blocks, indexes, filters, write buffers."""
+    """What RocksDB keeps in memory for all tables of a slot: blocks, indexes, filters, write buffers."""
 
     def __init__(self, memory_bytes: int) -> None:
         self.cache = Cache(memory_bytes)

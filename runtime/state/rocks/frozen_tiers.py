@@ -30,8 +30,8 @@ class FrozenTiers:
         codec: RowCodec,
         max_parallelism: int,
     ) -> None:
-        """`away`: how many of the rows that RocksDB has, `stored`, are not `twice`: in memory, too, where they
-        may have changed."""
+        """`away`: how many of the rows that RocksDB has, `stored`, are not `twice`: in memory, too, where
+        they may have changed."""
         self._hot = hot
         self._away = away
         self._stored = stored

@@ -23,7 +23,8 @@ from onceflow.runtime.state.rocks.row_ids import identities_of, row_ids
 from onceflow.runtime.state.table import NOT_THERE, Layout, LiveRows
 
 _GOING_PART = 16
-"""One part of so many goes at once: fewer would be renumbered more often, more would take longer at a time."""
+"""One part of so many goes at once: were it less, rows would be renumbered more often, were it more, it would
+take longer at a time."""
 
 
 class RocksOverflow:
@@ -126,6 +127,7 @@ class RocksOverflow:
         """Load those of these rows that are away: their numbers."""
         known = self._table.find_identities(identities_of(ids)) if ids else np.zeros(0, np.int64)
         ids = [row_id for row_id, row in zip(ids, known.tolist(), strict=True) if row == NOT_THERE]
+        # A row may have two times, one of which it had before it was here last.
         found = [content for content in self._database.get(sorted(set(ids))) if content is not None]
         if not found:
             return np.zeros(0, np.int64)
