@@ -18,6 +18,12 @@ class Covered(NamedTuple):
 
 COVERED = (
     Covered(
+        "how rows go and come back, driven by an operator, with crashes, and by the table's overflow",
+        "unit/state/rocks/test_rocks_overflow unit/state/heap/test_heap_limit simulation/test_ttl_state "
+        "properties/test_keyed_process",
+        "overflow frozen_tiers rocks.backend tight_state memory_share row_sizes",
+    ),
+    Covered(
         "what is remembered by key, restored and compared with dictionaries, and what may be declared",
         "properties/test_ttl unit/operators/processing/test_key_memory unit/state/test_handles",
         "expiries accepted_values expiring_items",

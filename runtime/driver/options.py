@@ -87,8 +87,7 @@ def state_options(backend: str, memory: str | int | None) -> StateOptions:
     assert memory_bytes is None or isinstance(memory_bytes, int)
     if memory_bytes is not None and memory_bytes < MEMORY_BYTES_MIN:
         raise OptionError(
-            f"state_memory={memory!r} is too little: it has to be at least {MEMORY_BYTES_MIN >> 20}MB for each "
-            "slot"
+            f"state_memory={memory!r} is too little: each slot needs at least {MEMORY_BYTES_MIN >> 20}MB"
         )
     return StateOptions("rocksdb" if backend == "rocksdb" else "heap", memory_bytes)
 

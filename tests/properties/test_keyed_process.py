@@ -186,7 +186,7 @@ def test_process_agrees_with_dictionaries(program: Program) -> None:
     check_against_dictionaries(program, UNLIMITED)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.lists(moves, max_size=14))
 def test_process_with_its_state_in_rocksdb_agrees_with_dictionaries(program: Program) -> None:
     with tight_rocksdb() as state:

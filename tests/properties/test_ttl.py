@@ -309,7 +309,7 @@ def test_ttl_agrees_with_dictionaries_with_times(program: list[Any]) -> None:
     check(Played(), program)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.lists(moves, max_size=12))
 @example([WRITTEN, 50, ("restore", 2), [op("show", "", 51)]])
 @example([[*WRITTEN, op("timer", "", 20)], ("tick", 20), 100])

@@ -51,8 +51,8 @@ class HeapLimit:
         if taken > limit:
             raise StateFullError(
                 f"{len(self._table):,} keys take {taken >> 20} MB of the slot's memory, of which "
-                f"--state-memory gives them {limit >> 20} MB: run with --state-backend rocksdb, which keeps on "
-                "disk what does not fit, or with a larger --state-memory, or with more slots (--parallelism)"
+                f"--state-memory gives them {limit >> 20} MB: run with --state-backend rocksdb, which keeps "
+                "on disk what does not fit, or with a larger --state-memory, or with more slots (--parallelism)"
             )
         return False
 

@@ -124,7 +124,7 @@ class Database:
         # An iterator sees what there was when it was made. (A Snapshot of rocksdict 0.3 with options of one's
         # own does not.)
         frozen = self._db.items(from_key=_ROW, read_opt=options)
-        return ((key[1:], content) for key, content in frozen)  # type: ignore[index]
+        return ((key[1:], content) for key, content in frozen)  # type: ignore[index, misc]
 
     def close(self) -> None:
         """Nothing is kept."""

@@ -1,4 +1,4 @@
-"""Database: what is frozen stays as it was, also for another thread; wakes come in the order of their times."""
+"""Database: what is frozen stays as it was, also for another thread; wakes come in the order of time."""
 
 from __future__ import annotations
 
