@@ -7,8 +7,8 @@ Each key has a number and a text of 100 letters; each record reads both and writ
 come once (`fill`), then keys drawn at random: from the last twentieth that came (`hot`), and from all of them
 (`cold`). Then a barrier: its pause, and how long the snapshot takes to be written by the thread it is written
 on. Then a restore of that snapshot. Every backend runs in a process of its own. Rates are per second of this
-thread's CPU time, and per second of the process's, RocksDB's own threads among them; memory is what the process
-has more at most than before the first record. Prints one JSON object per backend.
+thread's CPU time, and per second of the process's, RocksDB's own threads among them; memory is what the
+process has more at most than before the first record. Prints one JSON object per backend.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def test_each_count_is_there_once_whatever_is_killed(
         if killed == kills:
             break
         since = 0
-        for _ in range(pick.randrange(1, 4)):
+        for _ in range(pick.randrange(1, 3)):
             since = job.events.index(job.wait_event("checkpoint_completed", after=since)) + 1
         job.kill_group()
         job.wait()

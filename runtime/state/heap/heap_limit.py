@@ -52,7 +52,8 @@ class HeapLimit:
             raise StateFullError(
                 f"{len(self._table):,} keys take {taken >> 20} MB of the slot's memory, of which "
                 f"--state-memory gives them {limit >> 20} MB: run with --state-backend rocksdb, which keeps "
-                "on disk what does not fit, or with a larger --state-memory, or with more slots (--parallelism)"
+                "on disk what does not fit, or with a larger --state-memory, or with more slots "
+                "(--parallelism)"
             )
         return False
 
