@@ -19,8 +19,7 @@ class Covered(NamedTuple):
 COVERED = (
     Covered(
         "how rows go and come back, driven by an operator, with crashes, and by the table's overflow",
-        "unit/state/rocks/test_rocks_overflow unit/state/heap/test_heap_limit simulation/test_ttl_state "
-        "properties/test_keyed_process",
+        "unit/state/rocks/test_rocks_overflow unit/state/heap/test_heap_limit simulation/test_ttl_state",
         "overflow frozen_tiers rocks.backend tight_state memory_share row_sizes",
     ),
     Covered(

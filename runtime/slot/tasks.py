@@ -68,7 +68,6 @@ class SlotEnvironment:
     """Who makes the calls of a function that answers later: see functions/making_calls.py."""
     barriers: BarrierOptions = BarrierOptions()  # noqa: RUF009 - it is frozen
     state: StateBackend = UNLIMITED
-    """Where the state of this slot is kept."""
     checkpoint_interval_ms: int | None = None
     make_alignment: MakeAlignment = Alignment
     rows_max: int = RECORDS_MAX

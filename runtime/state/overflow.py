@@ -51,7 +51,7 @@ class StateOptions:
 
 
 class Overflow(Protocol):
-    """Of one table. Row numbers are those of the table, in memory. One thread.
+    """Takes the rows of one table that have no room. Row numbers are the table's. One thread.
 
     Rows come back with `find_or_add` and `wake`; the table's columns are loaded then.
     """
