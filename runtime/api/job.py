@@ -97,7 +97,7 @@ class Job(JobGraphBuilder):
         Goes on from the latest completed checkpoint in `checkpoint_dir`, or from the kept one whose id
         `start_from` is; a path or URL there is a savepoint with which a new folder begins. Without
         `checkpoint_dir` the checkpoints are in a temporary folder. `allow_dropped_state`: what the checkpoint
-        has of things that are not in the program is dropped, not refused. `tls`: encrypt what driver and slots
+        has of things not in the program is dropped, not refused. `tls`: encrypt what driver and slots
         say. `params`: values of the job's parameters. `storage_options`: fsspec's, for `checkpoint_dir`.
         `master`: as Spark names it, or `threads[N]`; None: what spark-submit was given, else `local[2]`.
         `barriers`, `alignment_timeout`, `in_flight` (a time): docs/checkpoints.md. `state_backend` (`heap` or
