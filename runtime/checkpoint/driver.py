@@ -28,12 +28,13 @@ from onceflow.runtime.checkpoint.log import (
     entry_path,
 )
 from onceflow.runtime.checkpoint.log_notices import LogNotices
-from onceflow.runtime.checkpoint.log_view import LogView, read_log
+from onceflow.runtime.checkpoint.log_view import LogView, is_newest, read_log
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.old_states import restorable
 from onceflow.runtime.checkpoint.recovery import Finished, NeverStarted, Resumable, derive_job
 from onceflow.runtime.checkpoint.retention import Retention, mend_copies
-from onceflow.runtime.checkpoint.savepoint_start import Begins, judge_start
+from onceflow.runtime.checkpoint.savepoints.folder import SavepointFolder
+from onceflow.runtime.checkpoint.savepoints.starting import Begins, judge_start
 from onceflow.runtime.checkpoint.shared_folder import AttemptEntry
 from onceflow.runtime.checkpoint.state_fits import Fit, Program
 from onceflow.runtime.checkpoint.store import AlreadyExists, CheckpointStore, DistantStore
@@ -84,8 +85,8 @@ class CheckpointIO:
         self._notices = LogNotices(store.describe())
         self.from_checkpoint_id: int | None = None
         """The user's choice for the first attempt of this run; None: the latest."""
-        self.savepoint: CheckpointStore | None = None
-        """The folder of the savepoint from which the user wants the job to begin."""
+        self.savepoint: SavepointFolder | None = None
+        """The savepoint from which the user wants the job to begin."""
         self.attempt_entry: AttemptEntry | None = None
         """The entry of the log that began the latest attempt: what a slot looks for in its own folder."""
         self._is_proven = False
@@ -158,6 +159,11 @@ class CheckpointIO:
                 raise
             self._log = None
             raise LogMoved("another driver was faster") from None
+        if not is_newest(self._store, position):
+            # A running job was so much faster than we that it has dropped the entry that was here. What we
+            # wrote there counts for nothing: all that matters is beyond it.
+            self._log = None
+            raise LogMoved("another driver went on meanwhile")
         self._has_attempt = True
         self.attempt_entry = AttemptEntry(entry_path(position), encode_entry(position, started))
         mend_copies(self._store, view)
