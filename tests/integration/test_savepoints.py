@@ -37,7 +37,7 @@ def test_two_jobs_from_one_savepoint_fence_nobody_and_double_nothing(
     )
     assert running["checkpoint_id"] >= 0
     place = str(tmp_path / "savepoint")
-    stopped = onceflow("stop", str(tmp_path / "first"), "--savepoint", place)
+    stopped = onceflow("stop", str(tmp_path / "first"), "--savepoint", "--target", place)
     assert (stopped.returncode, job.wait(60)) == (0, 0), stopped.stderr
     assert f"start from it with --from {place}" in stopped.stdout
     before = len(judge(servers).output(first))
