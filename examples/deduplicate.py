@@ -8,12 +8,10 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from onceflow import Ctx, Job, KeyedProcess, Timer, ValueState, WatermarkStrategy
+from onceflow import Ctx, Job, KeyedProcess, ValueState, WatermarkStrategy
 from onceflow.connectors.formats import Json
 from onceflow.connectors.kafka import KafkaSource
 from onceflow.sinks.kafka import KafkaSink
-
-REMEMBERED_MS = 24 * 60 * 60 * 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +24,12 @@ class Click:
 class Once(KeyedProcess[str, Click, Click]):
     """Passes the first click of an id, and again one that happened a day or more after that."""
 
-    passed_at = ValueState("passed_at", int)
+    has_passed = ValueState("has_passed", bool, ttl="1 d")
 
     def process(self, click: Click, ctx: Ctx) -> Iterator[Click]:
-        passed_at = self.passed_at.get()
-        if passed_at is None or click.ts >= passed_at + REMEMBERED_MS:
-            self.passed_at.set(click.ts)
-            ctx.timers.event_time(click.ts + REMEMBERED_MS)
+        if not self.has_passed.get():
+            self.has_passed.set(True)
             yield click
-
-    def on_timer(self, fired: Timer, ctx: Ctx) -> None:
-        passed_at = self.passed_at.get()
-        if passed_at is not None and fired.time >= passed_at + REMEMBERED_MS:
-            self.passed_at.clear()
 
 
 def build(arguments: list[str]) -> Job:

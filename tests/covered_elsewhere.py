@@ -18,6 +18,11 @@ class Covered(NamedTuple):
 
 COVERED = (
     Covered(
+        "what is remembered by key, restored and compared with dictionaries, and what may be declared",
+        "properties/test_ttl unit/operators/processing/test_key_memory unit/state/test_handles",
+        "expiries accepted_values expiring_items",
+    ),
+    Covered(
         "the proof of a store, and the start from a savepoint, are what these drive",
         """unit/checkpoint/test_remote_store unit/changed_programs/test_savepoints simulation/test_pins
         integration/test_savepoints""",
@@ -419,7 +424,7 @@ COVERED = (
     Covered(
         "state as it is kept and written",
         "unit/state/test_handles properties/test_columns unit/checkpoint/test_state_files",
-        "state.description operator_state values",
+        "operator_state values",
     ),
     Covered(
         "the heap's tables: one suite for any, and a dictionary beside them",

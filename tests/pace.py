@@ -19,7 +19,7 @@ _USUAL_S = 0.25
 
 
 def slowness() -> float:
-    """How many times longer than usual work takes at the moment, by the wall clock and the load; 1 at least."""
+    """How many times longer than usual work takes at the moment, by the clock and the load; 1 at least."""
     began = time.monotonic()
     total = 0
     for number in range(_ADDITIONS):

@@ -24,7 +24,9 @@ class Basket:
 class Baskets(KeyedProcess[str, Purchase, Basket]):
     total = ValueState("total", int)
     items = ListState("items", str)
-    counts = MapState("counts", str, int)
+    counts = MapState(
+        "counts", str, int, ttl="1 d", ttl_refresh="read", ttl_time="processing"
+    )
 
     def process(self, record: Purchase, ctx: Ctx) -> None:
         self.total.set((self.total.get() or 0) + record.price)

@@ -6,7 +6,7 @@ from typing import Any
 
 from onceflow.runtime.checkpoint.reading import stored_checkpoint
 from onceflow.runtime.checkpoint.store import CheckpointStore
-from onceflow.runtime.operators.processing.process import CLOCK_TIMERS
+from onceflow.runtime.operators.processing.key_memory import CLOCK_TIMERS
 
 
 def kept_rows(store: CheckpointStore, uid: str, table: str | None) -> list[dict[str, Any]]:

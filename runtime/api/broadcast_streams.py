@@ -15,7 +15,7 @@ from onceflow.runtime.errors import GraphError
 from onceflow.runtime.explained_calls import explained_methods
 from onceflow.runtime.graph.keys import declared_keys
 from onceflow.runtime.graph.steps import Built, Rows, Side, Step, TwoInputs
-from onceflow.runtime.operators.declared import declared_sides, declared_states, declared_types
+from onceflow.runtime.operators.declared import check_states, declared_sides, declared_types
 from onceflow.runtime.operators.operator import MAIN
 from onceflow.runtime.operators.processing.broadcast import (
     BroadcastConfig,
@@ -75,7 +75,7 @@ class BroadcastConnectedStreams(Generic[K, L, R]):
         keys = declared_keys(key, left._keys, left._input.rows.schema, uid)
         rows, writer = records_made(process.process, returns or made, uid, has_event_time)
         sides = declared_sides(process, uid)
-        declared_states(process, uid)
+        check_states(process, uid, has_event_time)
         declared_broadcast(process, uid)
         reader = RecordReader(record_taken(process.process, of_left, uid, left._input.rows))
         reads_rules = RecordReader(record_taken(process.process_broadcast, of_rule, uid, rules.rows))

@@ -16,7 +16,7 @@ from onceflow.runtime.explained_calls import explained_methods
 from onceflow.runtime.graph.functions import returned_record, yielded_record
 from onceflow.runtime.graph.keys import declared_keys
 from onceflow.runtime.graph.steps import Built, Input, Rows, Side, Step, TwoInputs
-from onceflow.runtime.operators.declared import declared_sides, declared_states, declared_types
+from onceflow.runtime.operators.declared import check_states, declared_sides, declared_types
 from onceflow.runtime.operators.operator import MAIN
 from onceflow.runtime.operators.processing.co_functions import (
     AnyCoFunction,
@@ -137,7 +137,7 @@ class KeyedConnectedStreams(Generic[K, L, R]):
         keys = declared_keys(key, left._keys, left._input.rows.schema, uid)
         rows, writer = records_made(process.process_left, returns or made, uid, has_event_time)
         sides, schema = declared_sides(process, uid), right._input.rows.schema
-        declared_states(process, uid)
+        check_states(process, uid, has_event_time)
         reader = RecordReader(record_taken(process.process_left, of_left, uid, left._input.rows))
         other = RecordReader(record_taken(process.process_right, of_right, uid, right._input.rows))
         config = ProcessConfig(

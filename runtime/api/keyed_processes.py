@@ -13,7 +13,7 @@ from onceflow.runtime.api.records_of_functions import record_taken, records_made
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.keys import declared_keys
 from onceflow.runtime.graph.steps import Built, Keyed, Rows, Step
-from onceflow.runtime.operators.declared import declared_sides, declared_states, declared_types
+from onceflow.runtime.operators.declared import check_states, declared_sides, declared_types
 from onceflow.runtime.operators.processing.keyed_process import KeyedProcess
 from onceflow.runtime.operators.processing.process import ProcessConfig
 from onceflow.runtime.types.records_of_columns import RecordReader
@@ -41,7 +41,7 @@ def processed(
     reader = RecordReader(record_taken(process.process, taken, uid, rows))
     made, writer = records_made(process.process, returns or given, uid, rows.has_event_time)
     sides = declared_sides(process, uid)
-    declared_states(process, uid)
+    check_states(process, uid, rows.has_event_time)
     aside = aside_of(on_error, uid, process.process, rows.schema)
     if aside.tag in sides:
         raise GraphError(f"operator {uid!r}: its class has a side output {aside.tag!r}: name another")

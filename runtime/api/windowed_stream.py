@@ -22,6 +22,7 @@ from onceflow.runtime.operators.assigners.by_clock import ByClock
 from onceflow.runtime.operators.assigners.counting import CountWindow
 from onceflow.runtime.operators.assigners.firings import ONCE, Firings, Results
 from onceflow.runtime.operators.assigners.global_window import GlobalWindow
+from onceflow.runtime.operators.declared import check_lasting
 from onceflow.runtime.operators.operator import MAIN
 from onceflow.runtime.operators.triggers.built_in import BuiltInTrigger
 from onceflow.runtime.operators.triggers.own import Trigger
@@ -102,6 +103,8 @@ class WindowedStream(Generic[T]):
                 f"operator {uid!r}: trigger({trigger!r}): use at_watermark(...), every_rows(...), every(...) "
                 "and the like, or an object of a class derived from Trigger"
             )
+        if isinstance(trigger, Trigger):
+            check_lasting(trigger, uid)
         if isinstance(trigger, BuiltInTrigger) and trigger.purges:
             if results not in (None, Results.DISCARDING):
                 raise GraphError(

@@ -85,7 +85,7 @@ class Retention:
         free = self._unneeded(self._discarded)
         delete_with_copies(self._store, free)
         # What is pinned stays noted: it goes when its savepoint does.
-        self._discarded -= self._named().union(free)
+        self._discarded -= self._named() | set(free)
 
     def sweep(self, attempt: int, now_ms: int) -> list[str]:
         """At the start of this attempt: delete files of earlier ones that nobody names; their paths."""

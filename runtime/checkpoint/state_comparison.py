@@ -23,7 +23,7 @@ _NEW_UID = f"or give the operator a new uid and start with {ALLOW}"
 
 @dataclass(frozen=True, slots=True)
 class StateNote:
-    """Something about restored state that is told. `change`: added, widened, dropped, or unchecked."""
+    """Something about restored state that is told. `change`: added, widened, ttl, dropped, or unchecked."""
 
     uid: str
     change: str
@@ -102,6 +102,8 @@ class Comparison:
             text = f"operator {self.uid!r}: {kept} may have null where it had none in {self.where}"
             self.found.append(StateNote(self.uid, "widened", f"{text}: what is there is kept"))
             was = structs.replace(was, type=now.type)
+        if was.ttl != now.ttl:
+            self._other_ttl(was, now)
         if self.was.is_whole:
             is_same = (was.kind, was.type, was.column, was.function) == (
                 now.kind,
@@ -115,6 +117,17 @@ class Comparison:
                 self._check_expression(f"{what} {now.name!r}", was.expression, now.expression, todo)
         elif was.type != now.type:
             self._refuse(f"{now.name!r} as {was.type}", f"{now.name!r} as {now.type}", todo)
+
+    def _other_ttl(self, was: StatePart, now: StatePart) -> None:
+        """What is there keeps its time, if it has one of the same kind."""
+        has = f"operator {self.uid!r}: state {now.name!r} has {_ttl(now)}, and {_ttl(was)} in {self.where}"
+        if now.ttl is None:
+            then = "what had not expired is kept for good"
+        elif was.ttl is None or was.ttl.is_by_clock != now.ttl.is_by_clock:
+            then = "what is there expires as if it were written now"
+        else:
+            then = "what is there expires when it would have, until it is written again"
+        self.found.append(StateNote(self.uid, "ttl", f"{has}: {then}"))
 
     def _check_expression(self, what: str, was: Expression | None, now: Expression | None, todo: str) -> None:
         """An expression is written differently by another polars: then only its columns can be compared."""
@@ -171,6 +184,10 @@ class Comparison:
 
 _NOUNS = {"process": "state", "reduce": "function", "window reduce": "function"}
 """What an operator's parts are called; else they are aggregates."""
+
+
+def _ttl(part: StatePart) -> str:
+    return "no ttl" if part.ttl is None else f"a ttl of {part.ttl}"
 
 
 def _lengths(windows: Windows) -> tuple[int, int, int]:

@@ -49,6 +49,27 @@ def declared_states(function: object, uid: str) -> dict[str, State]:
     return found
 
 
+def check_states(function: object, uid: str, has_event_time: bool) -> None:
+    """Raises GraphError for states that an operator by key, on a stream with or without event time, can't
+    have."""
+    for state in declared_states(function, uid).values():
+        if state.ttl is not None and not state.ttl.is_by_clock and not has_event_time:
+            raise GraphError(
+                f"operator {uid!r}: the ttl of state {state.name!r} counts event time, which the stream does "
+                'not have: pass watermarks= to the source, or ttl_time="processing" to the state'
+            )
+
+
+def check_lasting(function: object, uid: str) -> None:
+    """Raises GraphError for states with a time to live, in a class whose states have an end of their own."""
+    for state in declared_states(function, uid).values():
+        if state.ttl is not None:
+            raise GraphError(
+                f"operator {uid!r}: state {state.name!r} of {type(function).__name__} has a ttl, but what a "
+                "trigger remembers goes with its window: leave ttl= out"
+            )
+
+
 def declared_sides(function: object, uid: str) -> dict[str, SideOutput[Any]]:
     """The side outputs declared in the class, by name."""
     found = [value for value in _attributes(function).values() if isinstance(value, SideOutput)]

@@ -11,7 +11,9 @@ The tables that are described, one row for each key or for each key and window:
   keeps: seen, early_ms, clock_ms, anchor; or trigger_state, timers, processing_timers;
 - `counts`: key_group, key, rows (how many are in the window that is not full), value;
 - `reduced`: key_group, key, value (struct: the record so far);
-- `keys`: key_group, key, state (struct, a field for each declared state), timers (list of ms).
+- `keys`: key_group, key, state (struct, a field for each declared state), expires (struct, a field for each
+  state with a TTL in event time: ms; of a list or map a list of ms, in the order of its items) and
+  processing_expires (of those by the clock), each left out if no state has one, timers (list of ms).
 
 Where a snapshot fell between two pieces of firing, `panes` have a column fired_ms (see PaneOperator); `keys`
 have processing_timers (list of ms) if there are any.
@@ -124,7 +126,8 @@ def trigger_parts(firings: Firings, uid: str) -> tuple[StatePart, ...]:
 def state_part(state: State) -> StatePart:
     """A declared state of a KeyedProcess."""
     kind = "list" if isinstance(state, ListState) else "map" if isinstance(state, MapState) else "value"
-    return StatePart(state.name, kind, type_text(state.of_rows.codec.field.type), is_nullable=True)
+    kept = type_text(state.of_rows.codec.field.type)
+    return StatePart(state.name, kind, kept, is_nullable=True, ttl=state.ttl)
 
 
 def expression_form(expression: pl.Expr) -> Expression:

@@ -66,6 +66,21 @@ class Windows(msgspec.Struct, frozen=True, omit_defaults=True):
     """When it fires, in words; empty: at the watermark."""
 
 
+class TimeToLive(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How long a declared state remembers a value, an element of a list, or an entry of a map."""
+
+    ms: int
+    """How long after it was written it is forgotten, in ms."""
+    is_by_clock: bool = False
+    """Whether that is time of the clock (processing time), and not event time."""
+    is_renewed_by_reads: bool = False
+    """Whether reading counts as writing."""
+
+    def __str__(self) -> str:
+        time = "processing time" if self.is_by_clock else "event time"
+        return f"{self.ms} ms of {time} after {'use' if self.is_renewed_by_reads else 'a write'}"
+
+
 class StatePart(msgspec.Struct, frozen=True, omit_defaults=True):
     """What comes and goes by itself in an operator's state: an aggregate, or a declared state of a
     KeyedProcess; a reduce has one.
@@ -85,6 +100,8 @@ class StatePart(msgspec.Struct, frozen=True, omit_defaults=True):
     """The name of the user's class or function."""
     is_nullable: bool = False
     """Whether its result can be null."""
+    ttl: TimeToLive | None = None
+    """After what time a declared state forgets; None: it does not."""
 
 
 class StateDescription(msgspec.Struct, frozen=True, omit_defaults=True):

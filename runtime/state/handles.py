@@ -13,13 +13,16 @@ and records it is found at the next checkpoint.
 from __future__ import annotations
 
 import copy
-import datetime as dt
 import re
 from collections.abc import Callable, ItemsView, Iterable, KeysView, Mapping, ValuesView
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.explained_calls import explained
+from onceflow.runtime.state.accepted_values import acceptor
+from onceflow.runtime.state.description import TimeToLive
+from onceflow.runtime.state.expiring_items import ExpiringList, ExpiringMap
+from onceflow.runtime.state.expiring_values import ExpiringValue
 from onceflow.runtime.state.row_values import (
     Codec,
     Cursor,
@@ -29,32 +32,27 @@ from onceflow.runtime.state.row_values import (
     RowValues,
     ValueCodec,
 )
-from onceflow.runtime.types.encoding import encoder
+from onceflow.runtime.state.ttl import Refresh, Time, time_to_live
 from onceflow.runtime.types.hints import type_name
 from onceflow.runtime.types.record_types import describe_type
-from onceflow.runtime.types.single_types import PYTHON_OF
-from onceflow.runtime.types.value_types import JsonValue, Plain
 
 V = TypeVar("V")
 K = TypeVar("K")
 D = TypeVar("D")
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
-_INT64 = range(-(1 << 63), 1 << 63)
 
 
 class State:
-    """What the three kinds have in common: a name, and for the operator `bind`."""
+    """What the three kinds have in common: a name, a time to live or none, and for the operator `bind`."""
 
-    def __init__(self, name: str, codec: Callable[[], Codec], ttl: str | None) -> None:
+    def __init__(
+        self, name: str, codec: Callable[[], Codec], ttl: str | int | None, refresh: Refresh, time: Time
+    ) -> None:
         if not (isinstance(name, str) and _NAME.fullmatch(name)):
             raise GraphError(f"state name {name!r}: use letters, digits, '.', '_' and '-'")
-        if ttl is not None:
-            raise GraphError(
-                f"state {name!r}: ttl={ttl!r} is not supported yet: register an event-time timer and clear() "
-                "the state in on_timer"
-            )
         self.name = name
+        self.ttl: TimeToLive | None = time_to_live(name, ttl, refresh, time)
         self.of_rows: RowValues = Outside(codec())
 
     if not TYPE_CHECKING:
@@ -74,40 +72,84 @@ class State:
 
 @explained
 class ValueState(State, Generic[V]):
-    """One value for each key."""
+    """One value for each key.
 
-    def __init__(self, name: str, value_type: type[V], ttl: str | None = None) -> None:
-        super().__init__(name, lambda: ValueCodec(name, value_type), ttl)
-        self._accept = _acceptor(name, value_type)
+    `ttl="1 d"`: it is forgotten so long after it was set, by the event time of the record, or with
+    `ttl_time="processing"` by the clock. `ttl_refresh="read"`: so long after it was set or read.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        value_type: type[V],
+        ttl: str | int | None = None,
+        ttl_refresh: Refresh = "write",
+        ttl_time: Time = "event",
+    ) -> None:
+        super().__init__(name, lambda: ValueCodec(name, value_type), ttl, ttl_refresh, ttl_time)
+        self._accept = acceptor(name, value_type)
+        self._expiring: ExpiringValue | None = None
+
+    def bind(self, cursor: Cursor) -> Self:
+        fresh = super().bind(cursor)
+        if self.ttl is not None:
+            fresh.of_rows = fresh._expiring = ExpiringValue(self.of_rows.codec, cursor, self.ttl)
+        return fresh
 
     def get(self) -> V | None:
-        """The value of the current key, or None if it has none."""
+        """The value of the current key, or None if it has none, or none any more."""
         of_rows = self.of_rows
-        value: V | None = of_rows.values[of_rows.cursor.row]
+        row = of_rows.cursor.row
+        if self._expiring is not None and not self._expiring.sees(row):
+            return None
+        value: V | None = of_rows.values[row]
         return value
 
     def set(self, value: V) -> None:
         """Remember this for the current key. None is refused: clear() forgets."""
         of_rows = self.of_rows
-        of_rows.values[of_rows.cursor.row] = self._accept(value)
+        row = of_rows.cursor.row
+        of_rows.values[row] = self._accept(value)
+        if self._expiring is not None:
+            self._expiring.written(row)
 
     def clear(self) -> None:
         """Forget the value of the current key."""
         of_rows = self.of_rows
-        of_rows.values[of_rows.cursor.row] = None
+        of_rows.forget(of_rows.cursor.row)
 
 
 @explained
 class MapState(State, Generic[K, V]):
-    """A dictionary for each key; without entries it costs nothing."""
+    """A dictionary for each key; without entries it costs nothing.
 
-    def __init__(self, name: str, key_type: type[K], value_type: type[V], ttl: str | None = None) -> None:
+    `ttl="1 d"`: each entry is forgotten so long after it was put, by the event time of the record, or with
+    `ttl_time="processing"` by the clock. `ttl_refresh="read"`: so long after it was put or read, by itself or
+    among all.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        key_type: type[K],
+        value_type: type[V],
+        ttl: str | int | None = None,
+        ttl_refresh: Refresh = "write",
+        ttl_time: Time = "event",
+    ) -> None:
         if not describe_type(key_type, f"state {name!r}").is_immutable:
             raise GraphError(
                 f"state {name!r}: a map's keys can't be {type_name(key_type)}; use str, int or the like"
             )
-        super().__init__(name, lambda: MapCodec(name, key_type, value_type), ttl)
-        self._accept_key, self._accept = _acceptor(name, key_type), _acceptor(name, value_type)
+        super().__init__(name, lambda: MapCodec(name, key_type, value_type), ttl, ttl_refresh, ttl_time)
+        self._accept_key, self._accept = acceptor(name, key_type), acceptor(name, value_type)
+        self._expiring: ExpiringMap | None = None
+
+    def bind(self, cursor: Cursor) -> Self:
+        fresh = super().bind(cursor)
+        if self.ttl is not None:
+            fresh.of_rows = fresh._expiring = ExpiringMap(self.of_rows.codec, cursor, self.ttl)
+        return fresh
 
     @overload
     def get(self, key: K) -> V | None: ...
@@ -115,15 +157,22 @@ class MapState(State, Generic[K, V]):
     def get(self, key: K, default: V | D) -> V | D: ...
     def get(self, key: K, default: Any = None) -> Any:
         """The entry, or `default` if there is none."""
-        entries = self._entries()
-        return default if entries is None else entries.get(key, default)
+        of_rows = self.of_rows
+        row = of_rows.cursor.row
+        entries = of_rows.values[row]
+        if entries is None or (self._expiring is not None and not self._expiring.sees(row, key)):
+            return default
+        return entries.get(key, default)
 
     def put(self, key: K, value: V) -> None:
         of_rows = self.of_rows
         row = of_rows.cursor.row
+        key, value = self._accept_key(key), self._accept(value)
         if of_rows.values[row] is None:
             of_rows.values[row] = {}
-        of_rows.own(row)[self._accept_key(key)] = self._accept(value)
+        of_rows.own(row)[key] = value
+        if self._expiring is not None:
+            self._expiring.put(row, key)
 
     def put_all(self, entries: Mapping[K, V]) -> None:
         for key, value in entries.items():
@@ -131,23 +180,27 @@ class MapState(State, Generic[K, V]):
 
     def remove(self, key: K) -> None:
         """Nothing happens if there is no such entry."""
-        entries = self._entries()
+        of_rows = self.of_rows
+        row = of_rows.cursor.row
+        entries = of_rows.values[row]
         if entries is not None and key in entries:
             if len(entries) == 1:
-                self.clear()
+                of_rows.forget(row)
             else:
-                del self.of_rows.own(self.of_rows.cursor.row)[key]
+                del of_rows.own(row)[key]
+                if self._expiring is not None:
+                    self._expiring.removed(row, key)
 
     def clear(self) -> None:
         """Forget all entries of the current key."""
-        self.of_rows.values[self.of_rows.cursor.row] = None
+        self.of_rows.forget(self.of_rows.cursor.row)
 
     def contains(self, key: K) -> bool:
-        return key in (self._entries() or ())
+        return key in self
 
     def is_empty(self) -> bool:
         """Whether the current key has no entries."""
-        return self._entries() is None
+        return not len(self)
 
     def keys(self) -> KeysView[K]:
         return self._copy().keys()
@@ -160,34 +213,57 @@ class MapState(State, Generic[K, V]):
         return self._copy().items()
 
     def __contains__(self, key: object) -> bool:
-        return key in (self._entries() or ())
+        of_rows = self.of_rows
+        row = of_rows.cursor.row
+        if self._expiring is not None:
+            return self._expiring.sees(row, key)
+        return key in (of_rows.values[row] or ())
 
     def __len__(self) -> int:
-        return len(self._entries() or ())
+        of_rows = self.of_rows
+        row = of_rows.cursor.row
+        return len((of_rows.values[row] if self._expiring is None else self._expiring.alive(row)) or ())
 
     def __bool__(self) -> bool:
         return True  # a handle, not a container: `if self.seen:` would be a trap
 
-    def _entries(self) -> dict[K, V] | None:
-        of_rows = self.of_rows
-        entries: dict[K, V] | None = of_rows.values[of_rows.cursor.row]
-        return entries
-
     def _copy(self) -> dict[K, V]:
-        return dict(self._entries() or {})
+        of_rows = self.of_rows
+        row = of_rows.cursor.row
+        return dict(of_rows.values[row] or {}) if self._expiring is None else self._expiring.seen(row)
 
 
 @explained
 class ListState(State, Generic[V]):
-    """A list for each key."""
+    """A list for each key.
 
-    def __init__(self, name: str, value_type: type[V], ttl: str | None = None) -> None:
-        super().__init__(name, lambda: ListCodec(name, value_type), ttl)
-        self._accept = _acceptor(name, value_type)
+    `ttl="1 d"`: each element is forgotten so long after it was added, by the event time of the record, or
+    with `ttl_time="processing"` by the clock. `ttl_refresh="read"`: so long after it was added or read.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        value_type: type[V],
+        ttl: str | int | None = None,
+        ttl_refresh: Refresh = "write",
+        ttl_time: Time = "event",
+    ) -> None:
+        super().__init__(name, lambda: ListCodec(name, value_type), ttl, ttl_refresh, ttl_time)
+        self._accept = acceptor(name, value_type)
+        self._expiring: ExpiringList | None = None
+
+    def bind(self, cursor: Cursor) -> Self:
+        fresh = super().bind(cursor)
+        if self.ttl is not None:
+            fresh.of_rows = fresh._expiring = ExpiringList(self.of_rows.codec, cursor, self.ttl)
+        return fresh
 
     def get(self) -> list[V]:
         """A copy of the current key's list; empty if there is none."""
-        return list(self.of_rows.values[self.of_rows.cursor.row] or ())
+        of_rows = self.of_rows
+        row = of_rows.cursor.row
+        return list(of_rows.values[row] or ()) if self._expiring is None else self._expiring.seen(row)
 
     def add(self, value: V) -> None:
         """Append to the current key's list."""
@@ -199,67 +275,17 @@ class ListState(State, Generic[V]):
             of_rows.values[row] = [accepted]
         else:
             of_rows.own(row).append(accepted)
+        if self._expiring is not None:
+            self._expiring.added(row)
 
     def update(self, values: Iterable[V]) -> None:
         """Put this list in the place of the current key's."""
-        self.of_rows.values[self.of_rows.cursor.row] = [self._accept(v) for v in values] or None
+        of_rows = self.of_rows
+        row = of_rows.cursor.row
+        of_rows.values[row] = [self._accept(v) for v in values] or None
+        if self._expiring is not None:
+            self._expiring.replaced(row)
 
     def clear(self) -> None:
         """Forget the current key's list."""
-        self.of_rows.values[self.of_rows.cursor.row] = None
-
-
-# --- What may be remembered ---
-
-
-def _acceptor(name: str, value_type: Any) -> Callable[[Any], Any]:
-    """A function that returns what is remembered for a value, or raises TypeError at the user's line."""
-    of = describe_type(value_type, f"state {name!r}")
-    if of.nullable and not isinstance(of.kind, JsonValue):
-        raise GraphError(f"state {name!r}: a value can't be None, since None says that there is none")
-    plain = PYTHON_OF[of.arrow] if isinstance(of.kind, Plain) else None
-    encode = encoder(of) if of.is_single else None
-
-    def accept(value: Any) -> Any:
-        if type(value) is plain and (plain is not int or value in _INT64):
-            return value
-        if value is None:
-            raise TypeError(f"state {name!r} is set to None: clear() forgets a value")
-        if plain is not None:
-            return _converted(name, plain, value)
-        if encode is not None:
-            _encoded(name, of.said, encode, value)
-        return value
-
-    return accept
-
-
-def _converted(name: str, plain: Any, value: Any) -> Any:
-    """A value that is not exactly of the declared type, but may be taken for one (numpy's, subclasses)."""
-    if _is_other(plain, value):
-        pass
-    elif plain is int and hasattr(value, "__index__"):
-        if int(value) not in _INT64:
-            raise OverflowError(f"state {name!r}: {value} does not fit 64 bits")
-        return int(value)
-    elif plain is float and hasattr(value, "__float__"):
-        return float(value)
-    elif isinstance(value, plain):
-        return value
-    raise TypeError(f"state {name!r} is declared {type_name(plain)} but is set to {repr(value)[:80]}")
-
-
-def _encoded(name: str, said: str, encode: Callable[[Any], Any], value: Any) -> None:
-    try:
-        encode(value)
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"state {name!r} is declared {said} but is set to {repr(value)[:80]}: {error}"
-        ) from error
-
-
-def _is_other(plain: Any, value: Any) -> bool:
-    """Subclasses that Python has for history's sake: a bool is no number, a datetime no date."""
-    if plain is dt.date:
-        return isinstance(value, dt.datetime)
-    return plain in (int, float) and isinstance(value, bool)
+        self.of_rows.forget(self.of_rows.cursor.row)

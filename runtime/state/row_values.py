@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from onceflow.runtime.errors import OnceflowError, UsageError, UserFunctionError
-from onceflow.runtime.records import Indices
+from onceflow.runtime.records import WATERMARK_MIN_MS, Indices
 from onceflow.runtime.state.table import Frozen, LiveRows
 from onceflow.runtime.types.columns_of_records import WrongFieldError, array_from_values
 from onceflow.runtime.types.record_types import describe_type
@@ -36,12 +36,18 @@ class Codec(Protocol):
 
 
 class Cursor:
-    """The row of the current key. Shared by all states of one operator subtask."""
+    """The row of the current key, and the time. Shared by all states of one operator subtask."""
 
-    __slots__ = ("row",)
+    __slots__ = ("clock_ms", "event_ms", "passed_ms", "row")
 
     def __init__(self) -> None:
         self.row = -1
+        self.event_ms = WATERMARK_MIN_MS
+        """The event time at which the current record or timer comes, by which values expire."""
+        self.passed_ms = WATERMARK_MIN_MS
+        """None comes at an earlier event time from now on."""
+        self.clock_ms = WATERMARK_MIN_MS
+        """What the clock showed when the batch or the snapshot began."""
 
 
 class RowValues:
@@ -68,6 +74,10 @@ class RowValues:
         for row in rows.tolist():
             self.values[row] = None
 
+    def forget(self, row: int) -> None:
+        """Have nothing in this row."""
+        self.values[row] = None
+
     def own(self, row: int) -> Any:
         """The row's value, to be changed in place: until the next snapshot no other has it."""
         value = self.values[row]
@@ -90,14 +100,18 @@ class RowValues:
     def freeze(self, live: LiveRows) -> Frozen:
         """What is in the rows now: values that only `own` changes are shared with the snapshot, and become
         Arrow when it is written; values that the user's code could change become Arrow at once."""
-        codec, values = self.codec, self.values
+        codec, values = self.codec, self._as_they_are()
+        self._owned.clear()
         if codec.is_immutable:
-            frozen = values.copy()
-            self._owned.clear()
-            return lambda rows: codec.to_arrow([frozen[row] for row in rows.tolist()])
+            return lambda rows: codec.to_arrow(values(rows))
         of = live.all()
-        column = codec.to_arrow([values[row] for row in of.tolist()])
+        column = codec.to_arrow(values(of))
         return lambda rows: column.take(pa.array(np.searchsorted(of, rows)))
+
+    def _as_they_are(self) -> Callable[[Indices], list[Any]]:
+        """Gives what is in some rows now, later and on any thread."""
+        frozen = self.values.copy()
+        return lambda rows: [frozen[row] for row in rows.tolist()]
 
     def load(self, rows: Indices, column: pa.Array) -> None:
         for row, value in zip(rows.tolist(), self.codec.from_arrow(column), strict=True):
@@ -150,6 +164,13 @@ class DeclaredStates:
     def is_empty(self, row: int) -> bool:
         """Whether nothing is remembered for it."""
         return all(state.values[row] is None for state in self._states.values())
+
+    def empty_of(self, rows: list[int]) -> list[int]:
+        """Return those of these rows for which nothing is remembered."""
+        for state in self._states.values():
+            values = state.values
+            rows = [row for row in rows if values[row] is None]
+        return rows
 
 
 class OutsideError(UsageError):

@@ -112,6 +112,11 @@ class KeyTimers:
     def is_empty(self, row: int) -> bool:
         return not self._times[row]
 
+    def empty_of(self, rows: list[int]) -> list[int]:
+        """Return those of these rows that have no timers."""
+        times = self._times
+        return [row for row in rows if not times[row]]
+
     def save(self, row: int) -> set[int] | None:
         """The row's timers, for `bring_back`."""
         self._owned.discard(row)  # so the next change is one of a copy

@@ -269,10 +269,10 @@ def test_a_barrier_looks_only_at_keys_that_have_changed() -> None:
     harness.snapshot()
     [operator] = harness.subtasks
     assert isinstance(operator, ProcessOperator)
-    assert operator._table.take_changed().tolist() == []
+    assert operator._memory.table.take_changed().tolist() == []
     harness.push(batch_from_records(many[20:22], arrow_schema(Op)), [10] * 2)
     harness.advance(15)
-    assert operator._table.take_changed().tolist() == [7, 20, 21], "two records and a timer"
+    assert operator._memory.table.take_changed().tolist() == [7, 20, 21], "two records and a timer"
 
 
 def test_keys_that_remember_nothing_are_let_go() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
@@ -17,6 +17,7 @@ from onceflow.runtime.operators.declared import SideOutput, declared_sides, decl
 from onceflow.runtime.operators.describe import key_columns, state_part
 from onceflow.runtime.operators.failed_records import ErrorPolicy, FailedRecords, read_or_set_aside
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
+from onceflow.runtime.operators.processing.key_memory import TABLE, KeyMemory
 from onceflow.runtime.operators.processing.keyed_process import AnyProcess, Ctx, KeyedCoProcess, KeyedProcess
 from onceflow.runtime.operators.processing.process_output import Made, ProcessOutput
 from onceflow.runtime.operators.processing.process_undo import Undo
@@ -24,21 +25,12 @@ from onceflow.runtime.operators.processing.timer_firing import CHAINED_TIMERS_MA
 from onceflow.runtime.operators.timers import Timers
 from onceflow.runtime.operators.two_keys import RightInput, joint_keys, keys_of
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Indices, Records
-from onceflow.runtime.state.columns import GrowableColumn
 from onceflow.runtime.state.description import StateDescription
-from onceflow.runtime.state.row_values import Cursor, DeclaredStates, RowValues
-from onceflow.runtime.state.table import RowColumn
-from onceflow.runtime.state.tables import Layout, tracked_table
-from onceflow.runtime.state.timers import KeyTimers
+from onceflow.runtime.state.row_values import Cursor, RowValues
 from onceflow.runtime.types.columns_of_records import RecordWriter
 from onceflow.runtime.types.records_of_columns import RecordReader, values_from_array
 from onceflow.runtime.types.user_functions import read_records, shown_record, user_error_at
 from onceflow.runtime.types.value_types import ValueType
-
-TABLE = "keys"
-CLOCK_TIMERS = "processing_timers"
-"""A column of the table, there only if a key has such timers."""
-_RECHECK_MIN = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -82,8 +74,7 @@ class ProcessConfig:
 
 
 class ProcessOperator:
-    """One subtask of a KeyedProcess. A key that remembers nothing and has no timers costs nothing after
-    the next barrier.
+    """One subtask of a KeyedProcess.
 
     Timers fire in pieces (FiringOperator, ClockOperator). A record that comes between two pieces is processed
     after the event-time timers of its own key that are due: a key sees its timers and records in the order in
@@ -93,8 +84,6 @@ class ProcessOperator:
     def __init__(self, config: ProcessConfig) -> None:
         self._config = config
         self._cursor = Cursor()
-        self._timers = KeyTimers()
-        self._clock_timers = KeyTimers(may_be_left_out=True)
         has_life = life_of(config.process) is not None
         self._process = own_instance(config.process, config.uid) if has_life else copy.copy(config.process)
         states: dict[str, RowValues] = {}
@@ -102,16 +91,10 @@ class ProcessOperator:
             bound = declared.bind(self._cursor)
             setattr(self._process, attribute, bound)
             states[declared.name] = bound.of_rows
-        self._states = DeclaredStates(states)
-        columns: dict[str, RowColumn] = {"state": self._states} if states else {}
-        columns |= {"timers": self._timers, CLOCK_TIMERS: self._clock_timers}
         self._key_schema = config.key_schema
-        self._table = tracked_table(Layout(config.key_columns, self._key_schema, columns))
-        self._is_empty = GrowableColumn(np.bool_)
-        """The rows that were found to remember nothing when they had last changed before a barrier."""
+        self._memory = KeyMemory(config.key_columns, self._key_schema, states)
+        self._timers, self._clock_timers = self._memory.timers, self._memory.clock_timers
         self._sides: dict[str, SideOutput[Any]] = declared_sides(config.process, config.uid)
-        self._fired_ms = WATERMARK_MIN_MS
-        """All event-time timers up to here have fired."""
         self._is_firing = False
         """Whether some up to the watermark may not have."""
         self._failed: FailedRecords | None = None
@@ -125,6 +108,7 @@ class ProcessOperator:
         config = self._config
         who = f"operator {config.uid!r}: {type(self._process).__name__}"
         self._context = context
+        self._cursor.clock_ms = context.clock.now_ms()
         context.open_function(self._process)
         self._output = ProcessOutput(who, config.made, self._sides, config.has_event_time, out)
         if config.on_error is not None:
@@ -143,16 +127,20 @@ class ProcessOperator:
         )
 
     def restore(self, states: Sequence[RestoredState]) -> None:
-        for state in states:
-            for piece in state.batches(TABLE):
-                self._table.load(piece)
         if states:
-            self._fired_ms = min(int(state.meta["watermark"]) for state in states)
+            self._cursor.passed_ms = min(int(state.meta["watermark"]) for state in states)
             self._ctx.watermark = min(
                 int(state.meta.get("reached", state.meta["watermark"])) for state in states
             )
+            for state in states:
+                self._memory.restore(state)
             self._is_firing = self._fired_ms < self._ctx.watermark
             self._firing.begin(self._timers)
+
+    @property
+    def _fired_ms(self) -> int:
+        """All event-time timers up to here have fired."""
+        return self._cursor.passed_ms
 
     def on_records(self, records: Records) -> None:
         process = self._process
@@ -183,17 +171,18 @@ class ProcessOperator:
                 failed.send()
                 return
         assert records.key_hash is not None, "a KeyedProcess comes after a key_by"
-        rows = self._table.find_or_add(keys, records.key_hash)
+        rows = self._memory.find_or_add(keys, records.key_hash)
         self._count_late(records)
         ctx, cursor = self._ctx, self._cursor
+        cursor.clock_ms = self._context.clock.now_ms()
         if self._is_firing:
             self._firing.fire_of(self._timers, rows)
         times = repeat(None) if records.event_time is None else records.event_time.tolist()
         made = Made()
         undo = None if failed is None else self._undo(made)
         n = 0
-        for n, (cursor.row, ctx.key, ctx.event_time, record) in enumerate(
-            zip(rows.tolist(), self._keys(keys), times, typed, strict=False)
+        for n, (cursor.row, ctx.key, ctx.event_time, cursor.event_ms, record) in enumerate(
+            zip(rows.tolist(), self._keys(keys), times, self._moments(records), typed, strict=False)
         ):
             if undo is not None:
                 undo.begin(cursor.row)
@@ -210,9 +199,17 @@ class ProcessOperator:
         self._output.send(made, ctx.sent, lambda n: shown_record(records, n, typed[n]))
         if failed is not None:
             failed.send()
+        self._memory.forget()
+
+    def _moments(self, records: Records) -> Iterable[int]:
+        """The event time at which each record comes, for what may have expired."""
+        if records.event_time is None:
+            return repeat(WATERMARK_MIN_MS)
+        moments: list[int] = np.maximum(records.event_time, self._ctx.watermark).tolist()
+        return moments
 
     def _undo(self, made: Made) -> Undo:
-        return Undo(self._states, self._timers, self._clock_timers, self._ctx.sent, made)
+        return Undo(self._memory.states, self._timers, self._clock_timers, self._ctx.sent, made)
 
     def on_watermark(self, time_ms: int) -> None:
         self._ctx.watermark = max(time_ms, self._ctx.watermark)  # after a restore it begins again lower
@@ -221,12 +218,14 @@ class ProcessOperator:
         self._firing.begin(self._timers)
 
     def fire(self, rows_max: int) -> int:
+        self._cursor.clock_ms = self._context.clock.now_ms()
         fired = self._firing.fire_events(self._timers, rows_max)
         if not fired and self._ctx.is_end_of_input:
             fired = self.on_clock(WATERMARK_MAX_MS, rows_max)
         if not fired:
-            self._fired_ms = self._ctx.watermark
+            self._cursor.passed_ms = self._ctx.watermark
             self._is_firing = False
+            self._memory.forget()
         return fired
 
     @property
@@ -234,11 +233,12 @@ class ProcessOperator:
         return self._clock_timers.first_ms
 
     def on_clock(self, now_ms: int, rows_max: int) -> int:
+        self._cursor.clock_ms = now_ms if now_ms != WATERMARK_MAX_MS else self._context.clock.now_ms()
         return self._firing.fire_by_clock(self._clock_timers, now_ms, rows_max, self._time_by_clock)
 
     def snapshot(self) -> FrozenState:
-        self._forget_empty_keys()
-        rows = self._table.freeze(self._context.max_parallelism)
+        self._cursor.clock_ms = self._context.clock.now_ms()
+        rows = self._memory.freeze(self._context.max_parallelism)
         meta: dict[str, Json] = {"watermark": self._fired_ms}
         if self._fired_ms != self._ctx.watermark:
             meta["reached"] = self._ctx.watermark
@@ -259,25 +259,8 @@ class ProcessOperator:
 
     def _keys_to_fire(self, rows: Indices) -> list[Any]:
         """The keys of rows whose timers fire, as the user sees them."""
-        self._table.note_changed(rows)
-        return self._keys(self._table.keys(rows))
-
-    def _forget_empty_keys(self) -> None:
-        """Let go of keys that remember nothing, when they are at least half. Only those that have changed
-        since the barrier before are looked at."""
-        changed = self._table.take_changed()
-        self._is_empty.grow(self._table.size)
-        self._is_empty.values[changed] = [self._remembers_nothing(row) for row in changed.tolist()]
-        empty = np.flatnonzero(self._is_empty.used())
-        if len(empty) >= _RECHECK_MIN and 2 * len(empty) >= self._table.size:
-            self._table.remove(empty)
-            kept = self._table.compact()
-            assert kept is not None, "half of the rows were removed"
-            self._is_empty.keep(kept)
-
-    def _remembers_nothing(self, row: int) -> bool:
-        timers = self._timers, self._clock_timers
-        return self._states.is_empty(row) and all(of_kind.is_empty(row) for of_kind in timers)
+        self._memory.table.note_changed(rows)
+        return self._keys(self._memory.table.keys(rows))
 
     def _time_by_clock(self, time_ms: int) -> int | None:
         """The event time of what a processing-time timer yields: the first that is not late downstream, where

@@ -117,6 +117,7 @@ class TimerFiring:
                 continue
             timer = Timer(time, piece.is_clock)
             cursor.row, ctx.key, ctx.event_time = row, keys[row], event_time_of(time)
+            cursor.event_ms = cursor.passed_ms if piece.is_clock else max(time, cursor.passed_ms)
             piece.fired.append(timer)
             try:
                 results = on_timer(timer, ctx)

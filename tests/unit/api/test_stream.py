@@ -208,7 +208,7 @@ MISTAKES: list[tuple[Use, str]] = [
     (lambda _: MapState("m", list[str], int), "a map's keys can't be list"),
     (lambda _: ValueState("v", float | None), "a value can't be None"),  # type: ignore[arg-type]
     (lambda _: ValueState("v", complex), "state 'v' is a complex, which has no Arrow type"),
-    (lambda _: ValueState("v", int, ttl="1 d"), "ttl='1 d' is not supported yet"),
+    (lambda _: ValueState("v", int, ttl="0 s"), "what expires at once is never there"),
     (lambda _: ValueState("a b", int), "state name 'a b'"),
     (lambda _: JobGraphBuilder("no way"), "job name 'no way'"),
     (lambda _: JobGraphBuilder("job", max_parallelism=0), "max_parallelism=0"),

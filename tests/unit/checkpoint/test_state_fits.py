@@ -43,9 +43,8 @@ from onceflow.runtime.state.description import (
     KeyColumn,
     StateDescription,
     StatePart,
+    TimeToLive,
     Windows,
-    is_wider,
-    type_text,
 )
 from onceflow.runtime.state.handles import ListState, MapState, ValueState
 
@@ -316,6 +315,33 @@ def test_an_added_state_begins_empty_and_is_said() -> None:
     )
 
 
+CLOCK = TimeToLive(5_000, is_by_clock=True)
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "then"),
+    [
+        (None, TimeToLive(1_000), "a ttl of 1000 ms of event time after a write, and no ttl in checkpoint 7: "
+         "what is there expires as if it were written now"),
+        (TimeToLive(1_000), CLOCK, "expires as if it were written now"),
+        (TimeToLive(1_000), TimeToLive(5_000), "expires when it would have, until it is written again"),
+        (CLOCK, None, "no ttl, and a ttl of 5000 ms of processing time after a write in checkpoint 7: "
+         "what had not expired is kept for good"),
+    ],
+)  # fmt: skip
+def test_another_ttl_is_taken_and_said(was: TimeToLive | None, now: TimeToLive | None, then: str) -> None:
+    before, after = (
+        StateDescription(
+            "process", "keys", (KeyColumn("u", "string"),), (StatePart("s", "value", "int64", ttl=t),)
+        )
+        for t in (was, now)
+    )
+    [note] = restored(before, after).notes
+    assert note.change == "ttl"
+    assert note.text.endswith(then), note.text
+    assert restored(after, after).notes == []
+
+
 @pytest.mark.parametrize("name", ["removed", "state gone"])
 def test_what_is_gone_is_dropped_if_allowed_and_said(name: str) -> None:
     [(_, before, after, _)] = [row for row in REFUSED if row[0] == name]
@@ -417,30 +443,6 @@ def test_expressions_are_written_down_the_same_each_time() -> None:
         assert expression_form(make()) == expression_form(make())
     function = expression_form(col("a").map_batches(lambda s: s))
     assert (function.digest, function.reads) == ("", ("a",)), "the code of a function is not compared"
-
-
-def test_types_are_written_without_what_does_not_matter() -> None:
-    a, b = pa.field("a", pa.int64()), pa.field("b", pa.string(), nullable=False)
-    assert (
-        type_text(pa.struct([b, a])) == type_text(pa.struct([a, b])) == "struct<a: int64, b: string not null>"
-    )
-    assert type_text(pa.list_(pa.field("element", pa.int64()))) == type_text(pa.list_(pa.int64()))
-    assert type_text(pa.list_(pa.field("item", pa.int64(), nullable=False))) == "list<int64 not null>"
-    assert type_text(pa.timestamp("ms", "UTC")) == "timestamp[ms, tz=UTC]"
-
-
-def test_a_type_is_wider_if_and_only_if_it_allows_null_where_the_other_does_not() -> None:
-    narrow = "struct<a: int64 not null, b: list<string not null> not null>"
-    for wide in (
-        "struct<a: int64, b: list<string>>",
-        "struct<a: int64, b: list<string not null> not null>",
-        "struct<a: int64 not null, b: list<string> not null>",
-    ):
-        assert is_wider(wide, narrow)
-        assert not is_wider(narrow, wide)
-    assert not is_wider(narrow, narrow)
-    assert not is_wider("struct<a: double, b: list<string>>", narrow)
-    assert not is_wider("struct<a: int64, b: int64 not null>", "struct<a: int64 not null, b: int64>")
 
 
 # --- Any two descriptions -----------------------------------------------------------------------------

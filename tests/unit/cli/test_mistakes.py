@@ -75,11 +75,10 @@ LINE = PROGRAM.count("\n") + 1
         ("sliding('10 s', slides='1 s')", r"sliding has no argument 'slides' \(did you mean 'slide'\?\)"),
         ("tumbling(sizes='10 s')", r"tumbling has no argument 'sizes' \(did you mean 'size'\?\)"),
         (
-            "ValueState('last', float, ttl='1 h')",
-            "ttl='1 h' is not supported yet: register an event-",
+            "ValueState('last', float, ttl='an hour')",
+            "state 'last': ttl='an hour' is no duration",
         ),
-        ("MapState('last', str, int, ttl='1 h')", "state 'last': ttl='1 h' is not supported yet"),
-        ("ListState('last', float, ttl='1 h')", "state 'last': ttl='1 h' is not supported yet"),
+        ("ListState('last', float, ttl='1 h', ttl_refresh='reads')", "ttl_refresh='reads': use 'write' or"),
         ("ValueState('last')", "ValueState lacks value_type; its arguments are name, value_type"),
         ("ValueState(5, int)", "state name 5: use letters"),
         (
