@@ -84,7 +84,7 @@ def _line(each: FoundSavepoint) -> str:
 
 
 def heading(taken: Savepoint) -> Iterator[str]:
-    """Whose it is, in a few lines."""
+    """A few lines on whose savepoint it is."""
     m = taken.manifest
     at = _time(taken.taken_ms)
     yield f"savepoint {taken.savepoint_id} of job {m.job!r}, taken at {at} by onceflow {taken.onceflow}"

@@ -83,10 +83,8 @@ class CheckpointIO:
         self._finished: Mapping[str, Json] = {}
         """In the latest durable checkpoint."""
         self._notices = LogNotices(store.describe())
-        self.from_checkpoint_id: int | None = None
-        """The user's choice for the first attempt of this run; None: the latest."""
-        self.savepoint: SavepointFolder | None = None
-        """The savepoint from which the user wants the job to begin."""
+        self.from_checkpoint_id: int | None = None  # the user's choice for this run; None: the latest
+        self.savepoint: SavepointFolder | None = None  # with which the user wants the job to begin
         self.attempt_entry: AttemptEntry | None = None
         """The entry of the log that began the latest attempt: what a slot looks for in its own folder."""
         self._is_proven = False
@@ -154,16 +152,13 @@ class CheckpointIO:
         started = self._attempt_started(job)
         try:
             position = self._log.append(started)
+            if not is_newest(self._store, position):  # a running job had dropped the entry that was here
+                raise Fenced("a newer attempt goes on beyond this one")
         except Fenced:
             if self._has_attempt:
                 raise
             self._log = None
             raise LogMoved("another driver was faster") from None
-        if not is_newest(self._store, position):
-            # A running job was so much faster than we that it has dropped the entry that was here. What we
-            # wrote there counts for nothing: all that matters is beyond it.
-            self._log = None
-            raise LogMoved("another driver went on meanwhile")
         self._has_attempt = True
         self.attempt_entry = AttemptEntry(entry_path(position), encode_entry(position, started))
         mend_copies(self._store, view)

@@ -84,7 +84,7 @@ class Folder:
         self.taken.append(pin_savepoint(store, ManualClock(0)).savepoint_id)
 
     def begin_attempt(self, store: CheckpointStore) -> None:
-        """As `CheckpointIO` does: the other one is fenced before anything is deleted."""
+        """Fence the other one before anything is deleted, as `CheckpointIO` does."""
         started = AttemptStarted(2, 1, "second", 0, 1)
         while True:
             view = read_log(store)

@@ -10,7 +10,7 @@ from enum import Enum
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.state_comparison import part_text, windows_text
 from onceflow.runtime.contracts import Json
-from onceflow.runtime.state.description import KeyColumn, StateDescription
+from onceflow.runtime.state.description import KeyColumn, StateDescription, StatePart
 
 
 class Change(Enum):
@@ -113,8 +113,12 @@ def _evolved(was: StateDescription | None, now: StateDescription | None) -> list
         elif new_part is None and old_part is not None:
             found.append(f"dropped: {part_text(old_part)}")
         elif old_part is not None and new_part is not None and old_part != new_part:
-            found.append(f"evolved: {part_text(old_part)} -> {part_text(new_part)}")
+            found.append(f"evolved: {_part(old_part)} -> {_part(new_part)}")
     return found or ([] if was == now else ["the expressions of keys or windows differ"])
+
+
+def _part(part: StatePart) -> str:
+    return part_text(part) + ("" if part.ttl is None else f" with a ttl of {part.ttl}")
 
 
 def _keys_text(keys: tuple[KeyColumn, ...]) -> str:

@@ -56,8 +56,8 @@ class SavepointFolder:
         taken = decode_savepoint(content, store.describe(record_path(self._pin_id)))
         if taken.is_pinned and _read(store, pin_path(self._pin_id)) is None:
             raise CorruptCheckpointError(
-                f"{self.describe()} has lost its pin, {store.describe(pin_path(self._pin_id))}: the job may "
-                "have deleted its state"
+                f"{self.describe()} has lost its pin, {store.describe(pin_path(self._pin_id))}, so the job "
+                "may have deleted its state: take another savepoint"
             )
         return taken
 
