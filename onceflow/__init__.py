@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         KeyedBroadcastProcess,
     )
     from onceflow.runtime.operators.processing.co_functions import CoFlatMap, CoMap
+    from onceflow.runtime.operators.processing.combined_states import AggregatingState, ReducingState
     from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedCoProcess, KeyedProcess
     from onceflow.runtime.operators.triggers.bounds import WindowBounds
     from onceflow.runtime.operators.triggers.built_in import (
@@ -113,6 +114,7 @@ _MODULES = {
         "KeyedBroadcastProcess",
     ),
     "onceflow.runtime.operators.processing.co_functions": ("CoFlatMap", "CoMap"),
+    "onceflow.runtime.operators.processing.combined_states": ("AggregatingState", "ReducingState"),
     "onceflow.runtime.operators.processing.keyed_process": (
         "Ctx",
         "KeyedCoProcess",
@@ -146,6 +148,7 @@ _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "AggregateFunction",
+    "AggregatingState",
     "BatchContext",
     "BroadcastCtx",
     "BroadcastState",
@@ -161,6 +164,7 @@ __all__ = [
     "KeyedProcess",
     "ListState",
     "MapState",
+    "ReducingState",
     "Retryable",
     "Scale",
     "Secret",

@@ -23,6 +23,11 @@ COVERED = (
         "expiries accepted_values expiring_items",
     ),
     Covered(
+        "what an aggregate of the user's has to say of its types",
+        "unit/operators/processing/test_combined_states unit/operators/test_user_aggregates",
+        "returned_types",
+    ),
+    Covered(
         "the proof of a store, and the start from a savepoint, are what these drive",
         """unit/checkpoint/test_remote_store unit/changed_programs/test_savepoints simulation/test_pins
         integration/test_savepoints""",

@@ -96,14 +96,18 @@ class ValueState(State, Generic[V]):
             fresh.of_rows = fresh._expiring = ExpiringValue(self.of_rows.codec, cursor, self.ttl)
         return fresh
 
-    def get(self) -> V | None:
-        """The value of the current key, or None if it has none, or none any more."""
+    @overload
+    def get(self) -> V | None: ...
+    @overload
+    def get(self, default: V | D) -> V | D: ...
+    def get(self, default: Any = None) -> Any:
+        """The value of the current key, or `default` if it has none, or none any more."""
         of_rows = self.of_rows
         row = of_rows.cursor.row
         if self._expiring is not None and not self._expiring.sees(row):
-            return None
-        value: V | None = of_rows.values[row]
-        return value
+            return default
+        value = of_rows.values[row]
+        return default if value is None else value
 
     def set(self, value: V) -> None:
         """Remember this for the current key. None is refused: clear() forgets."""

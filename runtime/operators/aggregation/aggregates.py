@@ -5,7 +5,6 @@ These are descriptions; accumulators.py has the columns that they become.
 
 from __future__ import annotations
 
-import typing
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -17,8 +16,8 @@ import pyarrow as pa
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.nearest import nearest
+from onceflow.runtime.operators.aggregation.returned_types import returned_type
 from onceflow.runtime.state.columns import is_word
-from onceflow.runtime.types.record_types import describe_type
 from onceflow.runtime.types.value_types import ValueType
 
 In = TypeVar("In")
@@ -161,8 +160,8 @@ def check_aggregate(name: str, aggregate: Aggregate, schema: pa.Schema, uid: str
     """The aggregate with its types. Raises GraphError naming uid, output column and the nearest column."""
     where = f"operator {uid!r}: {name}"
     if isinstance(aggregate, AggregateFunction):
-        result = _returned(aggregate, "get_result", where)
-        state = _returned(aggregate, "create_accumulator", where)
+        result = returned_type(aggregate, "get_result", where)
+        state = returned_type(aggregate, "create_accumulator", where)
         return TypedAggregate(name, aggregate, None, result.field(name), state, result)
     if not isinstance(aggregate, BuiltinAggregate):
         raise GraphError(
@@ -280,14 +279,3 @@ def is_comparable_object(arrow: pa.DataType) -> bool:
     is_text = t.is_string(arrow) or t.is_large_string(arrow) or t.is_string_view(arrow)
     is_bytes = t.is_binary(arrow) or t.is_large_binary(arrow) or t.is_fixed_size_binary(arrow)
     return bool(is_text or is_bytes or t.is_decimal(arrow))
-
-
-def _returned(function: AggregateFunction[Any, Any, Any], method: str, where: str) -> ValueType:
-    name = f"{type(function).__name__}.{method}"
-    try:
-        returned = typing.get_type_hints(getattr(type(function), method), include_extras=True).get("return")
-    except NameError as error:
-        raise GraphError(f"{where}: the annotation of {name} can't be resolved: {error}") from error
-    if returned is None or isinstance(returned, TypeVar):
-        raise GraphError(f"{where}: {name} has no return annotation: write `def {method}(...) -> int:`")
-    return describe_type(returned, f"{where}: what {name} returns")
