@@ -261,6 +261,12 @@ class JobGraphBuilder:
             check_given(watermarks, "idle_after_ms", f"source {uid!r}: watermarks", wanted, GraphError)
         if watermarks is not None and watermarks.event_time is not None:
             check_event_time(watermarks.event_time, source.schema, uid)
+        if watermarks is not None and watermarks.marker is not None:
+            check_event_time(watermarks.marker, source.schema, uid, "watermark column")
+        if watermarks is not None and watermarks.generator is not None and not callable(watermarks.generator):
+            raise GraphError(
+                f"source {uid!r}: {watermarks.generator!r} can't be called: write the class, without ()"
+            )
         for field in source.schema:
             if pa.types.is_dictionary(field.type):
                 raise GraphError(

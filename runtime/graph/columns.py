@@ -153,12 +153,12 @@ def refuse_event_time_without_watermarks(uid: str, event_time: str, has_event_ti
         )
 
 
-def check_event_time(name: str, schema: pa.Schema, uid: str) -> None:
+def check_event_time(name: str, schema: pa.Schema, uid: str, what: str = "event-time column") -> None:
     """Raises GraphError unless the column can be event time: int64 in ms, or a timestamp."""
-    field = ColumnCheck(uid, schema).need(name, "event-time column")
+    field = ColumnCheck(uid, schema).need(name, what)
     if field.type != pa.int64() and not pa.types.is_timestamp(field.type):
         raise GraphError(
-            f"operator {uid!r}: event-time column {name!r} is {field.type}; "
+            f"operator {uid!r}: {what} {name!r} is {field.type}; "
             "it must be int (ms since the epoch) or a timestamp"
         )
 
