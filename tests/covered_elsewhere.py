@@ -29,8 +29,11 @@ COVERED = (
     ),
     Covered(
         "the proof of a store, and the start from a savepoint, are what these drive",
-        "unit/checkpoint/test_remote_store unit/changed_programs/test_savepoints integration/test_savepoints",
-        "create_proof savepoint_start checkpoint.savepoint cli.savepoint",
+        """unit/checkpoint/test_remote_store unit/changed_programs/test_savepoints simulation/test_pins
+        integration/test_savepoints""",
+        """create_proof savepoints.savepoint savepoints.folder savepoints.taking savepoints.copying
+        savepoints.starting savepoints.deleting savepoints.exporting savepoints.lineage savepoints.difference
+        cli.savepoint savepoint_texts interleaving""",
     ),
     Covered(
         "a store that goes away and comes back says it",
