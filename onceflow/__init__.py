@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from onceflow.runtime.api.error_policies import errors_to
     from onceflow.runtime.api.job import Job, run
     from onceflow.runtime.api.named_connectors import load_format, load_sink, load_source
-    from onceflow.runtime.contracts import BatchContext, WatermarkStrategy
+    from onceflow.runtime.contracts import BatchContext, WatermarkGenerator, WatermarkStrategy
     from onceflow.runtime.errors import Retryable
     from onceflow.runtime.functions.context import FunctionContext
     from onceflow.runtime.functions.parameters import Secret, secret
@@ -88,7 +88,7 @@ built_in.offer(
 
 _MODULES = {
     "polars": ("col", "lit"),
-    "onceflow.runtime.contracts": ("BatchContext", "WatermarkStrategy"),
+    "onceflow.runtime.contracts": ("BatchContext", "WatermarkGenerator", "WatermarkStrategy"),
     "onceflow.runtime.errors": ("Retryable",),
     "onceflow.runtime.api.error_policies": ("errors_to",),
     "onceflow.runtime.functions.context": ("FunctionContext",),
@@ -174,6 +174,7 @@ __all__ = [
     "TriggerCtx",
     "TriggerResult",
     "ValueState",
+    "WatermarkGenerator",
     "WatermarkStrategy",
     "WindowBounds",
     "at_processing_time",

@@ -18,14 +18,11 @@ class Covered(NamedTuple):
 
 COVERED = (
     Covered(
-        "how rows go and come back, driven by an operator, with crashes, and by the table's overflow",
-        "unit/state/rocks/test_rocks_overflow unit/state/heap/test_heap_limit simulation/test_ttl_state",
-        "overflow frozen_tiers rocks.backend tight_state memory_share row_sizes",
-    ),
-    Covered(
         "what is remembered by key, restored and compared with dictionaries, and what may be declared",
-        "properties/test_ttl unit/operators/processing/test_key_memory unit/state/test_handles",
-        "expiries accepted_values expiring_items",
+        "properties/test_ttl unit/operators/processing/test_key_memory unit/state/test_handles "
+        "unit/state/rocks/test_rocks_overflow unit/state/heap/test_heap_limit",
+        "expiries accepted_values expiring_items "
+        "overflow frozen_tiers rocks.backend tight_state memory_share row_sizes",
     ),
     Covered(
         "what an aggregate of the user's has to say of its types",
@@ -34,8 +31,11 @@ COVERED = (
     ),
     Covered(
         "the proof of a store, and the start from a savepoint, are what these drive",
-        "unit/checkpoint/test_remote_store unit/changed_programs/test_savepoints integration/test_savepoints",
-        "create_proof savepoint_start checkpoint.savepoint cli.savepoint",
+        """unit/checkpoint/test_remote_store unit/changed_programs/test_savepoints simulation/test_pins
+        integration/test_savepoints""",
+        """create_proof savepoints.savepoint savepoints.folder savepoints.taking savepoints.copying
+        savepoints.starting savepoints.deleting savepoints.exporting savepoints.lineage savepoints.difference
+        cli.savepoint savepoint_texts interleaving""",
     ),
     Covered(
         "a store that goes away and comes back says it",

@@ -76,6 +76,10 @@ def _add(
     if "out_of_orderness_ms" in operator:
         idle = operator["idle_after_ms"]
         bound = f"out of order by {operator['out_of_orderness_ms']} ms"
+        if "watermark_column" in operator:
+            bound = f"watermarks from column {escape(operator['watermark_column'])}"
+        elif "watermark_generator" in operator:
+            bound = f"watermarks by {escape(operator['watermark_generator'])}"
         never = "never idle" if idle is None else f"idle after {idle} ms"
         leaf.add(f"[dim]event time {escape(operator['event_time'])}, {bound}, {never}[/dim]")
     if "rate_limit_per_s" in operator:

@@ -1,4 +1,4 @@
-"""`onceflow savepoint DIR TARGET`: a checkpoint as a folder of its own."""
+"""`onceflow savepoint DIR [TARGET]`: a checkpoint that is the user's."""
 
 from __future__ import annotations
 
@@ -7,41 +7,56 @@ from typing import Annotated
 
 import typer
 
-from onceflow.runtime.checkpoint.savepoint import Savepoint, take_savepoint
+from onceflow.runtime.checkpoint.savepoints.pins import pinned_folder
+from onceflow.runtime.checkpoint.savepoints.savepoint import Savepoint
+from onceflow.runtime.checkpoint.savepoints.taking import copy_savepoint, pin_savepoint
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.clock import SystemClock
 
-app = typer.Typer(help="Take a savepoint: a checkpoint as a folder of its own.", add_completion=False)
+app = typer.Typer(help="Take a savepoint: a checkpoint that is yours.", add_completion=False)
 
 
 @app.command()
 def savepoint(
     checkpoint_dir: Annotated[str, typer.Argument(help="The job's checkpoint folder or URL.")],
-    target: Annotated[str, typer.Argument(help="A new folder or URL for the savepoint.")],
+    target: Annotated[
+        str | None,
+        typer.Argument(help="A new folder or URL for a copy. Default: pinned in the job's own folder."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Copy the newest checkpoint whose output is known to be committed. The job may run meanwhile, or not.
+    """Keep the newest checkpoint whose output is known to be committed. The job may run meanwhile, or not.
 
-    `onceflow run --from TARGET` starts a job from it, with a checkpoint folder of its own.
+    Without TARGET no state is copied: the savepoint is in `savepoints/` of the checkpoint folder, and its
+    files stay until `onceflow savepoints delete`. `onceflow run --from` starts a job from either.
     """
-    taken = take(checkpoint_dir, target)
+    taken, place = take(checkpoint_dir, target)
     if as_json:
-        m = taken.manifest
-        size = {"checkpoint_id": m.checkpoint_id, "total_bytes": m.total_bytes}
-        typer.echo(json.dumps({"savepoint_id": taken.savepoint_id, "path": target, **size}))
+        typer.echo(json.dumps(described(taken, place)))
     else:
-        typer.echo(told(taken, target))
+        typer.echo(told(taken, place))
 
 
-def take(checkpoint_dir: str, target: str, committed_id: int | None = None) -> Savepoint:
-    """See `take_savepoint`."""
-    return take_savepoint(open_store(checkpoint_dir), open_store(target), SystemClock(), committed_id)
+def take(checkpoint_dir: str, target: str | None, committed_id: int | None = None) -> tuple[Savepoint, str]:
+    """A savepoint, copied to `target` or pinned, and its path. See `pin_savepoint` and `copy_savepoint`."""
+    store, clock = open_store(checkpoint_dir), SystemClock()
+    if target is not None:
+        return copy_savepoint(store, open_store(target), clock, committed_id), target
+    taken = pin_savepoint(store, clock, committed_id)
+    return taken, f"{checkpoint_dir.rstrip('/')}/{pinned_folder(taken.savepoint_id)}"
 
 
-def told(taken: Savepoint, target: str) -> str:
+def described(taken: Savepoint, place: str) -> dict[str, object]:
+    """What was taken, for scripts."""
+    m = taken.manifest
+    size = {"checkpoint_id": m.checkpoint_id, "total_bytes": m.total_bytes}
+    return {"savepoint_id": taken.savepoint_id, "path": place, "is_pinned": taken.is_pinned, **size}
+
+
+def told(taken: Savepoint, place: str) -> str:
     """What was taken, in one sentence."""
     manifest = taken.manifest
     return (
-        f"savepoint {taken.savepoint_id} in {target}: checkpoint {manifest.checkpoint_id} of job "
-        f"{manifest.job!r}, {manifest.total_bytes:,} B of state; start from it with --from {target}"
+        f"savepoint {taken.savepoint_id} in {place}: checkpoint {manifest.checkpoint_id} of job "
+        f"{manifest.job!r}, {manifest.total_bytes:,} B of state; start from it with --from {place}"
     )

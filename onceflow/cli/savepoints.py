@@ -1,53 +1,125 @@
-"""`onceflow savepoints FOLDER`: what is in a savepoint."""
+"""`onceflow savepoints tree|show|diff|delete|export`: what there is to do with savepoints."""
 
 from __future__ import annotations
 
 import json
-import sys
-from datetime import datetime
+from contextlib import suppress
 from typing import Annotated
 
-import msgspec
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from onceflow.cli.checkpoints import PIPE_WIDTH, described_state
+from onceflow.cli import savepoint_texts as texts
+from onceflow.cli.savepoint import described
 from onceflow.runtime.checkpoint.reading import StoredCheckpoint
-from onceflow.runtime.checkpoint.savepoint import read_savepoint
+from onceflow.runtime.checkpoint.savepoints.deleting import delete_savepoint, starts_from
+from onceflow.runtime.checkpoint.savepoints.difference import compare
+from onceflow.runtime.checkpoint.savepoints.exporting import export_savepoint
+from onceflow.runtime.checkpoint.savepoints.folder import SavepointFolder, savepoint_at
+from onceflow.runtime.checkpoint.savepoints.lineage import find_savepoints, lineage
 from onceflow.runtime.checkpoint.store_url import open_store
+from onceflow.runtime.environment.running_jobs import find_all, find_starting
+from onceflow.runtime.errors import OnceflowError, UsageError
 
-app = typer.Typer(help="Show what is in a savepoint.", add_completion=False)
+app = typer.Typer(
+    help="List, show, compare, delete and export savepoints.", add_completion=False, no_args_is_help=True
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Path = Annotated[str, typer.Argument(help="The savepoint's folder or URL.")]
 
 
 @app.command()
-def savepoints(
-    folder: Annotated[str, typer.Argument(help="The savepoint's folder or URL.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+def tree(
+    folder: Annotated[str, typer.Argument(help="Where to look, however deep: a folder or URL.")],
+    as_json: AsJson = False,
 ) -> None:
-    """Who took it of what and when, its operators' state, and how far each source was read."""
+    """All savepoints below a folder, each under the one that its job was started from."""
     store = open_store(folder)
-    taken = read_savepoint(store)
-    manifest = taken.manifest
-    tables = StoredCheckpoint(store, manifest).tables
-    positions = {
-        uid: {progress.split.split_id: dict(progress.split.position) for progress in splits}
-        for uid, splits in manifest.splits.items()
-    }
+    found, problems = find_savepoints(store)
     if as_json:
-        known = {name: getattr(taken, name) for name in taken.__struct_fields__ if name != "manifest"}
-        states = [msgspec.to_builtins(table) for table in tables]
-        typer.echo(json.dumps({**known, "job": manifest.job, "states": states, "positions": positions}))
+        rows = [{**described(each.taken, each.where), **texts.origin(each.taken)} for each in found]
+        typer.echo(json.dumps({"savepoints": rows, "problems": problems}))
         return
-    at = f"{datetime.fromtimestamp(taken.taken_ms / 1000):%Y-%m-%d %H:%M:%S}"
-    typer.echo(f"savepoint {taken.savepoint_id} of job {manifest.job!r}, taken at {at} by {taken.onceflow}")
-    typer.echo(f"of checkpoint {manifest.checkpoint_id} in {taken.taken_of}; {manifest.parallelism} slots")
-    if taken.parent:
-        typer.echo(f"that folder was started from savepoint {taken.parent}")
-    console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
-    console.print(described_state(tables, "state"))
-    shown = Table("uid", "split", "position", title="sources")
-    for uid, splits in positions.items():
-        for split, position in splits.items():
-            shown.add_row(uid, split, json.dumps(position))
-    console.print(shown)
+    if not found and not problems:
+        raise UsageError(f"{store.describe()} has no savepoint; `onceflow savepoint` takes one")
+    texts.show(texts.tree(store.describe(), lineage(found)))
+    for problem in problems:
+        typer.echo(problem, err=True)
+
+
+@app.command()
+def show(path: Path, as_json: AsJson = False) -> None:
+    """Who took it of what and when, its operators' state, and how far each source was read."""
+    folder = savepoint_at(path)
+    taken = folder.read()
+    states = StoredCheckpoint(folder.files_of(taken), taken.manifest).tables
+    if as_json:
+        typer.echo(json.dumps(texts.whole(taken, states)))
+        return
+    for line in texts.heading(taken):
+        typer.echo(line)
+    for table in texts.tables(taken, states):
+        texts.show(table)
+
+
+@app.command()
+def diff(
+    before: Annotated[str, typer.Argument(metavar="A", help="A savepoint's folder or URL.")],
+    after: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    as_json: AsJson = False,
+) -> None:
+    """What is the same in two savepoints, and what is new, dropped, or evolved in the second: states with
+    their rows, and offsets. State itself is not read."""
+    a, b = savepoint_at(before).read(), savepoint_at(after).read()
+    difference = compare(a.manifest, b.manifest)
+    if as_json:
+        typer.echo(json.dumps(texts.difference_rows(difference)))
+        return
+    for table in texts.difference_tables(difference):
+        texts.show(table)
+    if difference.is_none:
+        typer.echo("both have the same states, with as many rows, and the same offsets")
+
+
+@app.command()
+def delete(path: Path) -> None:
+    """Delete a savepoint, all of it or nothing. State files that its job still needs stay; a savepoint with
+    which a job is about to begin is refused."""
+    folder = savepoint_at(path)
+    if (job := _starting_from(folder)) is not None:
+        raise UsageError(
+            f"the job on {job} is starting from {path}, and has not copied its state yet: delete the "
+            "savepoint once the job runs"
+        )
+    deleted = delete_savepoint(folder)
+    what = f"savepoint {deleted.savepoint_id}" if deleted else "what was left of a savepoint"
+    typer.echo(f"{what} in {path} is deleted")
+
+
+@app.command()
+def export(
+    path: Path,
+    target: Annotated[str, typer.Argument(help="A new folder or URL.")],
+    as_json: AsJson = False,
+) -> None:
+    """Copy a savepoint, pinned or not, into a folder that can be moved, on whatever store; each file is read
+    there and compared with its checksum. The original stays."""
+    exported = export_savepoint(savepoint_at(path), open_store(target))
+    if as_json:
+        typer.echo(json.dumps(described(exported, target)))
+    else:
+        typer.echo(f"savepoint {exported.savepoint_id} is in {target}, and was verified there")
+
+
+def _starting_from(folder: SavepointFolder) -> str | None:
+    """The checkpoint folder of a job of this user's on this machine that has yet to copy this savepoint."""
+    try:
+        savepoint_id = folder.read().savepoint_id
+    except UsageError:
+        return None  # perhaps what a crash has left
+    places = {job.checkpoint_dir for job in find_all()} | {job.checkpoint_dir for job in find_starting()}
+    for place in sorted(places):
+        with suppress(OnceflowError, OSError):
+            if starts_from(open_store(place), savepoint_id):
+                return place
+    return None

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from onceflow.cli.operate import ask, stop_and_wait
-from onceflow.cli.savepoint import take, told
+from onceflow.cli.savepoint import described, take, told
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.control.messages import AskStop
 from onceflow.runtime.durations import duration_ms
@@ -27,7 +27,11 @@ def stop(
     ] = True,
     timeout: Annotated[str, typer.Option(help="How long to wait for the end.")] = "2 min",
     savepoint: Annotated[
-        str | None, typer.Option(help="Take a savepoint of the last checkpoint, in this folder.")
+        bool, typer.Option("--savepoint", help="Take a savepoint of the last checkpoint.")
+    ] = False,
+    target: Annotated[
+        str | None,
+        typer.Option(help="A new folder for --savepoint. Default: pinned in the job's own."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -37,7 +41,11 @@ def stop(
     in time.
     """
     timeout_s = duration_ms(timeout, "timeout") / 1000
-    if savepoint is not None and not wait:
+    if target is not None and not savepoint:
+        raise OptionError(
+            "--target is where --savepoint copies the last checkpoint to: give both, or neither"
+        )
+    if savepoint and not wait:
         raise OptionError(
             "--savepoint takes the last checkpoint, so it waits for the end: leave out --no-wait"
         )
@@ -46,15 +54,17 @@ def stop(
         typer.echo(json.dumps(answer) if as_json else f"{answer['job']} stops after a last checkpoint")
         return
     answer, ended = stop_and_wait(checkpoint_dir, timeout_s)
-    if as_json:
-        end = {"outcome": ended.outcome, "reason": ended.reason, "last_checkpoint_id": ended.checkpoint_id}
-        typer.echo(json.dumps({**answer, "phase": "over", **end}))
-    else:
+    if not as_json:
         last = "none" if ended.checkpoint_id is None else ended.checkpoint_id
         typer.echo(f"{answer['job']} {ended.outcome}: {ended.reason}; last checkpoint {last}")
+    taken = None
+    if savepoint and ended.outcome in _GOOD:
+        taken = take(checkpoint_dir, target, ended.checkpoint_id)
+    if as_json:
+        end = {"outcome": ended.outcome, "reason": ended.reason, "last_checkpoint_id": ended.checkpoint_id}
+        kept = {"savepoint": described(*taken)} if taken is not None else {}
+        typer.echo(json.dumps({**answer, "phase": "over", **end, **kept}))
+    elif taken is not None:
+        typer.echo(told(*taken))
     if ended.outcome not in _GOOD:
         raise typer.Exit(1)
-    if savepoint is not None:
-        taken = take(checkpoint_dir, savepoint, ended.checkpoint_id)
-        if not as_json:
-            typer.echo(told(taken, savepoint))

@@ -28,12 +28,13 @@ from onceflow.runtime.checkpoint.log import (
     entry_path,
 )
 from onceflow.runtime.checkpoint.log_notices import LogNotices
-from onceflow.runtime.checkpoint.log_view import LogView, read_log
+from onceflow.runtime.checkpoint.log_view import LogView, is_newest, read_log
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.old_states import restorable
 from onceflow.runtime.checkpoint.recovery import Finished, NeverStarted, Resumable, derive_job
 from onceflow.runtime.checkpoint.retention import Retention, mend_copies
-from onceflow.runtime.checkpoint.savepoint_start import Begins, judge_start
+from onceflow.runtime.checkpoint.savepoints.folder import SavepointFolder
+from onceflow.runtime.checkpoint.savepoints.starting import Begins, judge_start
 from onceflow.runtime.checkpoint.shared_folder import AttemptEntry
 from onceflow.runtime.checkpoint.state_fits import Fit, Program
 from onceflow.runtime.checkpoint.store import AlreadyExists, CheckpointStore, DistantStore
@@ -82,10 +83,8 @@ class CheckpointIO:
         self._finished: Mapping[str, Json] = {}
         """In the latest durable checkpoint."""
         self._notices = LogNotices(store.describe())
-        self.from_checkpoint_id: int | None = None
-        """The user's choice for the first attempt of this run; None: the latest."""
-        self.savepoint: CheckpointStore | None = None
-        """The folder of the savepoint from which the user wants the job to begin."""
+        self.from_checkpoint_id: int | None = None  # the user's choice for this run; None: the latest
+        self.savepoint: SavepointFolder | None = None  # with which the user wants the job to begin
         self.attempt_entry: AttemptEntry | None = None
         """The entry of the log that began the latest attempt: what a slot looks for in its own folder."""
         self._is_proven = False
@@ -153,6 +152,8 @@ class CheckpointIO:
         started = self._attempt_started(job)
         try:
             position = self._log.append(started)
+            if not is_newest(self._store, position):  # a running job had dropped the entry that was here
+                raise Fenced("a newer attempt goes on beyond this one")
         except Fenced:
             if self._has_attempt:
                 raise

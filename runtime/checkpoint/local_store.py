@@ -125,6 +125,12 @@ class LocalStore:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(f"{self._root}/{path}")
 
+    def remove_empty_folders(self, folder: str) -> None:
+        """Remove what has no file in it, from this folder down and with it; "": the root itself as well."""
+        for parent, _, _ in os.walk(self._root / folder, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(parent)
+
     def _make_folder(self, folder: Path) -> None:
         missing = []
         while not folder.is_dir():

@@ -17,8 +17,9 @@ from onceflow.runtime.checkpoint.log import (
 )
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.store import CheckpointStore, DistantStore
-from onceflow.runtime.errors import CorruptCheckpointError
+from onceflow.runtime.errors import CorruptCheckpointError, Retryable
 
+_TRIES = 20
 _NAME = re.compile(rf"{LOG_FOLDER}/(\d{{10}})\.json")
 
 
@@ -48,18 +49,38 @@ class LogView:
 
 def read_log(store: CheckpointStore) -> LogView:
     """Everything that is durable. An entry that can't be read, nor its copy, is noted, not raised:
-    `recovery.py` decides whether it matters. An entry deleted by retention while we read is left out."""
+    `recovery.py` decides whether it matters. An entry deleted by retention while we read is left out.
+
+    Raises Retryable if a running job drops even the newest entries faster than they can be read.
+    """
+    for _ in range(_TRIES):
+        if (view := _read_once(store)) is not None:
+            return view
+    raise Retryable(f"the log in {store.describe()} changes faster than it can be read")
+
+
+def _read_once(store: CheckpointStore) -> LogView | None:
+    """None: the newest entry that was listed was deleted since. Then there are newer ones, and the position
+    that looks like the next one is only free again: who took it would fence nobody."""
     view = LogView()
     # Where there is only a copy an entry was lost: retention deletes the copy first.
     positions = sorted({*_positions(store, LOG_FOLDER), *_positions(store, copy_path(LOG_FOLDER))})
     early = store.read_all(map(entry_path, positions)) if isinstance(store, DistantStore) else {}
     for position in positions:
         _read_entry(store, position, view, early.get(entry_path(position)))
+    if positions and view.next_position <= positions[-1]:
+        return None
     kept = [position for position, _ in view.completed()]
     for position in range(min(kept, default=0), view.next_position):
         if position not in view.entries and position not in view.corrupt:
             view.corrupt[position] = f"{store.describe(entry_path(position))} is missing"
     return view
+
+
+def is_newest(store: CheckpointStore, position: int) -> bool:
+    """Whether no entry is beyond this one. Asked by who has appended to a log that another driver may write:
+    if that one dropped the entry of this very position meanwhile, the append has fenced nobody."""
+    return max(_positions(store, LOG_FOLDER), default=-1) <= position
 
 
 def _positions(store: CheckpointStore, folder: str) -> list[int]:

@@ -11,6 +11,9 @@ A file may go when no kept manifest names it and no checkpoint that can still co
   written it may name it again in the next one, which is under way. What no kept manifest names by then
   nobody will name: later checkpoints are built on the one that is complete.
 
+And never a file that a savepoint names which is pinned in the folder: the pins are read after what is
+dropped is dropped (`savepoints/pins.py`).
+
 What goes, goes with its copy (`copies.py`), the copy first.
 
 Never: anything of this attempt that is not named yet (it is being written), or of a newer attempt (we
@@ -28,6 +31,7 @@ from onceflow.runtime.checkpoint.local_store import TEMPORARY_PREFIX
 from onceflow.runtime.checkpoint.log import LOG_FOLDER, encode_entry, entry_path
 from onceflow.runtime.checkpoint.log_view import LogView
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
+from onceflow.runtime.checkpoint.savepoints.pins import Pins, drop_abandoned, unneeded
 from onceflow.runtime.checkpoint.state_files import STAGED_FOLDER, STATE_FOLDER
 from onceflow.runtime.checkpoint.store import CheckpointStore, DistantStore
 
@@ -43,6 +47,7 @@ class Retention:
     ) -> None:
         assert retained >= 1
         self._store = store
+        self._pins = Pins(store)
         self._retained = retained
         self._kept: list[tuple[int, int, Set[str]]] = []
         """Position in the log, checkpoint id, files."""
@@ -77,19 +82,21 @@ class Retention:
             delete_with_copies(self._store, [entry_path(position)])
             self._kept.pop(0)
             self._discarded |= paths
-        named = frozenset().union(*(paths for _, _, paths in self._kept))
-        delete_with_copies(self._store, sorted(self._discarded - named))
-        self._discarded.clear()
+        free = self._unneeded(self._discarded)
+        delete_with_copies(self._store, free)
+        # What is pinned stays noted: it goes when its savepoint does.
+        self._discarded -= self._named() | set(free)
 
     def sweep(self, attempt: int, now_ms: int) -> list[str]:
         """At the start of this attempt: delete files of earlier ones that nobody names; their paths."""
-        named = frozenset().union(*(paths for _, _, paths in self._kept))
-        orphans = []
+        drop_abandoned(self._store, now_ms)
+        found: dict[str, list[str]] = {}
         for folder in (STATE_FOLDER, STAGED_FOLDER):
             for status in [*self._store.list(folder), *self._store.list(copy_path(folder))]:
                 path = status.path.removeprefix(copy_path(""))
-                if _is_older(path, attempt) and path not in named:
-                    orphans.append(status.path)
+                if _is_older(path, attempt):
+                    found.setdefault(path, []).append(status.path)
+        orphans = [each for path in self._unneeded(found) for each in found[path]]
         for status in self._store.list(LOG_FOLDER):
             is_temporary = status.path.startswith(f"{LOG_FOLDER}/{TEMPORARY_PREFIX}")
             if is_temporary and status.modified_ms < now_ms - _TEMPORARY_LIVES_MS:
@@ -98,6 +105,12 @@ class Retention:
         if isinstance(self._store, DistantStore):
             self._store.abandon_uploads(lambda path: _is_older(path, attempt))
         return orphans
+
+    def _named(self) -> Set[str]:
+        return frozenset().union(*(paths for _, _, paths in self._kept))
+
+    def _unneeded(self, candidates: Iterable[str]) -> list[str]:
+        return unneeded(candidates, self._named(), self._pins.paths())
 
 
 def _is_older(path: str, attempt: int) -> bool:

@@ -84,14 +84,14 @@ class Comparison:
     def _check_windows(self, was: Windows | None, now: Windows | None) -> None:
         todo = f"keep the windows, {_NEW_UID}"
         if was is None or now is None:
-            self._refuse(_windows_text(was), _windows_text(now), todo)
+            self._refuse(windows_text(was), windows_text(now), todo)
         elif self.was.is_whole:
             is_same = structs.replace(was, gap=None) == structs.replace(now, gap=None)
             if not is_same or (was.gap is None) != (now.gap is None):
-                self._refuse(_windows_text(was), _windows_text(now), todo)
+                self._refuse(windows_text(was), windows_text(now), todo)
             self._check_expression("sessions with the gap", was.gap, now.gap, todo)
         elif _lengths(was) != _lengths(now):
-            self._refuse(_windows_text(was), _windows_text(now), todo)
+            self._refuse(windows_text(was), windows_text(now), todo)
 
     def _check_part(self, was: StatePart, now: StatePart) -> None:
         what = _NOUNS.get(self.now.kind, "aggregate")
@@ -112,7 +112,7 @@ class Comparison:
                 now.function,
             )
             if not is_same or (was.expression is None) != (now.expression is None):
-                self._refuse(_part_text(was, now), _part_text(now, was), todo)
+                self._refuse(part_text(was, now), part_text(now, was), todo)
             if was.expression is not None:
                 self._check_expression(f"{what} {now.name!r}", was.expression, now.expression, todo)
         elif was.type != now.type:
@@ -194,14 +194,15 @@ def _lengths(windows: Windows) -> tuple[int, int, int]:
     return windows.size_ms, windows.slide_ms, windows.offset_ms
 
 
-def _windows_text(windows: Windows | None) -> str:
+def windows_text(windows: Windows | None) -> str:
+    """`tumbling windows of 10000 ms`."""
     if windows is None:
         return "no windows"
     again = f" with {windows.lateness_ms} ms of lateness, {windows.results}" if windows.results else ""
     if windows.trigger:
         again += f", which {'fire' + windows.trigger.removeprefix('fires')}"
     if windows.is_by_clock:
-        return f"{_windows_text(structs.replace(windows, is_by_clock=False))} by the clock"
+        return f"{windows_text(structs.replace(windows, is_by_clock=False))} by the clock"
     if windows.kind == "session":
         gap = f"of {windows.size_ms} ms" if windows.size_ms else f"by {_gap_text(windows)}"
         return f"sessions with a gap {gap}{again}"
@@ -219,13 +220,13 @@ def _gap_text(windows: Windows) -> str:
     return repr(windows.gap_column) if windows.gap is None else windows.gap.text
 
 
-def _part_text(part: StatePart, other: StatePart) -> str:
-    """`total=sum_('amount')`; the type only where it is the difference."""
+def part_text(part: StatePart, other: StatePart | None = None) -> str:
+    """`total=sum_('amount')`; the type only where it is the difference to the other."""
     argument = repr(part.column) if part.column else part.function
     if part.expression is not None:
         argument = part.expression.text
     call = f"{part.name}={part.kind}({argument})"
-    return f"{call} as {part.type}" if part.type != other.type else call
+    return f"{call} as {part.type}" if other is None or part.type != other.type else call
 
 
 def _with_null(part: StatePart) -> str:

@@ -47,7 +47,7 @@ from onceflow.runtime.contracts.source import (
     SplitState,
 )
 from onceflow.runtime.contracts.staging import CopiedFiles, NoFiles, PromisedFiles, StagedFiles
-from onceflow.runtime.contracts.watermarks import WatermarkStrategy
+from onceflow.runtime.contracts.watermarks import WatermarkGenerator, WatermarkStrategy
 
 __all__ = [
     "DEAD_LETTER_SCHEMA",
@@ -87,6 +87,7 @@ __all__ = [
     "ThrottlingWriter",
     "WaitingEnumerator",
     "WarningEnumerator",
+    "WatermarkGenerator",
     "WatermarkStrategy",
     "WatermarkedWriter",
 ]

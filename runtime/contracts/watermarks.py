@@ -1,11 +1,31 @@
-"""WatermarkStrategy: how event time advances in a source."""
+"""WatermarkStrategy: how event time advances in a source, and WatermarkGenerator: the user's own rule."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.explained_calls import explained
+from onceflow.runtime.records import Int64s
+
+
+class WatermarkGenerator(ABC):
+    """The user's own rule of how far event time has come in one split: a partition, a file.
+
+    There is one object for each split. None is in a checkpoint: after a restore a new object begins, and the
+    split goes on from the watermark that it had.
+    """
+
+    @abstractmethod
+    def on_records(self, event_times: Int64s) -> int | None:
+        """These records of the split were read, in this order; the watermark moves when they are processed.
+
+        `event_times`: of each record, int64 in ms. Returns the split's watermark in ms: no record at or
+        before it is expected any more. None: it stays where it is; so it does for a lower one than before.
+        An error that it raises fails the job.
+        """
 
 
 @explained
@@ -13,7 +33,8 @@ from onceflow.runtime.explained_calls import explained
 class WatermarkStrategy:
     """How event time advances in a source: per split, then the minimum over splits.
 
-    A split's watermark is its highest event time so far less `out_of_orderness_ms`, less one. A split
+    A split's watermark is its highest event time so far less `out_of_orderness_ms`, less one; or what its
+    records or a WatermarkGenerator say. A split
     that has been at its end for `idle_after_ms` is left out of the minimum until its next record.
     """
 
@@ -21,6 +42,10 @@ class WatermarkStrategy:
     """The column with event time: int64 in ms or an Arrow timestamp. None: the record's timestamp."""
     out_of_orderness_ms: int
     idle_after_ms: int | None = None
+    marker: str | None = None
+    """The column in which records bring the watermark: int64 in ms or an Arrow timestamp, null in most."""
+    generator: Callable[[], WatermarkGenerator] | None = None
+    """Makes the rule of one split."""
 
     @staticmethod
     def bounded_out_of_orderness(
@@ -34,3 +59,23 @@ class WatermarkStrategy:
     def monotonous(event_time: str | None = None, idle_after: str | int | None = None) -> WatermarkStrategy:
         """Event time never goes back within a split."""
         return WatermarkStrategy.bounded_out_of_orderness(0, event_time, idle_after)
+
+    @staticmethod
+    def punctuated(
+        marker: str, event_time: str | None = None, idle_after: str | int | None = None
+    ) -> WatermarkStrategy:
+        """Records say themselves how far event time has come in their split: where the column `marker` is not
+        null it is the watermark, once all records that were read with it are processed."""
+        idle = None if idle_after is None else duration_ms(idle_after, "idle_after")
+        return WatermarkStrategy(event_time, 0, idle, marker=marker)
+
+    @staticmethod
+    def generated(
+        generator: Callable[[], WatermarkGenerator],
+        event_time: str | None = None,
+        idle_after: str | int | None = None,
+    ) -> WatermarkStrategy:
+        """A rule of yours: `generator`, a WatermarkGenerator class or a function that makes one, is called
+        once for each split."""
+        idle = None if idle_after is None else duration_ms(idle_after, "idle_after")
+        return WatermarkStrategy(event_time, 0, idle, generator=generator)

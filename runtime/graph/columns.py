@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
+from onceflow.runtime.contracts import WatermarkStrategy
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.steps import Input
 from onceflow.runtime.nearest import nearest
@@ -153,13 +154,25 @@ def refuse_event_time_without_watermarks(uid: str, event_time: str, has_event_ti
         )
 
 
-def check_event_time(name: str, schema: pa.Schema, uid: str) -> None:
+def check_event_time(name: str, schema: pa.Schema, uid: str, what: str = "event-time column") -> None:
     """Raises GraphError unless the column can be event time: int64 in ms, or a timestamp."""
-    field = ColumnCheck(uid, schema).need(name, "event-time column")
+    field = ColumnCheck(uid, schema).need(name, what)
     if field.type != pa.int64() and not pa.types.is_timestamp(field.type):
         raise GraphError(
-            f"operator {uid!r}: event-time column {name!r} is {field.type}; "
+            f"operator {uid!r}: {what} {name!r} is {field.type}; "
             "it must be int (ms since the epoch) or a timestamp"
+        )
+
+
+def check_watermarks(strategy: WatermarkStrategy, schema: pa.Schema, uid: str) -> None:
+    """Raises GraphError unless a source with these columns can have this strategy."""
+    if strategy.event_time is not None:
+        check_event_time(strategy.event_time, schema, uid)
+    if strategy.marker is not None:
+        check_event_time(strategy.marker, schema, uid, "watermark column")
+    if strategy.generator is not None and not callable(strategy.generator):
+        raise GraphError(
+            f"source {uid!r}: {strategy.generator!r} can't be called: write the class, without ()"
         )
 
 

@@ -144,8 +144,9 @@ class _Compiler:
         self._begin_chain(step, [Incoming(step.inputs, how, schema)], Built(identity, schema))
 
     def _place_source(self, step: Step, read: Read) -> None:
-        source, event_time = read.source, read.watermarks.event_time if read.watermarks else None
-        columns = self._needed[step.uid] | ({event_time} if event_time else set())
+        source, times = read.source, read.watermarks
+        of_time = () if times is None else (times.event_time, times.marker)
+        columns = self._needed[step.uid] | {name for name in of_time if name is not None}
         columns = columns or {source.schema.names[0]}
         if isinstance(source, ProjectableSource) and columns != set(source.schema.names):
             source = source.project(frozenset(columns))

@@ -74,6 +74,10 @@ def _operator(graph: JobGraph, chain: Chain, node: Node) -> dict[str, Any]:
                 described["event_time"] = watermarks.event_time or "record timestamp"
                 described["out_of_orderness_ms"] = watermarks.out_of_orderness_ms
                 described["idle_after_ms"] = watermarks.idle_after_ms
+                if watermarks.marker is not None:
+                    described["watermark_column"] = watermarks.marker
+                if watermarks.generator is not None:
+                    described["watermark_generator"] = getattr(watermarks.generator, "__name__", "own")
         case SinkNode():
             described["kind"] = "sink"
         case _:

@@ -25,9 +25,7 @@ def event_times(fetch: Fetch, strategy: WatermarkStrategy, uid: str) -> Int64s:
     if strategy.event_time is None:
         assert fetch.timestamp_ms is not None, "the reader was opened with_timestamp"
         return fetch.timestamp_ms
-    column = fetch.records.column(strategy.event_time)
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False).cast(pa.int64())
+    column = in_ms(fetch.records.column(strategy.event_time))
     if column.null_count:
         row = int(pc.index(pc.is_null(column), True).as_py())
         split = fetch.splits[int(fetch.row_split[row])]
@@ -37,6 +35,13 @@ def event_times(fetch: Fetch, strategy: WatermarkStrategy, uid: str) -> Int64s:
             "make the field required (then such records are bad records), or fill it before"
         )
     return column.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def in_ms(column: pa.Array) -> pa.Array:
+    """A column of times as int64 in ms."""
+    if not pa.types.is_timestamp(column.type):
+        return column
+    return column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False).cast(pa.int64())
 
 
 @dataclass(slots=True)
@@ -84,9 +89,18 @@ class SourceWatermarks:
             split.max_event_time_ms = int(highest[index] if known is None else max(known, highest[index]))
             split.ended_at_ms, split.is_idle = None, False
 
+    def observe_told(self, fetch: Fetch, watermarks: Mapping[str, int]) -> None:
+        """Rows were read that say how far event time has come, or of which the user's rule says it. In
+        splits that are not in `watermarks` it stays."""
+        for index in np.unique(fetch.row_split).tolist():
+            split = self._splits[fetch.splits[index]]
+            split.ended_at_ms, split.is_idle = None, False
+        self.punctuate(watermarks)
+
     def punctuate(self, watermarks: Mapping[str, int]) -> None:
-        """The source says how far event time has come in these splits, which are not idle then. Kept as the
-        highest event time that would give this watermark, so that a restore has it too."""
+        """The source, its records or the user's rule say how far event time has come in these splits, which
+        are not idle then. Kept as the highest event time that would give this watermark, so that a restore
+        has it too."""
         for split_id, watermark_ms in watermarks.items():
             split = self._splits[split_id]
             event_time_ms = watermark_ms + self._strategy.out_of_orderness_ms + 1

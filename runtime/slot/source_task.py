@@ -30,6 +30,7 @@ from onceflow.runtime.records import (
 )
 from onceflow.runtime.slot.chain_body import ChainBody
 from onceflow.runtime.slot.event_time import SourceWatermarks, event_times
+from onceflow.runtime.slot.own_watermarks import rule_of
 from onceflow.runtime.slot.source_rate import SourceRate
 from onceflow.runtime.slot.task_reports import TaskCounters, TaskSnapshot
 
@@ -62,6 +63,7 @@ class SourceTask:
         self._output = body.outlet(node.outputs)
         self._batch_size = BatchSize()
         self._watermarks = SourceWatermarks(node.watermarks) if node.watermarks else None
+        self._rule = rule_of(node.watermarks, node.uid) if node.watermarks else None
         self._finished: dict[str, bool] = {}
         self._barriers: list[Barrier] = []
         self._said_idle = False
@@ -118,6 +120,8 @@ class SourceTask:
             del self._finished[split_id]
             if self._watermarks:
                 self._watermarks.forget(split_id)
+            if self._rule:
+                self._rule.forget(split_id)
         if isinstance(self._reader, ForgettingReader):
             self._reader.forget_splits(forgotten)
 
@@ -179,7 +183,10 @@ class SourceTask:
         times = None
         if self._watermarks and self._node.watermarks:
             times = event_times(fetch, self._node.watermarks, self._node.uid)
-            self._watermarks.observe(fetch, times)
+            if self._rule is None:
+                self._watermarks.observe(fetch, times)
+            else:
+                self._watermarks.observe_told(fetch, self._rule.watermarks(fetch, times))
             self._watermarks.punctuate(fetch.watermarks)
             self._watermarks.at_end(fetch.at_end, self._clock.monotonic_ms())
             self._watermarks.finish(fetch.finished)

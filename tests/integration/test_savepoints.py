@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from onceflow.runtime.checkpoint.savepoints.folder import savepoint_at
+
 pytestmark = pytest.mark.kafka
 
 
@@ -32,14 +34,15 @@ def test_two_jobs_from_one_savepoint_fence_nobody_and_double_nothing(
     data.run(5_000)
     job = start_job(tmp_path / "first", *common, "--output", first)
     job.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
-    running = json.loads(
-        onceflow("savepoint", str(tmp_path / "first"), str(tmp_path / "s0"), "--json").stdout
-    )
-    assert running["checkpoint_id"] >= 0
+    running = json.loads(onceflow("savepoint", str(tmp_path / "first"), "--json").stdout)
+    assert running["is_pinned"]
     place = str(tmp_path / "savepoint")
-    stopped = onceflow("stop", str(tmp_path / "first"), "--savepoint", place)
+    stopped = onceflow("stop", str(tmp_path / "first"), "--savepoint", "--target", place)
     assert (stopped.returncode, job.wait(60)) == (0, 0), stopped.stderr
     assert f"start from it with --from {place}" in stopped.stdout
+    pinned = savepoint_at(running["path"]).read().manifest
+    assert pinned.checkpoint_id == running["checkpoint_id"]
+    assert all((tmp_path / "first" / path).exists() for path in pinned.paths())
     before = len(judge(servers).output(first))
 
     for pair in range(pairs):

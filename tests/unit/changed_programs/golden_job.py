@@ -2,8 +2,8 @@
 
 `python tests/unit/changed_programs/golden_job.py FOLDER` runs its first half on two slots, with a restart in
 between, and leaves there the checkpoint folder with its last checkpoint. That is how `golden_3` was made,
-at format version 3. A golden folder is never written again, since that would prove nothing: a new format
-gets a new one.
+at format version 3, and `golden_savepoint_4` (of FOLDER-savepoint) at 4, the first with savepoints. A golden
+folder is never written again, since that would prove nothing: a new format gets new ones.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from onceflow.runtime.checkpoint.savepoints.taking import copy_savepoint
+from onceflow.runtime.checkpoint.store_url import open_store
+from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.operators.aggregation.aggregates import (
     AggregateFunction,
     count,
@@ -145,8 +148,12 @@ def main(path: str) -> None:
     folder = runs.Folder(Path(path))
     assert not folder.path.exists(), f"{path} is there"
     for part in (rows(0, COMMITTED), rows(COMMITTED, PROMISED)):
-        print(folder.run(build, *part, slots=2, checkpoint_interval="10 min", retained=1).result)
-    shutil.rmtree(folder.path / "copies")  # to be small
+        result = folder.run(build, *part, slots=2, checkpoint_interval="10 min", retained=1).result
+        print(result)
+    target = f"{path}-savepoint"
+    copy_savepoint(open_store(path), open_store(target), SystemClock(), result.last_checkpoint_id)
+    for there in (path, target):
+        shutil.rmtree(Path(there, "copies"))  # to be small
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A checkpoint that an earlier onceflow wrote is restored, and the job goes on to the exact results."""
+"""A checkpoint and a savepoint that an earlier onceflow wrote are restored, to the exact results."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from onceflow.runtime.checkpoint.log_view import read_log
+from onceflow.runtime.checkpoint.savepoints.folder import savepoint_at
 from onceflow.runtime.checkpoint.store_url import open_store
 
 HERE = Path(__file__).parent
@@ -38,8 +39,12 @@ def expected(
     golden: ModuleType, in_folder: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Counter[str]]:
     """What a run without interruption gives, less what was committed before the golden checkpoint."""
-    path = tmp_path_factory.mktemp("uninterrupted")
-    committed = results(in_folder(path / "committed").run(golden.build, *golden.rows(0, golden.COMMITTED)))
+    return results_since(golden.COMMITTED, golden, in_folder, tmp_path_factory.mktemp("uninterrupted"))
+
+
+def results_since(n: int, golden: ModuleType, in_folder: Any, path: Path) -> dict[str, Counter[str]]:
+    """What a run without interruption gives, less what the first n records give."""
+    committed = results(in_folder(path / "committed").run(golden.build, *golden.rows(0, n)))
     whole = results(in_folder(path / "whole").run(golden.build, *golden.rows(0, golden.ALL)))
     assert not any(committed[sink] - whole[sink] for sink in whole)
     return {sink: rows - committed[sink] for sink, rows in whole.items()}
@@ -63,3 +68,18 @@ def test_a_golden_checkpoint_goes_on_exactly(
         assert (rows - found[sink], found[sink] - rows) == (Counter(), Counter()), (
             f"{sink}: missing, and not expected"
         )
+
+
+def test_a_golden_savepoint_starts_a_job_exactly(
+    golden: ModuleType, folder: Any, in_folder: Any, tmp_path: Path
+) -> None:
+    """What it promised was committed when it was taken."""
+    place = str(HERE / "golden_savepoint_4")
+    taken = savepoint_at(place).read()
+    assert (taken.format_version, taken.manifest.format_version, taken.is_pinned) == (4, 4, False)
+    assert len(taken.manifest.paths()) == 12
+    folder.rows += golden.rows(0, golden.PROMISED)
+    later = golden.rows(golden.PROMISED, golden.ALL)
+    run = folder.run(golden.build, *later, slots=3, start_from=place)
+    assert not run.events.named("state_changed")
+    assert results(run) == results_since(golden.PROMISED, golden, in_folder, tmp_path)

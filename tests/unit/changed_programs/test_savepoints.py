@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from onceflow.cli import savepoints
 from onceflow.runtime.checkpoint.log import CheckpointCompleted, JobCreated, encode_entry, entry_path
 from onceflow.runtime.checkpoint.log_view import read_log
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
-from onceflow.runtime.checkpoint.savepoint import (
-    RECORD_PATH,
+from onceflow.runtime.checkpoint.savepoints.deleting import delete_savepoint, starts_from
+from onceflow.runtime.checkpoint.savepoints.folder import savepoint_at
+from onceflow.runtime.checkpoint.savepoints.pins import Pins, pinned_folder
+from onceflow.runtime.checkpoint.savepoints.savepoint import RECORD_NAME, decode_savepoint
+from onceflow.runtime.checkpoint.savepoints.taking import (
     committed_checkpoint,
-    decode_savepoint,
-    read_savepoint,
-    take_savepoint,
+    copy_savepoint,
+    pin_savepoint,
 )
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import Committable
+from onceflow.runtime.environment.running_jobs import StartingJob
 from onceflow.runtime.errors import CorruptCheckpointError, UsageError
 from onceflow.runtime.operators.aggregation.aggregates import max_, sum_
 from onceflow.runtime.operators.assigners.tumbling import tumbling
@@ -44,7 +50,7 @@ def taken(folder: Any, tmp_path: Path) -> Path:
     """A savepoint of a job that was stopped with two windows open; it was moved since."""
     last = folder.run(windows(total=sum_("amount")), *FIRST).result.last_checkpoint_id
     store, first = open_store(str(folder.path)), tmp_path / "first"
-    take_savepoint(store, open_store(str(first)), ManualClock(), last)
+    copy_savepoint(store, open_store(str(first)), ManualClock(), last)
     return Path(shutil.move(first, tmp_path / "moved"))
 
 
@@ -66,7 +72,7 @@ def test_two_jobs_go_on_from_one_savepoint_and_are_nobodys_but_their_own(
         created = read_log(open_store(str(tmp_path / name))).entries[0]
         assert isinstance(created, JobCreated)
         lineages.add(created.lineage)
-    lineages.add(read_savepoint(open_store(str(taken))).manifest.lineage)
+    lineages.add(savepoint_at(str(taken)).read().manifest.lineage)
     assert len(lineages) == 3, "transactional ids and ledgers are made of it"
 
 
@@ -103,7 +109,7 @@ def test_another_computation_is_refused_before_the_folder_is_touched(
 
 def test_a_start_that_was_cut_off_needs_its_savepoint_again(folder: Any, taken: Path, tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "other"))
-    savepoint_id = read_savepoint(open_store(str(taken))).savepoint_id
+    savepoint_id = savepoint_at(str(taken)).read().savepoint_id
     store.create(entry_path(0), encode_entry(0, JobCreated("job", "lineage", 1, savepoint_id)))
     other = begin(folder, tmp_path / "other")
     refused = other.run(windows(total=sum_("amount")))
@@ -116,9 +122,9 @@ def test_a_start_that_was_cut_off_needs_its_savepoint_again(folder: Any, taken: 
 
 def test_a_savepoint_is_never_replaced_and_damage_is_found(folder: Any, taken: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="has a savepoint already"):
-        take_savepoint(open_store(str(folder.path)), open_store(str(taken)), ManualClock())
+        copy_savepoint(open_store(str(folder.path)), open_store(str(taken)), ManualClock())
     with pytest.raises(UsageError, match=r"is no savepoint: it has no savepoint\.json"):
-        read_savepoint(open_store(str(folder.path)))
+        savepoint_at(str(folder.path)).read()
     [state] = (taken / "state").rglob("*.arrows")
     content = bytearray(state.read_bytes())
     content[len(content) // 2] ^= 1
@@ -126,7 +132,7 @@ def test_a_savepoint_is_never_replaced_and_damage_is_found(folder: Any, taken: P
         file.write_bytes(content)
     failed = begin(folder, tmp_path / "other").run(windows(total=sum_("amount")), start_from=str(taken))
     assert "was altered" in failed.result.reason
-    record = (taken / RECORD_PATH).read_bytes()
+    record = (taken / RECORD_NAME).read_bytes()
     with pytest.raises(CorruptCheckpointError, match="was altered"):
         decode_savepoint(record.replace(b'"job":"job"', b'"job":"jab"'), "savepoint.json")
 
@@ -148,14 +154,160 @@ def test_only_what_is_known_to_be_committed_is_taken(folder: Any) -> None:
     assert committed_checkpoint(store, view).checkpoint_id == latest.checkpoint_id
 
 
-def test_what_is_in_it_is_shown(taken: Path, capsys: Any) -> None:
-    from onceflow.cli.savepoints import savepoints
+def command(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(savepoints.app, list(arguments), catch_exceptions=False)
+    return done.exit_code, done.output
 
-    savepoints(str(taken))
-    shown = capsys.readouterr().out
+
+def test_what_is_in_it_is_shown(taken: Path) -> None:
+    _, shown = command("show", str(taken))
     assert "of job 'job'" in shown
     assert "total=sum_('amount') int64" in shown
-    savepoints(str(taken), as_json=True)
-    told = json.loads(capsys.readouterr().out)
+    told = json.loads(command("show", str(taken), "--json")[1])
     assert told["positions"] == {"src": {"all": {"next_offset": 2}}}
     assert [state["rows"] for state in told["states"] if state["uid"] == "op"] == [2]
+    assert re.fullmatch("[0-9a-f]{8}", told["program"])
+
+
+# --- Pinned in the job's own folder ---
+
+
+@pytest.fixture
+def pinned(folder: Any) -> Path:
+    """A savepoint in the folder of a job that was stopped with two windows open."""
+    last = folder.run(windows(total=sum_("amount")), *FIRST).result.last_checkpoint_id
+    saved = pin_savepoint(open_store(str(folder.path)), ManualClock(5), last)
+    return Path(folder.path, pinned_folder(saved.savepoint_id))
+
+
+def test_a_pinned_savepoint_outlives_the_checkpoints_of_its_job(
+    folder: Any, pinned: Path, tmp_path: Path
+) -> None:
+    """Two more runs of the job, each with a sweep, retain one checkpoint: no file of the savepoint goes."""
+    files = savepoint_at(str(pinned)).read().manifest.paths()
+    assert files
+    folder.rows += LATER
+    for _ in range(2):
+        run = folder.run(windows(total=sum_("amount")), retained=1)
+    assert [m.checkpoint_id for _, m in read_log(open_store(str(folder.path))).completed()] == [
+        run.result.last_checkpoint_id
+    ]
+    again = begin(folder, tmp_path / "other").run(windows(total=sum_("amount")), start_from=str(pinned))
+    assert totals(again) == {"ann": 6, "bob": 7}
+    delete_savepoint(savepoint_at(str(pinned)))
+    assert not any((folder.path / path).exists() for path in files), "its deletion frees them"
+    assert not pinned.exists()
+
+
+def test_what_the_job_still_needs_stays_when_a_savepoint_goes(folder: Any, pinned: Path) -> None:
+    assert "is deleted" in command("delete", str(pinned))[1]
+    folder.rows += LATER
+    assert totals(folder.run(windows(total=sum_("amount")))) == {"ann": 6, "bob": 7}
+
+
+def test_a_pinned_savepoint_is_exported_and_the_copy_needs_nobody(
+    folder: Any, pinned: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "exported"
+    exported = json.loads(command("export", str(pinned), str(target), "--json")[1])
+    assert not exported["is_pinned"]
+    moved = shutil.move(pinned, tmp_path / "moved")
+    with pytest.raises(UsageError, match="moved without its state"):
+        savepoint_at(str(moved)).read()
+    shutil.rmtree(folder.path)
+    folder.rows += LATER
+    run = begin(folder, tmp_path / "other").run(windows(total=sum_("amount")), start_from=str(target))
+    assert totals(run) == {"ann": 6, "bob": 7}
+    with pytest.raises(UsageError, match="has a savepoint already"):
+        command("export", str(target), str(target))
+
+
+def test_an_export_of_damaged_state_is_no_savepoint(folder: Any, pinned: Path, tmp_path: Path) -> None:
+    for path in savepoint_at(str(pinned)).read().manifest.paths():
+        for file in folder.path.rglob(Path(path).name):  # and its copy
+            file.write_bytes(bytes(len(file.read_bytes())))
+    with pytest.raises(CorruptCheckpointError, match="was altered"):
+        command("export", str(pinned), str(tmp_path / "target"))
+    with pytest.raises(UsageError, match="is no savepoint"):
+        savepoint_at(str(tmp_path / "target")).read()
+
+
+def test_a_pin_that_can_not_be_read_keeps_everything(folder: Any, pinned: Path) -> None:
+    store = open_store(str(folder.path))
+    (pinned / "pin.json").write_bytes(b"{}")
+    kept = Pins(store).paths()
+    assert kept == savepoint_at(str(pinned)).read().manifest.paths(), "its savepoint says what it was"
+    (pinned / "savepoint.json").write_bytes(b"[]")
+    assert Pins(store).paths() is None
+    (pinned / "pin.json").unlink()
+    with pytest.raises(CorruptCheckpointError):
+        savepoint_at(str(pinned)).read()
+
+
+def test_lists_show_which_was_started_from_which(
+    folder: Any, pinned: Path, taken: Path, tmp_path: Path
+) -> None:
+    folder.rows += LATER
+    other = begin(folder, tmp_path / "other")
+    last = other.run(windows(total=sum_("amount")), start_from=str(pinned)).result.last_checkpoint_id
+    child = pin_savepoint(open_store(str(other.path)), ManualClock(9), last)
+    _, shown = command("tree", str(tmp_path))
+    lines = shown.splitlines()
+    parent_id = savepoint_at(str(pinned)).read().savepoint_id
+    [parent] = [n for n, line in enumerate(lines) if parent_id in line]
+    assert child.savepoint_id in lines[parent + 1]
+    assert lines[parent + 1].index(child.savepoint_id) > lines[parent].index(parent_id)
+    (pinned / "pin.json").unlink()
+    told = json.loads(command("tree", str(tmp_path), "--json")[1])
+    assert len(told["savepoints"]) == 2
+    assert "has lost its pin" in told["problems"][0]
+    with pytest.raises(UsageError, match="has no savepoint"):
+        command("tree", str(tmp_path / "nothing"))
+
+
+def test_the_difference_of_two(folder: Any, taken: Path, tmp_path: Path) -> None:
+    other = begin(folder, tmp_path / "other")
+    options = {"start_from": str(taken), "allow_dropped_state": True}
+    last = other.run(windows(highest=max_("price")), ("cid", 2, 1.0, 3_000), **options)
+    after = tmp_path / "after"
+    copy_savepoint(
+        open_store(str(other.path)), open_store(str(after)), ManualClock(), last.result.last_checkpoint_id
+    )
+    told = json.loads(command("diff", str(taken), str(after), "--json")[1])
+    [state] = [each for each in told["states"] if each["uid"] == "op"]
+    assert (state["change"], state["rows_before"], state["rows_after"]) == ("evolved", 2, 3)
+    assert [detail.split(":")[0] for detail in state["details"]] == ["new", "dropped"]
+    [split] = told["splits"]
+    assert (split["change"], split["before"], split["after"]) == (
+        "moved",
+        {"next_offset": 2},
+        {"next_offset": 3},
+    )
+    _, shown = command("diff", str(taken), str(after))
+    assert "dropped: total=sum_('amount') as int64" in shown
+    assert "both have the same states" in command("diff", str(taken), str(taken))[1]
+
+
+def test_a_deletion_that_was_cut_off_is_finished_by_the_same_command(taken: Path) -> None:
+    other = taken / "mine.txt"
+    other.write_text("a file of the user's")
+    savepoint_id = savepoint_at(str(taken)).read().savepoint_id
+    (taken / "deleting.json").write_text(savepoint_id)
+    assert savepoint_at(str(taken)).read().savepoint_id == savepoint_id, "it is whole before the next step"
+    (taken / RECORD_NAME).unlink()
+    assert "what was left of a savepoint" in command("delete", str(taken))[1]
+    assert [file.name for file in taken.iterdir()] == ["mine.txt"]
+    with pytest.raises(UsageError, match="is no savepoint"):
+        command("delete", str(taken))
+
+
+def test_a_savepoint_is_not_deleted_while_a_job_begins_with_it(taken: Path, tmp_path: Path) -> None:
+    savepoint_id = savepoint_at(str(taken)).read().savepoint_id
+    place = str(tmp_path / "other")
+    store = open_store(place)
+    store.create(entry_path(0), encode_entry(0, JobCreated("job", "lineage", 1, savepoint_id)))
+    assert starts_from(store, savepoint_id)
+    with StartingJob.announced("job", place), pytest.raises(UsageError, match="is starting from"):
+        command("delete", str(taken))
+    assert "is deleted" in command("delete", str(taken))[1], "nobody begins there now"
+    assert not taken.exists()

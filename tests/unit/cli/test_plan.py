@@ -84,6 +84,12 @@ def test_json() -> None:
     assert list(exchange["columns"]) == ["user", "amount"]
 
 
+def test_it_says_who_makes_the_watermarks() -> None:
+    shown = plan("docs/examples/watermarks.py").stdout
+    assert "event time ts, watermarks from column complete_until, never idle" in shown
+    assert "event time ts, watermarks by Patient, never idle" in shown
+
+
 def test_a_mistake_is_one_sentence_and_exit_code_2() -> None:
     shown = plan("examples/windowd_totals.py")
     assert shown.returncode == 2

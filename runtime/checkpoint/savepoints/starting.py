@@ -8,7 +8,8 @@ from onceflow.runtime.checkpoint.log import JobCreated
 from onceflow.runtime.checkpoint.log_view import LogView
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.old_states import restorable
-from onceflow.runtime.checkpoint.savepoint import copy_state, read_savepoint
+from onceflow.runtime.checkpoint.savepoints.copying import copy_state
+from onceflow.runtime.checkpoint.savepoints.folder import SavepointFolder
 from onceflow.runtime.checkpoint.state_files import STATE_FOLDER, attempt_folder
 from onceflow.runtime.checkpoint.state_fits import Fit, Program
 from onceflow.runtime.checkpoint.store import CheckpointStore
@@ -31,7 +32,7 @@ class Begins:
 
 
 def judge_start(
-    store: CheckpointStore, view: LogView, savepoint: CheckpointStore | None, program: Program
+    store: CheckpointStore, view: LogView, savepoint: SavepointFolder | None, program: Program
 ) -> Begins | None:
     """What the job begins with; None: with nothing, or it has begun before and goes on.
 
@@ -48,7 +49,7 @@ def judge_start(
                 "name the savepoint again with --from"
             )
         return None
-    taken = read_savepoint(savepoint)
+    taken = savepoint.read()
     if view.next_position and origin != taken.savepoint_id:
         raise UsageError(
             f"{store.describe()} has a job that was not started from {savepoint.describe()}: a savepoint "
@@ -57,4 +58,5 @@ def judge_start(
     if view.completed():
         return None
     manifest = replace(taken.manifest, job=program.job)  # a savepoint may become another job
-    return Begins(taken.savepoint_id, restorable(savepoint, manifest, program), savepoint)
+    files = savepoint.files_of(taken)
+    return Begins(taken.savepoint_id, restorable(files, manifest, program), files)
