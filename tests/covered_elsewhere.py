@@ -19,8 +19,10 @@ class Covered(NamedTuple):
 COVERED = (
     Covered(
         "what is remembered by key, restored and compared with dictionaries, and what may be declared",
-        "properties/test_ttl unit/operators/processing/test_key_memory unit/state/test_handles",
-        "expiries accepted_values expiring_items",
+        "properties/test_ttl unit/operators/processing/test_key_memory unit/state/test_handles "
+        "unit/state/rocks/test_rocks_overflow unit/state/heap/test_heap_limit",
+        "expiries accepted_values expiring_items "
+        "overflow frozen_tiers rocks.backend tight_state memory_share row_sizes",
     ),
     Covered(
         "what an aggregate of the user's has to say of its types",

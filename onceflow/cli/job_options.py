@@ -19,6 +19,15 @@ AlignmentTimeoutOption = Annotated[
 InFlightOption = Annotated[
     str, typer.Option(help="How much work may wait in a channel, as the time that it takes.")
 ]
+StateBackendOption = Annotated[
+    str, typer.Option(help="heap, or rocksdb: what does not fit in memory lies on the slot's disk.")
+]
+StateMemoryOption = Annotated[
+    str | None,
+    typer.Option(
+        help="What state may take in the memory of a slot, as in 512MB. Default: no limit; 512MB for rocksdb."
+    ),
+]
 RestartOption = Annotated[
     str, typer.Option(help="exponential, fixed:1 s:10 (delay, failures in a row), or none.")
 ]

@@ -25,6 +25,7 @@ from onceflow.runtime.driver.options import (
     absolute_url,
     barrier_options,
     restart_strategy,
+    state_options,
 )
 from onceflow.runtime.driver.result import JobResult
 from onceflow.runtime.durations import duration_ms
@@ -34,7 +35,7 @@ from onceflow.runtime.errors import JobFailedError, OnceflowError, OptionError, 
 from onceflow.runtime.explained_calls import explained_methods
 from onceflow.runtime.functions.resolve import resolve
 from onceflow.runtime.graph.job_graph import JobGraph
-from onceflow.runtime.graph.plan import UNNAMED, describe
+from onceflow.runtime.graph.plan import describe, warnings
 from onceflow.runtime.graph.plan_display import as_html, as_markdown
 from onceflow.runtime.hosts.launch import SlotLauncher
 from onceflow.runtime.hosts.local import LocalLauncher
@@ -80,6 +81,8 @@ class Job(JobGraphBuilder):
         barriers: str = "aligned",
         alignment_timeout: str | int | None = None,
         in_flight: str | int = IN_FLIGHT_MS,
+        state_backend: str = "heap",
+        state_memory: str | int | None = None,
         restart: str = "exponential",
         start_from: int | str | None = None,
         allow_dropped_state: bool = False,
@@ -91,21 +94,15 @@ class Job(JobGraphBuilder):
         """Run to the end in this process: a script, a test, a notebook, or what spark-submit runs; the same
         as `onceflow run` with these options.
 
-        Goes on from the latest completed checkpoint in `checkpoint_dir`, or from the kept one that
-        `start_from` says by its id; a path or URL there is a savepoint with which a new folder begins.
-        Without `checkpoint_dir` the checkpoints are in a temporary folder, and go when the job ends.
-        `allow_dropped_state`: what the checkpoint has of operators, aggregates or states that are not in the
-        program is dropped, not refused. `tls`: what driver and slots say to each other is encrypted, as it
-        is if Spark's own settings ask for it. `params`: values for the parameters that the job declares.
-        `storage_options`: an endpoint and credentials of the file system of `checkpoint_dir`, as fsspec takes
-        them; left out: what its configuration and the environment say.
-        `master`: as Spark names it, or `threads[N]` for slots in this process without Spark; None: what
-        spark-submit was given, if that has started this program, with its settings, and else `local[2]`.
-        `barriers`: `aligned`, `unaligned` or `halt`; `alignment_timeout`: after so long an aligned barrier is
-        unaligned; `in_flight`: how much work may wait in a channel, as the time that it takes (milliseconds,
-        or a text such as "1 s"): docs/checkpoints.md.
-        Ctrl-C and SIGTERM stop it cleanly after a last checkpoint. Raises UsageError for what is wrong before
-        it starts, JobFailedError if it fails.
+        Goes on from the latest completed checkpoint in `checkpoint_dir`, or from the kept one whose id
+        `start_from` is; a path or URL there is a savepoint with which a new folder begins. Without
+        `checkpoint_dir` the checkpoints are in a temporary folder. `allow_dropped_state`: what the checkpoint
+        has of things not in the program is dropped, not refused. `tls`: encrypt what driver and slots
+        say. `params`: values of the job's parameters. `storage_options`: fsspec's, for `checkpoint_dir`.
+        `master`: as Spark names it, or `threads[N]`; None: what spark-submit was given, else `local[2]`.
+        `barriers`, `alignment_timeout`, `in_flight` (a time): docs/checkpoints.md. `state_backend` (`heap` or
+        `rocksdb`), `state_memory` ("512MB", or bytes): docs/state-backends.md. Ctrl-C and SIGTERM stop it
+        after a last checkpoint. Raises UsageError for what is wrong at the start, JobFailedError if it fails.
         """
         submitted, spark_conf = _submitted(master)
         _check_master(master := master or submitted)
@@ -120,6 +117,8 @@ class Job(JobGraphBuilder):
                 barriers=barriers,
                 alignment_timeout=alignment_timeout,
                 in_flight=in_flight,
+                state_backend=state_backend,
+                state_memory=state_memory,
                 restart=restart,
                 start_from=start_from,
                 allow_dropped_state=allow_dropped_state,
@@ -199,6 +198,8 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
     barriers: str = "aligned",
     alignment_timeout: str | int | None = None,
     in_flight: str | int = IN_FLIGHT_MS,
+    state_backend: str = "heap",
+    state_memory: str | int | None = None,
     restart: str = "exponential",
     spark_conf: Mapping[str, str] | None = None,
     control_port: int = 0,
@@ -219,6 +220,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
         parallelism=parallelism,
         guarantee=given,
         barriers=through,
+        state=state_options(state_backend, state_memory),
         checkpoints=CheckpointOptions(
             interval_ms=duration_ms(checkpoint_interval, "checkpoint_interval"),
             timeout_ms=duration_ms(checkpoint_timeout, "checkpoint_timeout"),
@@ -253,8 +255,8 @@ def run_job(
         launcher = _launcher(graph, options, program)
         try:
             reporter.event("job_started", {"job": graph.job, "master": options.master})
-            if unnamed := graph.unnamed_states():
-                reporter.event("warning", {"reason": f"{', '.join(map(repr, unnamed))} {UNNAMED}"})
+            for reason in warnings(graph, options.state.backend):
+                reporter.event("warning", {"reason": reason})
             if not _wait_for_host(launcher, graph.job, signals, reporter):
                 return _stopped_early(reporter)
             driver = JobDriver(graph, options, launcher, SystemClock(), reporter)

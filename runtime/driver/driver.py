@@ -241,6 +241,7 @@ class JobDriver:
             storage_options=self._options.storage_options,
             attempt_entry=self._checkpoint_io.attempt_entry,
             barriers=self._options.barriers,
+            state=self._options.state,
             checkpoint_interval_ms=self._options.checkpoints.interval_ms,
             slot_timeout_ms=silence_ms,
             params=params,

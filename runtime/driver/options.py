@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -13,6 +14,8 @@ from onceflow.runtime.checkpoint.restart import ExponentialDelay, FixedDelay, No
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.nearest import nearest
+from onceflow.runtime.state.overflow import BACKENDS, MEMORY_BYTES_MIN, StateOptions
+from onceflow.runtime.state.tables import has_rocksdb
 
 DEFAULT_MASTER = "local[2]"
 
@@ -60,6 +63,35 @@ def barrier_options(
     )
 
 
+_UNITS = {"B": 0, "KB": 10, "MB": 20, "GB": 30, "TB": 40}
+_SIZE = re.compile(r"(\d+)\s*([KMGT]?B)", re.IGNORECASE)
+
+
+def state_options(backend: str, memory: str | int | None) -> StateOptions:
+    """Read the options on state as people write them; sizes in units of 1024. Raises OptionError."""
+    if backend not in BACKENDS:
+        raise OptionError(
+            f"state_backend={backend!r} is not offered: {', '.join(BACKENDS)}{nearest(backend, BACKENDS)}"
+        )
+    if backend == "rocksdb" and not has_rocksdb():
+        raise OptionError(
+            "state_backend='rocksdb' needs rocksdict, here and where the slots run: "
+            "pip install 'onceflow[rocksdb]'"
+        )
+    memory_bytes = memory
+    if isinstance(memory, str):
+        size = _SIZE.fullmatch(memory.strip())
+        if size is None:
+            raise OptionError(f"state_memory={memory!r} is no size: write 512MB or 2GB, or a number of bytes")
+        memory_bytes = int(size[1]) << _UNITS[size[2].upper()]
+    assert memory_bytes is None or isinstance(memory_bytes, int)
+    if memory_bytes is not None and memory_bytes < MEMORY_BYTES_MIN:
+        raise OptionError(
+            f"state_memory={memory!r} is too little: each slot needs at least {MEMORY_BYTES_MIN >> 20}MB"
+        )
+    return StateOptions("rocksdb" if backend == "rocksdb" else "heap", memory_bytes)
+
+
 def restart_strategy(value: str) -> RestartStrategy:
     """`exponential` (default), `fixed:1 s` or `fixed:1 s:10` (delay, failures in a row), `none`."""
     kind, _, rest = value.partition(":")
@@ -98,6 +130,7 @@ class RunOptions:
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     checkpoints: CheckpointOptions = field(default_factory=CheckpointOptions)
     barriers: BarrierOptions = field(default_factory=BarrierOptions)
+    state: StateOptions = field(default_factory=StateOptions)
     slot_timeout_ms: int = 30_000
     """A slot that gave no sign of life for so long is lost."""
     spark_conf: Mapping[str, str] = field(default_factory=dict)

@@ -18,6 +18,8 @@ from onceflow.runtime.operators.operator import Operator
 from onceflow.runtime.state.description import StateDescription
 
 DEFAULT_MAX_PARALLELISM = 128
+OVERFLOWING = ("process", "reduce")
+"""The kinds of state (StateDescription.kind) whose rows may go to disk: see state/overflow.py."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +177,10 @@ class JobGraph:
     def unnamed_states(self) -> list[str]:
         """Operators that keep state under a derived uid."""
         return [uid for uid, state in self.states().items() if state and uid in self.derived_uids]
+
+    def states_in_memory(self) -> list[str]:
+        """Operators whose state is in memory, whatever the backend."""
+        return [uid for uid, state in self.states().items() if state and state.kind not in OVERFLOWING]
 
     def sources(self) -> list[SourceNode]:
         return [n for c in self.chains for n in c.nodes.values() if isinstance(n, SourceNode)]

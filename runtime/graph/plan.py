@@ -26,7 +26,18 @@ SIDES = ("left", "right")
 """The inputs of an operator that has two."""
 
 
+IN_MEMORY = (
+    "keeps its state in memory: of --state-backend rocksdb process functions and rolling reduces make use "
+    "(docs/state-backends.md)"
+)
 UNNAMED = "keeps state, and has no uid= of yours: a program that has changed may not find the state again"
+
+
+def warnings(graph: JobGraph, backend: str) -> list[str]:
+    """What whoever runs the job with this state backend should know before it starts."""
+    in_memory = [] if backend == "heap" else graph.states_in_memory()
+    found = (graph.unnamed_states(), UNNAMED), (in_memory, IN_MEMORY)
+    return [f"{', '.join(map(repr, uids))} {said}" for uids, said in found if uids]
 
 
 def describe(graph: JobGraph, parallelism: int | None = None) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from onceflow.runtime.clock import Clock
 from onceflow.runtime.functions.questions import Calls
 from onceflow.runtime.records import Records
 from onceflow.runtime.state.operator_state import FrozenState, RestoredState
+from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
 
 __all__ = [
     "MAIN",
@@ -64,6 +65,8 @@ class OperatorContext:
     given, makes both calls (see Calls.run)."""
     calls: Callable[[Any, int], Calls] = _no_calls
     """Who makes the calls of a function that answers later, at most so many at a time."""
+    state: StateBackend = UNLIMITED
+    """Where the slot's state is kept."""
     shared_objects: dict[str, Any] = field(default_factory=dict)
     """What operators of the slot have in common, by name: see `shared`."""
 

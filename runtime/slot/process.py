@@ -46,6 +46,8 @@ from onceflow.runtime.slot.slot import Slot
 from onceflow.runtime.slot.tasks import SlotBuilder, SlotEnvironment, SlotTasks
 from onceflow.runtime.sockets.credentials import Credentials
 from onceflow.runtime.state.operator_state import FrozenState
+from onceflow.runtime.state.overflow import StateOptions
+from onceflow.runtime.state.tables import state_backend
 from onceflow.runtime.version import VERSION
 
 ASSIGNMENT_TIMEOUT_S = 120.0
@@ -73,6 +75,7 @@ class SlotLaunch:
     attempt_entry: AttemptEntry | None = None
     """What the driver has written into the folder, to be seen by the slot. None: it is not looked for."""
     barriers: BarrierOptions = BarrierOptions()  # noqa: RUF009 - it is frozen
+    state: StateOptions = StateOptions()  # noqa: RUF009 - it is frozen
     checkpoint_interval_ms: int | None = None
     slot_timeout_ms: float = 30_000.0
     params: Parameters = NO_PARAMS
@@ -188,6 +191,7 @@ class _SlotRun:
             on_wait=slot.waiting_for,
             wake=self._network.wake,
             barriers=launch.barriers,
+            state=state_backend(launch.state),
             checkpoint_interval_ms=launch.checkpoint_interval_ms,
             functions=self._lives,
             params=launch.params,

@@ -43,6 +43,7 @@ from onceflow.runtime.slot.source_task import SourceTask
 from onceflow.runtime.slot.task import OperatorTask, Task
 from onceflow.runtime.slot.task_reports import TaskCounters, TaskSnapshot
 from onceflow.runtime.state.key_groups import key_group_range
+from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class SlotEnvironment:
     make_calls: Callable[[Any, int, Callable[[], None]], Calls] = calls_of
     """Who makes the calls of a function that answers later: see functions/making_calls.py."""
     barriers: BarrierOptions = BarrierOptions()  # noqa: RUF009 - it is frozen
+    state: StateBackend = UNLIMITED
     checkpoint_interval_ms: int | None = None
     make_alignment: MakeAlignment = Alignment
     rows_max: int = RECORDS_MAX
@@ -276,6 +278,7 @@ class SlotBuilder:
             redact=self._environment.params.redact,
             open_function=lambda function, run=None: self._open_function(uid, function, run),
             calls=lambda function, n: self._environment.make_calls(function, n, self._environment.wake),
+            state=self._environment.state,
             shared_objects=self._shared,
         )
 

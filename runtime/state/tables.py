@@ -1,13 +1,26 @@
-"""Where operators get their tables from: what keeps the state is chosen here."""
+"""Where operators get their tables from, and slots their backend: what keeps the state is chosen here."""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
+from onceflow.runtime.errors import Fatal
 from onceflow.runtime.state.heap.heap_groups import HeapGroups
+from onceflow.runtime.state.heap.heap_limit import LimitedHeap
 from onceflow.runtime.state.heap.heap_panes import HeapPanes
 from onceflow.runtime.state.heap.heap_table import HeapTable
+from onceflow.runtime.state.overflow import MEMORY_BYTES, UNLIMITED, StateBackend, StateOptions
 from onceflow.runtime.state.table import GroupedTable, KeyedTable, Layout, PaneTable, TrackedTable
 
-__all__ = ["Layout", "grouped_table", "keyed_table", "pane_table", "tracked_table"]
+__all__ = [
+    "Layout",
+    "grouped_table",
+    "has_rocksdb",
+    "keyed_table",
+    "pane_table",
+    "state_backend",
+    "tracked_table",
+]
 
 
 def keyed_table(layout: Layout) -> KeyedTable:
@@ -24,3 +37,23 @@ def tracked_table(layout: Layout) -> TrackedTable:
 
 def grouped_table(layout: Layout) -> GroupedTable:
     return HeapGroups(layout)
+
+
+def state_backend(options: StateOptions) -> StateBackend:
+    """The backend of one slot. Raises Fatal if it is not installed here."""
+    if options.backend == "heap":
+        return UNLIMITED if options.memory_bytes is None else LimitedHeap(options.memory_bytes)
+    if not has_rocksdb():
+        raise Fatal(
+            "--state-backend rocksdb: rocksdict is not installed where the slots run: install "
+            "onceflow[rocksdb]"
+        )
+    # Here and not above: it is an extra.
+    from onceflow.runtime.state.rocks.backend import RocksBackend
+
+    return RocksBackend(options.memory_bytes or MEMORY_BYTES)
+
+
+def has_rocksdb() -> bool:
+    """Whether the extra is installed."""
+    return find_spec("rocksdict") is not None

@@ -6,9 +6,10 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
-from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Indices
+from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Indices, Int64s
 from onceflow.runtime.state.table import Frozen, LiveRows
 
 TIMERS_TYPE = pa.list_(pa.field("item", pa.int64(), nullable=False))
@@ -41,11 +42,18 @@ class KeyTimers:
         self._heap: Due = []
         self._early_ms = WATERMARK_MIN_MS
         self._early: Due = []
+        self.away = 0
+        """How many timers are of rows that have gone elsewhere."""
         self.is_closed = False
         """What is added goes nowhere: the input has ended, and nobody waits for the clock any more."""
 
     def __len__(self) -> int:
         """How many there are at most."""
+        return len(self._heap) + self.away
+
+    @property
+    def in_memory(self) -> int:
+        """How many of them are of rows that are here, at most."""
         return len(self._heap)
 
     @property
@@ -59,8 +67,10 @@ class KeyTimers:
 
     def add(self, row: int, time_ms: int) -> None:
         assert WATERMARK_MIN_MS <= time_ms <= WATERMARK_MAX_MS, time_ms
-        if self.is_closed:
-            return
+        if not self.is_closed:
+            self._add(row, time_ms)
+
+    def _add(self, row: int, time_ms: int) -> None:
         times = self._times[row]
         if times is None or time_ms not in times:
             self._own(row).add(time_ms)
@@ -152,7 +162,18 @@ class KeyTimers:
     def load(self, rows: Indices, values: pa.Array) -> None:
         for row, times in zip(rows.tolist(), values.to_pylist(), strict=True):
             for time in times:
-                self.add(row, time)
+                self._add(row, time)  # also when it is closed: it was there before
+
+    def first_of(self, rows: Indices) -> Int64s:
+        """A time for each of these rows at which none of its timers is past; WATERMARK_MAX_MS: it has
+        none."""
+        kept = [self._times[row] for row in rows.tolist()]
+        firsts = [min(min(times), WATERMARK_MAX_MS - 1) if times else WATERMARK_MAX_MS for times in kept]
+        return np.array(firsts, np.int64)
+
+    def count_of(self, rows: Indices) -> int:
+        """How many timers these rows have."""
+        return sum(len(self._times[row] or ()) for row in rows.tolist())
 
     def _own(self, row: int) -> set[int]:
         """The row's set, to be changed: no snapshot has it."""

@@ -29,6 +29,7 @@ from onceflow.runtime.slot.firing import PIECE_ROWS_MAX, fire_all
 from onceflow.runtime.state.columns import one_batch
 from onceflow.runtime.state.key_groups import key_group_range
 from onceflow.runtime.state.operator_state import Batches, FrozenRows, of_key_groups
+from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
 
 Row = dict[str, Any]
 PIECE_ROWS = 1_000
@@ -58,8 +59,9 @@ class OperatorHarness:
         states: Sequence[RestoredState] | None = None,
         clock: ManualClock | None = None,
         right_keys: Sequence[str] = (),
+        state: StateBackend = UNLIMITED,
     ) -> None:
-        """`right_keys`: of the right input, if the operator has two."""
+        """`right_keys`: of the right input, if the operator has two. `state`: where its state is."""
         self.clock = clock or ManualClock()
         self.late_rows = 0
         self.out = Collected()
@@ -71,7 +73,14 @@ class OperatorHarness:
             key_groups = key_group_range(max_parallelism, parallelism, subtask)
             operator = create()
             context = OperatorContext(
-                "operator", subtask, parallelism, max_parallelism, key_groups, self.clock, self._count_late
+                "operator",
+                subtask,
+                parallelism,
+                max_parallelism,
+                key_groups,
+                self.clock,
+                self._count_late,
+                state=state,
             )
             operator.open(context, self.out)
             if states is not None:
@@ -130,6 +139,11 @@ class OperatorHarness:
         """The state of all subtasks, as read back from storage."""
         states = [operator.snapshot() for operator in self.subtasks]
         return [stored(state) for state in states if state is not None]
+
+    def close(self) -> None:
+        """The end of all subtasks."""
+        for operator in self.subtasks:
+            operator.close()
 
     def _count_late(self, rows: int) -> None:
         self.late_rows += rows

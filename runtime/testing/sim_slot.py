@@ -25,6 +25,7 @@ from onceflow.runtime.slot.firing import PIECE_ROWS_MAX
 from onceflow.runtime.slot.slot import STEPS_PER_TASK, Slot
 from onceflow.runtime.slot.tasks import SlotBuilder, SlotEnvironment, SlotTasks
 from onceflow.runtime.state.key_groups import key_group_range
+from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
 from onceflow.runtime.testing.shared_files import SharedFiles
 from onceflow.runtime.testing.sim_calls import Choose, SimCalls
 
@@ -163,6 +164,7 @@ class SimSlotOptions:
     piece_rows_max: int = PIECE_ROWS_MAX
     steps_per_task: int = STEPS_PER_TASK
     params: Parameters = NO_PARAMS
+    state: StateBackend = UNLIMITED
     choose: Choose | None = None
     """Chooses which calls of functions that answer later have been answered; None: all."""
 
@@ -265,8 +267,8 @@ class SimSlot:
         self._lives.close()
 
     def _start(self, assignment: Assignment) -> Slot:
-        self.number = assignment.slot
-        files = StateFiles(self._store, assignment.attempt)
+        self.number, store, at, options = assignment.slot, self._store, assignment, self._options
+        files = StateFiles(store, assignment.attempt)
         writer: StateFiles | SharedFiles = files
         if self._options.shares_files:
             mine = key_group_range(self._graph.max_parallelism, assignment.parallelism, assignment.slot)
@@ -278,23 +280,21 @@ class SimSlot:
         slot = Slot(assignment, self, self.background, self._clock, write_state, self._options.steps_per_task)
         environment = SlotEnvironment(
             clock=self._clock,
-            staged_files=lambda uid: AttemptStagedFiles(
-                self._store, assignment.attempt, uid, assignment.slot
-            ),
+            staged_files=lambda uid: AttemptStagedFiles(store, at.attempt, uid, at.slot),
             read_state=files.read,
             on_snapshot=slot.on_snapshot,
             on_wait=slot.waiting_for,
-            barriers=self._options.barriers,
+            barriers=options.barriers,
             make_alignment=Alignment,
-            rows_max=self._options.rows_max,
-            piece_rows_max=self._options.piece_rows_max,
+            rows_max=options.rows_max,
+            piece_rows_max=options.piece_rows_max,
             functions=self._lives,
-            params=self._options.params,
-            make_calls=lambda function, at_once_max, wake: SimCalls(function, self._options.choose),
+            state=options.state,
+            params=options.params,
+            make_calls=lambda function, at_once_max, wake: SimCalls(function, options.choose),
         )
         wiring = self.wiring.of_slot(self, assignment.slot)
-        tasks: SlotTasks = SlotBuilder(self._graph, assignment, wiring, environment).build()
+        self._tasks = tasks = SlotBuilder(self._graph, assignment, wiring, environment).build()
         self._readers = [reader for reader in tasks.readers.values() if isinstance(reader, PacedReader)]
-        self._tasks = tasks
         slot.start(tasks)
         return slot

@@ -27,6 +27,7 @@ from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.slot.failure import failure
 from onceflow.runtime.slot.firing import PIECE_ROWS_MAX
 from onceflow.runtime.slot.slot import STEPS_PER_TASK
+from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
 from onceflow.runtime.testing.choices import Choices
 from onceflow.runtime.testing.faults import FaultyStore
 from onceflow.runtime.testing.sim_driver import SimDriver
@@ -90,6 +91,8 @@ class WorldOptions:
     moves_max: int = MOVES_MAX
     """A run that has not finished by then is stuck."""
     params: Parameters = NO_PARAMS
+    state: StateBackend = UNLIMITED
+    """Where the state of each slot is."""
     steps_per_task: int = STEPS_PER_TASK
     """The most elements and pieces of one task in a step of its slot."""
 
@@ -326,6 +329,7 @@ class World:
                     self.options.piece_rows_max,
                     self.options.steps_per_task,
                     self.options.params,
+                    self.options.state,
                     self.choices.choose,
                 ),
             )

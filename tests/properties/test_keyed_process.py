@@ -17,10 +17,12 @@ from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedProces
 from onceflow.runtime.operators.processing.process import ProcessConfig, ProcessOperator
 from onceflow.runtime.records import WATERMARK_MIN_MS
 from onceflow.runtime.state.handles import ListState, MapState, ValueState
+from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
 from onceflow.runtime.state.row_values import RowValues
 from onceflow.runtime.state.timers import KeyTimers, Timer
 from onceflow.runtime.testing.harness import OperatorHarness
 from onceflow.runtime.testing.mutation import Mutant, mutated
+from onceflow.runtime.testing.tight_state import tight_rocksdb
 from onceflow.runtime.types.columns_of_records import RecordWriter, batch_from_records
 from onceflow.runtime.types.record_types import arrow_schema
 from onceflow.runtime.types.records_of_columns import RecordReader
@@ -147,6 +149,7 @@ class Model:
         return Seen(*key, at, what, k.value, entries, list(k.items), at <= self.watermark)
 
 
+Program = list[list[Op] | int | tuple[str, int]]
 KINDS = ["add", "forget", "put", "remove", "append", "timer", "untimer", "show"]
 ops = st.builds(
     Op,
@@ -179,9 +182,20 @@ def create() -> ProcessOperator:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(moves, max_size=14))
-def test_process_agrees_with_dictionaries(program: list[list[Op] | int | tuple[str, int]]) -> None:
+def test_process_agrees_with_dictionaries(program: Program) -> None:
+    check_against_dictionaries(program, UNLIMITED)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(moves, max_size=14))
+def test_process_with_its_state_in_rocksdb_agrees_with_dictionaries(program: Program) -> None:
+    with tight_rocksdb() as state:
+        check_against_dictionaries(program, state)
+
+
+def check_against_dictionaries(program: Program, state: StateBackend) -> None:
     model = Model()
-    harness = OperatorHarness(create, ["user", "shard"], max_parallelism=8)
+    harness = OperatorHarness(create, ["user", "shard"], max_parallelism=8, state=state)
     seen: list[Seen] = []
     big: list[Seen] = []
     late_rows = 0
@@ -198,15 +212,17 @@ def test_process_agrees_with_dictionaries(program: list[list[Op] | int | tuple[s
                 model.process(op)
         else:
             states = harness.snapshot()
+            harness.close()
             late_rows += harness.late_rows
             harness = OperatorHarness(
-                create, ["user", "shard"], parallelism=move[1], max_parallelism=8, states=states
+                create, ["user", "shard"], move[1], max_parallelism=8, states=states, state=state
             )
             continue
         seen += [Seen(**row) for row in harness.rows()]
         big += [Seen(**row) for row in harness.rows("big")]
         check_event_times(harness)
         harness.out.emitted.clear()
+    harness.close()
     assert by_key(seen) == {k: v for k, v in model.seen.items() if v}
     assert by_key(big) == {k: v for k, v in model.big.items() if v}
     assert late_rows + harness.late_rows == model.late_rows

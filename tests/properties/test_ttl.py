@@ -15,8 +15,10 @@ from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedProces
 from onceflow.runtime.operators.processing.process import ProcessConfig, ProcessOperator
 from onceflow.runtime.records import WATERMARK_MIN_MS
 from onceflow.runtime.state.handles import ListState, MapState, State, ValueState
+from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
 from onceflow.runtime.state.timers import Timer
 from onceflow.runtime.testing.harness import OperatorHarness
+from onceflow.runtime.testing.tight_state import tight_rocksdb
 from onceflow.runtime.types.columns_of_records import RecordWriter, batch_from_records
 from onceflow.runtime.types.record_types import arrow_schema
 from onceflow.runtime.types.records_of_columns import RecordReader
@@ -233,10 +235,11 @@ def create() -> ProcessOperator:
 class Played:
     """The operator and the model, side by side."""
 
-    def __init__(self) -> None:
+    def __init__(self, state: StateBackend = UNLIMITED) -> None:
         self.model = Model()
         self.clock = ManualClock()
-        self.harness = OperatorHarness(create, ["user"], max_parallelism=8, clock=self.clock)
+        self.state = state
+        self.harness = OperatorHarness(create, ["user"], max_parallelism=8, clock=self.clock, state=state)
         self.seen: dict[str, list[Seen]] = defaultdict(list)
 
     def play(self, move: Any) -> None:
@@ -271,8 +274,15 @@ class Played:
     def restore(self, parallelism: int) -> None:
         self.take()
         states = self.harness.snapshot()
+        self.harness.close()
         self.harness = OperatorHarness(
-            create, ["user"], parallelism, max_parallelism=8, states=states, clock=self.clock
+            create,
+            ["user"],
+            parallelism,
+            max_parallelism=8,
+            states=states,
+            clock=self.clock,
+            state=self.state,
         )
 
     def take(self) -> None:
@@ -296,7 +306,20 @@ SHOWN_LATER = [op("show", "", 29), op("show", "", 30), op("show", "", 11)]
 @example([WRITTEN, 50, ("restore", 2), [op("show", "", 51)]])
 @example([[*WRITTEN, op("timer", "", 20)], ("tick", 20), 100])
 def test_ttl_agrees_with_dictionaries_with_times(program: list[Any]) -> None:
-    played = Played()
+    check(Played(), program)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(moves, max_size=12))
+@example([WRITTEN, 50, ("restore", 2), [op("show", "", 51)]])
+@example([[*WRITTEN, op("timer", "", 20)], ("tick", 20), 100])
+def test_so_does_state_in_rocksdb(program: list[Any]) -> None:
+    with tight_rocksdb(rows_in_memory=1) as state:
+        check(Played(state), program)
+
+
+def check(played: Played, program: list[Any]) -> None:
     for move in [*program, 200]:
         played.play(move)
+    played.harness.close()
     assert dict(played.seen) == {k: v for k, v in played.model.seen.items() if v}

@@ -28,6 +28,9 @@ from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedProces
 from onceflow.runtime.operators.processing.process import ProcessConfig
 from onceflow.runtime.state.expiring_items import ExpiringItems
 from onceflow.runtime.state.handles import MapState
+from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
+from onceflow.runtime.state.rocks.frozen_tiers import FrozenTiers
+from onceflow.runtime.state.rocks.rocks_overflow import RocksOverflow
 from onceflow.runtime.state.timers import Timer
 from onceflow.runtime.testing.choices import SeededChoices
 from onceflow.runtime.testing.mutation import Mutant, mutated
@@ -36,6 +39,7 @@ from onceflow.runtime.testing.sim_job import RECORD_SCHEMA, SimRecord, SimSource
 from onceflow.runtime.testing.sim_rows import WINDOW_MS, window_end
 from onceflow.runtime.testing.sim_world import SimWorld
 from onceflow.runtime.testing.simulation import draw_options
+from onceflow.runtime.testing.tight_state import tight_rocksdb
 from onceflow.runtime.testing.violations import Violation
 from onceflow.runtime.types.columns_of_records import RecordWriter
 from onceflow.runtime.types.record_types import arrow_schema
@@ -94,14 +98,21 @@ def ttl_graph(source: SimSource, sink: SimSink, max_parallelism: int, has_real_w
     return JobGraph("simulated", [*graph.chains, chain], [*graph.edges, edge], max_parallelism)
 
 
-def run_seed(seed: int) -> None:
+def run_seed(seed: int, state: StateBackend = UNLIMITED) -> None:
     choices = SeededChoices(seed)
-    SimWorld(choices, replace(draw_options(choices), has_real_windows=True), ttl_graph).run()
+    options = replace(draw_options(choices), has_real_windows=True, state=state)
+    SimWorld(choices, options, ttl_graph).run()
 
 
 def test_seeds_with_crashes() -> None:
     for seed in SEEDS:
         run_seed(seed)
+
+
+def test_seeds_with_crashes_and_the_state_in_rocksdb() -> None:
+    with tight_rocksdb(rows_in_memory=1) as state:
+        for seed in SEEDS[:2]:
+            run_seed(seed, state)
 
 
 def restored_for_good(self: ExpiringItems, rows: Any, times: pa.Array) -> None:
@@ -126,3 +137,31 @@ MUTANTS = (
 def test_mutant_is_killed(mutant: Mutant) -> None:
     with mutated(mutant), pytest.raises(Violation):
         test_seeds_with_crashes()
+
+
+def never_wakes(self: RocksOverflow, kind: int, rows: Any, times: Any) -> None:
+    """A row that goes does not say when it has to come back."""
+
+
+def only_what_is_here(self: RocksOverflow, max_parallelism: int) -> Any:
+    """The snapshot is without the rows that are away."""
+    return self._table.freeze(max_parallelism)
+
+
+def as_it_was(self: Any, hot: Any, away: int, stored: Any, twice: Any, *others: Any) -> None:
+    """A row that is in memory, too, is in the snapshot a second time, as it was when it last went."""
+    REAL_TIERS(self, hot, away + len(twice), stored, twice[:0], *others)
+
+
+REAL_TIERS = FrozenTiers.__init__
+ROCKS_MUTANTS = (
+    Mutant("timers of keys that are away don't fire", [(RocksOverflow, "_put_wakes", never_wakes)]),
+    Mutant("a snapshot is of what is in memory", [(RocksOverflow, "freeze", only_what_is_here)]),
+    Mutant("a snapshot has rows twice", [(FrozenTiers, "__init__", as_it_was)]),
+)
+
+
+@pytest.mark.parametrize("mutant", ROCKS_MUTANTS, ids=lambda mutant: mutant.title)
+def test_mutant_of_rocksdb_is_killed(mutant: Mutant) -> None:
+    with mutated(mutant), pytest.raises((Violation, AssertionError)):
+        test_seeds_with_crashes_and_the_state_in_rocksdb()

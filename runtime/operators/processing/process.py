@@ -109,6 +109,7 @@ class ProcessOperator:
         who = f"operator {config.uid!r}: {type(self._process).__name__}"
         self._context = context
         self._cursor.clock_ms = context.clock.now_ms()
+        self._memory.open(context.state)
         context.open_function(self._process)
         self._output = ProcessOutput(who, config.made, self._sides, config.has_event_time, out)
         if config.on_error is not None:
@@ -200,6 +201,7 @@ class ProcessOperator:
         if failed is not None:
             failed.send()
         self._memory.forget()
+        self._memory.make_room()
 
     def _moments(self, records: Records) -> Iterable[int]:
         """The event time at which each record comes, for what may have expired."""
@@ -219,22 +221,31 @@ class ProcessOperator:
 
     def fire(self, rows_max: int) -> int:
         self._cursor.clock_ms = self._context.clock.now_ms()
-        fired = self._firing.fire_events(self._timers, rows_max)
+        fired, reached_ms = 0, WATERMARK_MIN_MS
+        while not fired and reached_ms < self._ctx.watermark:
+            reached_ms = self._memory.due_until(self._ctx.watermark, is_by_clock=False)
+            fired = self._firing.fire_events(self._timers, reached_ms, rows_max)
         if not fired and self._ctx.is_end_of_input:
             fired = self.on_clock(WATERMARK_MAX_MS, rows_max)
         if not fired:
             self._cursor.passed_ms = self._ctx.watermark
             self._is_firing = False
             self._memory.forget()
+        self._memory.make_room()
         return fired
 
     @property
     def wake_at_ms(self) -> int | None:
-        return self._clock_timers.first_ms
+        return self._memory.wake_at_ms()
 
     def on_clock(self, now_ms: int, rows_max: int) -> int:
         self._cursor.clock_ms = now_ms if now_ms != WATERMARK_MAX_MS else self._context.clock.now_ms()
-        return self._firing.fire_by_clock(self._clock_timers, now_ms, rows_max, self._time_by_clock)
+        fired, reached_ms = 0, WATERMARK_MIN_MS
+        while not fired and reached_ms < now_ms:
+            reached_ms = self._memory.due_until(now_ms, is_by_clock=True)
+            fired = self._firing.fire_by_clock(self._clock_timers, reached_ms, rows_max, self._time_by_clock)
+        self._memory.make_room()
+        return fired
 
     def snapshot(self) -> FrozenState:
         self._cursor.clock_ms = self._context.clock.now_ms()
@@ -245,7 +256,7 @@ class ProcessOperator:
         return FrozenState(self._context.key_groups, {TABLE: rows}, meta)
 
     def close(self) -> None:
-        pass
+        self._memory.close()
 
     # --- Keys and state ---
 

@@ -70,11 +70,11 @@ class TimerFiring:
         that those register."""
         self._left = len(timers) + self._chained_max
 
-    def fire_events(self, timers: KeyTimers, count: int) -> int:
-        """Fire about so many event-time timers, the earliest that are due. Returns how many were looked at;
-        0: none is due."""
+    def fire_events(self, timers: KeyTimers, until_ms: int, count: int) -> int:
+        """Fire about so many event-time timers up to this time, the earliest. Returns how many were looked
+        at; 0: none is due."""
         piece = _Piece(timers, lambda time: time, False, count, self._clock.monotonic_ms() + PIECE_MS)
-        return self._fire(piece, self._ctx.watermark)
+        return self._fire(piece, until_ms)
 
     def fire_by_clock(
         self, timers: KeyTimers, until_ms: int, count: int, event_time_of: Callable[[int], int | None]

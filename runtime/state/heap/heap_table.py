@@ -68,6 +68,26 @@ class HeapTable:
         self.note_changed(found.rows)
         return found.rows
 
+    def live_rows(self) -> LiveRows:
+        """The rows in use."""
+        return self._index.live_rows()
+
+    @property
+    def identities(self) -> npt.NDArray[np.uint64]:
+        """Both hashes of each row's key (and start), side by side, by row. Never changed in place."""
+        return self._index.identities
+
+    def identities_of(
+        self, batch: pa.RecordBatch, key_hash: UInt64s, starts: Int64s | None = None
+    ) -> npt.NDArray[np.uint64]:
+        """Both hashes of each key (and start) of a batch."""
+        return np.stack(self._hashes(batch, key_hash, starts), axis=1)
+
+    def find_identities(self, identities: npt.NDArray[np.uint64]) -> Indices:
+        """The row of each, or NOT_THERE."""
+        hashes, checks = np.ascontiguousarray(identities[:, 0]), np.ascontiguousarray(identities[:, 1])
+        return self._index.find(hashes, checks)
+
     def keys(self, rows: Indices) -> pa.RecordBatch:
         return self._keys.take(rows)
 
@@ -100,8 +120,10 @@ class HeapTable:
         return Due(rows.take(by_start), starts.take(by_start))
 
     def compact(self) -> Indices | None:
-        if not self._index.is_sparse:
-            return None
+        return self.renumber() if self._index.is_sparse else None
+
+    def renumber(self) -> Indices:
+        """Do what `compact` does, whether or not it pays."""
         kept = self._index.compact()
         self._keys.keep(kept)
         self._start.keep(kept)
@@ -112,8 +134,14 @@ class HeapTable:
         return kept
 
     def freeze(self, max_parallelism: int, beside: Mapping[str, Int64s] | None = None) -> FrozenRows:
+        return self.freeze_rows(self.live_rows(), max_parallelism, beside)
+
+    def freeze_rows(
+        self, live: LiveRows, max_parallelism: int, beside: Mapping[str, Int64s] | None = None
+    ) -> FrozenTable:
+        """Do what `freeze` does, for some of the rows in use."""
         # Hashes, starts and keys only grow or are replaced, so views of them stay true.
-        live, starts = self._index.live_rows(), self._start.used()
+        starts = self._start.used()
         frozen = FrozenKeysAndStarts(live, starts, self._index.hashes, self._keys.frozen())
         name = self._layout.start_column
         numbers = {**({} if name is None else {name: starts}), **(beside or {})}

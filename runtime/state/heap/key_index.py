@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from onceflow.runtime.kernels.ops import ops
 from onceflow.runtime.records import Indices, Int64s, Mask, UInt64s
@@ -97,6 +98,11 @@ class KeyIndex:
     def checks(self) -> UInt64s:
         """The second hash by row; as `hashes`."""
         return self._keys.used()[:, 1]
+
+    @property
+    def identities(self) -> npt.NDArray[np.uint64]:
+        """Both hashes by row, side by side; as `hashes`."""
+        return self._keys.used()
 
     @property
     def is_live(self) -> Mask:

@@ -1,0 +1,61 @@
+"""RowSizes: about how much memory a row of a table takes, from a sample of its rows."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from onceflow.runtime.state.heap.heap_table import HeapTable
+from onceflow.runtime.state.plain_values import plain_values
+from onceflow.runtime.state.table import LiveRows
+
+SAMPLE_ROWS = 128
+_ROW_BYTES = 160
+"""What a row takes beside its values: in the index, in the columns, and in the copy that a snapshot makes of
+them (measured with benchmarks/state_backends.py)."""
+_GROWTH = 8
+"""A new sample when there is so much more: one part of so many."""
+_CALLS_MAX = 256
+"""A new sample after so many questions at the latest: rows may grow that are there."""
+
+
+class RowSizes:
+    """Asked after every batch; looks at rows now and then."""
+
+    def __init__(self, table: HeapTable) -> None:
+        self._table = table
+        self._row_bytes = 0
+        self._next_rows = SAMPLE_ROWS
+        self._calls = 0
+        self._random = np.random.default_rng(0)
+
+    def memory_bytes(self) -> int:
+        """What all rows take, about."""
+        rows = len(self._table)
+        self._calls += 1
+        if rows and (rows >= self._next_rows or self._calls >= _CALLS_MAX or not self._row_bytes):
+            self._next_rows = max(SAMPLE_ROWS, rows + rows // _GROWTH)
+            self._calls = 0
+            self._row_bytes = self._sampled()
+        return rows * self._row_bytes
+
+    def _sampled(self) -> int:
+        live = self._table.live_rows().all()
+        count = min(SAMPLE_ROWS, len(live))
+        sample = np.sort(self._random.choice(live, count, replace=False))
+        batch = self._table.freeze_rows(LiveRows(self._table.size, sample), 1).piece(0, count)
+        columns = [plain_values(column) for column in batch.columns[1:]]
+        return _ROW_BYTES + sum(map(deep_bytes, columns)) // count
+
+
+def deep_bytes(values: Sequence[Any]) -> int:
+    """What plain values take, and what is in them; the sequence itself left out."""
+    total = 0
+    for value in values:
+        total += sys.getsizeof(value) if value is not None else 0
+        if isinstance(value, list | tuple):
+            total += deep_bytes(value)
+    return total

@@ -1,0 +1,126 @@
+"""Overflow: where rows of a table go that have no room in memory, and how they come back.
+
+A slot has one StateBackend. An operator that can let go of rows asks it for the Overflow of its table, and
+then finds, restores, removes and freezes rows through it. Between two batches, when it holds no row's number,
+it lets it make room. So a key is found again as if its row had never been away.
+
+What is left open for snapshots of only what has changed: `freeze` does not say where the rows come from, so
+that an overflow may give those that it wrote down before by the names of their files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from onceflow.runtime.errors import Fatal
+from onceflow.runtime.records import WATERMARK_MAX_MS, Indices, Int64s, UInt64s
+from onceflow.runtime.state.operator_state import FrozenRows
+from onceflow.runtime.state.table import KeyedTable, Layout
+
+BackendName = Literal["heap", "rocksdb"]
+BACKENDS: tuple[BackendName, ...] = ("heap", "rocksdb")
+MEMORY_BYTES = 512 << 20
+"""What the state of a slot may take in memory with rocksdb, if nothing else is said."""
+MEMORY_BYTES_MIN = 16 << 20
+
+Wakes = Mapping[int, Int64s]
+"""When rows that go have to come back by themselves, in ms, by the kind of time, which their operator
+numbers from 0."""
+NO_WAKE_MS = WATERMARK_MAX_MS
+"""In the place of such a time: not by this kind."""
+
+NO_ROWS: Indices = np.zeros(0, np.int64)
+
+
+class StateFullError(Fatal):
+    """The state has outgrown the memory that it may take, and has no other place."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateOptions:
+    """Where a job's state is. `memory_bytes`: what it may take in the memory of a slot; None: with heap as
+    much as there is, with rocksdb MEMORY_BYTES."""
+
+    backend: BackendName = "heap"
+    memory_bytes: int | None = None
+
+
+class Overflow(Protocol):
+    """Takes the rows of one table that have no room. Row numbers are the table's. One thread.
+
+    Rows come back with `find_or_add` and `wake`; the table's columns are loaded then.
+    """
+
+    def find_or_add(self, batch: pa.RecordBatch, key_hash: UInt64s) -> Indices:
+        """KeyedTable.find_or_add, and of rows that are away they come back."""
+        ...
+
+    def load(self, batch: pa.RecordBatch) -> Indices:
+        """KeyedTable.load."""
+        ...
+
+    def remove(self, rows: Indices) -> Indices:
+        """KeyedTable.remove, and then `compact`, for at least half of the rows: the old numbers of those that
+        stay."""
+        ...
+
+    def freeze(self, max_parallelism: int) -> FrozenRows:
+        """KeyedTable.freeze, with the rows that are away."""
+        ...
+
+    def needs_room(self) -> bool:
+        """Whether `make_room` is due. Raises StateFullError if rows can go nowhere."""
+        ...
+
+    def going(self) -> Indices:
+        """The rows that had better go, lowest first: they were used least lately."""
+        ...
+
+    def make_room(self, going: Indices, wakes: Wakes, empty: Indices) -> Indices:
+        """Let these rows go, lowest first; `wakes` goes by their places. `empty`, others: forget them.
+        Renumbers the rows that stay, in their order: their old numbers."""
+        ...
+
+    def first_wake(self, kind: int) -> int | None:
+        """No row that is away wakes earlier by this kind of time. None: none does."""
+        ...
+
+    def wake(self, kind: int, until_ms: int, rows_max: int) -> tuple[Indices, int]:
+        """Bring back about so many rows that wake until this time, the earliest first. Returns them, and a
+        time: what wakes earlier than that is in memory. It is `until_ms` if all are that wake until then."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files, if there are any."""
+        ...
+
+
+def make_room(overflow: Overflow | None) -> None:
+    """Make room, if it is needed, in a table of which no row is empty or wakes. Not while the number of a row
+    is still needed."""
+    while overflow is not None and overflow.needs_room():
+        overflow.make_room(overflow.going(), {}, NO_ROWS)
+
+
+class StateBackend(Protocol):
+    """Where the state of one slot is kept. One thread."""
+
+    def overflow(self, table: KeyedTable, layout: Layout) -> Overflow | None:
+        """The overflow of this table, which is empty. None: all is in memory. Raises Retryable or Fatal if it
+        can't be opened."""
+        ...
+
+
+class Unlimited:
+    """StateBackend: all in memory, as much as there is."""
+
+    def overflow(self, table: KeyedTable, layout: Layout) -> Overflow | None:
+        return None
+
+
+UNLIMITED = Unlimited()

@@ -1,0 +1,47 @@
+"""RocksBackend: the state of one slot, of which RocksDB has what has no room in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from onceflow.runtime.errors import Retryable
+from onceflow.runtime.state.heap.heap_table import HeapTable
+from onceflow.runtime.state.heap.memory_share import MemoryShare
+from onceflow.runtime.state.overflow import Overflow
+from onceflow.runtime.state.rocks.database import Database, SharedMemory
+from onceflow.runtime.state.rocks.rocks_overflow import RocksOverflow
+from onceflow.runtime.state.rocks.scratch import ScratchFolder
+from onceflow.runtime.state.table import KeyedTable, Layout
+
+_ROCKS_PART = 4
+"""RocksDB's blocks and write buffers take one part of so many; rows in memory have the others."""
+ROWS_MIN = 64
+
+
+class RocksBackend:
+    """StateBackend."""
+
+    def __init__(
+        self,
+        memory_bytes: int,
+        rows_min: int = ROWS_MIN,
+        rows_bytes: int | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        """`rows_min`: so many of each table are in memory in any case; `rows_bytes`: what all may take there,
+        if it is not what RocksDB leaves of the memory; `folder`: where scratch folders are made, if it is not
+        where temporary files are."""
+        of_rocks = memory_bytes // _ROCKS_PART
+        self._share = MemoryShare(memory_bytes - of_rocks if rows_bytes is None else rows_bytes)
+        self._memory = SharedMemory(of_rocks)
+        self._rows_min = rows_min
+        self._folder = folder
+
+    def overflow(self, table: KeyedTable, layout: Layout) -> Overflow:
+        assert isinstance(table, HeapTable), "tables are made in tables.py"
+        try:
+            folder = ScratchFolder(self._folder)
+        except OSError as error:
+            raise Retryable(f"there is no place for RocksDB's files (TMPDIR says where): {error}") from error
+        database = Database(self._memory, folder)
+        return RocksOverflow(table, layout, self._share, database, self._rows_min)

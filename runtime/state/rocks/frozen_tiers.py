@@ -1,0 +1,83 @@
+"""FrozenTiers: the rows of a table at a barrier, those in memory first and then those in RocksDB."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import pyarrow as pa
+
+from onceflow.runtime.errors import Retryable
+from onceflow.runtime.state.heap.frozen import FrozenTable
+from onceflow.runtime.state.key_groups import key_groups_of
+from onceflow.runtime.state.operator_state import KEY_GROUP_COLUMN
+from onceflow.runtime.state.rocks.row_codec import RowCodec
+from onceflow.runtime.state.rocks.row_ids import Identities, are_among, identities_of, in_order
+
+_READ_ROWS = 1 << 13
+
+
+class FrozenTiers:
+    """FrozenRows, of which no piece may begin before the last one: what RocksDB has is read once, in its
+    order."""
+
+    def __init__(
+        self,
+        hot: FrozenTable,
+        away: int,
+        stored: Iterator[tuple[bytes, bytes]],
+        twice: Identities,
+        codec: RowCodec,
+        max_parallelism: int,
+    ) -> None:
+        """`away`: how many of the rows that RocksDB has, `stored`, are not `twice`: in memory, too, where
+        they may have changed."""
+        self._hot = hot
+        self._away = away
+        self._stored = stored
+        self._twice = twice
+        self._codec = codec
+        self._max_parallelism = max_parallelism
+        self._is_ready = False
+        self._first = 0
+        self._rows: list[tuple[bytes, bytes]] = []
+        """The rows from this one on that were read: those of the last piece, and some more."""
+
+    def __len__(self) -> int:
+        return len(self._hot) + self._away
+
+    def piece(self, first: int, end: int) -> pa.RecordBatch:
+        if not self._is_ready:  # here and not in the slot's thread
+            self._twice = in_order(self._twice)
+            self._codec.learn(self._hot.piece(0, 0).schema)
+            self._is_ready = True
+        in_memory = len(self._hot)
+        pieces = []
+        if first < in_memory or first == end:
+            pieces.append(self._codec.completed(self._hot.piece(first, min(end, in_memory))))
+        if end > in_memory:
+            pieces.append(self._from_rocks(max(first, in_memory) - in_memory, end - in_memory))
+        return pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
+
+    def _from_rocks(self, first: int, end: int) -> pa.RecordBatch:
+        assert first >= self._first, f"pieces are read in their order: {first}, after {self._first}"
+        while len(self._rows) < end - self._first and self._read():
+            pass
+        del self._rows[: first - self._first]
+        self._first = first
+        rows = self._rows[: end - first]
+        if len(rows) < end - first:
+            raise Retryable(f"RocksDB gave {first + len(rows)} rows of {self._away}: its files are gone")
+        identities = identities_of([row_id for row_id, _ in rows])
+        groups = key_groups_of(identities[:, 0], self._max_parallelism)
+        return pa.RecordBatch.from_pydict(
+            {KEY_GROUP_COLUMN: pa.array(groups)} | self._codec.decode([content for _, content in rows])
+        )
+
+    def _read(self) -> bool:
+        """Read some more that are not twice; False: there are no more."""
+        read = list(islice(self._stored, _READ_ROWS))
+        if read:
+            twice = are_among(identities_of([row_id for row_id, _ in read]), self._twice).tolist()
+            self._rows += [row for row, is_twice in zip(read, twice, strict=True) if not is_twice]
+        return bool(read)

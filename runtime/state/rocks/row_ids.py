@@ -1,0 +1,51 @@
+"""Row ids: both hashes of a key as 16 bytes, so that their order is that of the hashes, and of key groups.
+
+A key group is a range of hashes (key_groups.py). So rows sorted by id lie key group by key group, for any
+`max_parallelism`, without the group's number in front.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from onceflow.runtime.records import Mask, UInt64s
+
+ID_BYTES = 16
+_BIG_ENDIAN = np.dtype(">u8")
+
+Identities = npt.NDArray[np.uint64]
+"""Both hashes by row: shape (rows, 2)."""
+
+
+def row_ids(identities: Identities) -> list[bytes]:
+    """An id for each."""
+    content = identities.astype(_BIG_ENDIAN).tobytes()
+    return [content[at : at + ID_BYTES] for at in range(0, len(content), ID_BYTES)]
+
+
+def identities_of(ids: Sequence[bytes]) -> Identities:
+    """The inverse of `row_ids`."""
+    return np.frombuffer(b"".join(ids), _BIG_ENDIAN).reshape(-1, 2).astype(np.uint64)
+
+
+def in_order(identities: Identities) -> Identities:
+    """Sorted as their ids are."""
+    return identities[np.lexsort((identities[:, 1], identities[:, 0]))]
+
+
+def are_among(some: Identities, among: Identities) -> Mask:
+    """Whether each is one of those, which are in order."""
+    first, last = (_places(among[:, 0], some[:, 0], side) for side in ("left", "right"))
+    found = np.zeros(len(some), np.bool_)
+    one = np.flatnonzero(last - first == 1)
+    found[one] = among[first[one], 1] == some[one, 1]
+    for place in np.flatnonzero(last - first > 1).tolist():  # keys that share their first hash
+        found[place] = some[place, 1] in among[first[place] : last[place], 1]
+    return found
+
+
+def _places(sorted_hashes: UInt64s, hashes: UInt64s, side: str) -> npt.NDArray[np.int64]:
+    return np.searchsorted(sorted_hashes, hashes, side=side)  # type: ignore[call-overload, no-any-return]

@@ -1,0 +1,107 @@
+"""A process function whose state is in RocksDB, from Kafka to Kafka, its process killed again and again: each
+count is there once, and no killed process's files stay."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from onceflow.connectors.kafka.embedded import EmbeddedKafka
+
+pytestmark = pytest.mark.kafka
+PROGRAM = Path(__file__).parent / "jobs" / "running_counts.py"
+KEYS = 6_000
+MEMORY = "16MB"
+"""A third of what the keys remember, or less."""
+Row = tuple[int, int, bool]
+
+
+@pytest.mark.parametrize(
+    ("seed", "rows", "kills"),
+    [(1, 9_000, 2), *(pytest.param(n, 60_000, 20, marks=pytest.mark.soak) for n in (2, 3))],
+)
+def test_each_count_is_there_once_whatever_is_killed(
+    seed: int,
+    rows: int,
+    kills: int,
+    start_job: Any,
+    broker: EmbeddedKafka,
+    new_topic: Callable[..., str],
+    tmp_path: Path,
+) -> None:
+    pick = random.Random(seed)
+    servers, source, output = broker.bootstrap_servers, new_topic("visits", 2), new_topic("counts", 2)
+    visits = produced(servers, source, rows, pick)
+    (scratch := tmp_path / "scratch").mkdir()
+    for killed in range(kills + 1):
+        job = start_job(
+            tmp_path / "ck",
+            servers,
+            source,
+            output,
+            program=PROGRAM,
+            interval="100 ms",
+            parallelism=pick.choice([1, 2, 3]),
+            master="threads[3]",
+            options=("--state-backend", "rocksdb", "--state-memory", MEMORY),
+            env={"TMPDIR": str(scratch)},
+        )
+        if killed == kills:
+            break
+        since = 0
+        for _ in range(pick.randrange(1, 3)):
+            since = job.events.index(job.wait_event("checkpoint_completed", after=since)) + 1
+        job.kill_group()
+        job.wait()
+    assert job.wait(480) == 0, job.story()
+    expected = Counter((key, n, False) for key, count in visits.items() for n in range(1, count + 1))
+    expected.update((key, count, True) for key, count in visits.items())
+    found = read(servers, output, 2)
+    assert found == expected, (len(expected - found), len(found - expected))
+    assert [path for path in scratch.rglob("*") if path.is_file()] == [], "files of who was killed"
+    print(f"{kills} kills, {found.total()} rows")
+
+
+def produced(servers: str, topic: str, rows: int, pick: random.Random) -> Counter[int]:
+    """How many records of each key there are."""
+    producer = Producer({"bootstrap.servers": servers, "log_level": 0})
+    visits: Counter[int] = Counter()
+    for n in range(rows):
+        key = pick.randrange(KEYS)
+        visits[key] += 1
+        producer.produce(topic, json.dumps({"key": key, "ts": n}), partition=n % 2)
+        producer.poll(0)
+    assert producer.flush(30) == 0
+    return visits
+
+
+def read(servers: str, topic: str, partitions: int) -> Counter[Row]:
+    """What a reader of committed rows finds."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "reader",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+    found: Counter[Row] = Counter()
+    ended = 0
+    while ended < partitions:
+        message = consumer.poll(10)
+        assert message is not None, "the broker is silent"
+        if message.error():
+            ended += 1
+            continue
+        row = json.loads(message.value())
+        found[row["key"], row["count"], row["at_end"]] += 1
+    consumer.close()
+    return found

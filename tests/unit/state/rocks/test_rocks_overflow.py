@@ -1,0 +1,130 @@
+"""RocksOverflow: who goes, who comes back, and what a snapshot has of both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from onceflow.runtime.records import Indices
+from onceflow.runtime.state.hashing import hash_keys
+from onceflow.runtime.state.overflow import NO_ROWS, NO_WAKE_MS, Overflow
+from onceflow.runtime.state.row_values import Cursor, DeclaredStates, RowValues, ValueCodec
+from onceflow.runtime.state.tables import Layout, tracked_table
+from onceflow.runtime.testing.tight_state import tight_rocksdb
+
+SCHEMA = pa.schema([pa.field("user", pa.int64())])
+
+
+class Kept:
+    """A number for each user, as an operator keeps it."""
+
+    def __init__(self, backend: Any) -> None:
+        self.values = RowValues(ValueCodec("n", int), Cursor())
+        layout = Layout(["user"], SCHEMA, {"state": DeclaredStates({"n": self.values})})
+        self.table = tracked_table(layout)
+        made = backend.overflow(self.table, layout)
+        assert made is not None
+        self.overflow: Overflow = made
+
+    def rows(self, *users: int) -> Indices:
+        batch = pa.record_batch([pa.array(users, pa.int64())], SCHEMA)
+        return self.overflow.find_or_add(batch, hash_keys(batch, ["user"]))
+
+    def put(self, **values: int) -> None:
+        for row, value in zip(self.rows(*(int(u[1:]) for u in values)), values.values(), strict=True):
+            self.values.values[row] = value
+
+    def get(self, *users: int) -> list[int | None]:
+        return [self.values.values[row] for row in self.rows(*users)]
+
+    def let_go(self, **wakes: int) -> list[int]:
+        """All that go, with these times to wake at; returns who is still in memory."""
+        going = self.overflow.going()
+        users = self.table.keys(going).column("user").to_pylist()
+        times = np.array([wakes.get(f"u{user}", NO_WAKE_MS) for user in users], np.int64)
+        self.overflow.make_room(going, {0: times}, NO_ROWS)
+        return self.here()
+
+    def here(self) -> list[int]:
+        users: list[int] = self.table.keys(np.arange(self.table.size)).column("user").to_pylist()
+        return users
+
+    def snapshot(self) -> dict[int, int | None]:
+        frozen = self.overflow.freeze(8)
+        pieces = [frozen.piece(n, n + 1) for n in range(len(frozen))]
+        assert (
+            len({piece.schema for piece in pieces} | {frozen.piece(0, 0).schema} if not pieces else [1]) == 1
+        )
+        rows = [row for piece in pieces for row in piece.to_pylist()]
+        found = {row["key"]["user"]: row["state"]["n"] for row in rows}
+        assert len(found) == len(rows), "no row twice"
+        return found
+
+
+@pytest.fixture
+def kept() -> Iterator[Kept]:
+    with tight_rocksdb() as backend:
+        made = Kept(backend)
+        yield made
+        made.overflow.close()
+
+
+def test_who_was_used_least_lately_goes_and_comes_back(kept: Kept) -> None:
+    kept.put(u1=10, u2=20, u3=30, u4=40)
+    assert kept.get(1) == [10]
+    assert kept.let_go() == [1, 4]
+    assert kept.get(3, 4) == [30, 40]
+    assert kept.here() == [1, 4, 3]
+    assert kept.get(2, 2, 9) == [20, 20, None]
+
+
+def test_a_snapshot_has_each_row_once_as_it_is_now(kept: Kept) -> None:
+    kept.put(u1=10, u2=20, u3=30, u4=40)
+    kept.let_go()
+    kept.let_go()
+    assert kept.snapshot() == {1: 10, 2: 20, 3: 30, 4: 40}
+    kept.put(u2=21, u5=50)
+    frozen = kept.overflow.freeze(8)
+    kept.put(u1=11)
+    kept.let_go()
+    found = {row["key"]["user"]: row["state"]["n"] for row in frozen.piece(0, 5).to_pylist()}
+    assert found == {1: 10, 2: 21, 3: 30, 4: 40, 5: 50}
+    assert kept.snapshot() == {1: 11, 2: 21, 3: 30, 4: 40, 5: 50}
+
+
+def test_what_is_removed_does_not_come_back(kept: Kept) -> None:
+    kept.put(u1=10, u2=20)
+    kept.let_go()
+    kept.put(u1=11, u3=30)
+    kept.overflow.remove(kept.rows(1, 3))
+    assert kept.get(1, 3) == [None, None]
+    assert kept.snapshot() == {1: None, 2: 20, 3: None}
+
+
+def test_rows_wake_in_order_and_only_once(kept: Kept) -> None:
+    kept.put(u1=10, u2=20)
+    kept.let_go(u1=5, u2=7)
+    assert kept.overflow.first_wake(0) == 5
+    assert kept.overflow.wake(0, 4, 10)[1] == 4
+    rows, reached_ms = kept.overflow.wake(0, 6, 10)
+    assert ([kept.values.values[row] for row in rows], reached_ms) == ([10], 6)
+    assert kept.overflow.first_wake(0) == 7
+    kept.let_go(u1=9)
+    kept.get(1)  # it is here when its time comes
+    rows, reached_ms = kept.overflow.wake(0, 20, 1)
+    assert ([kept.values.values[row] for row in rows], reached_ms) == ([20], 9)
+    assert kept.overflow.wake(0, 20, 1)[0].tolist() == []
+    assert kept.overflow.first_wake(0) is None
+
+
+def test_a_row_with_two_times_comes_back_once(kept: Kept) -> None:
+    kept.put(u1=10, u2=20)
+    kept.let_go(u1=5)
+    kept.get(1)
+    kept.let_go(u1=6)
+    rows, _ = kept.overflow.wake(0, 10, 10)
+    assert len(rows) == 1
