@@ -60,15 +60,16 @@ def read_log(store: CheckpointStore) -> LogView:
 
 
 def _read_once(store: CheckpointStore) -> LogView | None:
-    """None: the newest entry that was listed was deleted since. Then there are newer ones, and the position
-    that looks like the next one is only free again: who took it would fence nobody."""
+    """None: the newest entry that was listed, or every checkpoint, was deleted since. Then there are newer
+    ones, and the position that looks like the next one is only free again: who took it would fence nobody."""
     view = LogView()
     # Where there is only a copy an entry was lost: retention deletes the copy first.
     positions = sorted({*_positions(store, LOG_FOLDER), *_positions(store, copy_path(LOG_FOLDER))})
     early = store.read_all(map(entry_path, positions)) if isinstance(store, DistantStore) else {}
     for position in positions:
         _read_entry(store, position, view, early.get(entry_path(position)))
-    if positions and view.next_position <= positions[-1]:
+    dropped = [p for p in positions if p not in view.entries and p not in view.corrupt]
+    if dropped and (dropped[-1] == positions[-1] or not view.completed()):
         return None
     kept = [position for position, _ in view.completed()]
     for position in range(min(kept, default=0), view.next_position):

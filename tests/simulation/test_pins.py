@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from onceflow.runtime.checkpoint import log_view
+from onceflow.runtime.checkpoint import log_view, retention
 from onceflow.runtime.checkpoint.copies import delete_with_copies
 from onceflow.runtime.checkpoint.log import (
     AttemptStarted,
@@ -75,10 +75,10 @@ class Folder:
     def run_job(self, store: CheckpointStore) -> None:
         """Three more checkpoints; only the last one is retained."""
         log = CheckpointLog(store, self.log.next_position)
-        retention = Retention(store, 1, [(self.log.next_position - 1, checkpoint(1))])
+        mine = Retention(store, 1, [(self.log.next_position - 1, checkpoint(1))])
         for n in (2, 3, 4):
-            retention.add(*self.complete(store, log, n))
-            retention.subsume(n)
+            mine.add(*self.complete(store, log, n))
+            mine.subsume(n)
 
     def take(self, store: CheckpointStore) -> None:
         self.taken.append(pin_savepoint(store, ManualClock(0)).savepoint_id)
@@ -159,6 +159,7 @@ SCENES: tuple[tuple[str, ...], ...] = (
     ("take", "run_job", "begin_attempt"),
     ("take", "run_job", "begin_attempt", "delete"),
     ("delete", "take"),
+    ("take", "begin_attempt"),
 )
 
 
@@ -220,15 +221,6 @@ def drop_at_once(store: CheckpointStore, now_ms: int) -> None:
             store.delete([pin_path(savepoint_id)])
 
 
-def unpin_first(store: CheckpointStore, taken: Savepoint) -> None:
-    """The files go, and then the savepoint."""
-    paths = taken.manifest.paths()
-    store.delete([pin_path(taken.savepoint_id)])
-    named = frozenset().union(*(manifest.paths() for _, manifest in read_log(store).completed()))
-    delete_with_copies(store, pins.unneeded(paths, named, Pins(store).paths()))
-    store.delete([record_path(taken.savepoint_id)])
-
-
 def unpin_asking_pins_first(store: CheckpointStore, taken: Savepoint) -> None:
     store.delete([record_path(taken.savepoint_id)])
     store.delete([pin_path(taken.savepoint_id)])
@@ -247,8 +239,7 @@ MUTANTS = (
     (Mutant("retention knows no pins", [(Pins, "paths", nothing_is_pinned)]), 0),
     (Mutant("retention reads the pins too early", [(Retention, "subsume", pins_first)]), 0),
     (Mutant("a taker does not look again", [(taking, "_has_entry", always_kept)]), 0),
-    (Mutant("abandoned pins go without a word", [(pins, "drop_abandoned", drop_at_once)]), 1),
-    (Mutant("the savepoint goes last", [(deleting, "_unpin", unpin_first)]), 3),
+    (Mutant("abandoned pins go without a word", [(retention, "drop_abandoned", drop_at_once)]), 4),
     (Mutant("a deletion reads the pins too early", [(deleting, "_unpin", unpin_asking_pins_first)]), 2),
     (Mutant("an attempt takes a free place for the next one", [(log_view, "is_newest", always_kept)]), 1),
     (Mutant("a deletion takes all", [(deleting, "_unpin", unpin_everything)]), 3),

@@ -88,7 +88,7 @@ class Pins:
         self._read = {
             savepoint_id: paths for savepoint_id, paths in self._read.items() if savepoint_id in there
         }
-        for savepoint_id in there - self._read.keys():
+        for savepoint_id in sorted(there - self._read.keys()):
             try:
                 self._read[savepoint_id] = frozenset(_pinned(self._store, savepoint_id))
             except FileNotFoundError:
@@ -123,13 +123,17 @@ def _ids(store: CheckpointStore, kind: re.Pattern[str]) -> Iterator[str]:
 
 
 def drop_abandoned(store: CheckpointStore, now_ms: int) -> None:
-    """Delete pins without a savepoint that are older than PATIENCE_MS: what takers have left that crashed.
+    """Delete what takers have left that crashed: pins without a savepoint that are older than PATIENCE_MS,
+    and records without a pin.
 
     Called at the start of an attempt. A crash in it leaves what the next call deletes. Raises OSError.
     """
-    for savepoint_id in {*_ids(store, _PIN), *_ids(store, _RECORD)}:
+    for savepoint_id in sorted({*_ids(store, _PIN), *_ids(store, _RECORD)}):
         record = record_path(savepoint_id)
         if not _is_abandoned(store, savepoint_id, now_ms):
+            continue
+        if _read(store, record) is not None and _read(store, pin_path(savepoint_id)) is None:
+            store.delete([record])  # the pin is there before its record, and is never made again
             continue
         # 1. Take the name of the savepoint, so that nobody finishes it. A crash: the next call goes on.
         with contextlib.suppress(AlreadyExists):
@@ -144,7 +148,7 @@ def drop_abandoned(store: CheckpointStore, now_ms: int) -> None:
 def _is_abandoned(store: CheckpointStore, savepoint_id: str, now_ms: int) -> bool:
     record = _read(store, record_path(savepoint_id))
     if record is not None:
-        return record == ABANDONED
+        return record == ABANDONED or _read(store, pin_path(savepoint_id)) is None
     try:
         return read_pin(store, savepoint_id).pinned_ms < now_ms - PATIENCE_MS
     except (FileNotFoundError, CorruptCheckpointError):
