@@ -27,7 +27,7 @@ PAGES = (  # what users call; the other pages are for those who write connectors
 NOT_CALLED = (  # given to users, or made by them as classes of their own
     "AggregateFunction, Auction, BadValue, BatchContext, Bid, Collected, Decoded, EncodeError, "
     "FunctionContext, JobResult, Lookup, Person, Secret, Target, TargetContext, TransactionalStore, Trigger, "
-    "TriggerCtx, TriggerResult, WindowBounds, for_topic, run"
+    "TriggerCtx, TriggerResult, WatermarkGenerator, WindowBounds, for_topic, run"
 )
 
 
@@ -72,7 +72,10 @@ def test_everything_that_users_call_says_which_argument_it_does_not_have() -> No
             "WatermarkStrategy.bounded_out_of_orderness has no argument 'event_tme' (did you mean "
             "'event_time'?)",
         ),
-        (lambda: ValueState("n"), "ValueState lacks value_type; its arguments are name, value_type, ttl"),  # type: ignore[call-arg]
+        (
+            lambda: ValueState("n"),
+            "ValueState lacks value_type; its arguments are name, value_type, ttl, ttl_refresh, ttl_time",
+        ),  # type: ignore[call-arg]
         (
             lambda: tumbling("1 s", "2 s", "3 s"),  # type: ignore[call-arg]
             "tumbling is given more than it takes without a name; its arguments are size, offset",

@@ -134,7 +134,9 @@ class _Writer:
         self._uid = context.uid
         self._owner = str(context.subtask)
         self._rows: list[dict[str, Any]] = []
-        self._frozen: dict[int, list[dict[str, Any]]] = {}
+        """Not committed yet: what was promised for a checkpoint that is aborted is in the next one."""
+        self._frozen: dict[int, int] = {}
+        """How many of them each checkpoint promises."""
 
     def recover(self, committables: Sequence[Committable]) -> None:
         for committable in committables:
@@ -144,12 +146,14 @@ class _Writer:
         self._rows += records.batch.to_pylist()
 
     def pre_commit(self, checkpoint_id: int) -> _PreCommit:
-        rows, self._rows = self._rows, []
-        self._frozen[checkpoint_id] = rows
-        return _PreCommit(Committable(self._uid, self._owner, checkpoint_id, {"rows": rows}))
+        self._frozen[checkpoint_id] = len(self._rows)
+        return _PreCommit(Committable(self._uid, self._owner, checkpoint_id, {"rows": [*self._rows]}))
 
     def commit(self, checkpoint_id: int) -> None:
-        self._results.take(self._owner, checkpoint_id, self._frozen.pop(checkpoint_id))
+        count = self._frozen[checkpoint_id]
+        self._results.take(self._owner, checkpoint_id, self._rows[:count])
+        del self._rows[:count]
+        self._frozen = {n: kept - count for n, kept in self._frozen.items() if n > checkpoint_id}
 
     def close(self) -> None:
         pass
