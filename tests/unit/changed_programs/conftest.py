@@ -134,7 +134,7 @@ class _Writer:
         self._uid = context.uid
         self._owner = str(context.subtask)
         self._rows: list[dict[str, Any]] = []
-        """Not committed yet: what was promised for a checkpoint that is aborted is in the next one."""
+        """What is not committed yet; so what a checkpoint promised that is aborted is in the next one."""
         self._frozen: dict[int, int] = {}
         """How many of them each checkpoint promises."""
 
