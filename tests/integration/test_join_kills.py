@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 
@@ -30,6 +30,7 @@ def test_each_pair_is_there_once_whatever_is_killed(
     rows: int,
     kills: int,
     start_job: Any,
+    engine: Any,
     broker: EmbeddedKafka,
     new_topic: Callable[..., str],
     tmp_path: Path,
@@ -59,7 +60,8 @@ def test_each_pair_is_there_once_whatever_is_killed(
         killed += 1
     assert job.wait(240) == 0, job.story()
     expected = nested_loops(*events)
-    assert read(servers, output, 2) == expected
+    found = (json.loads(value) for value in engine.read_topic(servers, output))
+    assert Counter((row["key"], row["n"], row["n_right"]) for row in found) == expected
     alone = sum(None in row for row in expected)
     print(f"{killed} kills, {expected.total()} rows, {alone} of them without a partner")
 
@@ -87,29 +89,4 @@ def nested_loops(left: list[tuple[int, int, int]], right: list[tuple[int, int, i
         met = {n for n, _ in pairs}, {m for _, m in pairs}
         found.update((key, n, None) for n, _ in ours if n not in met[0])
         found.update((key, None, m) for m, _ in theirs if m not in met[1])
-    return found
-
-
-def read(servers: str, topic: str, partitions: int) -> Counter[Row]:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": servers,
-            "log_level": 0,
-            "group.id": "judge",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    consumer.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
-    found: Counter[Row] = Counter()
-    ended = 0
-    while ended < partitions:
-        message = consumer.poll(10)
-        assert message is not None
-        if message.error():
-            ended += 1
-            continue
-        value = json.loads(message.value())
-        found[value["key"], value["n"], value["n_right"]] += 1
-    consumer.close()
     return found

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 
@@ -32,6 +32,7 @@ def test_each_count_is_there_once_whatever_is_killed(
     rows: int,
     kills: int,
     start_job: Any,
+    engine: Any,
     broker: EmbeddedKafka,
     new_topic: Callable[..., str],
     tmp_path: Path,
@@ -63,7 +64,8 @@ def test_each_count_is_there_once_whatever_is_killed(
     assert job.wait(480) == 0, job.story()
     expected = Counter((key, n, False) for key, count in visits.items() for n in range(1, count + 1))
     expected.update((key, count, True) for key, count in visits.items())
-    found = read(servers, output, 2)
+    rows_found = (json.loads(value) for value in engine.read_topic(servers, output))
+    found: Counter[Row] = Counter((row["key"], row["count"], row["at_end"]) for row in rows_found)
     assert found == expected, (len(expected - found), len(found - expected))
     assert [path for path in scratch.rglob("*") if path.is_file()] == [], "files of who was killed"
     print(f"{kills} kills, {found.total()} rows")
@@ -80,28 +82,3 @@ def produced(servers: str, topic: str, rows: int, pick: random.Random) -> Counte
         producer.poll(0)
     assert producer.flush(30) == 0
     return visits
-
-
-def read(servers: str, topic: str, partitions: int) -> Counter[Row]:
-    """What a reader of committed rows finds."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": "reader",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
-    found: Counter[Row] = Counter()
-    ended = 0
-    while ended < partitions:
-        message = consumer.poll(10)
-        assert message is not None, "the broker is silent"
-        if message.error():
-            ended += 1
-            continue
-        row = json.loads(message.value())
-        found[row["key"], row["count"], row["at_end"]] += 1
-    consumer.close()
-    return found
