@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from onceflow.runtime.contracts import ChangelogSink, ChangelogSource
+from onceflow.runtime.contracts import ChangelogSink, ChangelogSource, PartialChangelogSource
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.steps import (
     Call,
@@ -62,10 +62,14 @@ def find_changelogs(steps: Sequence[Step]) -> frozenset[str]:
     Raises GraphError if one of the others gets such rows: it would count a deletion as one more row.
     """
     changelogs: dict[str, str] = {}
+    partial: dict[str, str] = {}
     for step in steps:
         if isinstance(step.work, Read):
-            if isinstance(step.work.source, ChangelogSource) and step.work.source.has_kinds:
+            source = step.work.source
+            if isinstance(source, ChangelogSource) and source.has_kinds:
                 changelogs[step.uid] = step.uid
+                if isinstance(source, PartialChangelogSource) and source.lacks_before:
+                    partial[step.uid] = step.uid
             continue
         if isinstance(step.work, Keyed | TwoInputs) and step.work.has_kinds:
             changelogs[step.uid] = step.uid
@@ -76,7 +80,19 @@ def find_changelogs(steps: Sequence[Step]) -> frozenset[str]:
             made_by = next(s.work for s in steps if s.uid == came_from[0])
             _refuse_ignorant(step, came_from[0], _without(made_by))
             changelogs[step.uid] = came_from[0]
+        incomplete = [partial[i.step.uid] for i in step.inputs if i.tag == MAIN and i.step.uid in partial]
+        if incomplete:
+            _refuse_who_needs_rows_as_they_were(step, incomplete[0])
+            partial[step.uid] = incomplete[0]
     return frozenset(changelogs)
+
+
+def _refuse_who_needs_rows_as_they_were(step: Step, source: str) -> None:
+    if isinstance(step.work, TwoInputs):
+        raise GraphError(
+            f"{step.uid!r} ({step.name}) would keep rows that {source!r} has changed, since its updates come "
+            'without the row as it was: read them with before="required"'
+        )
 
 
 def _without(made_by: Work) -> str:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from onceflow import Job, WatermarkStrategy, col
+from onceflow.connectors.postgres_cdc import PostgresCdcSource
 from onceflow.runtime.api.graph_builder import JobGraphBuilder
 from onceflow.runtime.api.stream import Stream
 from onceflow.runtime.errors import GraphError
@@ -153,6 +154,21 @@ def test_a_join_takes_updates_and_deletes_and_passes_them_on() -> None:
         changes_joined("inner", takes_kinds=False)
 
 
+def test_changes_without_the_rows_as_they_were_are_refused() -> None:
+    job = JobGraphBuilder("changes", max_parallelism=4)
+    log = PostgresCdcSource(
+        url="postgresql://db/shop", table="t", of=Order, slot="s", publication="p", before="optional"
+    )
+    users = job.source(log, uid="users").filter(col("cents") > 0).key_by("order_id")
+    users.join(users, uid="join").sink_to(FolderTable("/out", takes_kinds=True), uid="out")
+    with pytest.raises(GraphError) as refusal:
+        job.build()
+    assert str(refusal.value) == (
+        "'join' (inner join by order_id, rows kept for good) would keep rows that 'users' has changed, since "
+        'its updates come without the row as it was: read them with before="required"'
+    )
+
+
 def test_what_can_not_be_joined_whenever_it_comes_is_refused_in_a_sentence() -> None:
     job, orders, payments = streams()
     left, right = orders.key_by("order_id"), payments.key_by("ref")
@@ -164,7 +180,7 @@ def test_what_can_not_be_joined_whenever_it_comes_is_refused_in_a_sentence() -> 
         left.join(right, ttl="1 s", ttl_time="clock")
     with pytest.raises(GraphError, match="ttl_time='processing' says how a ttl counts: pass ttl= too"):
         left.join(right, ttl_time="processing")
-    untimed = job.from_elements(Payment("a", 5, 0), uid="untimed").key_by("ref")
+    untimed = Job("untimed").from_elements(Payment("a", 5, 0), uid="untimed").key_by("ref")
     with pytest.raises(GraphError, match=r"ttl='1 s' counts event time, and these streams have none"):
         untimed.join(untimed, ttl="1 s")
     with pytest.raises(GraphError, match="cents int64 on the right"):
