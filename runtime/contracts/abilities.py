@@ -24,8 +24,8 @@ class ChangelogSource(Protocol):
 
 
 @runtime_checkable
-class PartialChangelogSource(ChangelogSource, Protocol):
-    """A changelog that may leave out what rows were: a sink by key can follow it, and a join can't."""
+class PartialChangelogSource(Protocol):
+    """A ChangelogSource that may leave out what rows were: a sink by key can follow it, and a join can't."""
 
     @property
     def lacks_before(self) -> bool:

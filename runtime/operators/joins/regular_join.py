@@ -169,7 +169,7 @@ class RegularJoinOperator:
         return records.event_time if ttl is None else np.maximum(records.event_time, self._watermark)
 
     def _pieces(self, rows: Arrivals) -> Iterator[tuple[int, int]]:
-        """So many rows at a time that about `PAIRS_MAX` changes are held, to put them in order."""
+        """The rows are cut so that about `PAIRS_MAX` changes are held, to put them in order."""
         ends = np.cumsum(self._meetings.partners_within(rows))
         first = 0
         while first < len(rows):
