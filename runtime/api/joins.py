@@ -270,7 +270,7 @@ def _lasting(uid: str, ttl: str | int | None, time: str, has_event_time: bool) -
         return None
     ms = duration_ms(ttl, f"operator {uid!r}: ttl")
     if not ms:
-        raise GraphError(f"operator {uid!r}: ttl={ttl!r}: no row would meet any; for good is ttl=None")
+        raise GraphError(f"operator {uid!r}: ttl={ttl!r}: no row would meet any; write a longer one")
     if time == "event" and not has_event_time:
         raise GraphError(
             f"operator {uid!r}: ttl={ttl!r} counts event time, and these streams have none: pass watermarks= "

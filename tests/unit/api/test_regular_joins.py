@@ -121,6 +121,20 @@ def test_a_join_of_all_rows_is_exact_under_crashes_and_rescales(how: str, barrie
     assert sum(report.crashes.values()) >= 2
 
 
+def test_a_join_of_a_join_takes_its_changes_and_is_exact_under_crashes() -> None:
+    job, orders, payments = streams()
+    notes = job.from_elements(Payment("a", 5, 0), watermarks=TIMES, uid="notes").key_by("ref")
+    pairs = orders.key_by("order_id").join(payments.key_by("ref"), how="full", uid="paid")
+    paid = pairs.select("order_id", "item", paid=col("cents_right")).key_by("order_id")
+    noted = paid.join(notes, how="left", where=col("paid") < col("cents"), uid="noted")
+    kept_in_a_table(noted.select("order_id", "item", "paid", "cents"))
+    rows = [Order(f"o{n % 5}", f"i{n}", n, n) for n in range(9)]
+    some = {name: [Payment(f"o{n % 6}", n, n) for n in range(8)] for name in ("payments", "notes")}
+    report = simulate(job, {"orders": rows, **some}, seeds=4)
+    assert report.rows["pairs"] == 14
+    assert sum(report.crashes.values()) > 1
+
+
 def _keeps_no_partners(self: Meetings, rows: Any, partners: Any) -> None:
     _load(self, rows, partners * 0)
 
@@ -174,7 +188,7 @@ def test_what_can_not_be_joined_whenever_it_comes_is_refused_in_a_sentence() -> 
     left, right = orders.key_by("order_id"), payments.key_by("ref")
     with pytest.raises(GraphError, match="how='outer': write one of inner, left, right, full"):
         left.join(right, how="outer")
-    with pytest.raises(GraphError, match=r"ttl='0 s': no row would meet any; for good is ttl=None"):
+    with pytest.raises(GraphError, match=r"ttl='0 s': no row would meet any; write a longer one"):
         left.join(right, ttl="0 s")
     with pytest.raises(GraphError, match="ttl_time='clock': use 'event' or 'processing'"):
         left.join(right, ttl="1 s", ttl_time="clock")
