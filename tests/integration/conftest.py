@@ -165,7 +165,7 @@ class Feed:
             {
                 "bootstrap.servers": servers,
                 "enable.idempotence": True,
-                "linger.ms": 5,
+                "linger.ms": 50,
                 "message.timeout.ms": 300_000,
                 "queue.buffering.max.messages": 1_000_000,
                 "log_level": 0,
@@ -356,7 +356,7 @@ class Follower:
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "fetch.wait.max.ms": 20,
+                "fetch.wait.max.ms": 50,
                 "reconnect.backoff.max.ms": 200,
                 "log_level": 0,
                 "error_cb": lambda _: None,
