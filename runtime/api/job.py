@@ -101,10 +101,10 @@ class Job(JobGraphBuilder):
         has of things not in the program is dropped, not refused. `tls`: encrypt what driver and slots
         say. `params`: values of the job's parameters. `storage_options`: fsspec's, for `checkpoint_dir`.
         `master`: as Spark names it, or `threads[N]`; None: what spark-submit was given, else `local[2]`.
-        `barriers`, `alignment_timeout`, `in_flight`: docs/checkpoints.md. `state_backend` (`heap`, `rocksdb`),
-        `state_memory` ("512MB", or bytes): docs/state-backends.md. `reporter`: whom it tells how it goes;
-        None: a notebook's cell, else nobody. Ctrl-C and SIGTERM stop it after a last checkpoint. Raises
-        UsageError for what is wrong at the start, JobFailedError if it fails.
+        `barriers`, `alignment_timeout`, `in_flight`: docs/checkpoints.md. `state_backend` (heap, rocksdb),
+        `state_memory`: docs/state-backends.md. `reporter`: whom it tells how it goes; None: a notebook's
+        cell, else nobody. Ctrl-C and SIGTERM stop it after a last checkpoint. Raises UsageError for what is
+        wrong at the start, JobFailedError if it fails.
         """
         submitted, spark_conf = _submitted(master)
         _check_master(master := master or submitted)
@@ -270,8 +270,7 @@ def run_job(
 
 def _wait_for_host(launcher: SlotLauncher, job: str, signals: RunSignals, reporter: Reporter) -> bool:
     """False: a signal came first."""
-    clock = SystemClock()
-    began_ms = clock.monotonic_ms()
+    began_ms = (clock := SystemClock()).monotonic_ms()
     while not signals.was_sent:
         if launcher.wait_ready(HOST_WAIT_S):
             return True
