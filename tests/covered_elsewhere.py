@@ -18,6 +18,11 @@ class Covered(NamedTuple):
 
 COVERED = (
     Covered(
+        "what a person reads of a running job, on a terminal and in a notebook",
+        "unit/cli/test_report unit/api/test_notebook_display",
+        "live_text reporter_here",
+    ),
+    Covered(
         "what is remembered by key, restored and compared with dictionaries, and what may be declared",
         "properties/test_ttl unit/operators/processing/test_key_memory unit/state/test_handles "
         "unit/state/rocks/test_rocks_overflow unit/state/heap/test_heap_limit",
