@@ -234,3 +234,4 @@ def test_the_state_of_another_join_is_refused(options: dict[str, Any], said: str
         Comparison("join", "checkpoint 3", was, state_of(**options), 5, False).notes()
     assert "'join'" in str(refusal.value)
     assert said in str(refusal.value)
+    assert "make the join what it was, or give the operator a new uid" in str(refusal.value)
