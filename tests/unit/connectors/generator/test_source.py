@@ -105,7 +105,7 @@ def test_what_goes_wrong_in_the_function_is_named() -> None:
 
 Make = Callable[[], object]
 MISTAKES: list[tuple[Make, str]] = [
-    (lambda: generator_source(Purchase, 0, None, 0, None, None), "rate=0 is no rate: write .*\"100/s\""),
+    (lambda: generator_source(Purchase, 0, None, 0, None, None), 'rate=0 is no rate: write .*"100/s"'),
     (lambda: generator_source(Purchase, "fast", None, 0, None, None), "rate='fast' is no rate"),
     (lambda: generator_source(Purchase, None, -1, 0, None, None), "count=-1: it is a number of records"),
     (lambda: generator_source(3, None, None, 0, None, None), "type=3: give a dataclass"),
