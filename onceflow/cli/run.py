@@ -24,6 +24,7 @@ from onceflow.cli.load import load_job
 from onceflow.cli.params import ParamOption, ParamsFileOption, given_params
 from onceflow.cli.report import reporter_for
 from onceflow.cli.spark_files import ArchivesOption, PyFilesOption, let_import, with_files
+from onceflow.cli.start_options import MapUidOption, ResetOffsetsOption, given_starts, given_uids
 from onceflow.runtime.api.job import DEFAULT_INTERVAL, run_job, run_options
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.driver.options import DEFAULT_MASTER
@@ -73,6 +74,8 @@ def run(
     restart: RestartOption = "exponential",
     start_from: StartFromOption = None,
     allow_dropped_state: AllowDroppedStateOption = False,
+    map_uid: MapUidOption = None,
+    reset_offsets: ResetOffsetsOption = None,
     conf: Annotated[
         list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
     ] = None,
@@ -114,6 +117,8 @@ def run(
         control_port=control_port,
         start_from=int(start_from) if start_from and start_from.isdecimal() else start_from,
         allow_dropped_state=allow_dropped_state,
+        map_uid=given_uids(map_uid or []),
+        reset_offsets=given_starts(reset_offsets or []),
         tls=tls,
         params=given_params(param or [], params_file, loaded.job.params),
     )

@@ -5,16 +5,16 @@ from __future__ import annotations
 import html
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from tempfile import TemporaryDirectory
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from onceflow.runtime.api.checkpoint_folder import checkpoint_folder
 from onceflow.runtime.api.graph_builder import JobGraphBuilder
 from onceflow.runtime.api.run_signals import RunSignals, run_signals
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.checkpoint.job_phase import JobPhase
 from onceflow.runtime.checkpoint.options import IN_FLIGHT_MS, CheckpointOptions
+from onceflow.runtime.checkpoint.start_changes import start_changes
 from onceflow.runtime.checkpoint.store_url import check_folder
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.driver.driver import JobDriver
@@ -45,7 +45,6 @@ from onceflow.runtime.report import JobProgress, Reporter, Silent
 DEFAULT_INTERVAL = "1 s"
 HOST_WAIT_S = 1.0
 _THREADS = re.compile(r"threads(?:\[(\d+)\])?")
-_ON_THIS_MACHINE = re.compile(r"(?:threads|local)(?:\[.*\])?")
 
 
 @explained_methods
@@ -86,6 +85,8 @@ class Job(JobGraphBuilder):
         restart: str = "exponential",
         start_from: int | str | None = None,
         allow_dropped_state: bool = False,
+        map_uid: Mapping[str, str] | None = None,
+        reset_offsets: Mapping[str, Any] | None = None,
         tls: bool = False,
         params: Mapping[str, Any] | None = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -97,8 +98,10 @@ class Job(JobGraphBuilder):
         Goes on from the latest completed checkpoint in `checkpoint_dir`, or from the kept one whose id
         `start_from` is; a path or URL there is a savepoint with which a new folder begins. Without
         `checkpoint_dir` the checkpoints are in a temporary folder. `allow_dropped_state`: what the checkpoint
-        has of things not in the program is dropped, not refused. `tls`: encrypt what driver and slots
-        say. `params`: values of the job's parameters. `storage_options`: fsspec's, for `checkpoint_dir`.
+        has of things not in the program is dropped, not refused. `map_uid` (new uids by those in the
+        savepoint), `reset_offsets` (starts by uids of sources): docs/savepoints.md. `tls`: encrypt what
+        driver and slots say. `params`: values of the job's parameters. `storage_options`: fsspec's, for
+        `checkpoint_dir`.
         `master`: as Spark names it, or `threads[N]`; None: what spark-submit was given, else `local[2]`.
         `barriers`, `alignment_timeout`, `in_flight` (a time): docs/checkpoints.md. `state_backend` (`heap` or
         `rocksdb`), `state_memory` ("512MB", or bytes): docs/state-backends.md. Ctrl-C and SIGTERM stop it
@@ -106,7 +109,7 @@ class Job(JobGraphBuilder):
         """
         submitted, spark_conf = _submitted(master)
         _check_master(master := master or submitted)
-        with _checkpoint_folder(checkpoint_dir, master) as folder:
+        with checkpoint_folder(checkpoint_dir, master) as folder:
             options = run_options(
                 folder,
                 master=master,
@@ -122,6 +125,8 @@ class Job(JobGraphBuilder):
                 restart=restart,
                 start_from=start_from,
                 allow_dropped_state=allow_dropped_state,
+                map_uid=map_uid or {},
+                reset_offsets=reset_offsets or {},
                 tls=tls,
                 params=params,
                 storage_options=storage_options,
@@ -145,21 +150,6 @@ def run(job: Job, checkpoint_dir: str | None = None, **options: Any) -> JobResul
 def _check_master(master: str) -> None:
     if not _THREADS.fullmatch(master):
         check_master(master)
-
-
-@contextmanager
-def _checkpoint_folder(given: str | None, master: str) -> Iterator[str]:
-    """The folder that was given, or a temporary one."""
-    if given is not None:
-        yield given
-        return
-    if not _ON_THIS_MACHINE.fullmatch(master):
-        raise OptionError(
-            "without checkpoint_dir the checkpoints are in a temporary folder of this machine, and slots on "
-            f'{master} may not see it: give a folder that all machines share, as in job.run("/shared/totals")'
-        )
-    with TemporaryDirectory(prefix="onceflow-", ignore_cleanup_errors=True) as folder:
-        yield folder
 
 
 def _raise_if_failed(job: str, result: JobResult, checkpoint_dir: str | None) -> None:
@@ -205,6 +195,8 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
     control_port: int = 0,
     start_from: int | str | None = None,
     allow_dropped_state: bool = False,
+    map_uid: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+    reset_offsets: Mapping[str, Any] | None = None,
     tls: bool = False,
     params: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -233,6 +225,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
         control_port=control_port,
         start_from=start_from if isinstance(start_from, int) else None,
         start_savepoint=absolute_url(start_from) if isinstance(start_from, str) else None,
+        start_changes=start_changes(map_uid, reset_offsets or {}, has_savepoint=isinstance(start_from, str)),
         allow_dropped_state=allow_dropped_state,
         tls=tls,
         params=params or {},

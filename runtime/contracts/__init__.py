@@ -15,6 +15,7 @@ from onceflow.runtime.contracts.abilities import (
     PruningEnumerator,
     PruningSource,
     SkippingEnumerator,
+    StartingEnumerator,
     WaitingEnumerator,
     WarningEnumerator,
 )
@@ -84,6 +85,7 @@ __all__ = [
     "SplitProgress",
     "SplitState",
     "StagedFiles",
+    "StartingEnumerator",
     "ThrottlingWriter",
     "WaitingEnumerator",
     "WarningEnumerator",

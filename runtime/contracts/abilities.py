@@ -24,6 +24,16 @@ class ChangelogSource(Protocol):
 
 
 @runtime_checkable
+class StartingEnumerator(Protocol):
+    """An enumerator that can begin elsewhere than the program says: what `--reset-offsets` asks for."""
+
+    def splits_from(self, start: Json) -> Sequence[SplitState]:
+        """As `initial_splits`, from this start, which is a text such as "earliest" or an object of offsets
+        by split id. Raises UsageError for one that it does not know."""
+        ...
+
+
+@runtime_checkable
 class SkippingEnumerator(Protocol):
     """An enumerator that can leave out what is there: what at-most-once restarts with."""
 

@@ -22,6 +22,7 @@ from onceflow.runtime.checkpoint.io_thread import CheckpointIOThread
 from onceflow.runtime.checkpoint.job_phase import JobPhase
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.savepoints.folder import savepoint_at
+from onceflow.runtime.checkpoint.savepoints.starting import Origin
 from onceflow.runtime.checkpoint.state_files import PromisedStagedFiles
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.clock import Clock
@@ -153,7 +154,8 @@ class JobDriver:
         io = CheckpointIO(self._store, self._clock, *doors, program, self._parallelism, retained)
         io.from_checkpoint_id = options.start_from
         if options.start_savepoint is not None:
-            io.savepoint = savepoint_at(options.start_savepoint, options.storage_options)
+            folder = savepoint_at(options.start_savepoint, options.storage_options)
+            io.origin = Origin(folder, options.start_changes)
         return io
 
     # --- The loop -----------------------------------------------------------------------------------
