@@ -35,7 +35,12 @@ COVERED = (
         integration/test_savepoints""",
         """create_proof savepoints.savepoint savepoints.folder savepoints.taking savepoints.copying
         savepoints.starting savepoints.deleting savepoints.exporting savepoints.lineage savepoints.difference
-        cli.savepoint savepoint_texts interleaving""",
+        start_notice cli.savepoint savepoint_texts interleaving""",
+    ),
+    Covered(
+        "where a job's checkpoints are if it is given no folder",
+        "unit/api/test_job",
+        "checkpoint_folder",
     ),
     Covered(
         "a store that goes away and comes back says it",

@@ -41,22 +41,23 @@ def _renamed(
         if old not in kept:
             raise UsageError(
                 f"{asked}: {where} of the savepoint has nothing of an operator {old!r}{nearest(old, kept)}: "
-                "`onceflow savepoints show` lists its uids"
+                "look at its uids with `onceflow savepoints show`"
             )
         if new not in program.states:
             raise UsageError(
                 f"{asked}: the program has no operator {new!r}{nearest(new, program.states)}: "
-                "`onceflow plan` lists its uids"
+                "look at its uids with `onceflow plan`"
             )
         if new in kept and new not in new_uids:
             raise UsageError(
                 f"{asked}: the savepoint has something of {new!r}, too, and one operator can't go on with "
-                "both: map that one to another uid as well, or take another uid for this one"
+                "both: give that one another uid as well, or this one"
             )
         if (old in sources) is not (new in program.sources):
             is_one, is_none = ("savepoint", "program") if old in sources else ("program", "savepoint")
             raise UsageError(
-                f"{asked}: it is a source in the {is_one} and none in the {is_none}: map sources to sources"
+                f"{asked}: it is a source in the {is_one} and none in the {is_none}: "
+                "give a source for a source"
             )
         notes.append(StateNote(new, "renamed", f"operator {new!r} goes on with what {old!r} had in {where}"))
     if not new_uids:

@@ -77,10 +77,19 @@ def test_nothing_changes_where_nothing_is_asked_for() -> None:
             {"olt": "new"},
             r"--map-uid olt=new: .* nothing of an operator 'olt' \(did you mean 'old'\?\): .*show",
         ),
-        ({"old": "nev"}, r"no operator 'nev' \(did you mean 'new'\?\): `onceflow plan` lists its uids"),
-        ({"old": "op"}, r"has something of 'op', too, .*: map that one to another uid as well"),
-        ({"src": "new"}, r"it is a source in the savepoint and none in the program: map sources to sources"),
-        ({"old": "in"}, r"it is a source in the program and none in the savepoint: map sources to sources"),
+        (
+            {"old": "nev"},
+            r"no operator 'nev' \(did you mean 'new'\?\): look at its uids with `onceflow plan`",
+        ),
+        ({"old": "op"}, r"has something of 'op', too, .*: give that one another uid as well"),
+        (
+            {"src": "new"},
+            r"it is a source in the savepoint and none in the program: give a source for a source",
+        ),
+        (
+            {"old": "in"},
+            r"it is a source in the program and none in the savepoint: give a source for a source",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(new_uids: dict[str, str], sentence: str) -> None:
