@@ -83,8 +83,8 @@ def fit(
                 refused.append(error)
     if len(refused) > 1:
         raise UsageError("; and ".join(map(str, refused)))
-    for error in refused:
-        raise error
+    if refused:
+        raise refused[0]
     return Fit(kept, notes)
 
 
