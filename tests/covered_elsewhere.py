@@ -38,11 +38,6 @@ COVERED = (
         start_notice cli.savepoint savepoint_texts interleaving""",
     ),
     Covered(
-        "where a job's checkpoints are if it is given no folder",
-        "unit/api/test_job",
-        "checkpoint_folder",
-    ),
-    Covered(
         "a store that goes away and comes back says it",
         "integration/test_checkpoints_on_s3",
         "away_notice",
@@ -301,14 +296,14 @@ COVERED = (
     Covered(
         "what a function is told, how a run has ended, and a Spark that is there before the job",
         "unit/sinks/test_foreach unit/api/test_job integration/test_first_job",
-        "batch_context result submitted",
+        "batch_context result submitted checkpoint_folder",
     ),
     # --- The runtime ---
     Covered(
         "parts of the coordinator, moved by the same events",
         """unit/checkpoint/test_coordinator unit/checkpoint/test_recovery unit/checkpoint/test_verdict
         simulation/test_simulation""",
-        "effects checkpoint.events job_phase checkpoint.options pending checkpoint.restart retention",
+        "effects checkpoint.events job_phase checkpoint.options pending stopping restart retention",
     ),
     Covered(
         "what the driver does with files",

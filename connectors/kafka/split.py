@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from onceflow.connectors.kafka.lost_records import check_range
 from onceflow.connectors.kafka.metadata import ClusterMetadata, PartitionKey, Topic
 from onceflow.connectors.kafka.options import Isolation
+from onceflow.connectors.kafka.starts import AtOffsets, AtTime, Earliest, FromGroup, Latest, Start
 from onceflow.runtime.contracts import Json, SplitState
 from onceflow.runtime.errors import DataLossError, OptionError
 from onceflow.runtime.nearest import nearest
@@ -74,40 +75,6 @@ class KafkaSplit:
     @staticmethod
     def from_state(state: SplitState) -> KafkaSplit:
         return KafkaSplit(**state.position)
-
-
-@dataclass(frozen=True, slots=True)
-class Earliest:
-    """Start at the first record that is still there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Latest:
-    """Start at the first record that becomes visible after the start of the job."""
-
-
-@dataclass(frozen=True, slots=True)
-class AtTime:
-    """Start at the first record whose timestamp is at or after time_ms; at the end if there is none."""
-
-    time_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class FromGroup:
-    """Start at what the group committed; partitions it never committed start at their beginning."""
-
-    group_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class AtOffsets:
-    """Start at these offsets, by split id (`events-0`); every partition must be named."""
-
-    offsets: Mapping[str, int]
-
-
-Start = Earliest | Latest | AtTime | FromGroup | AtOffsets
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from onceflow.cli.job_options import (
     AlignmentTimeoutOption,
     AllowDroppedStateOption,
     BarriersOption,
+    DebugOption,
     GuaranteeOption,
     InFlightOption,
     RestartOption,
@@ -87,9 +88,7 @@ def run(
     control_port: Annotated[int, typer.Option(help="The driver's port for slots. 0: any free one.")] = 0,
     metrics_port: Annotated[int | None, typer.Option(help="Serve Prometheus metrics on this port.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of a slot's failure, and what clients log.")
-    ] = False,
+    debug: DebugOption = False,
 ) -> None:
     """Exit code 0: finished, or stopped after a last checkpoint; 1: failed; 2: wrong use; 3: ended on
     request, but without a last checkpoint."""

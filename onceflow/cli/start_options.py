@@ -43,7 +43,7 @@ def given_uids(pairs: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def given_starts(pairs: Sequence[str]) -> dict[str, Any]:
-    """By the uid of a source. Raises OptionError."""
+    """The starts of sources, by uid. Raises OptionError."""
     starts: dict[str, Any] = {}
     for pair in pairs:
         uid, where = _pair("--reset-offsets", "UID=WHERE", pair)

@@ -92,20 +92,17 @@ class Job(JobGraphBuilder):
         storage_options: Mapping[str, Any] | None = None,
         reporter: Reporter | None = None,
     ) -> JobResult:
-        """Run to the end in this process: a script, a test, a notebook, or what spark-submit runs; the same
-        as `onceflow run` with these options.
+        """Run to the end in this process: a script, a notebook, what spark-submit runs; as `onceflow run`.
 
         Goes on from the latest completed checkpoint in `checkpoint_dir`, or from the kept one whose id
         `start_from` is; a path or URL there is a savepoint with which a new folder begins. Without
         `checkpoint_dir` the checkpoints are in a temporary folder. `allow_dropped_state`: what the checkpoint
-        has of things not in the program is dropped, not refused. `map_uid` (new uids by those in the
-        savepoint), `reset_offsets` (starts by uids of sources): docs/savepoints.md. `tls`: encrypt what
-        driver and slots say. `params`: values of the job's parameters. `storage_options`: fsspec's, for
-        `checkpoint_dir`.
-        `master`: as Spark names it, or `threads[N]`; None: what spark-submit was given, else `local[2]`.
-        `barriers`, `alignment_timeout`, `in_flight` (a time): docs/checkpoints.md. `state_backend` (`heap` or
-        `rocksdb`), `state_memory` ("512MB", or bytes): docs/state-backends.md. Ctrl-C and SIGTERM stop it
-        after a last checkpoint. Raises UsageError for what is wrong at the start, JobFailedError if it fails.
+        has of things not in the program is dropped. `map_uid` (new uids by old ones), `reset_offsets` (by the
+        uid of a source): docs/savepoints.md. `tls`: encrypt what driver and slots say. `storage_options`:
+        fsspec's, for `checkpoint_dir`. `master`: as Spark names it, or `threads[N]`; None: spark-submit's,
+        else `local[2]`. `barriers`, `alignment_timeout`, `in_flight`: docs/checkpoints.md. `state_backend`,
+        `state_memory` ("512MB", or bytes): docs/state-backends.md. Ctrl-C and SIGTERM stop it after a last
+        checkpoint. Raises UsageError for what is wrong at the start, JobFailedError if it fails.
         """
         submitted, spark_conf = _submitted(master)
         _check_master(master := master or submitted)
@@ -125,7 +122,7 @@ class Job(JobGraphBuilder):
                 restart=restart,
                 start_from=start_from,
                 allow_dropped_state=allow_dropped_state,
-                map_uid=map_uid or {},
+                map_uid=(map_uid or {}).items(),
                 reset_offsets=reset_offsets or {},
                 tls=tls,
                 params=params,
@@ -195,7 +192,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
     control_port: int = 0,
     start_from: int | str | None = None,
     allow_dropped_state: bool = False,
-    map_uid: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+    map_uid: Iterable[tuple[str, str]] = (),
     reset_offsets: Mapping[str, Any] | None = None,
     tls: bool = False,
     params: Mapping[str, Any] | None = None,

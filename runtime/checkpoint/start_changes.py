@@ -25,26 +25,26 @@ class StartChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     new_uids: Mapping[str, str] = {}
     """In the program, by the uid in the savepoint."""
     starts: Mapping[str, Json] = {}
-    """By the uid of a source: "start", or what it takes for a start, such as "earliest"."""
+    """The start of a source, by its uid: "start", or what it takes for one, such as "earliest"."""
 
     def __bool__(self) -> bool:
         return bool(self.new_uids or self.starts)
 
     def __str__(self) -> str:
-        """As one writes them."""
+        """The options that say this."""
         renamed = [f"--map-uid {old}={new}" for old, new in sorted(self.new_uids.items())]
         return " ".join([*renamed, *(_reset_text(*each) for each in sorted(self.starts.items()))])
 
 
 def start_changes(
-    map_uid: Mapping[str, str] | Iterable[tuple[str, str]],
+    map_uid: Iterable[tuple[str, str]],
     reset_offsets: Mapping[str, Any],
     has_savepoint: bool,
 ) -> StartChanges:
     """What a user gives as `map_uid` (pairs of old and new uid) and `reset_offsets`. Raises OptionError, also
     if he gives no savepoint with them."""
     new_uids: dict[str, str] = {}
-    for old, new in map_uid.items() if isinstance(map_uid, Mapping) else map_uid:
+    for old, new in map_uid:
         if old in new_uids:
             raise OptionError(f"--map-uid {old}={new}: {old!r} is mapped to {new_uids[old]!r}: leave one out")
         if new in new_uids.values():

@@ -28,8 +28,8 @@ class StartingEnumerator(Protocol):
     """An enumerator that can begin elsewhere than the program says: what `--reset-offsets` asks for."""
 
     def splits_from(self, start: Json) -> Sequence[SplitState]:
-        """As `initial_splits`, from this start, which is a text such as "earliest" or an object of offsets
-        by split id. Raises UsageError for one that it does not know."""
+        """The splits that `initial_splits` gives, from this start instead: a text such as "earliest", or an
+        object of offsets by split id. Raises UsageError for one that it does not know."""
         ...
 
 

@@ -142,7 +142,7 @@ class RunOptions:
     start_savepoint: str | None = None
     """The folder of a savepoint with which a new checkpoint folder begins."""
     start_changes: StartChanges = StartChanges()  # noqa: RUF009 - it is frozen
-    """What of that savepoint is to be otherwise."""
+    """The uids and the offsets of that savepoint that are to be others."""
     allow_dropped_state: bool = False
     """Start although the checkpoint has state that the program has no place for: it is dropped."""
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)

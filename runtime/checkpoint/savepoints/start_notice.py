@@ -24,7 +24,7 @@ class StartNotice:
     uids: Mapping[str, list[str]]
 
     def fields(self) -> dict[str, Json]:
-        """Of the event."""
+        """The fields of the event."""
         return {
             "savepoint_id": self.savepoint_id,
             "job": self.job,

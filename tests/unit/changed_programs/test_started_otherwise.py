@@ -50,7 +50,7 @@ def other(folder: Any, taken: str, tmp_path: Path) -> Any:
 
 
 def test_a_renamed_operator_keeps_its_state_at_every_start(other: Any, taken: str) -> None:
-    options = {"start_from": taken, "map_uid": {"op": "totals"}}
+    options = {"start_from": taken, "map_uid": (("op", "totals"),)}
     first = other.run(windows("totals"), **options)
     assert not first.visible["out"]
     [told] = first.events.named("started_from_savepoint")
@@ -72,7 +72,7 @@ def test_a_source_begins_elsewhere_once(other: Any, taken: str) -> None:
 
 
 def test_what_a_job_began_with_can_not_change(other: Any, taken: str) -> None:
-    other.run(windows("totals"), start_from=taken, map_uid={"op": "totals"})
+    other.run(windows("totals"), start_from=taken, map_uid=(("op", "totals"),))
     reason = other.run(windows("totals"), start_from=taken, reset_offsets={"src": "start"}).result.reason
     assert "was started with --map-uid op=totals, and what it began with can't change" in reason
     assert totals(other.run(windows("totals"), *LATER, start_from=taken)) == ONCE
@@ -86,11 +86,11 @@ def test_a_start_that_was_cut_off_goes_on_as_it_began(other: Any, taken: str) ->
     assert "name the savepoint again with --from --map-uid op=totals" in refused.result.reason
     refused = other.run(windows(), start_from=taken)
     assert "was started with --map-uid op=totals" in refused.result.reason
-    assert totals(other.run(windows("totals"), *LATER, start_from=taken, map_uid={"op": "totals"})) == ONCE
+    assert totals(other.run(windows("totals"), *LATER, start_from=taken, map_uid=(("op", "totals"),))) == ONCE
 
 
 def test_what_does_not_fit_leaves_the_folder_as_it_was(other: Any, taken: str) -> None:
-    for options in ({"map_uid": {"op": "out"}}, {"reset_offsets": {"src": "earliest"}}):
+    for options in ({"map_uid": (("op", "out"),)}, {"reset_offsets": {"src": "earliest"}}):
         refused = other.run(windows(), start_from=taken, **options)
         assert refused.result.is_refused, options
     assert "this source begins where the program says only: write src=start" in refused.result.reason

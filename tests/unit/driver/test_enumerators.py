@@ -126,7 +126,7 @@ def test_what_appeared_while_the_job_was_down_is_found_before_anything_is_read()
 
 
 def test_a_source_that_the_program_did_not_have_begins_where_it_is_configured_to() -> None:
-    """Also one that never looks for new splits."""
+    """One that never looks for new splits, too."""
     opened = enumerators(
         a=Enumerator([split(1)]), b=Enumerator([split(8)], discovery_interval_ms=None), c=Enumerator()
     )
