@@ -104,8 +104,7 @@ class Job(JobGraphBuilder):
         `state_memory` ("512MB", or bytes): docs/state-backends.md. Ctrl-C and SIGTERM stop it after a last
         checkpoint. Raises UsageError for what is wrong at the start, JobFailedError if it fails.
         """
-        submitted, spark_conf = _submitted(master)
-        _check_master(master := master or submitted)
+        master, spark_conf = _chosen(master)
         with checkpoint_folder(checkpoint_dir, master) as folder:
             options = run_options(
                 folder,
@@ -160,6 +159,13 @@ def _raise_if_failed(job: str, result: JobResult, checkpoint_dir: str | None) ->
         last = result.last_checkpoint_id
         again = f"; last completed checkpoint: {last} in {checkpoint_dir}: run again, it goes on from there"
     raise JobFailedError(f"job {job!r} {result.outcome.value}: {result.reason}{again}")
+
+
+def _chosen(master: str | None) -> tuple[str, Mapping[str, str]]:
+    """The master to run on, checked, and the settings that spark-submit was given."""
+    submitted, settings = _submitted(master)
+    _check_master(master or submitted)
+    return master or submitted, settings
 
 
 def _submitted(master: str | None) -> tuple[str, Mapping[str, str]]:
