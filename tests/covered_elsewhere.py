@@ -170,7 +170,7 @@ COVERED = (
         """integration/kafka_source/test_kafka_source_replay
         integration/kafka_source/test_kafka_source_changes integration/kafka_source/test_truncation
         unit/connectors/kafka/source/test_source""",
-        "source.reader reader_options reader_splits row_builder split topic_watch source.dead_letters",
+        "source.reader reader_options reader_splits row_builder split starts topic_watch source.dead_letters",
     ),
     Covered("clients beside a dead broker", "integration/test_dead_broker", "who_is_there"),
     Covered(
