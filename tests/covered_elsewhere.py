@@ -18,6 +18,11 @@ class Covered(NamedTuple):
 
 COVERED = (
     Covered(
+        "what a person reads of a running job, on a terminal and in a notebook",
+        "unit/cli/test_report unit/api/test_notebook_display",
+        "live_text reporter_here",
+    ),
+    Covered(
         "what is remembered by key, restored and compared with dictionaries, and what may be declared",
         "properties/test_ttl unit/operators/processing/test_key_memory unit/state/test_handles "
         "unit/state/rocks/test_rocks_overflow unit/state/heap/test_heap_limit",
@@ -37,11 +42,7 @@ COVERED = (
         savepoints.starting savepoints.deleting savepoints.exporting savepoints.lineage savepoints.difference
         start_notice cli.savepoint savepoint_texts interleaving""",
     ),
-    Covered(
-        "a store that goes away and comes back says it",
-        "integration/test_checkpoints_on_s3",
-        "away_notice",
-    ),
+    Covered("a store that goes and comes back says it", "integration/test_checkpoints_on_s3", "away_notice"),
     Covered(
         "what is said of a damaged log is in the events of a job on that log",
         "unit/changed_programs/test_damaged_folder unit/checkpoint/test_io",
@@ -201,11 +202,7 @@ COVERED = (
     Covered(
         "a socket to a broker", "unit/connectors/kafka/protocol/test_polling_connection", "broker_socket"
     ),
-    Covered(
-        "kernels of one function",
-        "unit/connectors/kafka/produce/test_partitioner",
-        "produce.partition_kernels",
-    ),
+    Covered("one kernel", "unit/connectors/kafka/produce/test_partitioner", "produce.partition_kernels"),
     Covered(
         "the sink's options and rows; what it writes is the protocol's", "unit/sinks/test_kafka_sink", "kafka"
     ),
@@ -373,7 +370,7 @@ COVERED = (
         "unit/types/test_records_and_columns unit/checkpoint/test_fingerprints",
         "clock errors records",
     ),
-    Covered("kernels of one function", "unit/kernels/test_copying unit/kernels/test_text", "blocks memory"),
+    Covered("kernels of a function", "unit/kernels/test_copying unit/kernels/test_text", "blocks memory"),
     Covered("a sort of one kernel", "unit/connectors/kafka/produce/test_partition_order", "counting_sort"),
     Covered(
         "windows against a naive list",
@@ -383,9 +380,9 @@ COVERED = (
     ),
     Covered(
         "joins against nested loops, as operators and as programs",
-        """properties/test_interval_join properties/test_window_join
-        properties/test_temporal_join unit/api/test_joins""",
-        "joined_columns key_numbers frozen_sides runs window_sides",
+        """properties/test_interval_join properties/test_window_join properties/test_regular_join
+        properties/test_temporal_join unit/api/test_joins unit/api/test_regular_joins""",
+        "joined_columns key_numbers frozen_sides runs window_sides meetings equal_rows ordered_changes",
     ),
     Covered(
         "functions of two streams",

@@ -100,6 +100,11 @@ class Debezium:
         return True
 
     @property
+    def lacks_before(self) -> bool:
+        """See ChangelogFormat."""
+        return self.before == "optional"
+
+    @property
     def schema(self) -> pa.Schema:
         return pa.schema([*self._row_schema, *self._metadata.values()])
 

@@ -163,10 +163,20 @@ class ChangelogFormat(Protocol):
         """Whether decoded rows may be anything but inserts."""
         ...
 
+    @property
+    def lacks_before(self) -> bool:
+        """See PartialChangelogSource."""
+        ...
+
 
 def has_kinds(format: object) -> bool:
     """Whether decoded rows may be anything but inserts."""
     return isinstance(format, ChangelogFormat) and format.has_kinds
+
+
+def lacks_before(format: object) -> bool:
+    """Whether updates may come without the row as it was."""
+    return isinstance(format, ChangelogFormat) and format.lacks_before
 
 
 @runtime_checkable

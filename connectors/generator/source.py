@@ -15,6 +15,7 @@ from onceflow.connectors.collections.python_rows import RowType, row_type
 from onceflow.connectors.generator.random_columns import RandomColumns
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import Fetch, ReaderContext, SplitState
+from onceflow.runtime.durations import rate_per_s
 from onceflow.runtime.errors import GraphError, OptionError, UserFunctionError
 from onceflow.runtime.records import Int64s
 from onceflow.runtime.types.columns_of_records import WrongFieldError
@@ -173,7 +174,7 @@ class GeneratorReader:
 
 def generator_source(
     of: Any,
-    rate: float | None,
+    rate: str | float | None,
     count: int | None,
     seed: int,
     fields: Mapping[str, Any] | None,
@@ -181,15 +182,14 @@ def generator_source(
 ) -> GeneratorSource:
     """The source of `job.data_generator(...)`. Raises GraphError and OptionError."""
     where = "job.data_generator(...)"
-    if rate is not None and not rate > 0:
-        raise OptionError(f"{where}: rate={rate!r}: it is a number of records per second, above 0")
+    per_s = None if rate is None else rate_per_s(rate, f"{where}: rate")
     if count is not None and not (isinstance(count, int) and count >= 0):
         raise OptionError(f"{where}: count={count!r}: it is a number of records")
     if not isinstance(of, pa.Schema | type) and callable(of):
         if fields:
             raise OptionError(f"{where}: fields= is for a type: a function says itself what it makes")
         made = row_type(_returned(of, where), where)
-        return GeneratorSource(FunctionRows(of, made), made.schema, made.record_type, rate, count)
+        return GeneratorSource(FunctionRows(of, made), made.schema, made.record_type, per_s, count)
     if not isinstance(of, pa.Schema) and not is_record_type(of):
         raise GraphError(
             f"{where}: type={of!r}: give a dataclass, a NamedTuple, a pyarrow.Schema, or a function of the "
@@ -197,9 +197,9 @@ def generator_source(
         )
     made = row_type(of, where)
     said = {} if event_time is None or event_time not in made.schema.names else {event_time: "time"}
-    columns = RandomColumns(made.schema, seed, rate or PER_S_WITHOUT_RATE, {**said, **(fields or {})})
+    columns = RandomColumns(made.schema, seed, per_s or PER_S_WITHOUT_RATE, {**said, **(fields or {})})
     columns.check(where)
-    return GeneratorSource(columns, made.schema, made.record_type, rate, count)
+    return GeneratorSource(columns, made.schema, made.record_type, per_s, count)
 
 
 def _returned(function: Callable[..., Any], where: str) -> Any:

@@ -15,6 +15,7 @@ from onceflow.runtime.contracts import (
     ChangelogSource,
     DeadLetterSource,
     Json,
+    PartialChangelogSource,
     ProjectableSource,
     PruningSource,
     ReaderContext,
@@ -111,6 +112,11 @@ class HybridSource:
     def has_kinds(self) -> bool:
         """See ChangelogSource."""
         return any(isinstance(source, ChangelogSource) and source.has_kinds for source in self.sources)
+
+    @property
+    def lacks_before(self) -> bool:
+        """See PartialChangelogSource."""
+        return any(isinstance(each, PartialChangelogSource) and each.lacks_before for each in self.sources)
 
     def dead_letter_sink(self) -> Sink | None:
         """See DeadLetterSource."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from onceflow.connectors.extras import needs_extra
 from onceflow.connectors.formats import Format
-from onceflow.connectors.formats.format import has_kinds
+from onceflow.connectors.formats.format import has_kinds, lacks_before
 from onceflow.connectors.kinesis.columns import COLUMN_TYPES
 from onceflow.connectors.kinesis.finished_shards import FinishedShards
 from onceflow.connectors.kinesis.position import ShardPosition
@@ -94,6 +94,11 @@ class KinesisSource:
     def has_kinds(self) -> bool:
         """See ChangelogSource."""
         return has_kinds(self.value)
+
+    @property
+    def lacks_before(self) -> bool:
+        """See PartialChangelogSource."""
+        return lacks_before(self.value)
 
     @property
     def plan_note(self) -> str:

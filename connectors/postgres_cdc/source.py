@@ -57,7 +57,7 @@ class PostgresCdcSource:
     before: Literal["required", "optional"] = "required"
     """"required": the table has REPLICA IDENTITY FULL, so that each update and delete has its row as it was.
     "optional": an update may be its new row alone, and a delete its key alone: enough for a sink by key,
-    while a filter may leave the old row there."""
+    while a filter may leave the old row there, and a join is refused."""
     truncate: Literal["refuse", "skip"] = "refuse"
     """What a TRUNCATE of the table does: it ends the job, or the rows that came from it stay."""
     create_slot: bool = True
@@ -96,6 +96,11 @@ class PostgresCdcSource:
     def has_kinds(self) -> bool:
         """See ChangelogSource."""
         return True
+
+    @property
+    def lacks_before(self) -> bool:
+        """See PartialChangelogSource."""
+        return self.before == "optional"
 
     @property
     def plan_note(self) -> str:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from onceflow.connectors.collections.fixed_splits import FixedSplits
 from onceflow.connectors.extras import needs_extra
 from onceflow.connectors.formats import Format
-from onceflow.connectors.formats.format import has_kinds
+from onceflow.connectors.formats.format import has_kinds, lacks_before
 from onceflow.connectors.message_fields import check_distinct, check_value, message_schema, named_columns
 from onceflow.connectors.message_rows import MessageRows
 from onceflow.runtime.clock import Clock
@@ -91,6 +91,11 @@ class RabbitQueueSource:
     def has_kinds(self) -> bool:
         """See ChangelogSource."""
         return has_kinds(self.value)
+
+    @property
+    def lacks_before(self) -> bool:
+        """See PartialChangelogSource."""
+        return lacks_before(self.value)
 
     @property
     def plan_note(self) -> str:

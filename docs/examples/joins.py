@@ -1,4 +1,4 @@
-"""Joins by key and event time: clicks with ads that were shown at most a minute before, or in one window."""
+"""Joins by key: clicks with ads that were shown at most a minute before, in one window, or ever."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -71,6 +71,10 @@ rates = (
     .co_group(clicks.key_by("user"), tumbling("1 h"), Rates())
     .collect()
 )
+ever = shown.key_by("user").join(
+    clicks.key_by("user"), where=col("ad") == col("link"), ttl="1 d", uid="ever"
+)
+seen = ever.select("user", "ad").collect()
 prices = job.from_elements(
     Price("tea", 5, 0), Price("tea", 7, 65_000), watermarks=times
 )
@@ -84,5 +88,6 @@ assert sorted(tuple(row.values()) for row in rows) == [
 ]
 assert late == []
 assert sorted(row["ad"] for row in by_hour) == ["cups", "tea"]
+assert sorted(row["ad"] for row in seen) == ["cups", "tea"]
 assert sorted(rates, key=str) == [Rate("ann", 2, 2), Rate("bob", 1, 0)]
 assert costs == [{"link": "tea", "cents": 7}]

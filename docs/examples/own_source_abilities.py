@@ -17,6 +17,7 @@ from onceflow.runtime.contracts import (
     DeadLetterSource,
     ForgettingReader,
     Json,
+    PartialChangelogSource,
     PausableReader,
     PruningEnumerator,
     PruningSource,
@@ -50,6 +51,7 @@ for number in (1, 2, 3):
 files = FolderSource(str(folder), schema, is_bounded=True)
 assert isinstance(files, PruningSource)
 assert isinstance(files, ChangelogSource)
+assert not isinstance(files, PartialChangelogSource)
 enumerator = files.open_enumerator("job", SystemClock())
 assert isinstance(enumerator, PruningEnumerator)
 reader = files.open_reader(ReaderContext("job", "files", 0, 1, SystemClock()))

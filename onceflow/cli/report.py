@@ -9,20 +9,18 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from onceflow.runtime.live_text import event_text, progress_texts
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from onceflow.runtime.report import JobProgress, Reporter
-
-WAITS_MAX = 3
-"""How many of the things that connectors wait for are shown; the rest is counted."""
 
 
 def reporter_for(as_json: bool, prints_rows: bool = False) -> Reporter:
@@ -87,146 +85,15 @@ class LiveLine:
         if name == "job_finished":
             self._live.stop()  # Spark may have a last word of its own
             self._had_slots = False
-        describe = _EVENT_LINES.get(name)
-        if describe is not None:
-            self._console.print(
-                Text.assemble((f"{datetime.now():%H:%M:%S} ", "dim"), describe(fields)), soft_wrap=True
-            )
+        text = event_text(name, fields)
+        if text is not None:
+            self._console.print(Text.assemble((f"{datetime.now():%H:%M:%S} ", "dim"), text), soft_wrap=True)
 
     def progress(self, progress: JobProgress) -> None:
         if self._had_slots or (progress.waiting and progress.phase != "over"):
             self._live.start()
-            self._live.update(Group(*_lines(progress)), refresh=True)
+            self._live.update(Group(*progress_texts(progress)), refresh=True)
 
     def close(self) -> None:
         """The live line goes; what happened stays."""
         self._live.stop()
-
-
-# --- What happens -------------------------------------------------------------------------------------
-
-
-def _started(fields: Mapping[str, Any]) -> Text:
-    slots = ", ".join(f"{slot['slot']} = pid {slot['pid']}" for slot in fields["slots"])
-    return Text(f"attempt {fields['attempt']}: slots {slots}")
-
-
-def _failed(fields: Mapping[str, Any]) -> Text:
-    attempt = "opening the job" if fields["attempt"] is None else f"attempt {fields['attempt']}"
-    row = f" (failure {fields['failures']} in a row)" if fields["failures"] > 1 else ""
-    again = f"; again in {fields['restart_in_ms'] / 1000:g} s{row}"
-    return Text.assemble((f"{attempt} failed", "red"), f": {fields['reason']}{again}")
-
-
-def _restarted(fields: Mapping[str, Any]) -> Text:
-    return Text.assemble(("restarted", "yellow"), f" from checkpoint {fields['checkpoint_id']}")
-
-
-def _checkpoint_failed(fields: Mapping[str, Any]) -> Text:
-    return Text.assemble((f"checkpoint {fields['checkpoint_id']} failed", "red"), f": {fields['reason']}")
-
-
-def _finished(fields: Mapping[str, Any]) -> Text:
-    """Why it failed is the command's own last sentence, on standard error."""
-    is_good = fields["outcome"] in ("finished", "stopped", "cancelled")
-    line = Text.assemble((fields["outcome"], "green" if is_good else "red"))
-    if is_good:
-        line.append(f": {fields['reason']}")
-    line.append(f"; last checkpoint {_known(fields['checkpoint_id'])}")
-    if fields["restarts"]:
-        line.append(f"; restarts {fields['restarts']}")
-    if fields["late_records"]:
-        line.append(f"; {fields['late_records']:,} late records", "yellow")
-    return line
-
-
-def _started_from(fields: Mapping[str, Any]) -> Text:
-    """Which operators and sources go on, and which do not."""
-    found = [(kind, fields[kind]) for kind in ("kept", "evolved", "reset", "new", "dropped") if fields[kind]]
-    kinds = "; ".join(f"{kind}: {', '.join(uids)}" for kind, uids in found)
-    of = f"checkpoint {fields['checkpoint_id']} of job {fields['job']!r}"
-    return Text(f"starts from savepoint {fields['savepoint_id']} ({of}); {kinds or 'nothing was kept'}")
-
-
-def _stop_requested(fields: Mapping[str, Any]) -> Text:
-    before = "ends its sources, and " if fields["drains"] else ""
-    return Text(f"{before}stops after a last checkpoint; a second signal stops at once")
-
-
-_EVENT_LINES: Mapping[str, Callable[[Mapping[str, Any]], Text]] = {
-    "job_started": lambda f: Text(f"{f['job']} starts on {f['master']}"),
-    "encrypted": lambda f: Text(f"driver and slots speak {f['protocol']}: {f['asked_by']}"),
-    "metrics_started": lambda f: Text(f"metrics at http://{f['host']}:{f['port']}/metrics"),
-    "slots_started": _started,
-    "attempt_failed": _failed,
-    "restarted": _restarted,
-    "started_from_savepoint": _started_from,
-    "state_changed": lambda f: Text(f["text"], "yellow"),
-    "checkpoint_failed": _checkpoint_failed,
-    "stop_requested": _stop_requested,
-    "damage_healed": lambda f: Text(f["message"], "yellow"),
-    "entries_without_checksum": lambda f: Text(f["message"], "yellow"),
-    "splits_discovered": lambda f: Text(f"found {', '.join(f['splits'])}"),
-    "warning": lambda f: Text.assemble(("warning", "yellow"), f": {f['reason']}"),
-    "job_finished": _finished,
-}
-
-
-# --- How it is now ------------------------------------------------------------------------------------
-
-
-def _lines(progress: JobProgress) -> list[Text]:
-    """The line, cut at the terminal's width with what matters most in front; and what is waited for."""
-    line = Text(no_wrap=True, overflow="ellipsis")
-    line.append(progress.job, "bold")
-    if progress.phase != "running":
-        line.append(f"  {progress.phase}", "yellow")
-    line.append(f"  in {_rate(progress.records_in_per_s)}  out {_rate(progress.records_out_per_s)}")
-    for count, name in (
-        (progress.late_records, "late"),
-        (progress.dead_letters, "dead letters"),
-        (progress.failed_records, "failed"),
-        (progress.restarts, "restarts"),
-    ):
-        if count:
-            line.append(f"  {name} {count:,}", "yellow")
-    line.append(f"  watermark {_time(progress.watermark_ms)}{_lag(progress.watermark_lag_ms)}")
-    if progress.last_checkpoint_failure is not None:
-        line.append(f"  checkpoint failed: {_one_line(progress.last_checkpoint_failure)}", "red")
-    elif progress.last_checkpoint_id is None:
-        line.append("  no checkpoint yet")
-    else:
-        line.append(f"  checkpoint {progress.last_checkpoint_id} ({progress.last_checkpoint_ms:,} ms)")
-    if progress.slots:
-        line.append(f"  busy {progress.busy_ratio:.0%}  memory {progress.rss_bytes / 2**20:,.0f} MiB")
-    waits = [f"  waits: {_one_line(reason)}" for reason in progress.waiting[:WAITS_MAX]]
-    if len(progress.waiting) > WAITS_MAX:
-        waits.append(f"  waits: for {len(progress.waiting) - WAITS_MAX} more")
-    return [line, *(Text(wait, "yellow", no_wrap=True, overflow="ellipsis") for wait in waits)]
-
-
-def _one_line(reason: str) -> str:
-    return " ".join(reason.split())
-
-
-def _rate(per_s: float) -> str:
-    return f"{per_s:,.0f}/s" if per_s < 10_000 else f"{per_s / 1_000:,.0f}k/s"
-
-
-def _known(value: int | None) -> str:
-    return "none" if value is None else str(value)
-
-
-def _time(watermark_ms: int | None) -> str:
-    if watermark_ms is None:
-        return "-"
-    if watermark_ms == WATERMARK_MAX_MS:
-        return "end"
-    try:
-        return f"{datetime.fromtimestamp(watermark_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
-    except (ValueError, OverflowError, OSError):
-        return f"{watermark_ms} ms"
-
-
-def _lag(lag_ms: int | None) -> str:
-    return "" if lag_ms is None else f" (lag {lag_ms / 1000:,.1f} s)"

@@ -189,7 +189,7 @@ class JobGraphBuilder:
         self,
         type: type[T] | Callable[[int], T],
         *,
-        rate: float | None = None,
+        rate: str | float | None = None,
         count: int | None = None,
         seed: int = 0,
         fields: Mapping[str, Any] | None = None,
@@ -201,7 +201,7 @@ class JobGraphBuilder:
         self,
         type: Any,
         *,
-        rate: float | None = None,
+        rate: str | float | None = None,
         count: int | None = None,
         seed: int = 0,
         fields: Mapping[str, Any] | None = None,
@@ -212,15 +212,15 @@ class JobGraphBuilder:
         self,
         type: Any,
         *,
-        rate: float | None = None,
+        rate: str | float | None = None,
         count: int | None = None,
         seed: int = 0,
         fields: Mapping[str, Any] | None = None,
         watermarks: WatermarkStrategy | None = None,
         uid: str | None = None,
     ) -> Stream[Any]:
-        """Made-up records: `rate` of them in a second (default: as many as are taken), `count` in all
-        (default: without end). The same ones for the same seed, whatever is restarted.
+        """Made-up records: at a `rate`, as "1000/s" or a number for each second (default: as many as are
+        taken), `count` in all (default: without end). The same ones for the same seed, whatever is restarted.
 
         `type`: a record type or a schema, whose columns get random values; `fields` says of which kind, as in
         `{"user": ["ann", "bob"], "amount": (1, 500), "id": "number", "ts": "time"}`. Or a function of the

@@ -10,6 +10,7 @@ from typing import Any
 
 from onceflow.runtime.api.checkpoint_folder import checkpoint_folder
 from onceflow.runtime.api.graph_builder import JobGraphBuilder
+from onceflow.runtime.api.reporter_here import reporter_here
 from onceflow.runtime.api.run_signals import RunSignals, run_signals
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.checkpoint.job_phase import JobPhase
@@ -40,7 +41,7 @@ from onceflow.runtime.graph.plan_display import as_html, as_markdown
 from onceflow.runtime.hosts.launch import SlotLauncher
 from onceflow.runtime.hosts.local import LocalLauncher
 from onceflow.runtime.hosts.spark.slot_limit import check_fits, check_master, slot_limit
-from onceflow.runtime.report import JobProgress, Reporter, Silent
+from onceflow.runtime.report import JobProgress, Reporter
 
 DEFAULT_INTERVAL = "1 s"
 HOST_WAIT_S = 1.0
@@ -101,8 +102,8 @@ class Job(JobGraphBuilder):
         uid of a source): docs/savepoints.md. `tls`: encrypt what driver and slots say. `storage_options`:
         fsspec's, for `checkpoint_dir`. `master`: as Spark names it, or `threads[N]`; None: spark-submit's,
         else `local[2]`. `barriers`, `alignment_timeout`, `in_flight`: docs/checkpoints.md. `state_backend`,
-        `state_memory` ("512MB", or bytes): docs/state-backends.md. Ctrl-C and SIGTERM stop it after a last
-        checkpoint. Raises UsageError for what is wrong at the start, JobFailedError if it fails.
+        `state_memory`: docs/state-backends.md. `reporter`: who is told; None: a notebook's cell, or nobody.
+        Ctrl-C and SIGTERM stop it after a last checkpoint. Raises UsageError, JobFailedError.
         """
         master, spark_conf = _chosen(master)
         with checkpoint_folder(checkpoint_dir, master) as folder:
@@ -127,7 +128,7 @@ class Job(JobGraphBuilder):
                 params=params,
                 storage_options=storage_options,
             )
-            result = run_job(self.build(), options, reporter or Silent(), running_program())
+            result = run_job(self.build(), options, reporter or reporter_here(), running_program())
         return self._over(result, checkpoint_dir)
 
     def _over(self, result: JobResult, checkpoint_dir: str | None) -> JobResult:
@@ -153,10 +154,9 @@ def _raise_if_failed(job: str, result: JobResult, checkpoint_dir: str | None) ->
         raise UsageError(result.reason)
     if result.outcome not in (Outcome.FAILED, Outcome.FENCED):
         return
-    again = ""
+    again, last = "", result.last_checkpoint_id
     is_programs = result.cause == UsageError.__name__  # the same program would be refused again
-    if checkpoint_dir is not None and result.last_checkpoint_id is not None and not is_programs:
-        last = result.last_checkpoint_id
+    if checkpoint_dir is not None and last is not None and not is_programs:
         again = f"; last completed checkpoint: {last} in {checkpoint_dir}: run again, it goes on from there"
     raise JobFailedError(f"job {job!r} {result.outcome.value}: {result.reason}{again}")
 
@@ -265,8 +265,7 @@ def run_job(
 
 def _wait_for_host(launcher: SlotLauncher, job: str, signals: RunSignals, reporter: Reporter) -> bool:
     """False: a signal came first."""
-    clock = SystemClock()
-    began_ms = clock.monotonic_ms()
+    began_ms = (clock := SystemClock()).monotonic_ms()
     while not signals.was_sent:
         if launcher.wait_ready(HOST_WAIT_S):
             return True

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from onceflow.runtime.api.connected_streams import check_pair, side_of
 from onceflow.runtime.api.records_of_functions import records_made
-from onceflow.runtime.durations import signed_duration_ms
+from onceflow.runtime.durations import duration_ms, signed_duration_ms
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.columns import ColumnCheck
 from onceflow.runtime.graph.functions import check_record, hints
@@ -24,9 +24,11 @@ from onceflow.runtime.operators.declared import declared_types
 from onceflow.runtime.operators.joins.frozen_sides import NAMES
 from onceflow.runtime.operators.joins.interval_join import IntervalJoin
 from onceflow.runtime.operators.joins.joined_columns import LATE_SIDES, JoinedColumns
+from onceflow.runtime.operators.joins.regular_join import RegularJoin
 from onceflow.runtime.operators.joins.temporal_join import TemporalJoin
 from onceflow.runtime.operators.joins.window_join import WINDOW_FIELDS, CoGroup, GroupConfig, WindowJoin
 from onceflow.runtime.operators.operator import MAIN
+from onceflow.runtime.state.description import TimeToLive
 from onceflow.runtime.types.declared_fields import is_record_type
 from onceflow.runtime.types.hints import type_name
 from onceflow.runtime.types.record_types import record_class
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from onceflow.runtime.api.keyed_stream import KeyedStream
     from onceflow.runtime.api.stream import Stream
 
+AnyJoin = IntervalJoin | WindowJoin | TemporalJoin | RegularJoin
 _CLOSED = {"both": (0, 0), "left": (0, 1), "right": (1, 0), "none": (1, 1)}
 """How many ms are taken off the lower and the upper bound."""
 
@@ -63,6 +66,29 @@ def interval_join(
     config = IntervalJoin(columns, schemas, passes, lower_ms, upper_ms, where, (late, late))
     name = f"{how} interval join {lower_ms} to {upper_ms} ms by {', '.join(left._keys)}"
     return _add(left, right, uid, name, config, reads, late_to)
+
+
+def regular_join(
+    left: KeyedStream[Any, Any],
+    right: KeyedStream[Any, Any],
+    how: str,
+    where: pl.Expr | None,
+    ttl: str | int | None,
+    ttl_time: str,
+    uid: str | None,
+) -> Stream[Any]:
+    """See KeyedStream.join."""
+    uid = left._job.new_uid(uid, "join", left._input.step.anchor)
+    check_pair(f"operator {uid!r}", left, right, type(left))
+    columns = JoinedColumns(uid, (left._keys, right._keys), how)
+    schemas = (left._input.rows.schema, right._input.rows.schema)
+    passes = columns.passes(*schemas)
+    reads = [set(), set()] if where is None else _reads(uid, where, columns.schema(passes, *schemas), passes)
+    has_event_time = left._input.rows.has_event_time
+    lasting = _lasting(uid, ttl, ttl_time, has_event_time)
+    config = RegularJoin(columns, schemas, passes, where, lasting, has_event_time)
+    name = f"{how} join by {', '.join(left._keys)}, {config.kept}"
+    return _add(left, right, uid, name, config, reads, None)
 
 
 def window_join(
@@ -173,7 +199,7 @@ def _add(
     right: KeyedStream[Any, Any],
     uid: str,
     name: str,
-    config: IntervalJoin | WindowJoin | TemporalJoin,
+    config: AnyJoin,
     reads: Sequence[set[str]],
     late_to: str | None,
     made: Rows | None = None,
@@ -181,6 +207,7 @@ def _add(
     """The step of a join, with side outputs for late rows if they are wanted. `reads`: the columns that it
     looks at, of each side; `made`: what comes out of the user's function, where one makes the rows."""
     tags = LATE_SIDES if late_to is not None else (None, None)
+    is_regular = isinstance(config, RegularJoin)
     work = TwoInputs(
         side_of(left, frozenset(reads[0]), tags[0]),
         side_of(right, frozenset(reads[1]), tags[1]),
@@ -188,8 +215,11 @@ def _add(
         passes=config.passes,
         is_per_record=made is not None,
         delays_watermark_ms=config.delay_ms if isinstance(config, IntervalJoin) else 0,
+        takes_kinds=is_regular,
+        has_kinds=is_regular and bool(config.columns.padded),
     )
-    outputs, names = {MAIN: made or Rows(config.output_schema, None, True)}, {}
+    has_event_time = left._input.rows.has_event_time
+    outputs, names = {MAIN: made or Rows(config.output_schema, None, has_event_time)}, {}
     if late_to is not None:
         outputs |= {LATE_SIDES[0]: left._input.rows, LATE_SIDES[1]: right._input.rows}
         names = {f"{late_to}_{side}": tag for side, tag in zip(NAMES, LATE_SIDES, strict=True)}
@@ -230,6 +260,25 @@ def _bounds(uid: str, bounds: tuple[str | int, str | int], closed: str) -> tuple
     return lower + first, upper - last
 
 
+def _lasting(uid: str, ttl: str | int | None, time: str, has_event_time: bool) -> TimeToLive | None:
+    """How long the rows of a regular join are kept; None: for good."""
+    if time not in ("event", "processing"):
+        raise GraphError(f"operator {uid!r}: ttl_time={time!r}: use 'event' or 'processing'")
+    if ttl is None:
+        if time != "event":
+            raise GraphError(f"operator {uid!r}: ttl_time={time!r} says how a ttl counts: pass ttl= too")
+        return None
+    ms = duration_ms(ttl, f"operator {uid!r}: ttl")
+    if not ms:
+        raise GraphError(f"operator {uid!r}: ttl={ttl!r}: no row would meet any; write a longer one")
+    if time == "event" and not has_event_time:
+        raise GraphError(
+            f"operator {uid!r}: ttl={ttl!r} counts event time, and these streams have none: pass watermarks= "
+            'to both sources, or write ttl_time="processing"'
+        )
+    return TimeToLive(ms, time == "processing")
+
+
 def _reads(uid: str, where: Any, made: pa.Schema, passes: dict[str, tuple[int, str]]) -> list[set[str]]:
     """The columns that the condition reads of each side."""
     if not isinstance(where, pl.Expr):
@@ -239,8 +288,6 @@ def _reads(uid: str, where: Any, made: pa.Schema, passes: dict[str, tuple[int, s
     return [{column for of, column in asked if of == side} for side in (0, 1)]
 
 
-def _with_schemas(
-    config: IntervalJoin | WindowJoin | TemporalJoin, left: pa.Schema, right: pa.Schema
-) -> Built:
+def _with_schemas(config: AnyJoin, left: pa.Schema, right: pa.Schema) -> Built:
     narrow = replace(config, schemas=(left, right))
     return Built(narrow.create, narrow.output_schema, narrow.description)

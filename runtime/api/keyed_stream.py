@@ -15,7 +15,7 @@ from onceflow.runtime.api.connected_streams import (
     check_pair,
 )
 from onceflow.runtime.api.error_policies import OnError
-from onceflow.runtime.api.joins import co_group, interval_join, temporal_join, window_join
+from onceflow.runtime.api.joins import co_group, interval_join, regular_join, temporal_join, window_join
 from onceflow.runtime.api.keyed_processes import processed
 from onceflow.runtime.api.near_misses import no_such_name
 from onceflow.runtime.api.windowed_stream import WindowedStream, reduced_record, with_schema
@@ -127,6 +127,27 @@ class KeyedStream(Generic[K, T]):
             return BroadcastConnectedStreams(self, other)
         check_pair(where, self, other, KeyedStream)
         return KeyedConnectedStreams(self, other)
+
+    def join(
+        self,
+        other: KeyedStream[K, Any],
+        *,
+        how: str = "inner",
+        where: pl.Expr | None = None,
+        ttl: str | int | None = None,
+        ttl_time: str = "event",
+        uid: str | None = None,
+    ) -> Stream[Any]:
+        """Each row of this stream, the left one, with all rows of the other that have the same key, whenever
+        they come; updates and deletes of both are taken. Columns, `how`, `where`: see interval_join; there
+        are no late rows.
+
+        Rows are kept for good, or for `ttl` ("1 d"): two rows meet if they come less than that apart, by
+        their event time, or by the clock with ttl_time="processing". A row without a partner comes at once,
+        with nulls, and is deleted when its first partner comes: the result of a join that is not inner, or of
+        inputs with updates and deletes, is inserts and deletes, for a sink that takes them.
+        """
+        return regular_join(self, other, how, where, ttl, ttl_time, uid)
 
     def interval_join(
         self,

@@ -34,8 +34,8 @@ _JOB = {
     "submit": "job.run()",
 }
 _JOINS = (
-    'a.key_by("id").interval_join(b.key_by("id"), lower="-1 h", upper="1 h"), or '
-    "a.key_by(...).connect(b.key_by(...)).process(YourCoProcess()): see the page 'Joins' of the documentation"
+    'a.key_by("id").join(b.key_by("id"), ttl="1 d"), or one of the other joins: see the page '
+    "'Joins' of the documentation"
 )
 _ONCE = (
     "stream.key_by(...).process(Once()), with a KeyedProcess that remembers what it has seen: the page "
@@ -79,7 +79,6 @@ _KEYED = {
     "aggregate": _RUNNING.format("..."),
     "count": _RUNNING.format("n=count()"),
     "flat_map": "keyed.process(YourProcess())",
-    "join": _JOINS,
     "map": "keyed.process(YourProcess())",
     "sum": _RUNNING.format('total=sum_("amount")'),
 }

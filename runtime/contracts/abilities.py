@@ -34,6 +34,17 @@ class StartingEnumerator(Protocol):
 
 
 @runtime_checkable
+class PartialChangelogSource(Protocol):
+    """A ChangelogSource that may leave out what rows were: a sink by key can follow it, and a join can't."""
+
+    @property
+    def lacks_before(self) -> bool:
+        """Whether an UPDATE_AFTER may come without its UPDATE_BEFORE, or a DELETE with no more than its row's
+        key. Known when the graph is built."""
+        ...
+
+
+@runtime_checkable
 class SkippingEnumerator(Protocol):
     """An enumerator that can leave out what is there: what at-most-once restarts with."""
 

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from onceflow.runtime.contracts import ChangelogSink, ChangelogSource
+from onceflow.runtime.contracts import ChangelogSink, ChangelogSource, PartialChangelogSource
 from onceflow.runtime.errors import GraphError
-from onceflow.runtime.graph.steps import Call, Express, Keyed, LoopTail, Merge, Read, Route, Step, Write
+from onceflow.runtime.graph.steps import (
+    Call,
+    Express,
+    Keyed,
+    LoopTail,
+    Merge,
+    Read,
+    Route,
+    Step,
+    TwoInputs,
+    Work,
+    Write,
+)
 from onceflow.runtime.operators.failed_records import FAILED
 from onceflow.runtime.operators.operator import MAIN
 
@@ -50,31 +62,56 @@ def find_changelogs(steps: Sequence[Step]) -> frozenset[str]:
     Raises GraphError if one of the others gets such rows: it would count a deletion as one more row.
     """
     changelogs: dict[str, str] = {}
+    partial: dict[str, str] = {}
     for step in steps:
         if isinstance(step.work, Read):
-            if isinstance(step.work.source, ChangelogSource) and step.work.source.has_kinds:
+            source = step.work.source
+            if isinstance(source, ChangelogSource) and source.has_kinds:
                 changelogs[step.uid] = step.uid
+                if isinstance(source, PartialChangelogSource) and source.lacks_before:
+                    partial[step.uid] = step.uid
             continue
-        if isinstance(step.work, Keyed) and step.work.has_kinds:
+        if isinstance(step.work, Keyed | TwoInputs) and step.work.has_kinds:
             changelogs[step.uid] = step.uid
         came_from = [
             changelogs[i.step.uid] for i in step.inputs if i.tag == MAIN and i.step.uid in changelogs
         ]
         if came_from:
-            made_by_window = any(s.uid == came_from[0] and isinstance(s.work, Keyed) for s in steps)
-            _refuse_ignorant(step, came_from[0], _WITHOUT_WINDOWS if made_by_window else _WITHOUT)
+            made_by = next(s.work for s in steps if s.uid == came_from[0])
+            _refuse_ignorant(step, came_from[0], _without(made_by))
             changelogs[step.uid] = came_from[0]
+        incomplete = [partial[i.step.uid] for i in step.inputs if i.tag == MAIN and i.step.uid in partial]
+        if incomplete:
+            _refuse_who_needs_rows_as_they_were(step, incomplete[0])
+            partial[step.uid] = incomplete[0]
     return frozenset(changelogs)
 
 
-_WITHOUT = "read the source without them"
-_WITHOUT_WINDOWS = 'let the window send rows only: results="accumulating" in its allowed_lateness or trigger'
+def _refuse_who_needs_rows_as_they_were(step: Step, source: str) -> None:
+    if isinstance(step.work, TwoInputs):
+        raise GraphError(
+            f"{step.uid!r} ({step.name}) would keep rows that {source!r} has changed, since its updates come "
+            'without the row as it was: read them with before="required"'
+        )
+
+
+def _without(made_by: Work) -> str:
+    """What to do for rows without updates and deletes."""
+    match made_by:
+        case Keyed():
+            return 'let the window send rows only: results="accumulating" in its allowed_lateness or trigger'
+        case TwoInputs():
+            return 'let the join send pairs only: how="inner"'
+        case _:
+            return "read the source without them"
 
 
 def _refuse_ignorant(step: Step, source: str, without: str) -> None:
     changes = f"the updates and deletes of {source!r}"
     match step.work:
         case Express() | Merge() | Call(is_per_record=True, sets_aside=False, answers_later=False):
+            return
+        case TwoInputs(takes_kinds=True):
             return
         case Write(sink) if isinstance(sink, ChangelogSink) and sink.takes_kinds:
             return
@@ -103,5 +140,5 @@ def _refuse_ignorant(step: Step, source: str, without: str) -> None:
         case _:
             raise GraphError(
                 f"{step.uid!r} ({step.name}) would take {changes} for new rows: only map, flat_map, filter, "
-                f"select, with_columns and union pass them on, to a sink that takes changes; or {without}"
+                f"select, with_columns, union and join pass them on, to a sink that takes them; or {without}"
             )

@@ -120,6 +120,10 @@ class TwoInputs:
     nobody reads of them is not asked for."""
     delays_watermark_ms: int = 0
     """How far its rows' event time may lie behind the watermark."""
+    takes_kinds: bool = False
+    """Whether it knows updates and deletes of its inputs."""
+    has_kinds: bool = False
+    """Whether its main output has some, though its inputs have none."""
 
     @property
     def sides(self) -> tuple[Side, Side]:

@@ -24,7 +24,7 @@ from onceflow.runtime.operators.operator import (
     RestoredState,
     TwoInputOperator,
 )
-from onceflow.runtime.records import WATERMARK_MAX_MS, Origin, Records
+from onceflow.runtime.records import WATERMARK_MAX_MS, Kinds, Origin, Records
 from onceflow.runtime.slot.firing import PIECE_ROWS_MAX, fire_all
 from onceflow.runtime.state.columns import one_batch
 from onceflow.runtime.state.key_groups import key_group_range
@@ -88,15 +88,23 @@ class OperatorHarness:
                 operator.restore([state for state in cut if len(state.key_groups)])
             self.subtasks.append(operator)
 
-    def push(self, batch: pa.RecordBatch, event_time: Sequence[int], origin: Origin | None = None) -> None:
-        """Rows from upstream, each to the subtask that owns its key."""
-        records = Records(batch, np.array(event_time, np.int64), None, origin)
+    def push(
+        self,
+        batch: pa.RecordBatch,
+        event_time: Sequence[int],
+        origin: Origin | None = None,
+        kind: Sequence[int] | None = None,
+    ) -> None:
+        """Rows from upstream, each to the subtask that owns its key. `kind`: what each does, a RowKind."""
+        records = Records(batch, np.array(event_time, np.int64), None, origin, _kinds(kind))
         for subtask, part in self._partitioner.split(records):
             self.subtasks[subtask].on_records(part)
 
-    def push_right(self, batch: pa.RecordBatch, event_time: Sequence[int]) -> None:
+    def push_right(
+        self, batch: pa.RecordBatch, event_time: Sequence[int], kind: Sequence[int] | None = None
+    ) -> None:
         """The same for the right input."""
-        records = Records(batch, np.array(event_time, np.int64))
+        records = Records(batch, np.array(event_time, np.int64), kind=_kinds(kind))
         for subtask, part in self._right_partitioner.split(records):
             operator = self.subtasks[subtask]
             assert isinstance(operator, TwoInputOperator), "it has one input"
@@ -147,6 +155,10 @@ class OperatorHarness:
 
     def _count_late(self, rows: int) -> None:
         self.late_rows += rows
+
+
+def _kinds(kind: Sequence[int] | None) -> Kinds | None:
+    return None if kind is None else np.array(kind, np.int8)
 
 
 class TableRows:

@@ -65,7 +65,7 @@ def wait_for(condition: Callable[[], Any], job: JobProcess, timeout: float = 240
     deadline = time.monotonic() + timeout
     while not (found := condition()):
         assert time.monotonic() < deadline, f"not within {timeout} s\n{job.story()}"
-        time.sleep(0.01)
+        time.sleep(0.03)
     return found
 
 
@@ -165,7 +165,7 @@ class Feed:
             {
                 "bootstrap.servers": servers,
                 "enable.idempotence": True,
-                "linger.ms": 5,
+                "linger.ms": 100,  # at a few ms nearly every record is a request, of a broker on a busy core
                 "message.timeout.ms": 300_000,
                 "queue.buffering.max.messages": 1_000_000,
                 "log_level": 0,
@@ -356,7 +356,9 @@ class Follower:
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "fetch.wait.max.ms": 20,
+                # Ten answers a second of each broker, however many batches come.
+                "fetch.wait.max.ms": 100,
+                "fetch.min.bytes": 1_000_000,
                 "reconnect.backoff.max.ms": 200,
                 "log_level": 0,
                 "error_cb": lambda _: None,

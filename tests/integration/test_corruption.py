@@ -83,10 +83,12 @@ def _remove_entry(manifest: dict[str, Any], folder: Path) -> Path:
     return file
 
 
-def _is_promised(engine: Any, folder: Path) -> bool:
-    """The newest checkpoint has output that is not committed; and its entry has its copy."""
+def _is_promised(engine: Any, folder: Path, after: int) -> bool:
+    """The newest checkpoint is a later one than `after`, whose output is committed, and has output that is
+    not; and its entry has its copy."""
     newest = engine.manifests(folder)[-1]
-    return bool(engine.promised(newest)) and (folder / "copies" / "log" / newest["file"].name).exists()
+    is_promised = newest["checkpoint_id"] > after and bool(engine.promised(newest))
+    return is_promised and (folder / "copies" / "log" / newest["file"].name).exists()
 
 
 OF_THE_LOG = [_truncate, _flip_an_offset, _remove_entry]
@@ -119,9 +121,10 @@ def test_a_damaged_newest_checkpoint_is_gone_on_from_exactly_though_output_is_co
     job.send(signal.SIGTERM)
     assert job.wait(60) == 0, job.story()
     with engine.holding_commits(servers) as proxy:
+        committed = engine.manifests(folder)[-1]["checkpoint_id"]
         job = start_job(folder, *arguments, "--sink-servers", proxy.address)
         reached_ms = data.load(20_000, reached_ms)
-        engine.wait_for(lambda: proxy.held and _is_promised(engine, folder), job)
+        engine.wait_for(lambda: proxy.held and _is_promised(engine, folder, committed), job)
         job.kill_group()
         job.wait()
     damaged = damage(engine.manifests(folder)[-1], folder)

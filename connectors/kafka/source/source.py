@@ -11,7 +11,7 @@ from typing import Literal, get_args
 import pyarrow as pa
 
 from onceflow.connectors.formats import Format
-from onceflow.connectors.formats.format import has_kinds
+from onceflow.connectors.formats.format import has_kinds, lacks_before
 from onceflow.connectors.kafka.fetch.direct_reading import AS_USERS_DO, DirectReading
 from onceflow.connectors.kafka.metadata import ClusterMetadata
 from onceflow.connectors.kafka.options import (
@@ -127,6 +127,11 @@ class KafkaSource:
     def has_kinds(self) -> bool:
         """See ChangelogSource."""
         return has_kinds(self.value)
+
+    @property
+    def lacks_before(self) -> bool:
+        """See PartialChangelogSource."""
+        return lacks_before(self.value)
 
     @property
     def is_bounded(self) -> bool:

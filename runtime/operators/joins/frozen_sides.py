@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -18,6 +19,7 @@ from onceflow.runtime.state.rows import take_rows
 
 TABLE = "rows"
 NAMES = ("left", "right")
+_NOTHING: Mapping[str, Int64s] = MappingProxyType({})
 
 
 class FrozenPart(Protocol):
@@ -34,14 +36,20 @@ class FrozenPart(Protocol):
     @property
     def is_matched(self) -> Mask | None: ...
 
+    @property
+    def beside(self) -> Mapping[str, Int64s]:
+        """Further columns of the table, of all rows."""
+        ...
+
     def live(self) -> Indices:
         """The rows that belong to the snapshot, lowest first."""
         ...
 
 
 class FrozenSides:
-    """FrozenRows: key_group, is_right, event_time (ms; of a window join the window's start), is_matched, and
-    the row in one of the columns left and right (structs), null in the other."""
+    """FrozenRows: key_group, is_right, event_time (ms; of a window join the window's start), is_matched, what
+    the kind of join has `beside` that (int64, null for the rows of a side without it), and the row in one of
+    the columns left and right (structs), null in the other."""
 
     def __init__(
         self,
@@ -49,8 +57,10 @@ class FrozenSides:
         schemas: Sequence[pa.Schema],
         keys: Sequence[Sequence[str]],
         max_parallelism: int,
+        beside: Sequence[str] = (),
     ) -> None:
         self._sides = sides
+        self._beside = beside
         self._schemas = schemas
         self._keys = keys
         self._max_parallelism = max_parallelism
@@ -80,10 +90,16 @@ class FrozenSides:
 
     def _batch(self, side: int, run: FrozenPart, rows: Indices) -> pa.RecordBatch:
         matched = None if run.is_matched is None else run.is_matched[rows]
-        return self._made(side, [take_rows(run.batch, rows)], run.time[rows], matched)
+        beside = {name: values[rows] for name, values in run.beside.items()}
+        return self._made(side, [take_rows(run.batch, rows)], run.time[rows], matched, beside)
 
     def _made(
-        self, side: int, batches: list[pa.RecordBatch], time: Int64s, matched: Mask | None = None
+        self,
+        side: int,
+        batches: list[pa.RecordBatch],
+        time: Int64s,
+        matched: Mask | None = None,
+        beside: Mapping[str, Int64s] = _NOTHING,
     ) -> pa.RecordBatch:
         schema = self._schemas[side]
         batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema)
@@ -96,6 +112,7 @@ class FrozenSides:
                 "is_right": pa.array(np.full(len(batch), side == 1)),
                 "event_time": pa.array(time),
                 "is_matched": pa.array(np.zeros(len(batch), np.bool_) if matched is None else matched),
+                **{name: _numbers(beside.get(name), len(batch)) for name in self._beside},
                 NAMES[0]: structs[0],
                 NAMES[1]: structs[1],
             }
@@ -106,6 +123,15 @@ def restored_rows(
     pieces: Iterator[pa.RecordBatch], schemas: Sequence[pa.Schema]
 ) -> Iterator[tuple[int, pa.RecordBatch, Int64s, Mask]]:
     """(side, its rows, their event times, which were matched) of what FrozenSides wrote."""
+    for side, batch, its in restored_parts(pieces, schemas):
+        matched = its.column("is_matched").to_numpy(zero_copy_only=False)
+        yield side, batch, its.column("event_time").to_numpy(), matched
+
+
+def restored_parts(
+    pieces: Iterator[pa.RecordBatch], schemas: Sequence[pa.Schema]
+) -> Iterator[tuple[int, pa.RecordBatch, pa.RecordBatch]]:
+    """(side, its rows, all columns of the table) of what FrozenSides wrote."""
     for piece in pieces:
         is_right = piece.column("is_right").to_numpy(zero_copy_only=False)
         for side in (0, 1):
@@ -117,5 +143,8 @@ def restored_rows(
             batch = pa.RecordBatch.from_arrays(
                 [found.column(name) for name in schemas[side].names], schema=schemas[side]
             )
-            matched = its.column("is_matched").to_numpy(zero_copy_only=False)
-            yield side, batch, its.column("event_time").to_numpy(), matched
+            yield side, batch, its
+
+
+def _numbers(values: Int64s | None, count: int) -> pa.Array:
+    return pa.nulls(count, pa.int64()) if values is None else pa.array(values)

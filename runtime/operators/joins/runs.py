@@ -2,13 +2,15 @@
 
 A batch that comes is a run. Once there are `MERGE_RUNS` runs of a level they become one of the next level,
 so a row is copied a few times in its life, and there are few runs to search. In a run nothing changes but
-which rows were matched, and how many have expired: a snapshot shares the rest.
+which rows were matched or are gone, how many have expired, and what stands beside the rows: a snapshot shares
+the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -21,8 +23,10 @@ MERGE_RUNS = 8
 PAIRS_MAX = 1 << 16
 """The most pairs that are made at a time: one row may meet very many."""
 _MERGE_BYTES_MAX = 1 << 30
-_TIME_MAX = 1 << 61
+EVER_MS = 1 << 61
+"""Further from any time of a row than there is time."""
 _PLACES_MAX = 1 << 62
+_NOTHING: Mapping[str, Int64s] = MappingProxyType({})
 
 
 class Places:
@@ -50,17 +54,27 @@ class Run:
     """Rows of one side, sorted by (row of the key, event time)."""
 
     def __init__(
-        self, batch: pa.RecordBatch, row: Int64s, time: Int64s, is_matched: Mask | None, level: int = 0
+        self,
+        batch: pa.RecordBatch,
+        row: Int64s,
+        time: Int64s,
+        is_matched: Mask | None,
+        level: int = 0,
+        beside: Mapping[str, Int64s] = _NOTHING,
     ) -> None:
-        """`is_matched`: for a side whose rows without a match are told of; else None."""
+        """`is_matched`: for a side whose rows without a match are told of; else None. `beside`: what else
+        there is to know of each row."""
         self._places = Places(row, time)
         numbers = self._places.of(row, time)
         if len(numbers) > 1 and not bool(np.all(numbers[1:] >= numbers[:-1])):
             order = np.argsort(numbers, kind="stable")
             batch, row, time, numbers = take_rows(batch, order), row[order], time[order], numbers[order]
             is_matched = None if is_matched is None else is_matched[order]
+            beside = {name: values[order] for name, values in beside.items()}
         self.batch, self.row, self.time, self.level = batch, row, time, level
-        self.is_matched = is_matched
+        self.is_matched, self.beside = is_matched, beside
+        self.is_gone: Mask | None = None
+        """The rows that were taken away; None: none was."""
         self._numbers = numbers
         self.by_time: Indices | None = None if is_matched is None else np.argsort(time, kind="stable")
         self.expired = 0
@@ -79,22 +93,31 @@ class Run:
         return begin, np.maximum(end - begin, 0)
 
     def live(self, limit: int) -> Indices:
-        """The rows that have not expired: later than `limit`, or not yet told of."""
+        """The rows that are there: later than `limit` and not taken away, or not yet told of."""
         if self.by_time is None:
-            return np.flatnonzero(self.time > limit)
+            return _later(self.time, limit, self.is_gone)
         return np.sort(self.by_time[self.expired :])
+
+    def take_away(self, rows: Indices) -> None:
+        """These rows are no more. Only of a side whose expired rows nobody is told of."""
+        assert self.by_time is None, "they would be told of"
+        if self.is_gone is None:
+            self.is_gone = np.zeros(len(self), np.bool_)
+        self.is_gone[rows] = True
 
     def take(self, rows: Indices, level: int) -> Run:
         """A run of these rows, given lowest first."""
         if len(rows) == len(self):
             return self
         is_matched = None if self.is_matched is None else self.is_matched[rows]
-        return Run(take_rows(self.batch, rows), self.row[rows], self.time[rows], is_matched, level)
+        beside = {name: values[rows] for name, values in self.beside.items()}
+        return Run(take_rows(self.batch, rows), self.row[rows], self.time[rows], is_matched, level, beside)
 
     def renumbered(self, kept: Indices) -> Run:
         """The same with the numbers that keys have when only these rows of the table are kept."""
-        run = Run(self.batch, np.searchsorted(kept, self.row), self.time, self.is_matched, self.level)
-        run.expired = self.expired
+        row = np.searchsorted(kept, self.row)
+        run = Run(self.batch, row, self.time, self.is_matched, self.level, self.beside)
+        run.expired, run.is_gone = self.expired, self.is_gone
         return run
 
     def due(self, limit: int, count: int) -> Indices:
@@ -116,6 +139,8 @@ class FrozenRun:
     is_matched: Mask | None
     pending: Indices | None
     """Rows of a padded side that were not told of."""
+    is_gone: Mask | None = None
+    beside: Mapping[str, Int64s] = field(default_factory=dict)
 
     @property
     def batch(self) -> pa.RecordBatch:
@@ -128,7 +153,7 @@ class FrozenRun:
     def live(self) -> Indices:
         """Its rows, lowest first."""
         if self.pending is None:
-            return np.flatnonzero(self.run.time > self.limit)
+            return _later(self.run.time, self.limit, self.is_gone)
         return np.sort(self.pending)
 
 
@@ -140,16 +165,26 @@ class SideRows:
         self.schema = schema
         self.is_padded = is_padded
         self.runs: list[Run] = []
-        self._limit = -_TIME_MAX
+        self._limit = -EVER_MS
         """Rows up to this time have expired."""
 
     def __len__(self) -> int:
         return sum(map(len, self.runs))
 
-    def add(self, batch: pa.RecordBatch, row: Int64s, time: Int64s, is_matched: Mask) -> None:
+    def add(
+        self,
+        batch: pa.RecordBatch,
+        row: Int64s,
+        time: Int64s,
+        is_matched: Mask | None = None,
+        beside: Mapping[str, Int64s] = _NOTHING,
+    ) -> None:
         if not len(row):
             return
-        self.runs.append(Run(batch, row, time, is_matched.copy() if self.is_padded else None))
+        if not self.is_padded:
+            is_matched = None
+        assert is_matched is not None or not self.is_padded, "rows of a padded side are told of"
+        self.runs.append(Run(batch, row, time, None if is_matched is None else is_matched.copy(), 0, beside))
         while len(self.runs) >= MERGE_RUNS and self.runs[-MERGE_RUNS].level <= self.runs[-1].level:
             last = self.runs[-MERGE_RUNS:]
             if sum(run.batch.nbytes for run in last) > _MERGE_BYTES_MAX:
@@ -162,6 +197,8 @@ class SideRows:
         kept = []
         for run in self.runs:
             gone = run.expired if self.is_padded else len(run) * (limit >= run.median) // 2
+            if run.is_gone is not None:
+                gone = max(gone, int(np.count_nonzero(run.is_gone)))
             if limit >= run.latest and (not self.is_padded or run.expired == len(run)):
                 continue
             if gone and 2 * gone >= len(run) - 1:
@@ -171,6 +208,10 @@ class SideRows:
                 run = run.take(live, run.level)
             kept.append(run)
         self.runs = kept
+
+    def let_go_of_what_is_gone(self) -> None:
+        """Rows were taken away: runs of which that are half the rows are made anew."""
+        self.expire(self._limit)
 
     def due(self, limit: int, count: int) -> list[tuple[Run, Indices]]:
         """At most so many rows of a padded side that expire at `limit` or before."""
@@ -189,6 +230,8 @@ class SideRows:
                 self._limit,
                 None if run.is_matched is None else run.is_matched.copy(),
                 None if run.by_time is None else run.by_time[run.expired :],
+                None if run.is_gone is None else run.is_gone.copy(),
+                {name: values.copy() for name, values in run.beside.items()},
             )
             for run in self.runs
         ]
@@ -208,13 +251,19 @@ class SideRows:
             np.concatenate([part.time for part in parts]),
             np.concatenate(matched) if matched else None,
             level,
+            {name: np.concatenate([part.beside[name] for part in parts]) for name in parts[0].beside},
         )
         return [run]
 
 
+def _later(time: Int64s, limit: int, is_gone: Mask | None) -> Indices:
+    is_there = time > limit
+    return np.flatnonzero(is_there if is_gone is None else is_there & ~is_gone)
+
+
 def limit_of(watermark_ms: int, keep_ms: int) -> int:
     """Rows up to this time have expired that are kept until the watermark is `keep_ms` behind them."""
-    return max(-_TIME_MAX, min(_TIME_MAX, watermark_ms - keep_ms))
+    return max(-EVER_MS, min(EVER_MS, watermark_ms - keep_ms))
 
 
 def pairs(begin: Int64s, counts: Int64s) -> Iterator[tuple[Indices, Indices]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -125,6 +126,7 @@ class _FrozenWindow:
     batch: pa.RecordBatch
     start: int
     is_matched: None = None
+    beside: ClassVar[Mapping[str, Int64s]] = {}
 
     @property
     def time(self) -> Int64s:

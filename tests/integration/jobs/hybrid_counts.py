@@ -1,7 +1,7 @@
 """Counts the records of each user, from files and then from a topic, into files: one row for each record,
 with the user's count so far.
 
-onceflow run hybrid_counts.py ... -- INPUT_FOLDER OUTPUT_FOLDER SERVERS TOPIC
+onceflow run hybrid_counts.py ... -- INPUT_FOLDER OUTPUT_FOLDER SERVERS TOPIC [RATE]
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def add(so_far: Seen, one: Seen) -> Seen:
 
 
 def build(arguments: list[str]) -> Job:
-    folder, output, servers, topic = arguments
+    folder, output, servers, topic, *rate = arguments
     live = KafkaSource(bootstrap_servers=servers, topics=[topic], value=Json(Seen), start="latest")
     job = Job("hybrid-counts")
     source = HybridSource([files_source(f"{folder}/*.jsonl", Seen), live])
-    seen = job.source(source, uid="seen", rate_limit="8000/s")
+    seen = job.source(source, uid="seen", rate_limit=rate[0] if rate else "8000/s")
     seen.key_by("user").reduce(add, uid="counts").to_files(output, format="jsonl", uid="out")
     return job

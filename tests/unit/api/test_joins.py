@@ -166,7 +166,7 @@ def test_what_can_not_be_joined_is_refused_in_a_sentence() -> None:
     untimed = job.from_elements(Payment("a", 5, 0), uid="untimed").key_by("ref")
     with pytest.raises(GraphError, match=r"needs event time: pass watermarks= to both sources"):
         untimed.interval_join(untimed, 0, 1)
-    with pytest.raises(AttributeError, match=r"has no 'join': write a\.key_by\(\"id\"\)\.interval_join"):
+    with pytest.raises(AttributeError, match=r"has no 'join': write a\.key_by\(\"id\"\)\.join"):
         _ = orders.join  # type: ignore[attr-defined]
 
 

@@ -67,7 +67,7 @@ NAMES: list[tuple[Use, str]] = [
     (lambda job: job.from_elements(1).add_sink, "a Stream has no 'add_sink': write stream.sink_to(...)"),
     (
         lambda job: job.from_elements(1).join,
-        """a Stream has no 'join': write a.key_by("id").interval_join(b.key_by("id"), lower=""",
+        """a Stream has no 'join': write a.key_by("id").join(b.key_by("id"), ttl="1 d")""",
     ),
     (lambda job: job.from_elements(1).drop_duplicates, "a KeyedProcess that remembers what it has seen"),
     (lambda job: job.from_elements(1).key_by("value").aggregate, "keyed.window(...).aggregate(...) for one"),

@@ -82,7 +82,7 @@ def test_a_function_makes_each_record_once() -> None:
 def test_the_column_with_event_time_moves_on_so_that_windows_fire() -> None:
     job = Job("made")
     watermarks = WatermarkStrategy.monotonous("ts")
-    made = job.data_generator(Purchase, rate=100_000, count=1_000, watermarks=watermarks)
+    made = job.data_generator(Purchase, rate="100000/s", count=1_000, watermarks=watermarks)
     rows = made.key_by("user").window(tumbling("5 ms")).aggregate(n=count()).collect()
     job.run(master="threads[2]")
     assert sum(row["n"] for row in rows) == 1_000
@@ -105,10 +105,8 @@ def test_what_goes_wrong_in_the_function_is_named() -> None:
 
 Make = Callable[[], object]
 MISTAKES: list[tuple[Make, str]] = [
-    (
-        lambda: generator_source(Purchase, 0, None, 0, None, None),
-        "rate=0: it is a number of records per second",
-    ),
+    (lambda: generator_source(Purchase, 0, None, 0, None, None), 'rate=0 is no rate: write .*"100/s"'),
+    (lambda: generator_source(Purchase, "fast", None, 0, None, None), "rate='fast' is no rate"),
     (lambda: generator_source(Purchase, None, -1, 0, None, None), "count=-1: it is a number of records"),
     (lambda: generator_source(3, None, None, 0, None, None), "type=3: give a dataclass"),
     (lambda: generator_source(int, None, None, 0, None, None), "type=<class 'int'>: give a dataclass"),
