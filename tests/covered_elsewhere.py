@@ -202,7 +202,9 @@ COVERED = (
     Covered(
         "a socket to a broker", "unit/connectors/kafka/protocol/test_polling_connection", "broker_socket"
     ),
-    Covered("one kernel", "unit/connectors/kafka/produce/test_partitioner", "produce.partition_kernels"),
+    Covered(
+        "choice of partitions", "unit/connectors/kafka/produce/test_partitioner", "produce.partition_kernels"
+    ),
     Covered(
         "the sink's options and rows; what it writes is the protocol's", "unit/sinks/test_kafka_sink", "kafka"
     ),
@@ -370,7 +372,7 @@ COVERED = (
         "unit/types/test_records_and_columns unit/checkpoint/test_fingerprints",
         "clock errors records",
     ),
-    Covered("kernels of a function", "unit/kernels/test_copying unit/kernels/test_text", "blocks memory"),
+    Covered("kernels of one function", "unit/kernels/test_copying unit/kernels/test_text", "blocks memory"),
     Covered("a sort of one kernel", "unit/connectors/kafka/produce/test_partition_order", "counting_sort"),
     Covered(
         "windows against a naive list",
