@@ -3,9 +3,10 @@
 PY := .venv/bin/python
 # Some shells set it. Then each of the hundreds of processes of the tests compiles onceflow anew.
 unexport PYTHONDONTWRITEBYTECODE
-# Four at a time, on two cores too: most tests wait for a broker, a JVM or a process half of the time. A file
-# stays on one worker, with its broker; files begin in the order of tests/conftest.py, the longest first.
-PYTEST := $(PY) -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder
+# Three at a time on two cores: many tests wait for a broker, a JVM or a process half of the time. A fourth makes
+# the suite no quicker, and each process slower than those expect that talk to it. A file stays on one worker,
+# with its broker; files begin in the order of tests/conftest.py, the longest first.
+PYTEST := $(PY) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup demo test check fast sim mutants integration soak bench profile docs docs-site wheel
 

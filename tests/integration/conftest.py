@@ -281,7 +281,7 @@ def read_topic(servers: str, topic: str, isolation: str = "read_committed") -> l
             }
         )
         stack.callback(consumer.close)
-        partitions = consumer.list_topics(topic, timeout=80).topics[topic].partitions
+        partitions = consumer.list_topics(topic, timeout=240).topics[topic].partitions
         consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
         values: list[bytes] = []
         at_end: set[int] = set()
@@ -364,7 +364,7 @@ class Follower:
                 "error_cb": lambda _: None,
             }
         )
-        partitions = self._consumer.list_topics(topic, timeout=80).topics[topic].partitions
+        partitions = self._consumer.list_topics(topic, timeout=240).topics[topic].partitions
         self._consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
         self.arrivals: list[float] = []
         """Monotonic times, one per row."""

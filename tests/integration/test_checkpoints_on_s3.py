@@ -50,7 +50,7 @@ def test_killed_three_times_each_row_is_there_once(
     servers, source, output = broker.bootstrap_servers, new_topic("in", 4), new_topic("out", 4)
     arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output)
     data, rows = feed(servers, source, 4, seed), follow(servers, output)
-    data.run(5_000)
+    data.run(2_000)
     bucket = server.new_bucket()
 
     def start() -> Any:
@@ -93,7 +93,7 @@ def test_a_store_that_is_away_holds_up_checkpoints_and_nothing_else(
     servers, source, output = broker.bootstrap_servers, new_topic("in", 4), new_topic("out", 4)
     arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output)
     data, rows = feed(servers, source, 4), follow(servers, output)
-    data.run(5_000)
+    data.run(2_000)
     url = f"s3://{server.new_bucket()}/totals"
     job = start_job(url, *arguments, interval="100 ms", options=OPTIONS)
     job.wait_event("checkpoint_completed")

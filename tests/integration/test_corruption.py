@@ -119,7 +119,7 @@ def test_a_damaged_newest_checkpoint_is_gone_on_from_exactly_though_output_is_co
     reached_ms = data.load(20_000, START_MS)
     job.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
     job.send(signal.SIGTERM)
-    assert job.wait(60) == 0, job.story()
+    assert job.wait(240) == 0, job.story()
     with engine.holding_commits(servers) as proxy:
         committed = engine.manifests(folder)[-1]["checkpoint_id"]
         job = start_job(folder, *arguments, "--sink-servers", proxy.address)
@@ -137,7 +137,7 @@ def test_a_damaged_newest_checkpoint_is_gone_on_from_exactly_though_output_is_co
     again = start_job(folder, *arguments)
     rows.wait_rows(len(expected), again)
     again.send(signal.SIGTERM)
-    assert again.wait(60) == 0, again.story()
+    assert again.wait(240) == 0, again.story()
     where = str(damaged.relative_to(folder))
     assert any(where in e["message"] for e in again.named("damage_healed")), again.story()
     verdict = judge(servers).verdict(expected, output)
@@ -199,7 +199,7 @@ def test_a_damaged_checkpoint_is_refused_and_an_older_one_can_be_chosen(
     rows = follow(servers, output)
     rows.wait_rows(len(expected), chosen)
     chosen.send(signal.SIGTERM)
-    assert chosen.wait(60) == 0, chosen.story()
+    assert chosen.wait(240) == 0, chosen.story()
     verdict = judge(servers).verdict(expected, output)
     assert verdict.is_exact, verdict
 

@@ -80,7 +80,7 @@ def test_idle_partitions_late_records_and_a_partition_that_comes_back(
     later = [*on_time.iter_rows(), *((f"u{i:06d}", START_MS + 2 * HOUR_MS + 500, 1, 1) for i in range(300))]
     rows.wait_rows(len(later) + 1, job)  # and the closing records of before
     job.send(signal.SIGTERM)
-    assert job.wait(60) == 0, job.story()
+    assert job.wait(240) == 0, job.story()
     assert job.named("job_finished")[0]["late_records"] == 300
     found = sorted(judge(servers).output(output).iter_rows())
     assert found == sorted(later)

@@ -65,7 +65,7 @@ def consume(servers: str, topic: str) -> list[Row]:
         }
     )
     try:
-        partitions = consumer.list_topics(topic, timeout=80).topics[topic].partitions
+        partitions = consumer.list_topics(topic, timeout=240).topics[topic].partitions
         consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
         values: list[Row] = []
         ended: set[int] = set()

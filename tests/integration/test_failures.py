@@ -31,7 +31,7 @@ def test_a_broker_that_is_away_is_waited_for_and_said(
     kafka.create_topic("out", 2)
     data, rows = feed(servers, "in", 4), follow(servers, "out")
     job = start_job(tmp_path / "ck", "--bootstrap-servers", servers, "--input", "in", "--output", "out")
-    data.run(5_000)
+    data.run(2_000)
     job.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
     since = job.mark
     kafka.kill()
@@ -41,9 +41,9 @@ def test_a_broker_that_is_away_is_waited_for_and_said(
     data.close()
     expected = judge(servers).expected("in")
     rows.wait_rows(len(expected), job)
-    job.wait_event("progress", lambda e: not e["waiting"], after=job.mark, timeout=60)
+    job.wait_event("progress", lambda e: not e["waiting"], after=job.mark, timeout=240)
     job.send(signal.SIGTERM)
-    assert job.wait(60) == 0, job.story()
+    assert job.wait(240) == 0, job.story()
     verdict = judge(servers).verdict(expected, "out")
     assert verdict.is_exact, verdict
     assert not job.named("restarted"), "waiting needs no restart"
@@ -83,7 +83,7 @@ def test_soon_after_a_broker_that_was_killed_inside_a_commit_is_back_there_is_ne
         expected = judge(servers).expected("in")
         rows.wait_rows(len(expected), job)
         job.send(signal.SIGTERM)
-        assert job.wait(60) == 0, job.story()
+        assert job.wait(240) == 0, job.story()
     verdict = judge(servers).verdict(expected, "out")
     assert verdict.is_exact, verdict
 
@@ -135,7 +135,7 @@ def test_a_broker_that_stays_away_fails_the_job_after_the_stated_time_and_a_stop
     again = start_job(tmp_path / "ck", *arguments, options=["--restart", "none"])
     again.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
     again.send(signal.SIGTERM)
-    assert again.wait(60) == 0, again.story()
+    assert again.wait(240) == 0, again.story()
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_checkpoint_that_can_not_be_written_is_said_and_its_output_is_in_a_lat
     arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output)
     data, rows = feed(servers, source, 4), follow(servers, output)
     job = start_job(tmp_path / "ck", *arguments, interval="700 ms")
-    data.run(10_000)
+    data.run(3_000)
     job.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
     there, away = tmp_path / "ck" / folder, tmp_path / "ck" / "away"
     since = job.mark
@@ -231,7 +231,7 @@ def test_a_checkpoint_that_can_not_be_written_is_said_and_its_output_is_in_a_lat
     expected = judge(servers).expected(source)
     rows.wait_rows(len(expected), job)
     job.send(signal.SIGTERM)
-    assert job.wait(60) == 0, job.story()
+    assert job.wait(240) == 0, job.story()
     verdict = judge(servers).verdict(expected, output)
     assert verdict.is_exact, verdict
     assert not job.named("restarted")

@@ -23,7 +23,7 @@ def test_at_least_once_loses_nothing(
     arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output)
     options = ["--guarantee", "at-least-once"]
     data, rows = feed(servers, source, 4), follow(servers, output)
-    data.run(15_000)
+    data.run(5_000)
     for _ in range(2):
         job = start_job(tmp_path / "ck", *arguments, options=options)
         done = job.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
@@ -36,7 +36,7 @@ def test_at_least_once_loses_nothing(
     expected = judge(servers).expected(source)
     rows.wait_rows(len(expected), job)
     job.send(signal.SIGTERM)
-    assert job.wait(60) == 0, job.story()
+    assert job.wait(240) == 0, job.story()
     found = judge(servers).output(output).rename({"count": "found"})
     joined = expected.join(found, on=["user", "window_end"], how="left")
     assert joined["found"].null_count() == 0
@@ -76,7 +76,7 @@ def test_at_most_once_doubles_nothing_and_goes_on_at_the_end(
     kept = [r for r in every.iter_rows() if not away_ms - 500 < r[1] <= reached_ms + 500]
     rows.wait_rows(len(kept), again)
     again.send(signal.SIGTERM)
-    assert again.wait(60) == 0, again.story()
+    assert again.wait(240) == 0, again.story()
     assert sorted(judge(servers).output(output).iter_rows()) == sorted(kept)
 
 
@@ -109,7 +109,7 @@ def test_checkpoints_every_100_ms_are_carried(
     arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output)
     data, rows = feed(servers, source, 4), follow(servers, output)
     job = start_job(tmp_path / "ck", *arguments, interval="100 ms")
-    data.run(10_000)
+    data.run(3_000)
     first = job.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
     last = job.wait_event(
         "checkpoint_completed", lambda e: e["checkpoint_id"] >= first["checkpoint_id"] + 100
@@ -118,7 +118,7 @@ def test_checkpoints_every_100_ms_are_carried(
     expected = judge(servers).expected(source)
     rows.wait_rows(len(expected), job)
     job.send(signal.SIGTERM)
-    assert job.wait(60) == 0, job.story()
+    assert job.wait(240) == 0, job.story()
     rate = 100_000 / (last["ts_ms"] - first["ts_ms"])
     slowest = sorted(e["duration_ms"] for e in job.named("checkpoint_completed"))
     print(f"{rate:.1f} checkpoints/s, {slowest[len(slowest) // 2]} ms median, {slowest[-1]} ms at most")
@@ -160,7 +160,7 @@ def test_partitions_and_topics_that_appear_are_read(
     expected = judge(servers).expected(name, other, meanwhile)
     rows.wait_rows(len(expected), again)
     again.send(signal.SIGTERM)
-    assert again.wait(60) == 0, again.story()
+    assert again.wait(240) == 0, again.story()
     assert again.named("job_finished")[0]["late_records"] == 0
     verdict = judge(servers).verdict(expected, output)
     assert verdict.is_exact, verdict

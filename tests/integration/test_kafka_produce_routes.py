@@ -89,7 +89,7 @@ def committed(servers: str, topic: str, at_least: int = 0) -> list[Any]:
             "enable.partition.eof": True,
         }
     )
-    partitions = set(consumer.list_topics(topic, timeout=60).topics[topic].partitions)
+    partitions = set(consumer.list_topics(topic, timeout=240).topics[topic].partitions)
     consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
     found: list[Any] = []
     ended: set[int] = set()

@@ -126,8 +126,8 @@ def dump(servers: str, topic: str, deadline_s: float = 60) -> list[dict[str, Any
             "enable.auto.commit": False,
         }
     )
-    partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
-    ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=60)[1] for p in partitions}
+    partitions = consumer.list_topics(topic, timeout=240).topics[topic].partitions
+    ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=240)[1] for p in partitions}
     consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
     rows, open_partitions = [], set(partitions)
     deadline = time.monotonic() + deadline_s

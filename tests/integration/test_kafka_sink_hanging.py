@@ -70,8 +70,8 @@ def stable_end(servers: str, topic: str) -> tuple[int, int]:
         }
     )
     ends = (
-        consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)[1],
-        raw.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)[1],
+        consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=240)[1],
+        raw.get_watermark_offsets(TopicPartition(topic, 0), timeout=240)[1],
     )
     consumer.close()
     raw.close()

@@ -115,7 +115,7 @@ def grant(secure: EmbeddedKafka) -> Iterator[Callable[..., None]]:
         for future in admin.create_acls(bindings).values():
             future.result()
 
-    if LEDGER_TOPIC not in admin.list_topics(timeout=60).topics:
+    if LEDGER_TOPIC not in admin.list_topics(timeout=240).topics:
         secure.create_topic(LEDGER_TOPIC)
     yield grant_acls
     clear()

@@ -120,7 +120,7 @@ def visible(servers: str, topic: str, settings: dict[str, Any] | None = None) ->
             **(settings or {}),
         }
     )
-    partitions = set(consumer.list_topics(topic, timeout=60).topics[topic].partitions)
+    partitions = set(consumer.list_topics(topic, timeout=240).topics[topic].partitions)
     consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
     rows, deadline = [], time.monotonic() + 120
     while partitions:
@@ -383,7 +383,7 @@ def test_missing_topic_is_a_sentence(broker: EmbeddedKafka, make_job: Callable[.
     with pytest.raises(UsageError, match="topic 'nowhere' does not exist: create it"):
         make_job(broker.bootstrap_servers, "nowhere").open()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
-    assert "nowhere" not in admin.list_topics(timeout=60).topics
+    assert "nowhere" not in admin.list_topics(timeout=240).topics
 
 
 def test_event_time_is_refused_where_retention_would_delete_the_output(

@@ -57,7 +57,7 @@ def test_killed_at_two_slots_restored_at_another_number(
     expected = judge(servers).expected(source)
     rows.wait_rows(len(expected), again)
     again.send(signal.SIGTERM)
-    assert again.wait(60) == 0, again.story()
+    assert again.wait(240) == 0, again.story()
     verdict = judge(servers).verdict(expected, output)
     print(f"{promised} rows were promised at parallelism 2 and committed at {parallelism}: {verdict}")
     assert verdict.is_exact, verdict
@@ -81,6 +81,6 @@ def test_stopped_cleanly_and_restored_up_and_down(
         else:
             job.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
         job.send(signal.SIGTERM)
-        assert job.wait(60) == 0, job.story()
+        assert job.wait(240) == 0, job.story()
     verdict = judge(servers).verdict(expected, output)
     assert verdict.is_exact, verdict

@@ -31,14 +31,14 @@ def test_two_jobs_from_one_savepoint_fence_nobody_and_double_nothing(
     servers, source, first = broker.bootstrap_servers, new_topic("in", 4), new_topic("out", 4)
     common = ("--bootstrap-servers", servers, "--input", source)
     data = feed(servers, source, 4)
-    data.run(5_000)
+    data.run(2_000)
     job = start_job(tmp_path / "first", *common, "--output", first)
     job.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
     running = json.loads(onceflow("savepoint", str(tmp_path / "first"), "--json").stdout)
     assert running["is_pinned"]
     place = str(tmp_path / "savepoint")
     stopped = onceflow("stop", str(tmp_path / "first"), "--savepoint", "--target", place)
-    assert (stopped.returncode, job.wait(60)) == (0, 0), stopped.stderr
+    assert (stopped.returncode, job.wait(240)) == (0, 0), stopped.stderr
     assert f"start from it with --from {place}" in stopped.stdout
     pinned = savepoint_at(running["path"]).read().manifest
     assert pinned.checkpoint_id == running["checkpoint_id"]

@@ -132,7 +132,7 @@ def test_a_job_that_waits_for_slots_is_stopped_at_once(
     job = start_job(tmp_path / "ck", *topics, master=cluster.master, options=SMALL)
     job.wait_event("progress", waits_for("the job needs 2 slots, the cluster has 0"), timeout=480)
     job.kill_group(signal.SIGINT)
-    assert job.wait(80) == 0, job.story()
+    assert job.wait(240) == 0, job.story()
     assert job.events[-1]["outcome"] == "stopped"
     assert "Traceback" not in job.errors()
 
@@ -144,7 +144,7 @@ def test_a_signal_while_the_master_is_away_ends_the_job(
     job = start_job(tmp_path / "ck", *topics, master="spark://127.0.0.1:9", options=SMALL)
     job.wait_event("progress", lambda e: e["phase"] == "starting", timeout=240)
     job.send(signal.SIGTERM)
-    assert job.wait(80) == 0, job.story()
+    assert job.wait(240) == 0, job.story()
     assert "Traceback" not in job.errors()
 
 

@@ -83,7 +83,7 @@ def test_the_same_command_comes_up_again_after_each_kill_of_the_driver(
     servers, source, output = broker.bootstrap_servers, new_topic("in", 4), new_topic("out", 4)
     arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output)
     data, rows = feed(servers, source, 4), follow(servers, output)
-    data.run(5_000)
+    data.run(2_000)
     left: list[psutil.Process] = []
     for _ in range(restarts):
         job = start_job(tmp_path / "ck", *arguments, master="local[2]")
@@ -101,7 +101,7 @@ def test_the_same_command_comes_up_again_after_each_kill_of_the_driver(
     expected = judge(servers).expected(source)
     rows.wait_rows(len(expected), job)
     job.send(signal.SIGTERM)
-    assert job.wait(80) == 0, job.story()
+    assert job.wait(240) == 0, job.story()
     verdict = judge(servers).verdict(expected, output)
     assert verdict.is_exact, verdict
 

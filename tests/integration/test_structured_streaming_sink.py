@@ -32,7 +32,7 @@ def dump(servers: str, topic: str) -> list[Message]:
         "enable.partition.eof": True,
     }
     consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.auto.commit": False})
-    partitions = consumer.list_topics(topic, timeout=80).topics[topic].partitions
+    partitions = consumer.list_topics(topic, timeout=240).topics[topic].partitions
     consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
     found, ended = [], 0
     while ended < len(partitions):

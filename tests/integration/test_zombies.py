@@ -34,23 +34,23 @@ def test_a_frozen_slot_is_replaced_and_does_nothing_when_it_wakes_up(
     arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output)
     data, rows = feed(servers, source, 4), follow(servers, output)
     job = start_job(tmp_path / "ck", *arguments, master="local[4]", options=["--slot-timeout", "3 s"])
-    data.run(10_000)
+    data.run(3_000)
     job.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
     zombie = job.slots()[1]
     os.kill(zombie, signal.SIGSTOP)
-    failed = job.wait_event("attempt_failed", timeout=60)
+    failed = job.wait_event("attempt_failed", timeout=240)
     assert "slot 1" in failed["reason"] and "silent" in failed["reason"]  # noqa: PT018
     job.wait_event("slots_started", lambda e: e["attempt"] == 2)
     if not _is_gone(zombie):  # Spark kills it some seconds later
         os.kill(zombie, signal.SIGCONT)
-    engine.wait_for(lambda: _is_gone(zombie), job, timeout=60)
+    engine.wait_for(lambda: _is_gone(zombie), job, timeout=240)
     done = job.wait_event("restarted")
     job.wait_event("checkpoint_completed", after=job.events.index(done))
     data.close()
     expected = judge(servers).expected(source)
     rows.wait_rows(len(expected), job)
     job.send(signal.SIGTERM)
-    assert job.wait(60) == 0, job.story()
+    assert job.wait(240) == 0, job.story()
     verdict = judge(servers).verdict(expected, output)
     assert verdict.is_exact, verdict
     assert len(job.named("restarted")) == 1
@@ -72,7 +72,7 @@ def test_a_second_driver_takes_over_and_the_first_ends_fenced(
     arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output)
     data, rows = feed(servers, source, 4), follow(servers, output)
     first = start_job(tmp_path / "ck", *arguments)
-    data.run(10_000)
+    data.run(3_000)
     first.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
     if is_frozen:
         first.kill_group(signal.SIGSTOP)  # wherever it is, a commit perhaps
@@ -92,6 +92,6 @@ def test_a_second_driver_takes_over_and_the_first_ends_fenced(
     expected = judge(servers).expected(source)
     rows.wait_rows(len(expected), second)
     second.send(signal.SIGTERM)
-    assert second.wait(60) == 0, second.story()
+    assert second.wait(240) == 0, second.story()
     verdict = judge(servers).verdict(expected, output)
     assert verdict.is_exact, verdict

@@ -166,7 +166,7 @@ class Play:
             rows = [row._replace(kind=RowKind.INSERT) for row in rows]
         expected: dict[Any, list[list[Change]]] = defaultdict(list)
         for row in rows:
-            now = self.clock.now_ms() if self.case.ttl == "processing" else max(row.ts, self.watermark)
+            now = self.comes_at(row)
             if changes := self.model.take(side, row, now):
                 expected[row.id].append(changes)
         kinds = [row.kind for row in rows] if self.case.has_kinds else None
@@ -177,6 +177,15 @@ class Play:
             made = [{"n": row.n, "ref": row.id, "mark": 7} for row in rows]
             self.harness.push_right(pa.RecordBatch.from_pylist(made, RIGHT), [row.ts for row in rows], kinds)
         self.check(expected)
+
+    def comes_at(self, row: Row) -> int:
+        match self.case.ttl:
+            case "processing":
+                return self.clock.now_ms()
+            case "event":
+                return max(row.ts, self.watermark)
+            case _:
+                return row.ts
 
     def check(self, expected: dict[Any, list[list[Change]]]) -> None:
         """Each row causes what it has to. Of a join that pads, in the order of the rows, too."""

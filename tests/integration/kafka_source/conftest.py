@@ -144,7 +144,7 @@ class Cluster:
     def delete_topic(self, topic: str) -> None:
         self.admin.delete_topics([topic])[topic].result(30)
         deadline = time.monotonic() + DEADLINE_S
-        while topic in self.admin.list_topics(timeout=60).topics:
+        while topic in self.admin.list_topics(timeout=240).topics:
             assert time.monotonic() < deadline
 
 

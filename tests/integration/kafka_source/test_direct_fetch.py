@@ -156,7 +156,7 @@ def test_a_topic_deleted_while_it_is_read_stops_it(
     admin = AdminClient({"bootstrap.servers": mortal.bootstrap_servers, "log_level": 0})
     admin.delete_topics([topic])[topic].result(30)
     deadline = time.monotonic() + 120
-    while topic in admin.list_topics(timeout=60).topics:
+    while topic in admin.list_topics(timeout=240).topics:
         assert time.monotonic() < deadline
     if is_made_anew:
         mortal.create_topic(topic, PARTITIONS)

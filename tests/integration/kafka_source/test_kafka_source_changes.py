@@ -234,7 +234,7 @@ def test_topics_that_are_not_there_are_named(
     nothing = KafkaSource(bootstrap_servers=cluster.servers, topic_pattern="nothing-like-it", value=Raw())
     with pytest.raises(OptionError, match="no topic matches topic_pattern='nothing-like-it'"):
         enumerator(nothing).initial_splits()
-    assert cluster.admin.list_topics(timeout=60).topics.get("nothing-like-it") is None
+    assert cluster.admin.list_topics(timeout=240).topics.get("nothing-like-it") is None
 
 
 def test_a_cluster_that_does_not_answer_is_named_with_the_reason() -> None:
