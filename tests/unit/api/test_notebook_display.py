@@ -52,7 +52,7 @@ class Notebook:
         self._manager.interrupt_kernel()
 
     def read(self, cell: str, until: str | None = None) -> None:
-        """Until a display has this text, or to the cell's end."""
+        """Wait until a display has this text, or the cell has ended."""
         deadline = time.monotonic() + LIMIT_S
         while until is None or not any(until in page["text/plain"] for page in self.displays.values()):
             assert time.monotonic() < deadline, f"{self.said}\n{self.displays}"
