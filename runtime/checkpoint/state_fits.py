@@ -82,7 +82,8 @@ def fit(
             except UsageError as error:
                 refused.append(error)
     if len(refused) > 1:
-        raise UsageError("; and ".join(map(str, refused)))
+        together = "; and ".join(map(str, refused))
+        raise UsageError(f"{len(refused)} states do not fit: {together}")
     if refused:
         raise refused[0]
     return Fit(kept, notes)
