@@ -18,11 +18,6 @@ class Covered(NamedTuple):
 
 COVERED = (
     Covered(
-        "what a person reads of a running job, on a terminal and in a notebook",
-        "unit/cli/test_report unit/api/test_notebook_display",
-        "live_text reporter_here",
-    ),
-    Covered(
         "what is remembered by key, restored and compared with dictionaries, and what may be declared",
         "properties/test_ttl unit/operators/processing/test_key_memory unit/state/test_handles "
         "unit/state/rocks/test_rocks_overflow unit/state/heap/test_heap_limit",
@@ -471,9 +466,9 @@ COVERED = (
     ),
     # --- Commands and Structured Streaming ---
     Covered(
-        "what a command prints, compared as it is printed",
-        "unit/cli/test_plan unit/cli/test_report",
-        "runtime.graph.plan runtime.report",
+        "what a command prints, compared as it is printed, and a notebook shows",
+        "unit/cli/test_plan unit/cli/test_report unit/api/test_notebook_display",
+        "runtime.graph.plan runtime.report live_text reporter_here",
     ),
     Covered(
         "commands, as processes",

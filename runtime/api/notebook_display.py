@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -25,10 +25,12 @@ _PAGE = "<pre style='white-space:pre-wrap'>{code}</pre>"
 class NotebookDisplay:
     """A Reporter: the line of the terminal and the latest events, as one output of the cell.
 
-    Called on the thread of the cell, which is what makes the output that cell's.
+    Called on the thread of the cell, which is what makes the output that cell's. `display`: IPython's, of the
+    notebook that has imported it; onceflow needs it nowhere else.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, display: Callable[..., Any]) -> None:
+        self._display = display
         self._events: deque[Text] = deque(maxlen=EVENTS_MAX)
         self._now: list[Text] = []
         self._handle: Any = None
@@ -52,12 +54,10 @@ class NotebookDisplay:
         self._draw()
 
     def _draw(self) -> None:
-        from IPython.display import display  # a notebook has it; onceflow needs it nowhere else
-
         texts = [*self._events, *self._now]
         page = {"text/html": as_html(texts), "text/plain": "\n".join(text.plain for text in texts)}
         if self._handle is None:
-            self._handle = display(page, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+            self._handle = self._display(page, raw=True, display_id=True)
         else:
             self._handle.update(page, raw=True)
 

@@ -17,4 +17,4 @@ def reporter_here() -> Reporter:
     # Here and not above: it imports Rich.
     from onceflow.runtime.api.notebook_display import NotebookDisplay
 
-    return NotebookDisplay()
+    return NotebookDisplay(sys.modules["IPython.display"].display)

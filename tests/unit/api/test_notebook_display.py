@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -52,7 +53,7 @@ class Notebook:
         self._manager.interrupt_kernel()
 
     def read(self, cell: str, until: str | None = None) -> None:
-        """Wait until a display has this text, or the cell has ended."""
+        """Wait until a display has this text, or to the cell's end."""
         deadline = time.monotonic() + LIMIT_S
         while until is None or not any(until in page["text/plain"] for page in self.displays.values()):
             assert time.monotonic() < deadline, f"{self.said}\n{self.displays}"
@@ -114,12 +115,13 @@ def test_texts_are_escaped() -> None:
     assert "&lt;b&gt;" in as_html([Text("a <b> c")])
 
 
-def test_outside_of_a_notebook_nothing_is_shown_and_what_is_kept_is_bounded(capsys: Any) -> None:
-    """IPython's `display` prints where there is no kernel."""
-    display = NotebookDisplay()
+def test_the_latest_events_are_kept() -> None:
+    pages: list[dict[str, str]] = []
+    display = NotebookDisplay(lambda page, **_: SimpleNamespace(update=lambda page, **_: pages.append(page)))
     for number in range(EVENTS_MAX + 5):
         display.event("warning", {"reason": f"number {number}."})
-    display.event("first_record", {"attempt": 1})
-    shown = capsys.readouterr().out
-    assert "number 24." in shown
-    assert len(display._events) == EVENTS_MAX
+    display.event("first_record", {"attempt": 1})  # for programs only
+    shown = pages[-1]["text/plain"].splitlines()
+    assert len(pages) == EVENTS_MAX + 4
+    assert len(shown) == EVENTS_MAX
+    assert shown[-1].endswith(f"number {EVENTS_MAX + 4}.")
