@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import polars as pl
 from typer.testing import CliRunner
 
 from onceflow.cli import savepoints
@@ -133,3 +134,22 @@ def test_a_drained_job_that_was_killed_before_it_had_noted_its_end_only_ends(fol
     again = folder.run(windows, *LATER)
     assert again.result.outcome is Outcome.FINISHED
     assert totals(again) == {"ann": 5, "bob": 7}, "promised before the kill, and read no further"
+
+
+def self_join(stream: Any) -> dict[str, Any]:
+    other = stream.select(who=pl.col("user"), paid=pl.col("amount"))
+    return {"out": stream.key_by("user").interval_join(other.key_by("who"), "-10 s", "10 s", uid="op")}
+
+
+def test_rows_are_not_late_for_a_join_that_was_drained(folder: Any, tmp_path: Path) -> None:
+    """They meet each other, and none of those before: these had no more to wait for."""
+    drained = folder.run(self_join, *FIRST, drains=True)
+    assert len(drained.visible["out"]) == 2
+    run = begin(folder, tmp_path / "other").run(self_join, *LATER, start_from=pinned(folder))
+    assert sorted((r["user"], r["amount"], r["paid"]) for r in run.visible["out"]) == [
+        ("ann", 1, 1),
+        ("ann", 1, 2),
+        ("ann", 2, 1),
+        ("ann", 2, 2),
+        ("end", 0, 0),
+    ]
