@@ -25,6 +25,7 @@ from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Ou
 from onceflow.runtime.records import WATERMARK_MIN_MS, Int64s, Mask, Records
 from onceflow.runtime.state.description import StateDescription, StatePart, type_text
 from onceflow.runtime.state.hashing import hash_keys
+from onceflow.runtime.state.operator_state import restored_watermark
 from onceflow.runtime.state.rows import take_rows
 
 
@@ -99,7 +100,7 @@ class IntervalJoinOperator:
                 row = self._keys.of(side, batch, hash_keys(batch, self._config.columns.keys[side]))
                 self._sides[side].add(batch, row, time, matched)
         if states:
-            self._watermark = min(int(state.meta["watermark"]) for state in states)
+            self._watermark = restored_watermark(min(int(state.meta["watermark"]) for state in states))
 
     def on_records(self, records: Records) -> None:
         self._arrive(LEFT, records)

@@ -20,6 +20,7 @@ from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Ou
 from onceflow.runtime.records import WATERMARK_MIN_MS, Int64s, Kinds, Mask, Records, RowKind, UInt64s
 from onceflow.runtime.state.description import StateDescription, StatePart, TimeToLive, type_text
 from onceflow.runtime.state.hashing import hash_keys
+from onceflow.runtime.state.operator_state import restored_watermark
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class RegularJoinOperator:
                 partners = np.array(its.column(PARTNERS).fill_null(0))  # they will change
                 self._meetings.load(self._arrivals(side, batch, None, time, since), partners)
         if states:
-            self._watermark = min(int(state.meta["watermark"]) for state in states)
+            self._watermark = restored_watermark(min(int(state.meta["watermark"]) for state in states))
 
     def on_records(self, records: Records) -> None:
         self._arrive(LEFT, records)

@@ -26,6 +26,7 @@ from onceflow.runtime.records import WATERMARK_MIN_MS, Indices, Int64s, Mask, Re
 from onceflow.runtime.state.columns import one_batch
 from onceflow.runtime.state.description import StateDescription, StatePart, type_text
 from onceflow.runtime.state.hashing import hash_keys
+from onceflow.runtime.state.operator_state import restored_watermark
 from onceflow.runtime.state.rows import take_rows
 
 _VERSIONS_MIN = 1 << 10
@@ -141,7 +142,7 @@ class TemporalJoinOperator:
                 row = self._keys.of(side, batch, hash_keys(batch, self._config.columns.keys[side]))
                 (self._left if side == LEFT else self._right).add(batch, row, time, marks)
         if states:
-            self._watermark = min(int(state.meta["watermark"]) for state in states)
+            self._watermark = restored_watermark(min(int(state.meta["watermark"]) for state in states))
 
     def on_records(self, records: Records) -> None:
         assert records.event_time is not None, "a temporal join needs event time"
