@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from onceflow.runtime.operators.describe import expression_form, key_columns
+from onceflow.runtime.operators.describe import expression_form
+from onceflow.runtime.operators.joins.described_sides import described_keys
 from onceflow.runtime.operators.joins.frozen_sides import NAMES, TABLE, FrozenSides, restored_rows
 from onceflow.runtime.operators.joins.joined_columns import (
     LATE_SIDES,
@@ -56,9 +57,7 @@ class TemporalJoin:
             StatePart(NAMES[LEFT], "rows", types[LEFT], function=self.columns.how),
             StatePart(NAMES[RIGHT], "versions", types[RIGHT], expression=deleted),
         )
-        left, right = (
-            key_columns(names, schema) for names, schema in zip(self.columns.keys, self.schemas, strict=True)
-        )
+        left, right = described_keys(self.columns, self.schemas)
         return StateDescription("temporal join", TABLE, left, parts, right_keys=right)
 
     def create(self) -> TemporalJoinOperator:

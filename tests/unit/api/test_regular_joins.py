@@ -3,13 +3,13 @@ crashes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from onceflow import Job, WatermarkStrategy, col
+from onceflow import Job, col
 from onceflow.connectors.postgres_cdc import PostgresCdcSource
 from onceflow.runtime.api.graph_builder import JobGraphBuilder
 from onceflow.runtime.api.stream import Stream
@@ -23,30 +23,7 @@ from onceflow.runtime.testing.connectors.folder_source import FolderSource
 from onceflow.runtime.testing.connectors.folder_table import FolderTable
 from onceflow.runtime.testing.mutation import Mutant, mutated
 from onceflow.testing import SimulationError, run, simulate
-
-TIMES = WatermarkStrategy.bounded_out_of_orderness("10 s", event_time="ts")
-
-
-@dataclass(frozen=True)
-class Order:
-    order_id: str
-    item: str
-    cents: int
-    ts: int
-
-
-@dataclass(frozen=True)
-class Payment:
-    ref: str
-    cents: int
-    ts: int
-
-
-def streams() -> tuple[Job, Stream[Order], Stream[Payment]]:
-    job = Job("pay")
-    orders = job.from_elements(Order("a", "tea", 5, 0), watermarks=TIMES, uid="orders")
-    payments = job.from_elements(Payment("a", 5, 0), watermarks=TIMES, uid="payments")
-    return job, orders, payments
+from tests.paid_orders import TIMES, Order, Payment, streams
 
 
 def whenever(**options: Any) -> tuple[Job, Stream[Any]]:
