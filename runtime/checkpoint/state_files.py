@@ -6,21 +6,25 @@ never meet, and what nobody references can be told by name (`retention.py`).
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
 from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
 from isal import isal_zlib  # zlib's numbers, at four times its speed
+from msgspec import structs
 
 from onceflow.runtime.checkpoint.copies import copy_path, create_copied_file
 from onceflow.runtime.checkpoint.fingerprints import is_lasting
+from onceflow.runtime.checkpoint.increments import Chains, merged
 from onceflow.runtime.checkpoint.manifest import StateHandle, TableFile, meta_as_json
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.errors import CorruptCheckpointError, Retryable, Unavailable
 from onceflow.runtime.records import Int64s
+from onceflow.runtime.state.increments import FrozenIncrement
 from onceflow.runtime.state.operator_state import (
     KEY_GROUP_COLUMN,
     Batches,
@@ -62,19 +66,25 @@ class StateFiles:
         self._store = store
         self._attempt = attempt
         self._on_healed = on_healed
+        self._chains = Chains()
 
     def write(self, checkpoint_id: int, uid: str, subtask: int, state: FrozenState) -> StateHandle:
         """Write once, durably; called on a background thread while the operator goes on.
 
         A state whose tables are all empty has no file: it comes back with its meta and no tables.
         """
+        path, groups = state_path(self._attempt, checkpoint_id, uid, subtask), state.key_groups
         tables: list[TableFile] = []
-        if any(len(rows) for rows in state.tables.values()):
-            path = state_path(self._attempt, checkpoint_id, uid, subtask)
-            with create_copied_file(self._store, path) as file:
-                for name, rows in state.tables.items():
-                    tables.append(_write_table(file, path, name, rows, state.key_groups))
-        groups = state.key_groups
+        with contextlib.ExitStack() as stack:
+            file: BinaryIO | None = None
+            if any(map(_has_content, state.tables.values())):
+                file = stack.enter_context(create_copied_file(self._store, path))
+            for name, rows in state.tables.items():
+                new = [] if file is None else list(_write_rows(file, path, name, rows, groups))
+                tables += self._chains.extended((uid, subtask, name), rows, new)
+        for rows in state.tables.values():
+            if isinstance(rows, FrozenIncrement):
+                rows.increment.written()
         return StateHandle(uid, subtask, groups.start, groups.stop, tuple(tables), meta_as_json(state.meta))
 
     def read(self, handle: StateHandle, key_groups: range) -> RestoredState:
@@ -86,10 +96,18 @@ class StateFiles:
         """
         start = max(handle.key_groups_start, key_groups.start)
         end = max(start, min(handle.key_groups_end, key_groups.stop))
-        tables = {table.name: self._table(handle, table, range(start, end)) for table in handle.tables}
-        return RestoredState(range(start, end), tables, handle.meta)
+        mine = range(start, end)
+        tables = {name: self._table(handle, files, mine) for name, files in handle.files.items()}
+        return RestoredState(mine, tables, handle.meta)
 
-    def _table(self, handle: StateHandle, table: TableFile, key_groups: range) -> Batches:
+    def _table(self, handle: StateHandle, files: Sequence[TableFile], key_groups: range) -> Batches:
+        """The rows of one table, whatever files they are in."""
+        if len(files) == 1:
+            return self._file(handle, files[0], key_groups)
+        read = {file: self._file(handle, file, key_groups) for file in files}
+        return lambda: merged(files, lambda file: read[file]())
+
+    def _file(self, handle: StateHandle, table: TableFile, key_groups: range) -> Batches:
         where = f"{self._store.describe(table.path)} (state {table.name!r} of operator {handle.uid!r})"
         counts = table.rows_per_key_group
         if len(counts) != len(handle.key_groups):
@@ -154,6 +172,29 @@ def _batches(store: CheckpointStore, table: TableFile, path: str, where: str) ->
                 yield batch
     if rows != expected:
         raise CorruptCheckpointError(f"{where} has {rows} rows, not {expected} as its manifest says")
+
+
+def _has_content(rows: FrozenRows) -> bool:
+    return len(rows) > 0 or (isinstance(rows, FrozenIncrement) and len(rows.increment.removed) > 0)
+
+
+def _write_rows(
+    file: BinaryIO, path: str, name: str, rows: FrozenRows, key_groups: range
+) -> Iterator[TableFile]:
+    """Write a table's rows, and those that are gone, if its snapshot is an increment."""
+    if not isinstance(rows, FrozenIncrement):
+        yield _write_table(file, path, name, rows, key_groups)
+        return
+    increment = rows.increment
+    if len(increment.removed):
+        removed = _write_table(file, path, name, increment.removed, key_groups)
+        yield structs.replace(removed, is_removal=True, table_rows=increment.table_rows)
+    yield structs.replace(
+        _write_table(file, path, name, rows, key_groups),
+        covers=tuple(increment.covers),
+        start_column=increment.start_column or "",
+        table_rows=increment.table_rows,
+    )
 
 
 def _write_table(file: BinaryIO, path: str, name: str, rows: FrozenRows, key_groups: range) -> TableFile:

@@ -163,10 +163,23 @@ class KeyedTable(Protocol):
         ...
 
 
-class TrackedTable(KeyedTable, Protocol):
-    """A KeyedTable that knows which rows have changed: those that were found, added, reset or noted."""
+class IncrementalTable(KeyedTable, Protocol):
+    """A KeyedTable that knows which rows have changed: those that `find_or_add` gave, or that were loaded,
+    reset or noted. So its snapshots can build on each other (`increments.py`)."""
 
-    def note_changed(self, rows: Indices) -> None: ...
+    def note_changed(self, rows: Indices) -> None:
+        """The columns of these rows are changed, though nobody looked for them since the latest snapshot."""
+        ...
+
+    def build_on_snapshots(self, key_groups: range, max_parallelism: int, whole_rows_max: int) -> None:
+        """Called at most once, before the first row: from now on `freeze` gives a FrozenIncrement, with the rows
+        that a snapshot needs which builds on the latest one that is durable. `key_groups`: of all keys that
+        there will be. A table of no more than `whole_rows_max` rows is frozen whole."""
+        ...
+
+
+class TrackedTable(IncrementalTable, Protocol):
+    """An IncrementalTable that can be asked."""
 
     def take_changed(self) -> Indices:
         """The rows that have changed since the last call and are in use, lowest first."""

@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from onceflow.runtime.errors import UserFunctionError
-from onceflow.runtime.operators.operator import RestoredState
+from onceflow.runtime.operators.operator import OperatorContext, RestoredState
 from onceflow.runtime.records import WATERMARK_MIN_MS, Indices, Int64s, UInt64s
 from onceflow.runtime.state.columns import GrowableColumn
 from onceflow.runtime.state.expiries import Expiries
 from onceflow.runtime.state.expiring_values import ExpiringValues
 from onceflow.runtime.state.operator_state import FrozenRows
-from onceflow.runtime.state.overflow import NO_WAKE_MS, Overflow, StateBackend
+from onceflow.runtime.state.overflow import NO_WAKE_MS, Overflow
 from onceflow.runtime.state.row_values import DeclaredStates, RowValues
 from onceflow.runtime.state.sweep import Sweep
 from onceflow.runtime.state.table import RowColumn
@@ -66,9 +66,10 @@ class KeyMemory:
         self._is_empty = GrowableColumn(np.bool_)
         """The rows that were found to remember nothing since their key came last."""
 
-    def open(self, state: StateBackend) -> None:
+    def open(self, context: OperatorContext) -> None:
         """Called once, while nothing is remembered."""
-        self._overflow = state.overflow(self.table, self._layout)
+        context.begin(self.table)
+        self._overflow = context.state.overflow(self.table, self._layout)
 
     def close(self) -> None:
         if self._overflow is not None:
@@ -146,6 +147,7 @@ class KeyMemory:
         for sweep in self._sweeps:
             forgotten = sweep.piece()
             if forgotten is not None:
+                self.table.note_changed(forgotten)
                 self._look_at(forgotten)
                 if sweep.is_between_passes:
                     self._let_go()

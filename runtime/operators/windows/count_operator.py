@@ -44,6 +44,7 @@ class CountOperator:
     def open(self, context: OperatorContext, out: Output) -> None:
         self._context = context
         self._out = out
+        context.begin(self._table)
         for function in self._values.functions:
             context.open_function(function)
 

@@ -83,6 +83,7 @@ class WindowOperator:
     def open(self, context: OperatorContext, out: Output) -> None:
         self._context = context
         self._out = out
+        context.begin(self._table)
         self._lateness = Lateness(context.max_parallelism, context.key_groups)
         for function in self._values.functions:
             context.open_function(function)
