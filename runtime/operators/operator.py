@@ -73,7 +73,8 @@ class OperatorContext:
 
     def begin(self, table: IncrementalTable) -> None:
         """Let the snapshots of a table that was made now build on each other, if those of the job do."""
-        self.state.snapshots.begin(table, self.key_groups, self.max_parallelism)
+        if self.state.snapshots.are_incremental:
+            table.build_on_snapshots(self.key_groups, self.max_parallelism, self.state.snapshots)
 
     def shared(self, name: str, make: Callable[[], Shared]) -> Shared:
         """The one object of this name in the slot; made if it is not there. For operators that meet."""

@@ -27,14 +27,12 @@ from onceflow.runtime.records import Indices, Mask, UInt64s
 from onceflow.runtime.state.columns import GrowableColumn
 from onceflow.runtime.state.key_groups import key_groups_of
 from onceflow.runtime.state.operator_state import KEY_GROUP_COLUMN, FrozenRows
+from onceflow.runtime.state.snapshot_options import SnapshotOptions
 from onceflow.runtime.state.table import LiveRows
 
 SLICES = 64
 """A slice has at least one of so many parts of the rows."""
 HASH_MAX = (1 << 64) - 1
-_WHOLE_FROM = 0.5
-"""The share of the rows from which on a snapshot is written whole: it costs little more to write, and less to
-read."""
 
 Identities = npt.NDArray[np.uint64]
 """Both hashes by row: shape (rows, 2)."""
@@ -116,14 +114,14 @@ class Increments:
     """Which rows of a table have changed since which of its snapshots."""
 
     def __init__(
-        self, key_groups: range, max_parallelism: int, start_column: str | None, whole_rows_max: int
+        self, key_groups: range, max_parallelism: int, start_column: str | None, options: SnapshotOptions
     ) -> None:
-        """`key_groups`: of the table's keys. Up to `whole_rows_max` rows are written whole."""
+        """`key_groups`: of the table's keys."""
         self._max_parallelism = max_parallelism
         # Where the hashes of rows are. With starts they are spread over all that there are.
         self._hashes = hashes_of(key_groups, max_parallelism) if start_column is None else ALL_ROWS
         self._start_column = start_column
-        self._whole_rows_max = whole_rows_max
+        self._options = options
         self._number = 0
         """Of the next snapshot."""
         self._written: int | None = None
@@ -164,8 +162,8 @@ class Increments:
         self._is_stored.values[rows] = True
 
     def unwritten(self, rows: Indices) -> tuple[Mask, npt.NDArray[np.int32]]:
-        """Of each row: whether it has changed since the latest snapshot that is durable; and the first one that
-        has its latest change."""
+        """Of each row: whether it has changed since the latest snapshot that is durable; and the first one
+        that has its latest change."""
         changed_in = self._changed_in.used().take(rows)
         return np.asarray(changed_in > self.base), changed_in
 
@@ -182,8 +180,9 @@ class Increments:
         base, rows, total = self.base, live.all(), len(live) + away
         has_changed = np.asarray(self._changed_in.used().take(rows) > base)
         changed = int(np.count_nonzero(has_changed)) + away_changed
-        share = max(1 / SLICES, changed / max(1, total))
-        is_whole = base < 0 or total <= self._whole_rows_max or changed / total + share >= _WHOLE_FROM
+        share = min(1.0, max(1 / SLICES, changed / max(1, total)))
+        is_small = total <= self._options.whole_rows_max
+        is_whole = base < 0 or is_small or changed / max(1, total) + share >= self._options.whole_share
         covers = ALL_ROWS if is_whole else self._next_slice(share)
         chosen = (
             live

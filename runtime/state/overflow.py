@@ -20,7 +20,8 @@ import pyarrow as pa
 from onceflow.runtime.errors import Fatal
 from onceflow.runtime.records import WATERMARK_MAX_MS, Indices, Int64s, UInt64s
 from onceflow.runtime.state.operator_state import FrozenRows
-from onceflow.runtime.state.table import IncrementalTable, KeyedTable, Layout
+from onceflow.runtime.state.snapshot_options import WHOLE, SnapshotOptions
+from onceflow.runtime.state.table import KeyedTable, Layout
 
 BackendName = Literal["heap", "rocksdb"]
 BACKENDS: tuple[BackendName, ...] = ("heap", "rocksdb")
@@ -42,27 +43,13 @@ class StateFullError(Fatal):
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotOptions:
-    """Whether a job's snapshots build on each other (`increments.py`), and up to how many rows a table is
-    written whole, since little is to be gained."""
-
-    are_incremental: bool = False
-    whole_rows_max: int = 1 << 12
-
-    def begin(self, table: IncrementalTable, key_groups: range, max_parallelism: int) -> None:
-        """Called by an operator when it is opened: its table has no row yet."""
-        if self.are_incremental:
-            table.build_on_snapshots(key_groups, max_parallelism, self.whole_rows_max)
-
-
-@dataclass(frozen=True, slots=True)
 class StateOptions:
     """Where a job's state is. `memory_bytes`: what it may take in the memory of a slot; None: with heap as
     much as there is, with rocksdb MEMORY_BYTES."""
 
     backend: BackendName = "heap"
     memory_bytes: int | None = None
-    snapshots: SnapshotOptions = SnapshotOptions()
+    snapshots: SnapshotOptions = WHOLE
 
 
 class Overflow(Protocol):
@@ -137,7 +124,7 @@ class StateBackend(Protocol):
 class Unlimited:
     """StateBackend: all in memory, as much as there is."""
 
-    def __init__(self, snapshots: SnapshotOptions = SnapshotOptions()) -> None:
+    def __init__(self, snapshots: SnapshotOptions = WHOLE) -> None:
         self.snapshots = snapshots
 
     def overflow(self, table: KeyedTable, layout: Layout) -> Overflow | None:

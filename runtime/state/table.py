@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from onceflow.runtime.records import Indices, Int64s, UInt64s
 from onceflow.runtime.state.operator_state import FrozenRows
+from onceflow.runtime.state.snapshot_options import SnapshotOptions
 
 Frozen = Callable[[Indices], pa.Array]
 """What a column was at a barrier: makes Arrow of some of the rows, lowest first, on any thread."""
@@ -171,10 +172,10 @@ class IncrementalTable(KeyedTable, Protocol):
         """The columns of these rows are changed, though nobody looked for them since the latest snapshot."""
         ...
 
-    def build_on_snapshots(self, key_groups: range, max_parallelism: int, whole_rows_max: int) -> None:
-        """Called at most once, before the first row: from now on `freeze` gives a FrozenIncrement, with the rows
-        that a snapshot needs which builds on the latest one that is durable. `key_groups`: of all keys that
-        there will be. A table of no more than `whole_rows_max` rows is frozen whole."""
+    def build_on_snapshots(self, key_groups: range, max_parallelism: int, options: SnapshotOptions) -> None:
+        """Called at most once, before the first row: from now on `freeze` gives a FrozenIncrement, with the
+        rows that a snapshot needs which builds on the latest one that is durable. `key_groups`: of all keys
+        that there will be."""
         ...
 
 

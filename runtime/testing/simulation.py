@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.slot.firing import PIECE_ROWS_MAX
 from onceflow.runtime.slot.slot import STEPS_PER_TASK
+from onceflow.runtime.state.overflow import UNLIMITED, Unlimited
+from onceflow.runtime.state.snapshot_options import SnapshotOptions
 from onceflow.runtime.testing.choices import Choices, ExhaustiveChoices, SeededChoices
 from onceflow.runtime.testing.sim_broker import SimSink
 from onceflow.runtime.testing.sim_job import SimSource, sim_graph
@@ -22,6 +24,8 @@ from onceflow.runtime.testing.world import Crash, World, WorldOptions
 
 GraphOf = Callable[[SimSource, SimSink, int, bool], JobGraph]
 _CRASHES = list(Crash)
+INCREMENTAL = Unlimited(SnapshotOptions(are_incremental=True, whole_rows_max=0, whole_share=9.0))
+"""Each snapshot but the first of an attempt builds on another one."""
 _LENGTHS = (60, 150, 400)
 """Crash points are drawn uniformly over one of these, so that short runs and late steps are hit too."""
 _SIZES = ((3, "splits"), (4, "records"), (4, "keys"))
@@ -77,6 +81,7 @@ def draw_options(choices: Choices) -> WorldOptions:
         early_timeouts=(0, 0, 1, 2)[choices.choose(4, "early timeouts")],
         has_real_windows=choices.choose(10, "real windows") == 9,
         shares_files=keys % 2 == 1,
+        state=UNLIMITED if keys % 2 else INCREMENTAL,
         piece_rows_max=1 if splits % 2 else PIECE_ROWS_MAX,
         steps_per_task=1 if splits % 2 else STEPS_PER_TASK,
     )

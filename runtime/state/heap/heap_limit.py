@@ -9,14 +9,15 @@ from onceflow.runtime.state.heap.heap_table import HeapTable
 from onceflow.runtime.state.heap.memory_share import MemoryShare
 from onceflow.runtime.state.heap.row_sizes import RowSizes
 from onceflow.runtime.state.operator_state import FrozenRows
-from onceflow.runtime.state.overflow import Overflow, SnapshotOptions, StateFullError, Wakes
+from onceflow.runtime.state.overflow import Overflow, StateFullError, Wakes
+from onceflow.runtime.state.snapshot_options import WHOLE, SnapshotOptions
 from onceflow.runtime.state.table import KeyedTable, Layout
 
 
 class LimitedHeap:
     """StateBackend: all in memory, and no more than so many bytes."""
 
-    def __init__(self, memory_bytes: int, snapshots: SnapshotOptions = SnapshotOptions()) -> None:  # noqa: B008
+    def __init__(self, memory_bytes: int, snapshots: SnapshotOptions = WHOLE) -> None:
         self._share = MemoryShare(memory_bytes)
         self.snapshots = snapshots
 

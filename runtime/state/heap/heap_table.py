@@ -21,6 +21,7 @@ from onceflow.runtime.state.heap.row_runs import run_of
 from onceflow.runtime.state.increments import FrozenIncrement, Increments
 from onceflow.runtime.state.key_groups import key_groups_of
 from onceflow.runtime.state.operator_state import FrozenRows
+from onceflow.runtime.state.snapshot_options import SnapshotOptions
 from onceflow.runtime.state.table import Layout, LiveRows, RowColumn
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
@@ -147,9 +148,9 @@ class HeapTable:
             self.increments.keep(kept)
         return kept
 
-    def build_on_snapshots(self, key_groups: range, max_parallelism: int, whole_rows_max: int) -> None:
+    def build_on_snapshots(self, key_groups: range, max_parallelism: int, options: SnapshotOptions) -> None:
         assert not self.size, "called before the first row"
-        self.increments = Increments(key_groups, max_parallelism, self._layout.start_column, whole_rows_max)
+        self.increments = Increments(key_groups, max_parallelism, self._layout.start_column, options)
 
     def freeze(self, max_parallelism: int, beside: Mapping[str, Int64s] | None = None) -> FrozenRows:
         if self.increments is None:

@@ -7,10 +7,11 @@ from pathlib import Path
 from onceflow.runtime.errors import Retryable
 from onceflow.runtime.state.heap.heap_table import HeapTable
 from onceflow.runtime.state.heap.memory_share import MemoryShare
-from onceflow.runtime.state.overflow import Overflow, SnapshotOptions
+from onceflow.runtime.state.overflow import Overflow
 from onceflow.runtime.state.rocks.database import Database, SharedMemory
 from onceflow.runtime.state.rocks.rocks_overflow import RocksOverflow
 from onceflow.runtime.state.rocks.scratch import ScratchFolder
+from onceflow.runtime.state.snapshot_options import WHOLE, SnapshotOptions
 from onceflow.runtime.state.table import KeyedTable, Layout
 
 _ROCKS_PART = 4
@@ -27,7 +28,7 @@ class RocksBackend:
         rows_min: int = ROWS_MIN,
         rows_bytes: int | None = None,
         folder: Path | None = None,
-        snapshots: SnapshotOptions = SnapshotOptions(),  # noqa: B008 - it is frozen
+        snapshots: SnapshotOptions = WHOLE,
     ) -> None:
         """`rows_min`: so many of each table are in memory in any case; `rows_bytes`: what all may take there,
         if it is not what RocksDB leaves of the memory; `folder`: where scratch folders are made, if it is not

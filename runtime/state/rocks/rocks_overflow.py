@@ -166,7 +166,7 @@ class RocksOverflow:
                 self._went.append((changed_in[is_unwritten], self._table.identities[rows[is_unwritten]]))
 
     def _away_changed(self, base: int) -> Identities:
-        """The rows that are away with changes which the snapshot `base` has not, in the order of their ids."""
+        """The rows that are away with changes that the snapshot `base` has not, in the order of their ids."""
         went = [(numbers[new], ids[new]) for numbers, ids in self._went if (new := numbers > base).any()]
         self._went = went
         if not went:

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 
 from onceflow.runtime.api.graph_builder import JobGraphBuilder
-from onceflow.runtime.api.job import Job, run_options
+from onceflow.runtime.api.job import Job
+from onceflow.runtime.api.run_options import run_options
 from onceflow.runtime.api.stream import Stream
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import Committable, Fetch, SplitState, WatermarkStrategy

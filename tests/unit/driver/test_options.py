@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from onceflow.runtime.api.job import run_options
+from onceflow.runtime.api.run_options import run_options
 from onceflow.runtime.checkpoint.restart import ExponentialDelay, FixedDelay, NoRestart, RestartStrategy
 from onceflow.runtime.driver.options import Guarantee, restart_strategy
 from onceflow.runtime.errors import OptionError
