@@ -93,7 +93,8 @@ class Job(JobGraphBuilder):
         uid of a source): docs/savepoints.md. `tls`: encrypt what driver and slots say. `storage_options`:
         fsspec's, for `checkpoint_dir`. `master`: as Spark names it, or `threads[N]`; None: spark-submit's,
         else `local[2]`. `barriers`, `alignment_timeout`, `in_flight`: docs/checkpoints.md. `state_backend`,
-        `state_memory`, `incremental`: docs/state-backends.md. `reporter`: who is told; None: a notebook's cell, or nobody.
+        `state_memory`, `incremental`: docs/state-backends.md. `reporter`: who is told; None: a notebook's
+        cell, or nobody.
         Ctrl-C and SIGTERM stop it after a last checkpoint. Raises UsageError, JobFailedError.
         """
         master, spark_conf = _chosen(master)

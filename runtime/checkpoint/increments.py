@@ -13,11 +13,10 @@ import pyarrow as pa
 
 from onceflow.runtime.checkpoint.manifest import EVERYTHING, TableFile
 from onceflow.runtime.records import Mask, UInt64s
-from onceflow.runtime.state.hashing import CHECK_SEED, hash_keys
-from onceflow.runtime.state.heap.heap_table import with_start
-from onceflow.runtime.state.heap.key_index import KeyIndex
+from onceflow.runtime.state.hashing import CHECK_SEED, hash_keys, with_start
 from onceflow.runtime.state.increments import CHECK, HASH, FrozenIncrement, Slice
 from onceflow.runtime.state.operator_state import FrozenRows
+from onceflow.runtime.state.tables import SeenRows
 
 Read = Callable[[TableFile], Iterator[pa.RecordBatch]]
 
@@ -61,13 +60,13 @@ def needed(files: Sequence[TableFile]) -> tuple[TableFile, ...]:
 def merged(files: Sequence[TableFile], read: Read) -> Iterator[pa.RecordBatch]:
     """The rows of a table, in pieces, none of them empty: each as the newest file has it. Both hashes of the
     rows in all files but the oldest, without those that the files cover, are in memory meanwhile."""
-    newer, covered = KeyIndex(), Covered()
+    newer, covered = SeenRows(), Covered()
     for place in range(len(files) - 1, -1, -1):
         file, is_oldest = files[place], place == 0
         for batch in read(file):
             identities = _removed(batch) if file.is_removal else _identities(batch, file.start_column)
             if file.is_removal:
-                newer.find_or_add(*identities)
+                newer.add(*identities)
                 continue
             kept = _newest(identities, newer, covered, None if is_oldest else Slice(*file.covers))
             if kept.all():
@@ -79,7 +78,7 @@ def merged(files: Sequence[TableFile], read: Read) -> Iterator[pa.RecordBatch]:
 
 
 def _newest(
-    identities: tuple[UInt64s, UInt64s], newer: KeyIndex, covered: Covered, covers: Slice | None
+    identities: tuple[UInt64s, UInt64s], newer: SeenRows, covered: Covered, covers: Slice | None
 ) -> Mask:
     """Which of these rows are in no newer file. They are remembered, but for those of `covers`; None: none
     is, since no file is older."""
@@ -87,10 +86,10 @@ def _newest(
     kept = ~covered.hold(hashes)
     if not len(newer) and covers is None:
         return kept
-    kept &= newer.find(hashes, checks) < 0
+    kept &= ~newer.have(hashes, checks)
     if covers is not None:
         single = np.flatnonzero(kept & ~covers.holds(hashes))
-        newer.find_or_add(hashes[single], checks[single])
+        newer.add(hashes[single], checks[single])
     return kept
 
 

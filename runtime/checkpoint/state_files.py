@@ -1,7 +1,6 @@
 """Operator state in files: Arrow IPC streams with checksums; staged output files.
 
-One file for each operator subtask and checkpoint; its name holds attempt and checkpoint id, so attempts
-never meet, and what nobody references can be told by name (`retention.py`).
+One file for each operator subtask and checkpoint (`file_names.py`).
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from isal import isal_zlib  # zlib's numbers, at four times its speed
 from msgspec import structs
 
 from onceflow.runtime.checkpoint.copies import copy_path, create_copied_file
+from onceflow.runtime.checkpoint.file_names import STAGED_FOLDER, STATE_FOLDER, attempt_folder, state_path
 from onceflow.runtime.checkpoint.fingerprints import is_lasting
 from onceflow.runtime.checkpoint.increments import Chains, merged
 from onceflow.runtime.checkpoint.manifest import StateHandle, TableFile, meta_as_json
@@ -34,8 +34,6 @@ from onceflow.runtime.state.operator_state import (
     of_key_groups,
 )
 
-STATE_FOLDER = "state"
-STAGED_FOLDER = "staged"
 COMPRESS_FROM_BYTES = 1 << 16
 """Below this, setting up the compression costs more than it saves."""
 PIECE_ROWS = 1 << 15
@@ -44,16 +42,6 @@ that was never used, tens of megabytes of it, costs more than all that is done t
 CHECK_BYTES = 1 << 18
 """How much of a file is in memory while it is checked, in bytes."""
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
-
-
-def attempt_folder(folder: str, attempt: int) -> str:
-    return f"{folder}/attempt-{attempt:06d}"
-
-
-def state_path(attempt: int, checkpoint_id: int, uid: str, subtask: int) -> str:
-    return (
-        f"{attempt_folder(STATE_FOLDER, attempt)}/{checkpoint_id:010d}.{quote(uid, safe='')}.{subtask}.arrows"
-    )
 
 
 class StateFiles:

@@ -9,11 +9,13 @@ from onceflow.runtime.state.heap.heap_groups import HeapGroups
 from onceflow.runtime.state.heap.heap_limit import LimitedHeap
 from onceflow.runtime.state.heap.heap_panes import HeapPanes
 from onceflow.runtime.state.heap.heap_table import HeapTable
+from onceflow.runtime.state.heap.seen_rows import SeenRows
 from onceflow.runtime.state.overflow import MEMORY_BYTES, StateBackend, StateOptions, Unlimited
 from onceflow.runtime.state.table import GroupedTable, IncrementalTable, Layout, PaneTable, TrackedTable
 
 __all__ = [
     "Layout",
+    "SeenRows",
     "grouped_table",
     "has_rocksdb",
     "keyed_table",

@@ -13,19 +13,17 @@ from dataclasses import dataclass, field, replace
 from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.slot.firing import PIECE_ROWS_MAX
 from onceflow.runtime.slot.slot import STEPS_PER_TASK
-from onceflow.runtime.state.overflow import UNLIMITED, Unlimited
-from onceflow.runtime.state.snapshot_options import SnapshotOptions
+from onceflow.runtime.state.overflow import UNLIMITED
 from onceflow.runtime.testing.choices import Choices, ExhaustiveChoices, SeededChoices
 from onceflow.runtime.testing.sim_broker import SimSink
 from onceflow.runtime.testing.sim_job import SimSource, sim_graph
 from onceflow.runtime.testing.sim_world import SimWorld
+from onceflow.runtime.testing.tight_state import INCREMENTAL
 from onceflow.runtime.testing.violations import Breach
 from onceflow.runtime.testing.world import Crash, World, WorldOptions
 
 GraphOf = Callable[[SimSource, SimSink, int, bool], JobGraph]
 _CRASHES = list(Crash)
-INCREMENTAL = Unlimited(SnapshotOptions(are_incremental=True, whole_rows_max=0, whole_share=9.0))
-"""Each snapshot but the first of an attempt builds on another one."""
 _LENGTHS = (60, 150, 400)
 """Crash points are drawn uniformly over one of these, so that short runs and late steps are hit too."""
 _SIZES = ((3, "splits"), (4, "records"), (4, "keys"))

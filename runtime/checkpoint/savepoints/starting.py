@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
+from onceflow.runtime.checkpoint.file_names import STATE_FOLDER, attempt_folder
 from onceflow.runtime.checkpoint.log import JobCreated
 from onceflow.runtime.checkpoint.log_view import LogView
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
@@ -16,7 +17,6 @@ from onceflow.runtime.checkpoint.savepoints.copying import copy_state
 from onceflow.runtime.checkpoint.savepoints.folder import SavepointFolder
 from onceflow.runtime.checkpoint.savepoints.start_notice import StartNotice, start_notice
 from onceflow.runtime.checkpoint.start_changes import StartChanges
-from onceflow.runtime.checkpoint.state_files import STATE_FOLDER, attempt_folder
 from onceflow.runtime.checkpoint.state_fits import Fit, Program
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.contracts import SplitProgress

@@ -13,7 +13,7 @@ from onceflow.runtime.records import Indices, Int64s, UInt64s
 from onceflow.runtime.state import cells
 from onceflow.runtime.state import rows as row_taking
 from onceflow.runtime.state.columns import GrowableColumn
-from onceflow.runtime.state.hashing import CHECK_SEED, hash_keys
+from onceflow.runtime.state.hashing import CHECK_SEED, hash_keys, with_start, without_start
 from onceflow.runtime.state.heap.frozen import FrozenTable, frozen_columns
 from onceflow.runtime.state.heap.key_index import KeyIndex
 from onceflow.runtime.state.heap.key_rows import FrozenKeyRows, key_rows
@@ -23,9 +23,6 @@ from onceflow.runtime.state.key_groups import key_groups_of
 from onceflow.runtime.state.operator_state import FrozenRows
 from onceflow.runtime.state.snapshot_options import SnapshotOptions
 from onceflow.runtime.state.table import Layout, LiveRows, RowColumn
-
-_ODD = np.uint64(0x9E3779B97F4A7C15)
-"""Odd, so that one key's starts all have different hashes; a key group's hashes stay uniform."""
 
 
 class HeapTable:
@@ -108,7 +105,7 @@ class HeapTable:
     def remove(self, rows: Indices) -> None:
         if self.increments is not None and len(gone := self.increments.stored(rows)):
             identities = self._index.identities.take(gone, axis=0)
-            self.increments.remove(identities, _key_hash(identities[:, 0], self._start.used().take(gone)))
+            self.increments.remove(identities, without_start(identities[:, 0], self._start.used().take(gone)))
         self._index.remove(rows)
 
     def let_go(self, rows: Indices) -> None:
@@ -234,7 +231,7 @@ class FrozenKeysAndStarts:
         run = run_of(rows)
         hashes = self._hashes[rows if run is None else run]
         starts = self._starts[rows if run is None else run]
-        return key_groups_of(_key_hash(hashes, starts), max_parallelism)
+        return key_groups_of(without_start(hashes, starts), max_parallelism)
 
 
 def load_columns(columns: Mapping[str, RowColumn], rows: Indices, batch: pa.RecordBatch) -> None:
@@ -251,13 +248,3 @@ def compile_kernels(key_columns: Sequence[str], schema: pa.Schema) -> None:
     keys = pa.schema([schema.field(name).with_nullable(True) for name in key_columns])
     nothing = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in keys], schema=keys)
     hash_keys(nothing, list(key_columns), CHECK_SEED)
-
-
-def with_start(key_hash: UInt64s, starts: Int64s) -> UInt64s:
-    """The hash of (key, start)."""
-    return key_hash + starts.view(np.uint64) * _ODD
-
-
-def _key_hash(hashes: UInt64s, starts: Int64s) -> UInt64s:
-    """A key's own hash from that of (key, start): the inverse of how they are put together."""
-    return hashes - starts.view(np.uint64) * _ODD
