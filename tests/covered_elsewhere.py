@@ -18,6 +18,11 @@ class Covered(NamedTuple):
 
 COVERED = (
     Covered(
+        "snapshots that build on each other, read back",
+        "properties/test_increments",
+        "seen_rows rocks.away snapshot_options",
+    ),
+    Covered(
         "what is remembered by key, restored and compared with dictionaries, and what may be declared",
         "properties/test_ttl unit/operators/processing/test_key_memory unit/state/test_handles "
         "unit/state/rocks/test_rocks_overflow unit/state/heap/test_heap_limit",

@@ -6,7 +6,7 @@ and go round: so what an increment of long ago holds is in later ones, it is nee
 never a moment at which all has to be written again. A restore reads about twice the rows that there are, at
 most.
 
-With a share c of the rows changed from one snapshot to the next, and slices of the share s = max(1/64, c), a
+With a share c of the rows changed from one snapshot to the next, and slices of the share s = max(1/80, c), a
 snapshot writes c + s; where that would be half of the table or more, it is whole.
 
 One thread, but for `Increment.written`.
@@ -30,7 +30,7 @@ from onceflow.runtime.state.operator_state import KEY_GROUP_COLUMN, FrozenRows
 from onceflow.runtime.state.snapshot_options import SnapshotOptions
 from onceflow.runtime.state.table import LiveRows
 
-SLICES = 64
+SLICES = 80
 """A slice has at least one of so many parts of the rows."""
 HASH_MAX = (1 << 64) - 1
 
@@ -177,22 +177,25 @@ class Increments:
     ) -> tuple[LiveRows, Increment]:
         """The next snapshot, now, and the rows in memory that it has; `hashes` by row. `away`: how many rows
         the table has elsewhere, and how many of them have changed since `base`."""
-        base, rows, total = self.base, live.all(), len(live) + away
-        has_changed = np.asarray(self._changed_in.used().take(rows) > base)
-        changed = int(np.count_nonzero(has_changed)) + away_changed
-        share = min(1.0, max(1 / SLICES, changed / max(1, total)))
+        base, total = self.base, len(live) + away
+        chosen = self._changed_in.used() > base
+        if len(live) < len(chosen):
+            is_live = np.zeros(len(chosen), np.bool_)
+            is_live[live.all()] = True
+            chosen &= is_live
+        changed = (int(np.count_nonzero(chosen)) + away_changed) / max(1, total)
+        share = min(1.0, max(1 / SLICES, changed))
         is_small = total <= self._options.whole_rows_max
-        is_whole = base < 0 or is_small or changed / max(1, total) + share >= self._options.whole_share
+        is_whole = base < 0 or is_small or changed + share >= self._options.whole_share
         covers = ALL_ROWS if is_whole else self._next_slice(share)
-        chosen = (
-            live
-            if is_whole
-            else LiveRows(0, rows[np.flatnonzero(has_changed | covers.holds(hashes.take(rows)))])
-        )
+        if not is_whole:
+            in_slice = covers.holds(hashes)
+            chosen |= in_slice if len(live) == len(chosen) else in_slice & is_live
+            live = LiveRows(0, np.flatnonzero(chosen))
         self._removed = [(number, gone) for number, gone in self._removed if number > base]
-        self._is_stored.values[rows] = True
+        self._is_stored.used()[:] = True
         number, self._number = self._number, self._number + 1
-        return chosen, Increment(
+        return live, Increment(
             number,
             None if is_whole else base,
             covers,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,8 @@ from onceflow.runtime.state.snapshot_options import SnapshotOptions
 Frozen = Callable[[Indices], pa.Array]
 """What a column was at a barrier: makes Arrow of some of the rows, lowest first, on any thread."""
 
+_COPY_PART = 8
+"""To copy a list of Python objects is as quick as to pick one of so many of them."""
 NOT_THERE = -1
 """In the place of a row: there is none."""
 
@@ -48,6 +50,15 @@ class LiveRows:
 
     def all(self) -> Indices:
         return self.piece(0, self._size)
+
+    def copied(self, values: list[Any]) -> Callable[[Indices], list[Any]]:
+        """What is in a list by row now, for these rows; later, and on any thread."""
+        some = self._some
+        if some is None or len(values) < _COPY_PART * len(some):
+            frozen = values.copy()
+            return lambda rows: [frozen[row] for row in rows.tolist()]
+        picked = [values[row] for row in some.tolist()]
+        return lambda rows: [picked[place] for place in np.searchsorted(some, rows).tolist()]
 
 
 class RowColumn(Protocol):

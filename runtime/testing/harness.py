@@ -31,8 +31,7 @@ from onceflow.runtime.slot.firing import PIECE_ROWS_MAX, fire_all
 from onceflow.runtime.state.columns import one_batch
 from onceflow.runtime.state.key_groups import key_group_range
 from onceflow.runtime.state.operator_state import Batches, FrozenRows, of_key_groups
-from onceflow.runtime.state.overflow import StateBackend
-from onceflow.runtime.testing.tight_state import INCREMENTAL
+from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
 
 Row = dict[str, Any]
 PIECE_ROWS = 1_000
@@ -62,7 +61,7 @@ class OperatorHarness:
         states: Sequence[RestoredState] | None = None,
         clock: ManualClock | None = None,
         right_keys: Sequence[str] = (),
-        state: StateBackend = INCREMENTAL,
+        state: StateBackend = UNLIMITED,
     ) -> None:
         """`right_keys`: of the right input, if the operator has two. `state`: where its state is; if its
         snapshots build on each other, there is one after each thing that is done."""

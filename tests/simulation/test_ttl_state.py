@@ -40,7 +40,7 @@ from onceflow.runtime.testing.sim_job import RECORD_SCHEMA, SimRecord, SimSource
 from onceflow.runtime.testing.sim_rows import WINDOW_MS, window_end
 from onceflow.runtime.testing.sim_world import SimWorld
 from onceflow.runtime.testing.simulation import draw_options
-from onceflow.runtime.testing.tight_state import tight_rocksdb
+from onceflow.runtime.testing.tight_state import INCREMENTAL, tight_rocksdb
 from onceflow.runtime.testing.violations import Violation
 from onceflow.runtime.types.columns_of_records import RecordWriter
 from onceflow.runtime.types.record_types import arrow_schema
@@ -107,7 +107,7 @@ def run_seed(seed: int, state: StateBackend = UNLIMITED) -> None:
 
 def test_seeds_with_crashes() -> None:
     for seed in SEEDS:
-        run_seed(seed)
+        run_seed(seed, INCREMENTAL)
 
 
 def test_seeds_with_crashes_and_the_state_in_rocksdb() -> None:

@@ -171,7 +171,7 @@ def test_what_a_newer_onceflow_wrote_is_left_to_it() -> None:
     store = MemoryStore()
     store.create(entry_path(0), content)
     with pytest.raises(
-        UsageError, match=r"0000000000\.json has format version 5.*use the onceflow that wrote"
+        UsageError, match=r"0000000000\.json has format version 6.*use the onceflow that wrote"
     ):
         read_log(store)
 

@@ -56,6 +56,21 @@ def test_options_are_read_with_their_units() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "is_incremental"),
+    [
+        ({}, False),
+        ({"incremental": True}, True),
+        ({"state_backend": "rocksdb"}, True),
+        ({"state_backend": "rocksdb", "incremental": False}, False),
+    ],
+)
+def test_checkpoints_build_on_each_other_with_rocksdb_and_on_request(
+    given: dict[str, Any], is_incremental: bool
+) -> None:
+    assert run_options("dir", **given).state.snapshots.are_incremental == is_incremental
+
+
+@pytest.mark.parametrize(
     ("wrong", "said"),
     [
         ({"parallelism": 0}, "parallelism=0: at least 1"),
