@@ -10,7 +10,7 @@ that an overflow may give those that it wrote down before by the names of their 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -58,7 +58,7 @@ class Overflow(Protocol):
     Rows come back with `find_or_add` and `wake`; the table's columns are loaded then.
     """
 
-    def find_or_add(self, batch: pa.RecordBatch, key_hash: UInt64s) -> Indices:
+    def find_or_add(self, batch: pa.RecordBatch, key_hash: UInt64s, starts: Int64s | None = None) -> Indices:
         """KeyedTable.find_or_add, and of rows that are away they come back."""
         ...
 
@@ -66,9 +66,12 @@ class Overflow(Protocol):
         """KeyedTable.load."""
         ...
 
-    def remove(self, rows: Indices) -> Indices:
-        """KeyedTable.remove, and then `compact`, for at least half of the rows: the old numbers of those that
-        stay."""
+    def remove(self, rows: Indices) -> None:
+        """KeyedTable.remove."""
+        ...
+
+    def compact(self) -> Indices | None:
+        """KeyedTable.compact."""
         ...
 
     def freeze(self, max_parallelism: int) -> FrozenRows:
@@ -102,11 +105,12 @@ class Overflow(Protocol):
         ...
 
 
-def make_room(overflow: Overflow | None) -> None:
-    """Make room, if it is needed, in a table of which no row is empty or wakes. Not while the number of a row
-    is still needed."""
+def make_room(overflow: Overflow | None, wakes: Callable[[Indices], Wakes] = lambda going: {}) -> None:
+    """Make room, if it is needed, in a table of which no row is empty. `wakes`: when rows that go have to
+    come back. Not while the number of a row is still needed."""
     while overflow is not None and overflow.needs_room():
-        overflow.make_room(overflow.going(), {}, NO_ROWS)
+        going = overflow.going()
+        overflow.make_room(going, wakes(going), NO_ROWS)
 
 
 class StateBackend(Protocol):

@@ -17,7 +17,7 @@ from onceflow.runtime.state.operator_state import FrozenRows
 from onceflow.runtime.state.overflow import NO_WAKE_MS, Overflow
 from onceflow.runtime.state.row_values import DeclaredStates, RowValues
 from onceflow.runtime.state.sweep import Sweep
-from onceflow.runtime.state.table import RowColumn
+from onceflow.runtime.state.table import KeyedTable, RowColumn
 from onceflow.runtime.state.tables import Layout, tracked_table
 from onceflow.runtime.state.timers import KeyTimers
 
@@ -89,7 +89,7 @@ class KeyMemory:
         """Take in what a snapshot has; the cursor knows how far time has come. Raises UserFunctionError if a
         value without a time to live gets one, and no time has come."""
         for piece in state.batches(TABLE):
-            rows = self.table.load(piece) if self._overflow is None else self._overflow.load(piece)
+            rows = self._rows_of.load(piece)
             for expiries in self._expiries:
                 for name, values in expiries.without_times(piece.schema).items():
                     self._begin(name, values, rows)
@@ -158,8 +158,12 @@ class KeyMemory:
         self.forget()
         self._look_at(self.table.take_changed())
         self._let_go()
-        source = self.table if self._overflow is None else self._overflow
-        return source.freeze(max_parallelism)
+        return self._rows_of.freeze(max_parallelism)
+
+    @property
+    def _rows_of(self) -> KeyedTable | Overflow:
+        """Who has the rows."""
+        return self.table if self._overflow is None else self._overflow
 
     def _look_at(self, rows: Indices) -> None:
         """See which of these rows remember nothing."""
@@ -173,12 +177,10 @@ class KeyMemory:
         """Let go of keys that remember nothing, when they are at least half."""
         empty = np.flatnonzero(self._is_empty.used())
         if len(empty) >= _RECHECK_MIN and 2 * len(empty) >= self.table.size:
-            if self._overflow is None:
-                self.table.remove(empty)
-                kept = self.table.compact()
-                assert kept is not None, "half of the rows were removed"
-            else:
-                kept = self._overflow.remove(empty)
+            rows = self._rows_of
+            rows.remove(empty)
+            kept = rows.compact()
+            assert kept is not None, "half of the rows were removed"
             self._renumbered(kept)
 
     def _renumbered(self, kept: Indices) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from onceflow.runtime.records import Indices, UInt64s
+from onceflow.runtime.records import Indices, Int64s, UInt64s
 from onceflow.runtime.state.heap.heap_table import HeapTable
 from onceflow.runtime.state.heap.memory_share import MemoryShare
 from onceflow.runtime.state.heap.row_sizes import RowSizes
@@ -35,15 +35,17 @@ class HeapLimit:
         self._sizes = RowSizes(table)
         share.join()
 
-    def find_or_add(self, batch: pa.RecordBatch, key_hash: UInt64s) -> Indices:
-        return self._table.find_or_add(batch, key_hash)
+    def find_or_add(self, batch: pa.RecordBatch, key_hash: UInt64s, starts: Int64s | None = None) -> Indices:
+        return self._table.find_or_add(batch, key_hash, starts)
 
     def load(self, batch: pa.RecordBatch) -> Indices:
         return self._table.load(batch)
 
-    def remove(self, rows: Indices) -> Indices:
+    def remove(self, rows: Indices) -> None:
         self._table.remove(rows)
-        return self._table.renumber()
+
+    def compact(self) -> Indices | None:
+        return self._table.compact()
 
     def freeze(self, max_parallelism: int) -> FrozenRows:
         return self._table.freeze(max_parallelism)

@@ -8,6 +8,7 @@ from itertools import islice
 import pyarrow as pa
 
 from onceflow.runtime.errors import Retryable
+from onceflow.runtime.state.hashing import without_start
 from onceflow.runtime.state.heap.frozen import FrozenTable
 from onceflow.runtime.state.key_groups import key_groups_of
 from onceflow.runtime.state.operator_state import KEY_GROUP_COLUMN
@@ -29,6 +30,7 @@ class FrozenTiers:
         twice: Identities,
         codec: RowCodec,
         max_parallelism: int,
+        start_column: str | None,
     ) -> None:
         """`away`: the rows in RocksDB, but for those that are `twice`: in memory, too, where they may have
         changed."""
@@ -37,6 +39,7 @@ class FrozenTiers:
         self._twice = twice
         self._codec = codec
         self._max_parallelism = max_parallelism
+        self._start_column = start_column
         self._count = 0
         self._stored: Iterator[tuple[bytes, bytes]] | None = None
         """None: nothing is prepared."""
@@ -75,11 +78,12 @@ class FrozenTiers:
         rows = self._rows[: end - first]
         if len(rows) < end - first:
             raise Retryable(f"RocksDB gave {first + len(rows)} rows of {self._count}: its files are gone")
-        identities = identities_of([row_id for row_id, _ in rows])
-        groups = key_groups_of(identities[:, 0], self._max_parallelism)
-        return pa.RecordBatch.from_pydict(
-            {KEY_GROUP_COLUMN: pa.array(groups)} | self._codec.decode([content for _, content in rows])
-        )
+        hashes = identities_of([row_id for row_id, _ in rows])[:, 0]
+        columns = self._codec.decode([content for _, content in rows])
+        if self._start_column is not None:
+            hashes = without_start(hashes, columns[self._start_column].to_numpy())
+        groups = key_groups_of(hashes, self._max_parallelism)
+        return pa.RecordBatch.from_pydict({KEY_GROUP_COLUMN: pa.array(groups)} | columns)
 
     def _read(self) -> bool:
         """Read some more that are not twice; False: there are no more."""

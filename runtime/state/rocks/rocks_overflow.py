@@ -37,13 +37,14 @@ class RocksOverflow:
     def __init__(
         self, table: HeapTable, layout: Layout, share: MemoryShare, database: Database, rows_min: int
     ) -> None:
-        assert layout.start_column is None, "tables of keys alone"
         self._table = table
         self._share = share
         self._rows_min = rows_min
         self._sizes = RowSizes(table)
         self._database = database
-        self._codec = RowCodec(["key", *layout.columns])
+        self._start_column = layout.start_column
+        starts = [] if layout.start_column is None else [layout.start_column]
+        self._codec = RowCodec(["key", *starts, *layout.columns])
         self._stored = 0
         """How many rows RocksDB has."""
         self._is_stored = GrowableColumn(np.bool_)
@@ -59,13 +60,13 @@ class RocksOverflow:
         """The rows that went with changes which no durable snapshot had, and the first one that has them."""
         share.join()
 
-    def find_or_add(self, batch: pa.RecordBatch, key_hash: UInt64s) -> Indices:
+    def find_or_add(self, batch: pa.RecordBatch, key_hash: UInt64s, starts: Int64s | None = None) -> Indices:
         if self._stored:
-            identities = self._table.identities_of(batch, key_hash)
+            identities = self._table.identities_of(batch, key_hash, starts)
             missing = self._table.find_identities(identities) == NOT_THERE
             if missing.any():
                 self._bring(sorted(set(row_ids(identities[missing]))))
-        rows = self._table.find_or_add(batch, key_hash)
+        rows = self._table.find_or_add(batch, key_hash, starts)
         self._use(rows)
         return rows
 
@@ -75,10 +76,13 @@ class RocksOverflow:
         self._use(rows)
         return rows
 
-    def remove(self, rows: Indices) -> Indices:
+    def remove(self, rows: Indices) -> None:
         self._forget(rows)
         self._table.remove(rows)
-        return self._renumber()
+
+    def compact(self) -> Indices | None:
+        kept = self._table.compact()
+        return kept if kept is None else self._keep(kept)
 
     def freeze(self, max_parallelism: int) -> FrozenRows:
         live, increments = self._table.live_rows(), self._table.increments
@@ -111,7 +115,7 @@ class RocksOverflow:
         self._forget(empty)
         self._table.remove(empty)
         self._table.let_go(going)
-        return self._renumber()
+        return self._keep(self._table.renumber())
 
     def first_wake(self, kind: int) -> int | None:
         return self._first.get(kind)
@@ -181,7 +185,7 @@ class RocksOverflow:
         hot = self._table.freeze_rows(rows, max_parallelism)
         if away.is_empty:
             return hot
-        return FrozenTiers(hot, away, twice, self._codec.frozen(), max_parallelism)
+        return FrozenTiers(hot, away, twice, self._codec.frozen(), max_parallelism, self._start_column)
 
     def _put_wakes(self, kind: int, rows: Indices, times: Int64s) -> None:
         has_one = times != NO_WAKE_MS
@@ -198,8 +202,8 @@ class RocksOverflow:
         self._database.delete(sorted(row_ids(self._table.identities[stored])))
         self._stored -= len(stored)
 
-    def _renumber(self) -> Indices:
-        kept = self._table.renumber()
+    def _keep(self, kept: Indices) -> Indices:
+        """The table was renumbered."""
         for column in (self._is_stored, self._used):
             column.grow(int(kept[-1]) + 1 if len(kept) else 0)
             column.keep(kept)
