@@ -36,10 +36,8 @@ class Chains:
         if not isinstance(rows, FrozenIncrement):
             return new
         increment, chain = rows.increment, self._files.setdefault(table, {})
-        base = increment.base
-        files = needed([*(() if base is None else chain[base]), *new])
-        # No later snapshot builds on an earlier one than this does.
-        for number in [n for n in chain if n < (increment.number if base is None else base)]:
+        files = needed([*(() if increment.is_whole else chain[increment.base]), *new])
+        for number in [n for n in chain if n < increment.base]:
             del chain[number]
         chain[increment.number] = files
         return files

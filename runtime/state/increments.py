@@ -80,8 +80,10 @@ class Increment:
     """What a snapshot of a table is, beside its rows."""
 
     number: int
-    base: int | None
-    """The number of the snapshot on which it builds; None: it is whole."""
+    base: int
+    """The latest snapshot that was durable when this one was made, -1 if none was. This one builds on it
+    unless it is whole, and no later one builds on an earlier one."""
+    is_whole: bool
     covers: Slice
     """All rows of it are in this snapshot: those in earlier ones count no more."""
     removed: RemovedRows
@@ -197,7 +199,8 @@ class Increments:
         number, self._number = self._number, self._number + 1
         return live, Increment(
             number,
-            None if is_whole else base,
+            base,
+            is_whole,
             covers,
             _one([] if is_whole else [gone for _, gone in self._removed]),
             total,

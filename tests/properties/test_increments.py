@@ -78,6 +78,7 @@ class Kept:
         rows = np.unique(self.rows(places))
         if self.overflow is not None:
             self.overflow.remove(rows)
+            self.overflow.make_room(NO_ROWS, {}, NO_ROWS)  # which renumbers: they may come again
         else:
             self.table.remove(rows)
             self.table.renumber()
@@ -198,6 +199,18 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_snapshots_that_build_on_each_other_hold_what_whole_ones_would(kind: Kind) -> None:
     check(kind)
+
+
+def test_what_a_late_snapshot_does_not_build_on_others_may() -> None:
+    """It is whole, and the next one builds on the one before both."""
+    machine = type("WritesOfKeys", (Writes,), {"kind": Kind()})()
+    most = [(user, 0) for user in KEYS[:100]]
+    machine.put(most)
+    machine.slow_or_failed_snapshot()
+    assert machine.late[1].increment.is_whole
+    machine.remove(most)
+    machine.snapshot_before_the_late_one()
+    machine.teardown()
 
 
 def changes_are_forgotten(self: Increments, rows: Indices) -> None:

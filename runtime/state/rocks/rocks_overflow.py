@@ -93,7 +93,7 @@ class RocksOverflow:
             return self._frozen(live, AllAway(self._database, away), twice, max_parallelism)
         went = self._away_changed(increments.base)
         rows, increment = increments.next(live, self._table.identities[:, 0], away, len(went))
-        if increment.base is None:
+        if increment.is_whole:
             below: Away = AllAway(self._database, away)
         else:
             below = SomeAway(self._database, went, increment.covers)
