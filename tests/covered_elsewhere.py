@@ -271,6 +271,11 @@ COVERED = (
         "opensearch.backend",
     ),
     Covered(
+        "Cassandra, on a real server",
+        "integration/test_cassandra_sink integration/test_cassandra_kills",
+        "cassandra.backend servers",
+    ),
+    Covered(
         "requests to a receiver, on a little server of our own",
         "unit/sinks/test_http integration/test_http_sink_kills",
         "webhooks.target",
