@@ -14,7 +14,7 @@ import pytest
 
 from onceflow import Job
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
-from onceflow.runtime.errors import DataLossError, Fenced, JobFailedError
+from onceflow.runtime.errors import DataLossError, Fatal, Fenced
 from onceflow.runtime.records import Records
 from onceflow.runtime.testing.conformance import SINK_CHECKS, SinkUnderTest
 from onceflow.sinks.cassandra import CassandraSink
@@ -190,13 +190,14 @@ def test_bad_rows_go_to_a_table_of_their_own(server: CassandraServer, table: str
 
 def test_without_one_a_bad_row_ends_the_job_and_is_named(server: CassandraServer, table: str) -> None:
     make(server, table, "k text PRIMARY KEY, at timestamp")
-    job = Job("bad")
-    job.from_records(BAD.slice(4)).sink_to(sink_at(server.port, table, "k"), uid="out")
+    writer = open_writer(sink_at(server.port, table, "k"), table, MemoryStore(), BAD.schema)
+    writer.recover([])
     sentence = (
         rf"table shop.{table} refuses the row with key cut: column 'at': .* more than the mill.*bad_rows"
     )
-    with pytest.raises(JobFailedError, match=sentence):
-        job.run(master="threads[1]")
+    with pytest.raises(Fatal, match=sentence):
+        checkpoint(writer, 1, Records(BAD.slice(4).combine_chunks().to_batches()[0]))
+    writer.close()
 
 
 @pytest.mark.parametrize(
@@ -206,7 +207,11 @@ def test_without_one_a_bad_row_ends_the_job_and_is_named(server: CassandraServer
         (NUMBERS, {"keyspace": "shops"}, "there is no keyspace 'shops'"),
         (NUMBERS, {"password": "wrong"}, "connecting: .*correct the user or the password"),
         (NUMBERS, {"username": None, "password": None}, "connecting: .*correct the user or the password"),
-        (f"{NUMBERS}) WITH gc_grace_seconds = 599 --", {}, r"forgets deletes after 599 s .gc_grace_seconds"),
+        (
+            f"{NUMBERS}) WITH gc_grace_seconds = 599 --",
+            {},
+            r"table shop.* forgets deletes after 599 s .gc_grace_seconds",
+        ),
     ],
 )
 def test_what_can_never_be_written_ends_the_job_in_a_sentence(
@@ -215,11 +220,11 @@ def test_what_can_never_be_written_ends_the_job_in_a_sentence(
     if columns is not None:
         server.ask(f"CREATE TABLE {KEYSPACE}.{table} ({columns}\n{'' if 'WITH' in columns else ')'}")
     given = {"keyspace": KEYSPACE, "username": USER, "password": PASSWORD, **options}
-    job = Job("refused")
     sink = CassandraSink("127.0.0.1", table=table, key="n", port=server.port, **given)
-    job.from_records([{"n": 1}]).sink_to(sink, uid="out")
-    with pytest.raises(JobFailedError, match=f"sink 'out': {says}"):
-        job.run(master="threads[1]")
+    writer = open_writer(sink, table, MemoryStore())
+    with pytest.raises(Fatal, match=f"^sink 'out': {says}"):
+        writer.recover([])
+    writer.close()
 
 
 # --- Zombies, lost answers and rewinds ------------------------------------------------------------------
@@ -232,14 +237,22 @@ def test_what_an_overtaken_writer_has_sent_replaces_nothing(server: CassandraSer
     assert values(server, table) == {"k": 20}
 
 
+@pytest.mark.soak
 def test_after_going_back_what_is_written_from_then_on_wins(server: CassandraServer, table: str) -> None:
     make(server, table, CHANGES)
     goes_back(lambda: sink_at(server.port, table, "k"), table)
     assert values(server, table) == {"k": 21}
 
 
-@pytest.mark.parametrize("is_done", [True, False], ids=["done", "not done"])
-@pytest.mark.parametrize("word", [ROWS, LEDGER], ids=["rows", "ledger"])
+@pytest.mark.parametrize(
+    ("word", "is_done"),
+    [
+        pytest.param(ROWS, True, id="rows done"),
+        pytest.param(ROWS, False, id="rows not done", marks=pytest.mark.soak),
+        pytest.param(LEDGER, True, id="ledger done"),
+        pytest.param(LEDGER, False, id="ledger not done", marks=pytest.mark.soak),
+    ],
+)
 def test_a_request_without_an_answer_is_made_again(
     word: bytes, is_done: bool, server: CassandraServer, table: str
 ) -> None:
@@ -248,6 +261,7 @@ def test_a_request_without_an_answer_is_made_again(
     assert numbers(server, table) == [1, 2]
 
 
+@pytest.mark.soak
 def test_a_table_that_was_made_anew_ends_the_job(server: CassandraServer, table: str) -> None:
     """Its rows are gone, and the ledger of the old one is not its own."""
     make(server, table, NUMBERS)
