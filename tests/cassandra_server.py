@@ -29,7 +29,7 @@ java.rmi/sun.rmi.transport java.rmi/sun.rmi.transport.tcp java.sql/java.sql
 jdk.management/com.sun.management.internal jdk.management.jfr/jdk.management.jfr
 jdk.attach/sun.tools.attach jdk.compiler/com.sun.tools.javac.file
 """
-"""What of Java 17 Cassandra reaches into."""
+"""Packages of Java 17 that Cassandra reaches into."""
 
 
 class CassandraServer(JavaServer):
@@ -130,7 +130,7 @@ class CassandraServer(JavaServer):
 
 
 def _free_ports(count: int) -> list[int]:
-    """Of those that no connection of another program is given in the meantime."""
+    """Ports that were free a moment ago."""
     sockets = [socket.socket() for _ in range(count)]
     for each in sockets:
         each.bind(("127.0.0.1", 0))

@@ -149,7 +149,7 @@ class CassandraBackend:
         return str(rows[0].id) if rows else ""
 
     def _table(self) -> Table:
-        """As the catalog has it. Raises Fatal if there is none."""
+        """The table, as the catalog has it. Raises Fatal if there is none."""
         keyspace, name = self._settings.keyspace, self._settings.table
         doing = "looking at the table"
         asked = "SELECT durable_writes FROM system_schema.keyspaces WHERE keyspace_name = %s"

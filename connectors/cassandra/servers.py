@@ -24,7 +24,7 @@ from onceflow.connectors.cassandra.server_errors import meaning
 from onceflow.runtime.errors import Fatal, Retryable
 
 CONSISTENCIES = ("LOCAL_QUORUM", "QUORUM", "EACH_QUORUM", "ALL")
-"""Those under which a row that was acknowledged survives a server, and the ledger sees it."""
+"""Levels under which a row that was acknowledged survives the loss of a server."""
 _CONNECT_S = 10.0
 _ANSWER_S = 20.0
 _PROTOCOL = 4

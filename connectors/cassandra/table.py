@@ -20,7 +20,7 @@ _KEYS = ("partition_key", "clustering")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Of a table. `kind`: "partition_key", "clustering", "regular" or "static"; `cql`: its type."""
+    """A column of a table. `kind`: "partition_key", "clustering", "regular" or "static"; `cql`: its type."""
 
     name: str
     kind: str
@@ -29,7 +29,8 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """As the catalog has it. `identity`: another one when it is made anew. `is_durable`: of its keyspace."""
+    """A table, as the catalog has it. `identity`: another one when it is made anew. `is_durable`:
+    whether its keyspace writes a commit log."""
 
     keyspace: str
     name: str
