@@ -26,8 +26,9 @@ _UNKNOWN = (
     protocol.TruncateError,
     OSError,
 )
-_GONE = ("unconfigured table", "keyspace", "undefined column", "unknown identifier")
-"""What begins, in small letters, the reason of a statement that no row is to blame for."""
+_GONE = ("unconfigured table", "table", "keyspace", "undefined column", "unknown identifier")
+"""What begins, in small letters, the reason of a statement that no row is to blame for. A server says so of a
+table that another has just made, too; one that is really gone is told by the next claim, which looks."""
 
 
 def meaning(error: BaseException, doing: str) -> OnceflowError:
@@ -39,7 +40,7 @@ def meaning(error: BaseException, doing: str) -> OnceflowError:
         return _of_hosts(error, doing)
     if isinstance(error, _NO_RIGHT):
         return Fatal(f"{said}: correct the user or the password, or give it the right")
-    if isinstance(error, _NOT_DONE):
+    if isinstance(error, _NOT_DONE) or _is_gone(error):
         return Retryable(said)
     if isinstance(error, _UNKNOWN):
         return Indeterminate(said)
@@ -48,9 +49,7 @@ def meaning(error: BaseException, doing: str) -> OnceflowError:
 
 def is_rows_fault(error: BaseException) -> bool:
     """Whether the server refuses the values of a statement, and would take others."""
-    if not isinstance(error, cassandra.InvalidRequest):
-        return False
-    return not reason_of(error).lower().startswith(_GONE)
+    return isinstance(error, cassandra.InvalidRequest) and not _is_gone(error)
 
 
 def reason_of(error: BaseException) -> str:
@@ -58,6 +57,11 @@ def reason_of(error: BaseException) -> str:
     text = (str(error).strip().splitlines() or [""])[0]
     text = text.partition('message="')[2].rstrip('"') or text
     return text.rstrip(".") or type(error).__name__
+
+
+def _is_gone(error: BaseException) -> bool:
+    """Whether a server does not know, or not yet, what a statement names."""
+    return isinstance(error, cassandra.InvalidRequest) and reason_of(error).lower().startswith(_GONE)
 
 
 def _of_hosts(error: cluster.NoHostAvailable, doing: str) -> OnceflowError:

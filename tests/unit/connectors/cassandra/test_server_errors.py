@@ -31,7 +31,9 @@ BUSY = protocol.OverloadedErrorMessage(0x1001, "too many", {})
         (ConnectionResetError(104, "reset"), Indeterminate),
         (NO_USER, Fatal),
         (cassandra.Unauthorized("User u has no MODIFY permission"), Fatal),
-        (cassandra.InvalidRequest("unconfigured table orders"), Fatal),
+        (cassandra.InvalidRequest("unconfigured table orders"), Retryable),
+        (cassandra.InvalidRequest("table onceflow_ledger does not exist"), Retryable),
+        (cassandra.InvalidRequest("Key may not be empty"), Fatal),
         (cluster.NoHostAvailable("none", {"a": REFUSED, "b": REFUSED}), Retryable),
         (cluster.NoHostAvailable("none", {"a": REFUSED, "b": NO_USER}), Fatal),
         (
