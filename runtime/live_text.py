@@ -62,6 +62,19 @@ def _finished(fields: Mapping[str, Any]) -> Text:
     return line
 
 
+def _started_from(fields: Mapping[str, Any]) -> Text:
+    """Which operators and sources go on, and which do not."""
+    found = [(kind, fields[kind]) for kind in ("kept", "evolved", "reset", "new", "dropped") if fields[kind]]
+    kinds = "; ".join(f"{kind}: {', '.join(uids)}" for kind, uids in found)
+    of = f"checkpoint {fields['checkpoint_id']} of job {fields['job']!r}"
+    return Text(f"starts from savepoint {fields['savepoint_id']} ({of}); {kinds or 'nothing was kept'}")
+
+
+def _stop_requested(fields: Mapping[str, Any]) -> Text:
+    before = "ends its sources, and " if fields["drains"] else ""
+    return Text(f"{before}stops after a last checkpoint; a second signal stops at once")
+
+
 _EVENT_TEXTS: Mapping[str, Callable[[Mapping[str, Any]], Text]] = {
     "job_started": lambda f: Text(f"{f['job']} starts on {f['master']}"),
     "encrypted": lambda f: Text(f"driver and slots speak {f['protocol']}: {f['asked_by']}"),
@@ -69,9 +82,10 @@ _EVENT_TEXTS: Mapping[str, Callable[[Mapping[str, Any]], Text]] = {
     "slots_started": _started,
     "attempt_failed": _failed,
     "restarted": _restarted,
+    "started_from_savepoint": _started_from,
     "state_changed": lambda f: Text(f["text"], "yellow"),
     "checkpoint_failed": _checkpoint_failed,
-    "stop_requested": lambda _: Text("stops after a last checkpoint; a second signal stops at once"),
+    "stop_requested": _stop_requested,
     "damage_healed": lambda f: Text(f["message"], "yellow"),
     "entries_without_checksum": lambda f: Text(f["message"], "yellow"),
     "splits_discovered": lambda f: Text(f"found {', '.join(f['splits'])}"),

@@ -35,13 +35,9 @@ COVERED = (
         integration/test_savepoints""",
         """create_proof savepoints.savepoint savepoints.folder savepoints.taking savepoints.copying
         savepoints.starting savepoints.deleting savepoints.exporting savepoints.lineage savepoints.difference
-        cli.savepoint savepoint_texts interleaving""",
+        start_notice cli.savepoint savepoint_texts interleaving""",
     ),
-    Covered(
-        "a store that goes away and comes back says it",
-        "integration/test_checkpoints_on_s3",
-        "away_notice",
-    ),
+    Covered("a store that goes and comes back says it", "integration/test_checkpoints_on_s3", "away_notice"),
     Covered(
         "what is said of a damaged log is in the events of a job on that log",
         "unit/changed_programs/test_damaged_folder unit/checkpoint/test_io",
@@ -170,7 +166,7 @@ COVERED = (
         """integration/kafka_source/test_kafka_source_replay
         integration/kafka_source/test_kafka_source_changes integration/kafka_source/test_truncation
         unit/connectors/kafka/source/test_source""",
-        "source.reader reader_options reader_splits row_builder split topic_watch source.dead_letters",
+        "source.reader reader_options reader_splits row_builder split starts topic_watch source.dead_letters",
     ),
     Covered("clients beside a dead broker", "integration/test_dead_broker", "who_is_there"),
     Covered(
@@ -202,9 +198,7 @@ COVERED = (
         "a socket to a broker", "unit/connectors/kafka/protocol/test_polling_connection", "broker_socket"
     ),
     Covered(
-        "kernels of one function",
-        "unit/connectors/kafka/produce/test_partitioner",
-        "produce.partition_kernels",
+        "choice of partitions", "unit/connectors/kafka/produce/test_partitioner", "produce.partition_kernels"
     ),
     Covered(
         "the sink's options and rows; what it writes is the protocol's", "unit/sinks/test_kafka_sink", "kafka"
@@ -296,14 +290,14 @@ COVERED = (
     Covered(
         "what a function is told, how a run has ended, and a Spark that is there before the job",
         "unit/sinks/test_foreach unit/api/test_job integration/test_first_job",
-        "batch_context result submitted",
+        "batch_context result submitted checkpoint_folder",
     ),
     # --- The runtime ---
     Covered(
         "parts of the coordinator, moved by the same events",
         """unit/checkpoint/test_coordinator unit/checkpoint/test_recovery unit/checkpoint/test_verdict
         simulation/test_simulation""",
-        "effects checkpoint.events job_phase checkpoint.options pending checkpoint.restart retention",
+        "effects checkpoint.events job_phase checkpoint.options pending stopping restart retention",
     ),
     Covered(
         "what the driver does with files",
@@ -385,7 +379,8 @@ COVERED = (
         "joins against nested loops, as operators and as programs",
         """properties/test_interval_join properties/test_window_join properties/test_regular_join
         properties/test_temporal_join unit/api/test_joins unit/api/test_regular_joins""",
-        "joined_columns key_numbers frozen_sides runs window_sides meetings equal_rows ordered_changes",
+        """described_sides joined_columns key_numbers frozen_sides runs window_sides meetings equal_rows
+        ordered_changes""",
     ),
     Covered(
         "functions of two streams",

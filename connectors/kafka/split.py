@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from onceflow.connectors.kafka.lost_records import check_range
 from onceflow.connectors.kafka.metadata import ClusterMetadata, PartitionKey, Topic
 from onceflow.connectors.kafka.options import Isolation
-from onceflow.runtime.contracts import SplitState
+from onceflow.connectors.kafka.starts import AtOffsets, AtTime, Earliest, FromGroup, Latest, Start
+from onceflow.runtime.contracts import Json, SplitState
 from onceflow.runtime.errors import DataLossError, OptionError
 from onceflow.runtime.nearest import nearest
 
@@ -77,40 +78,6 @@ class KafkaSplit:
 
 
 @dataclass(frozen=True, slots=True)
-class Earliest:
-    """Start at the first record that is still there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Latest:
-    """Start at the first record that becomes visible after the start of the job."""
-
-
-@dataclass(frozen=True, slots=True)
-class AtTime:
-    """Start at the first record whose timestamp is at or after time_ms; at the end if there is none."""
-
-    time_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class FromGroup:
-    """Start at what the group committed; partitions it never committed start at their beginning."""
-
-    group_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class AtOffsets:
-    """Start at these offsets, by split id (`events-0`); every partition must be named."""
-
-    offsets: Mapping[str, int]
-
-
-Start = Earliest | Latest | AtTime | FromGroup | AtOffsets
-
-
-@dataclass(frozen=True, slots=True)
 class Subscription:
     """The topics that are read: by name, or all that a pattern matches from end to end."""
 
@@ -137,15 +104,18 @@ class KafkaSplitEnumerator:
         isolation: Isolation,
         discovery_interval_ms: int | None,
         first_answer_ms: int | None = None,
+        read_start: Callable[[object], Start] | None = None,
     ) -> None:
         """`discovery_interval_ms` None: bounded; what is there at the start is all there is.
-        `first_answer_ms`: how long the first answer to a new job is waited for, if not as long as others."""
+        `first_answer_ms`: how long the first answer to a new job is waited for, if not as long as others.
+        `read_start`: what a user's other start means; without it there is none but `start`."""
         self._metadata = metadata
         self._subscription = subscription
         self._start = start
         self._isolation: Isolation = isolation
         self._discovery_interval_ms = discovery_interval_ms
         self._first_answer_ms = first_answer_ms
+        self._read_start = read_start
         self._topic_ids: dict[str, str] = {}
 
     @property
@@ -162,6 +132,15 @@ class KafkaSplitEnumerator:
         stops = self._metadata.offsets(keys, "latest", self._isolation) if is_bounded else {}
         self._topic_ids.update({topic.name: topic.topic_id for topic in topics.values()})
         return [self._split(key, starts[key], stops.get(key)).state() for key in keys]
+
+    def splits_from(self, start: Json) -> Sequence[SplitState]:
+        """See StartingEnumerator."""
+        assert self._read_start is not None, "it was made to begin elsewhere"
+        configured, self._start = self._start, self._read_start(start)
+        try:
+            return self.initial_splits()
+        finally:
+            self._start = configured
 
     def discover(self, known: frozenset[str]) -> Sequence[SplitState]:
         """See SplitEnumerator. Raises DataLossError if a topic was deleted or made anew since the start."""

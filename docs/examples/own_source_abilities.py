@@ -26,6 +26,7 @@ from onceflow.runtime.contracts import (
     SkippingEnumerator,
     SplitProgress,
     SplitState,
+    StartingEnumerator,
     WaitingEnumerator,
     WarningEnumerator,
 )
@@ -99,7 +100,7 @@ class TestQueue(QueueKit):
 
 
 class Offsets:
-    """An enumerator that can skip, for at-most-once, and that warns of an option which no longer applies."""
+    """An enumerator that can skip, for at-most-once, begin elsewhere, and warn of an option."""
 
     def skip_to_end(self, splits: Sequence[SplitState]) -> Sequence[SplitState]:
         return [SplitState(split.split_id, {"next": 100}) for split in splits]
@@ -110,12 +111,19 @@ class Offsets:
             for split in splits
         ]
 
+    def splits_from(self, start: Json) -> Sequence[SplitState]:
+        """For `--reset-offsets`: offsets by split."""
+        assert isinstance(start, Mapping)
+        return [SplitState(split, {"next": offset}) for split, offset in start.items()]
+
     def waiting_for(self) -> str | None:
         return "the server does not answer: connection refused"
 
 
 offsets = Offsets()
 assert isinstance(offsets, SkippingEnumerator)
+assert isinstance(offsets, StartingEnumerator)
+assert offsets.splits_from({"p0": 3}) == [SplitState("p0", {"next": 3})]
 assert isinstance(offsets, WarningEnumerator)
 assert isinstance(offsets, WaitingEnumerator)
 progress = SplitProgress(

@@ -22,7 +22,7 @@ from onceflow.connectors.kafka.failures import failure
 from onceflow.connectors.kafka.options import Isolation, KafkaOptions
 from onceflow.connectors.kafka.produce.route import LOG
 from onceflow.connectors.kafka.source.start import parse_start
-from onceflow.connectors.kafka.split import AtTime, Earliest, Latest
+from onceflow.connectors.kafka.starts import AtTime, Earliest, Latest
 from onceflow.runtime.errors import OnceflowError, Unavailable, UsageError
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC")]

@@ -35,6 +35,10 @@ StartFromOption = Annotated[
     str | None,
     typer.Option("--from", help="A checkpoint's id instead of the latest, or a savepoint's folder."),
 ]
+DebugOption = Annotated[
+    bool,
+    typer.Option("--debug", help="Show the traceback of a slot's failure, and what clients log."),
+]
 AllowDroppedStateOption = Annotated[
     bool, typer.Option("--allow-dropped-state", help="Drop state that the program has no place for.")
 ]

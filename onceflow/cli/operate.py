@@ -41,9 +41,11 @@ def ask_running(job: RunningJob, question: Question) -> Mapping[str, Any] | None
         return None
 
 
-def stop_and_wait(checkpoint_dir: str, timeout_s: float) -> tuple[Mapping[str, Any], Ended]:
-    """Stop the job and return once it has ended: its status when it was asked, and how it ended. On the
-    driver's own machine its process has let go of the job by then, Spark included.
+def stop_and_wait(
+    checkpoint_dir: str, timeout_s: float, drains: bool = False
+) -> tuple[Mapping[str, Any], Ended]:
+    """Stop the job, drained or not, and return once it has ended: its status when it was asked, and how it
+    ended. On the driver's own machine its process has let go of the job by then, Spark included.
 
     Raises UsageError if no driver answers there, and OnceflowError if the job has not ended after `timeout_s`
     or its driver is lost before it has said how the job ended.
@@ -53,7 +55,7 @@ def stop_and_wait(checkpoint_dir: str, timeout_s: float) -> tuple[Mapping[str, A
     def stop(job: RunningJob) -> tuple[Mapping[str, Any], Ended] | None:
         try:
             with _connected(job) as driver:
-                status = _answer(driver, AskStop())
+                status = _answer(driver, AskStop(drains=drains))
                 ended = _end(driver, deadline_s)
         except _GONE:
             return None

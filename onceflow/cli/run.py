@@ -11,6 +11,7 @@ from onceflow.cli.job_options import (
     AlignmentTimeoutOption,
     AllowDroppedStateOption,
     BarriersOption,
+    DebugOption,
     GuaranteeOption,
     InFlightOption,
     RestartOption,
@@ -24,6 +25,7 @@ from onceflow.cli.load import load_job
 from onceflow.cli.params import ParamOption, ParamsFileOption, given_params
 from onceflow.cli.report import reporter_for
 from onceflow.cli.spark_files import ArchivesOption, PyFilesOption, let_import, with_files
+from onceflow.cli.start_options import MapUidOption, ResetOffsetsOption, given_starts, given_uids
 from onceflow.runtime.api.job import DEFAULT_INTERVAL, run_job, run_options
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.driver.options import DEFAULT_MASTER
@@ -73,6 +75,8 @@ def run(
     restart: RestartOption = "exponential",
     start_from: StartFromOption = None,
     allow_dropped_state: AllowDroppedStateOption = False,
+    map_uid: MapUidOption = None,
+    reset_offsets: ResetOffsetsOption = None,
     conf: Annotated[
         list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
     ] = None,
@@ -84,9 +88,7 @@ def run(
     control_port: Annotated[int, typer.Option(help="The driver's port for slots. 0: any free one.")] = 0,
     metrics_port: Annotated[int | None, typer.Option(help="Serve Prometheus metrics on this port.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of a slot's failure, and what clients log.")
-    ] = False,
+    debug: DebugOption = False,
 ) -> None:
     """Exit code 0: finished, or stopped after a last checkpoint; 1: failed; 2: wrong use; 3: ended on
     request, but without a last checkpoint."""
@@ -114,6 +116,8 @@ def run(
         control_port=control_port,
         start_from=int(start_from) if start_from and start_from.isdecimal() else start_from,
         allow_dropped_state=allow_dropped_state,
+        map_uid=given_uids(map_uid or []),
+        reset_offsets=given_starts(reset_offsets or []),
         tls=tls,
         params=given_params(param or [], params_file, loaded.job.params),
     )

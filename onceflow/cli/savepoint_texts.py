@@ -49,6 +49,7 @@ def whole(taken: Savepoint, states: Sequence[StateTable]) -> dict[str, Any]:
         **origin(taken),
         "checkpoint_id": taken.manifest.checkpoint_id,
         "total_bytes": taken.manifest.total_bytes,
+        "is_drained": taken.manifest.is_drained,
         "states": [msgspec.to_builtins(state) for state in states],
         "positions": _positions(taken),
     }
@@ -88,7 +89,7 @@ def heading(taken: Savepoint) -> Iterator[str]:
     m = taken.manifest
     at = _time(taken.taken_ms)
     yield f"savepoint {taken.savepoint_id} of job {m.job!r}, taken at {at} by onceflow {taken.onceflow}"
-    how = "pinned there" if taken.is_pinned else "copied"
+    how = ("pinned there" if taken.is_pinned else "copied") + (", drained" if m.is_drained else "")
     size = f"{m.parallelism} slots, {m.total_bytes:,} B"
     yield f"of checkpoint {m.checkpoint_id} in {taken.taken_of}, {how}; {size}"
     if digits := program_digits(m):

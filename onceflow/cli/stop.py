@@ -12,7 +12,7 @@ from onceflow.cli.savepoint import described, take, told
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.control.messages import AskStop
 from onceflow.runtime.durations import duration_ms
-from onceflow.runtime.errors import OptionError
+from onceflow.runtime.errors import OnceflowError, OptionError
 
 app = typer.Typer(help="Stop a running job cleanly after a last checkpoint.", add_completion=False)
 
@@ -33,9 +33,13 @@ def stop(
         str | None,
         typer.Option(help="A new folder for --savepoint. Default: pinned in the job's own."),
     ] = None,
+    drain: Annotated[
+        bool, typer.Option("--drain", help="Before, end all sources: windows and timers fire.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Everything up to the last checkpoint is committed; run the job again and it goes on from there.
+    With --drain it has finished, and only a savepoint goes on.
 
     Exit code 0: it has ended well, or with --no-wait: it was asked to; 1: it failed instead, or has not ended
     in time.
@@ -50,15 +54,16 @@ def stop(
             "--savepoint takes the last checkpoint, so it waits for the end: leave out --no-wait"
         )
     if not wait:
-        answer = ask(checkpoint_dir, AskStop())
+        answer = ask(checkpoint_dir, AskStop(drains=drain))
         typer.echo(json.dumps(answer) if as_json else f"{answer['job']} stops after a last checkpoint")
         return
-    answer, ended = stop_and_wait(checkpoint_dir, timeout_s)
+    answer, ended = stop_and_wait(checkpoint_dir, timeout_s, drain)
+    good = {Outcome.FINISHED.value} if drain else _GOOD
     if not as_json:
         last = "none" if ended.checkpoint_id is None else ended.checkpoint_id
         typer.echo(f"{answer['job']} {ended.outcome}: {ended.reason}; last checkpoint {last}")
     taken = None
-    if savepoint and ended.outcome in _GOOD:
+    if savepoint and ended.outcome in good:
         taken = take(checkpoint_dir, target, ended.checkpoint_id)
     if as_json:
         end = {"outcome": ended.outcome, "reason": ended.reason, "last_checkpoint_id": ended.checkpoint_id}
@@ -66,5 +71,10 @@ def stop(
         typer.echo(json.dumps({**answer, "phase": "over", **end, **kept}))
     elif taken is not None:
         typer.echo(told(*taken))
-    if ended.outcome not in _GOOD:
+    if drain and ended.outcome == Outcome.STOPPED.value:
+        raise OnceflowError(
+            "it has stopped without being drained: no attempt ran, or another stop came first; run the job "
+            "again, and drain it then"
+        )
+    if ended.outcome not in good:
         raise typer.Exit(1)

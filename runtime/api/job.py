@@ -5,17 +5,17 @@ from __future__ import annotations
 import html
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from tempfile import TemporaryDirectory
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from onceflow.runtime.api.checkpoint_folder import checkpoint_folder
 from onceflow.runtime.api.graph_builder import JobGraphBuilder
 from onceflow.runtime.api.reporter_here import reporter_here
 from onceflow.runtime.api.run_signals import RunSignals, run_signals
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.checkpoint.job_phase import JobPhase
 from onceflow.runtime.checkpoint.options import IN_FLIGHT_MS, CheckpointOptions
+from onceflow.runtime.checkpoint.start_changes import start_changes
 from onceflow.runtime.checkpoint.store_url import check_folder
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.driver.driver import JobDriver
@@ -46,7 +46,6 @@ from onceflow.runtime.report import JobProgress, Reporter
 DEFAULT_INTERVAL = "1 s"
 HOST_WAIT_S = 1.0
 _THREADS = re.compile(r"threads(?:\[(\d+)\])?")
-_ON_THIS_MACHINE = re.compile(r"(?:threads|local)(?:\[.*\])?")
 
 
 @explained_methods
@@ -87,28 +86,27 @@ class Job(JobGraphBuilder):
         restart: str = "exponential",
         start_from: int | str | None = None,
         allow_dropped_state: bool = False,
+        map_uid: Mapping[str, str] | None = None,
+        reset_offsets: Mapping[str, Any] | None = None,
         tls: bool = False,
         params: Mapping[str, Any] | None = None,
         storage_options: Mapping[str, Any] | None = None,
         reporter: Reporter | None = None,
     ) -> JobResult:
-        """Run to the end in this process: a script, a test, a notebook, or what spark-submit runs; the same
-        as `onceflow run` with these options.
+        """Run to the end in this process: a script, a notebook, what spark-submit runs; as `onceflow run`.
 
         Goes on from the latest completed checkpoint in `checkpoint_dir`, or from the kept one whose id
         `start_from` is; a path or URL there is a savepoint with which a new folder begins. Without
         `checkpoint_dir` the checkpoints are in a temporary folder. `allow_dropped_state`: what the checkpoint
-        has of things not in the program is dropped, not refused. `tls`: encrypt what driver and slots
-        say. `params`: values of the job's parameters. `storage_options`: fsspec's, for `checkpoint_dir`.
-        `master`: as Spark names it, or `threads[N]`; None: what spark-submit was given, else `local[2]`.
-        `barriers`, `alignment_timeout`, `in_flight`: docs/checkpoints.md. `state_backend` (heap, rocksdb),
-        `state_memory`: docs/state-backends.md. `reporter`: whom it tells how it goes; None: a notebook's
-        cell, else nobody. Ctrl-C and SIGTERM stop it after a last checkpoint. Raises UsageError for what is
-        wrong at the start, JobFailedError if it fails.
+        has of things not in the program is dropped. `map_uid` (new uids by old ones), `reset_offsets` (by the
+        uid of a source): docs/savepoints.md. `tls`: encrypt what driver and slots say. `storage_options`:
+        fsspec's, for `checkpoint_dir`. `master`: as Spark names it, or `threads[N]`; None: spark-submit's,
+        else `local[2]`. `barriers`, `alignment_timeout`, `in_flight`: docs/checkpoints.md. `state_backend`,
+        `state_memory`: docs/state-backends.md. `reporter`: who is told; None: a notebook's cell, or nobody.
+        Ctrl-C and SIGTERM stop it after a last checkpoint. Raises UsageError, JobFailedError.
         """
-        submitted, spark_conf = _submitted(master)
-        _check_master(master := master or submitted)
-        with _checkpoint_folder(checkpoint_dir, master) as folder:
+        master, spark_conf = _chosen(master)
+        with checkpoint_folder(checkpoint_dir, master) as folder:
             options = run_options(
                 folder,
                 master=master,
@@ -124,6 +122,8 @@ class Job(JobGraphBuilder):
                 restart=restart,
                 start_from=start_from,
                 allow_dropped_state=allow_dropped_state,
+                map_uid=(map_uid or {}).items(),
+                reset_offsets=reset_offsets or {},
                 tls=tls,
                 params=params,
                 storage_options=storage_options,
@@ -149,21 +149,6 @@ def _check_master(master: str) -> None:
         check_master(master)
 
 
-@contextmanager
-def _checkpoint_folder(given: str | None, master: str) -> Iterator[str]:
-    """The folder that was given, or a temporary one."""
-    if given is not None:
-        yield given
-        return
-    if not _ON_THIS_MACHINE.fullmatch(master):
-        raise OptionError(
-            "without checkpoint_dir the checkpoints are in a temporary folder of this machine, and slots on "
-            f'{master} may not see it: give a folder that all machines share, as in job.run("/shared/totals")'
-        )
-    with TemporaryDirectory(prefix="onceflow-", ignore_cleanup_errors=True) as folder:
-        yield folder
-
-
 def _raise_if_failed(job: str, result: JobResult, checkpoint_dir: str | None) -> None:
     if result.is_refused:
         raise UsageError(result.reason)
@@ -174,6 +159,13 @@ def _raise_if_failed(job: str, result: JobResult, checkpoint_dir: str | None) ->
     if checkpoint_dir is not None and last is not None and not is_programs:
         again = f"; last completed checkpoint: {last} in {checkpoint_dir}: run again, it goes on from there"
     raise JobFailedError(f"job {job!r} {result.outcome.value}: {result.reason}{again}")
+
+
+def _chosen(master: str | None) -> tuple[str, Mapping[str, str]]:
+    """The master to run on, checked, and the settings that spark-submit was given."""
+    submitted, settings = _submitted(master)
+    _check_master(master or submitted)
+    return master or submitted, settings
 
 
 def _submitted(master: str | None) -> tuple[str, Mapping[str, str]]:
@@ -206,6 +198,8 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
     control_port: int = 0,
     start_from: int | str | None = None,
     allow_dropped_state: bool = False,
+    map_uid: Iterable[tuple[str, str]] = (),
+    reset_offsets: Mapping[str, Any] | None = None,
     tls: bool = False,
     params: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -234,6 +228,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
         control_port=control_port,
         start_from=start_from if isinstance(start_from, int) else None,
         start_savepoint=absolute_url(start_from) if isinstance(start_from, str) else None,
+        start_changes=start_changes(map_uid, reset_offsets or {}, has_savepoint=isinstance(start_from, str)),
         allow_dropped_state=allow_dropped_state,
         tls=tls,
         params=params or {},

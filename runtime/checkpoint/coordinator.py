@@ -23,10 +23,10 @@ from onceflow.runtime.checkpoint.job_phase import JobPhase
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.options import CheckpointOptions
 from onceflow.runtime.checkpoint.pending import PendingCheckpoint, Phase
+from onceflow.runtime.checkpoint.stopping import NEVER as _NEVER
+from onceflow.runtime.checkpoint.stopping import Stopping
 from onceflow.runtime.checkpoint.verdict import Failure, FailureRow, GiveUp, Restart
 from onceflow.runtime.contracts import Json
-
-_NEVER = float("inf")
 
 
 class Coordinator:
@@ -68,8 +68,7 @@ class Coordinator:
         self._pause_until_ms = -_NEVER
         self._retry_at_ms = _NEVER
         """When to ask again for what had no clear answer: Persist, CommitSinks."""
-        self._stop_at_ms = _NEVER
-        """When patience with a requested stop ends; never: no stop was requested."""
+        self._stopping = Stopping()
         self._aborted_in_row = 0
         self._failures = FailureRow(options.restart)
         self._last_failure = ""
@@ -91,7 +90,7 @@ class Coordinator:
     @property
     def wake_at_ms(self) -> float:
         """When to call with Tick, if nothing happens before; infinity: never."""
-        wake = min(self._deadline_ms, self._stop_at_ms, self._retry_at_ms)
+        wake = min(self._deadline_ms, self._stopping.until_ms, self._retry_at_ms)
         if self.phase is JobPhase.RUNNING:
             pending = self._pending
             wake = min(wake, self._trigger_due_ms() if pending is None else pending.deadline_ms)
@@ -117,7 +116,7 @@ class Coordinator:
             case ev.Tick():
                 pass
             case ev.StopRequested():
-                self._request_stop(event.has_slots, now_ms)
+                self._request_stop(event, now_ms)
             case ev.AttemptOpened() | ev.OpenFailed() | ev.AlreadyFinished():
                 self._on_open_answer(event, now_ms)
             case ev.Persisted() | ev.PersistNotDone() | ev.PersistUnknown() | ev.PersistConflict():
@@ -127,7 +126,7 @@ class Coordinator:
             case _ if event.attempt != self.attempt:
                 self._mark("event of a stale attempt")
             case ev.FinishMarked() if self.phase is JobPhase.MARKING:
-                self._finish(Outcome.FINISHED, "all input was read and all output committed")
+                self._finish(Outcome.FINISHED, self._stopping.reason)
             case (
                 ev.SlotsRunning()
                 | ev.SlotDrained()
@@ -167,11 +166,11 @@ class Coordinator:
                 self.last_completed_id = event.manifest.checkpoint_id
                 self._next_checkpoint_id = event.next_checkpoint_id
                 self._drained.clear()
+                self._stopping.begin(event.manifest.is_drained)
                 self._aborted_in_row = 0
                 self._failures.on_attempt(event.attempt)
-                self._announce(
-                    "attempt_started", attempt=event.attempt, checkpoint_id=event.manifest.checkpoint_id
-                )
+                n = event.manifest.checkpoint_id
+                self._announce("attempt_started", attempt=event.attempt, checkpoint_id=n)
                 for note in event.notes:
                     self._announce("state_changed", uid=note.uid, change=note.change, text=note.text)
                 self._effects += event.notices
@@ -205,21 +204,17 @@ class Coordinator:
         pause_ms = self._options.min_pause_ms if self._last_failure else self._options.interval_ms
         self._trigger_at_ms = now_ms + pause_ms
         # Everything that the restored checkpoint promised is committed now.
-        self._emit(ev.Subsume(attempt, self._restored.checkpoint_id))
+        n = self._restored.checkpoint_id
+        self._emit(ev.Subsume(attempt, n))
         if self._last_failure:
-            self._announce(
-                "restarted",
-                attempt=attempt,
-                checkpoint_id=self._restored.checkpoint_id,
-                reason=self._last_failure,
-            )
+            self._announce("restarted", attempt=attempt, checkpoint_id=n, reason=self._last_failure)
 
     def _fail_attempt(self, failure: Failure, now_ms: int) -> None:
         """Cancel the attempt; then restart, or give up. A manifest that is on its way may still become
         durable: the next OpenAttempt reads the log, and the log decides."""
         attempt = None if self.phase is JobPhase.OPENING else self.attempt
         self._cancel(failure.reason)
-        if self._stop_at_ms != _NEVER and not failure.is_fatal:
+        if self._stopping.is_requested and not failure.is_fatal:
             self._mark("failure while stopping")
             self._finish(Outcome.CANCELLED, f"without a last checkpoint: {failure.reason}")
             return
@@ -231,13 +226,8 @@ class Coordinator:
                 self.phase = JobPhase.RESTARTING
                 self._deadline_ms = now_ms + delay_ms
                 self._last_failure = failure.reason
-                self._announce(
-                    "attempt_failed",
-                    attempt=attempt,
-                    reason=failure.reason,
-                    restart_in_ms=delay_ms,
-                    failures=failures,
-                )
+                again: dict[str, Json] = {"restart_in_ms": delay_ms, "failures": failures}
+                self._announce("attempt_failed", attempt=attempt, reason=failure.reason, **again)
 
     def _cancel(self, reason: str) -> None:
         if self.attempt is not None and self.phase in (JobPhase.STARTING, JobPhase.RUNNING):
@@ -250,14 +240,13 @@ class Coordinator:
     def _trigger(self, now_ms: int) -> None:
         assert self.attempt is not None
         assert self._pending is None
-        is_drained = len(self._drained) == self._slots
         pending = PendingCheckpoint(
             self._next_checkpoint_id,
             self.attempt,
             self._slots,
-            is_last=is_drained or self._stop_at_ms != _NEVER,
+            is_last=self._stopping.is_ending(self._all_drained),
             triggered_ms=now_ms,
-            is_final=is_drained,
+            is_final=self._all_drained,
         )
         pending.enter(Phase.COLLECTING, now_ms, self._options.timeout_ms)
         self._next_checkpoint_id += 1
@@ -291,7 +280,7 @@ class Coordinator:
         return pending
 
     def _discard_late(self, ack: ev.SlotAcked) -> None:
-        paths = frozenset(table.path for handle in ack.snapshot.states for table in handle.tables)
+        paths = ack.snapshot.state_paths()
         if paths and ack.attempt == self.attempt:
             self._emit(ev.Discard(paths))
 
@@ -389,11 +378,10 @@ class Coordinator:
 
     def _check_time(self, now_ms: int) -> None:
         """Every limit of `wake_at_ms`, one after another."""
-        if now_ms >= self._stop_at_ms and self.phase is not JobPhase.OVER:
+        if now_ms >= self._stopping.until_ms and self.phase is not JobPhase.OVER:
             self._mark("stop timeout")
             self._cancel("stop timeout")
-            waited = f"no last checkpoint within {self._options.stop_timeout_ms} ms"
-            self._finish(Outcome.CANCELLED, waited)
+            self._finish(Outcome.CANCELLED, f"no last checkpoint within {self._stopping.patience_ms} ms")
         if now_ms >= self._deadline_ms:
             self._on_deadline(now_ms)
         if self.phase is not JobPhase.RUNNING:
@@ -401,13 +389,24 @@ class Coordinator:
         pending = self._pending
         if pending is not None:
             self._check_pending(pending, now_ms)
-        if self.phase is JobPhase.RUNNING and self._pending is None and now_ms >= self._trigger_due_ms():
+        if self.phase is not JobPhase.RUNNING or self._pending is not None:
+            return
+        if self._stopping.take_drain():
+            assert self.attempt is not None
+            self._emit(ev.Drain(self.attempt))
+        if now_ms >= self._trigger_due_ms() and self._stopping.forbids_trigger(self._all_drained):
+            self._trigger_at_ms = now_ms + self._options.interval_ms
+        elif now_ms >= self._trigger_due_ms():
             self._trigger(now_ms)
 
     def _trigger_due_ms(self) -> float:
         """A job that is ending waits for no interval."""
-        is_ending = self._stop_at_ms != _NEVER or len(self._drained) == self._slots
+        is_ending = self._stopping.is_ending(self._all_drained)
         return self._pause_until_ms if is_ending else max(self._trigger_at_ms, self._pause_until_ms)
+
+    @property
+    def _all_drained(self) -> bool:
+        return len(self._drained) == self._slots
 
     def _on_deadline(self, now_ms: int) -> None:
         """The job was too long in its phase."""
@@ -426,7 +425,7 @@ class Coordinator:
             case JobPhase.RESTARTING:
                 self._open(now_ms)
             case JobPhase.MARKING:
-                self._finish(Outcome.FINISHED, "all input was read and all output committed")
+                self._finish(Outcome.FINISHED, self._stopping.reason)
             case JobPhase.RUNNING | JobPhase.OVER:
                 raise AssertionError(f"{self.phase} has no deadline")
 
@@ -444,11 +443,13 @@ class Coordinator:
             is_durable = pending.phase is not Phase.PERSISTING
             self._emit(ev.CommitSinks(pending.manifest) if is_durable else ev.Persist(pending.manifest))
 
-    def _request_stop(self, has_slots: bool, now_ms: int) -> None:
-        if self._stop_at_ms != _NEVER:
+    def _request_stop(self, event: ev.StopRequested, now_ms: int) -> None:
+        if self._stopping.is_requested:
             return
-        self._stop_at_ms = now_ms + self._options.stop_timeout_ms
-        is_hosted = self.phase is not JobPhase.STARTING or has_slots
+        options = self._options
+        patience_ms = options.timeout_ms if event.drains else options.stop_timeout_ms
+        self._stopping.request(event.drains, patience_ms, now_ms)
+        is_hosted = self.phase is not JobPhase.STARTING or event.has_slots
         if self.phase in (JobPhase.OPENING, JobPhase.RESTARTING) or not is_hosted:
             self._mark("stop while no attempt runs")
             has_read = self.attempt is not None and (is_hosted or self._last_failure != "")
@@ -461,7 +462,7 @@ class Coordinator:
     def _finish(self, outcome: Outcome, reason: str) -> None:
         self.phase = JobPhase.OVER
         self._pending = None
-        self._deadline_ms = self._stop_at_ms = self._retry_at_ms = _NEVER
+        self._deadline_ms = self._stopping.until_ms = self._retry_at_ms = _NEVER
         self._announce(
             "job_finished", outcome=outcome.value, reason=reason, checkpoint_id=self.last_completed_id
         )

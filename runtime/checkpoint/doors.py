@@ -17,6 +17,11 @@ class SplitDoor(Protocol):
         """The splits by source uid, at the job's very first start, at the configured start."""
         ...
 
+    def splits_from(self, starts: Mapping[str, Json]) -> Mapping[str, Sequence[SplitProgress]]:
+        """The splits of these sources, from the start that is given instead of the configured one. Raises
+        UsageError for a start that the source does not know."""
+        ...
+
     def check_restored(self, splits: Mapping[str, Sequence[SplitProgress]]) -> None:
         """Raises DataLossError where reading can't go on exactly."""
         ...

@@ -33,8 +33,7 @@ from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.old_states import restorable
 from onceflow.runtime.checkpoint.recovery import Finished, NeverStarted, Resumable, derive_job
 from onceflow.runtime.checkpoint.retention import Retention, mend_copies
-from onceflow.runtime.checkpoint.savepoints.folder import SavepointFolder
-from onceflow.runtime.checkpoint.savepoints.starting import Begins, judge_start
+from onceflow.runtime.checkpoint.savepoints.starting import Begins, Origin, judge_start
 from onceflow.runtime.checkpoint.shared_folder import AttemptEntry
 from onceflow.runtime.checkpoint.state_fits import Fit, Program
 from onceflow.runtime.checkpoint.store import AlreadyExists, CheckpointStore, DistantStore
@@ -84,7 +83,7 @@ class CheckpointIO:
         """In the latest durable checkpoint."""
         self._notices = LogNotices(store.describe())
         self.from_checkpoint_id: int | None = None  # the user's choice for this run; None: the latest
-        self.savepoint: SavepointFolder | None = None  # with which the user wants the job to begin
+        self.origin: Origin | None = None  # the savepoint with which the user wants the job to begin
         self.attempt_entry: AttemptEntry | None = None
         """The entry of the log that began the latest attempt: what a slot looks for in its own folder."""
         self._is_proven = False
@@ -179,18 +178,20 @@ class CheckpointIO:
         found = self._splits.found_since(latest) if fit else {}
         latest = replace(latest, splits={**latest.splits, **with_new(latest, found)})
         next_id = max(job.next_checkpoint_id, latest.checkpoint_id + 1)
-        notices = [*self._notices.of(view), *map(discovered, found, found.values())]
+        told = [] if begins is None else [ev.Announce("started_from_savepoint", begins.notice.fields())]
+        notices = [*told, *self._notices.of(view), *map(discovered, found, found.values())]
         return ev.AttemptOpened(job.next_attempt, latest, next_id, fit.notes if fit else (), notices)
 
     def _derive(self, view: LogView) -> tuple[Resumable | Finished, Begins | None]:
         """What the log says, and what the job begins with, if that is a savepoint. Raises LogMoved if the
         job had to be created first."""
         job = derive_job(view, self.from_checkpoint_id)
-        begins = judge_start(self._store, view, self.savepoint, self._program)
+        begins = judge_start(self._store, view, self.origin, self._program)
         if begins is not None:
             self._splits.check_restored(begins.fit.manifest.splits)
+            begins = begins.with_splits(self._splits.splits_from(begins.changes.starts))
         if isinstance(job, NeverStarted):
-            self._create_job("" if begins is None else begins.savepoint_id)
+            self._create_job(begins)
             raise LogMoved("the job was created")
         return job, begins
 
@@ -208,12 +209,11 @@ class CheckpointIO:
             job.next_attempt, restored, self._owner, self._clock.now_ms(), self._parallelism
         )
 
-    def _create_job(self, savepoint_id: str) -> None:
+    def _create_job(self, begins: Begins | None) -> None:
         # Fenced: somebody else created it; Indeterminate: perhaps we did. The next read tells.
         with contextlib.suppress(Fenced, Indeterminate):
-            lineage = uuid.uuid4().hex[:16]
-            entry = JobCreated(self._program.job, lineage, self._clock.now_ms(), savepoint_id)
-            CheckpointLog(self._store, 0).append(entry)
+            created = JobCreated(self._program.job, uuid.uuid4().hex[:16], self._clock.now_ms())
+            CheckpointLog(self._store, 0).append(created if begins is None else begins.noted(created))
 
     def _write_initial(self, job: Resumable, begins: Begins | None) -> CheckpointManifest:
         """Checkpoint 0: the sources' configured start, or what a savepoint holds."""

@@ -55,6 +55,13 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
+class Drain:
+    """Tell every slot: its sources end as if their input had. Answer: SlotDrained from each."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class Persist:
     """Append the manifest to the log. Answer: Persisted, PersistNotDone, -Unknown or -Conflict."""
 
@@ -136,6 +143,6 @@ class Announce:
     fields: Mapping[str, Json] = field(default_factory=dict)
 
 
-SlotEffect = StartSlots | Trigger | Resume | Commit | AbortCheckpoint | CancelAttempt
+SlotEffect = StartSlots | Trigger | Resume | Drain | Commit | AbortCheckpoint | CancelAttempt
 StoreEffect = OpenAttempt | Persist | CommitSinks | Subsume | Discard | MarkFinished
 Effect = SlotEffect | StoreEffect | FinishJob | Announce

@@ -26,6 +26,9 @@ from onceflow.runtime.checkpoint.effects import (
     Discard as Discard,
 )
 from onceflow.runtime.checkpoint.effects import (
+    Drain as Drain,
+)
+from onceflow.runtime.checkpoint.effects import (
     Effect as Effect,
 )
 from onceflow.runtime.checkpoint.effects import (
@@ -105,7 +108,7 @@ class SlotsRunning:
 
 @dataclass(frozen=True, slots=True)
 class SlotDrained:
-    """A slot's bounded input has ended and its last records have gone through all its tasks."""
+    """A slot's input has ended, or was ended, and its last records have gone through all its tasks."""
 
     attempt: int
     slot: int
@@ -240,6 +243,8 @@ class StopRequested:
 
     has_slots: bool = True
     """False: no slot has been told yet what to do, so there is nothing that a checkpoint would keep."""
+    drains: bool = False
+    """The sources shall end before, as if their input had: windows and timers fire."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from isal import isal_zlib  # zlib's numbers, at four times its speed
 
 from onceflow.runtime.checkpoint.copies import copy_path
 from onceflow.runtime.checkpoint.manifest import MANIFEST_VERSION, CheckpointManifest, check_version
+from onceflow.runtime.checkpoint.start_changes import StartChanges
 from onceflow.runtime.checkpoint.store import AlreadyExists, CheckpointStore
 from onceflow.runtime.errors import CorruptCheckpointError, Fenced, Indeterminate, Retryable
 
@@ -54,12 +55,14 @@ class JobCreated(
     forbid_unknown_fields=True,
     omit_defaults=True,
 ):
-    """Position 0. `lineage` is this folder's random id; `savepoint_id` what it was started from, or ""."""
+    """Position 0. `lineage` is this folder's random id; `savepoint_id` what it was started from, or "", and
+    `changes` what was changed of that, if anything."""
 
     job: str
     lineage: str
     created_ms: int
     savepoint_id: str = ""
+    changes: StartChanges | None = None
 
 
 class AttemptStarted(

@@ -90,6 +90,10 @@ class SlotSnapshot(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     def paths(self) -> set[str]:
         return _paths(self.states, self.committables)
 
+    def state_paths(self) -> frozenset[str]:
+        """The state files alone: a later checkpoint may need staged output."""
+        return frozenset(_paths(self.states, ()))
+
 
 @dataclass(frozen=True, slots=True)
 class CheckpointManifest:
@@ -117,6 +121,9 @@ class CheckpointManifest:
     """What the states are, by the operator's uid; none in manifests of an older onceflow."""
     finished: Mapping[str, Json] = field(default_factory=dict)
     """What sources remember of finished splits that are left out of `splits` (PruningSource), by uid."""
+    is_drained: bool = False
+    """The input had ended in all subtasks, by itself or by `stop --drain`, so that all has fired that waited
+    for event time. Who goes on from it in the same folder has only to end."""
     format_version: int = MANIFEST_VERSION
 
     def paths(self) -> set[str]:

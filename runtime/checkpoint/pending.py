@@ -86,10 +86,8 @@ class PendingCheckpoint:
                 return f"slots {missing} did not commit checkpoint {n} within {waited_ms} ms"
 
     def state_paths(self) -> frozenset[str]:
-        """State files written for it so far (not staged output: a later checkpoint may need it)."""
-        return frozenset(
-            table.path for s in self._snapshots.values() for handle in s.states for table in handle.tables
-        )
+        """State files written for it so far."""
+        return frozenset().union(*(snapshot.state_paths() for snapshot in self._snapshots.values()))
 
     def outcome(self, now_ms: int) -> dict[str, int | bool]:
         """What people hear of it once it is complete. Parts of the time are the maximum over slots."""
@@ -135,5 +133,6 @@ class PendingCheckpoint:
             splits=splits,
             committables=committables,
             is_last=self.is_last,
+            is_drained=self.is_final,
             total_bytes=sum(table.size for handle in states for table in handle.tables),
         )

@@ -97,6 +97,8 @@ class Comparison:
         what = _NOUNS.get(self.now.kind, "aggregate")
         is_alone = now.name == RECORD and now.kind == "reduce"
         todo = f"keep the function, {_NEW_UID}" if is_alone else f"give the new {what} another name"
+        if what == _SIDE:
+            todo = f"make the join what it was, {_NEW_UID}"
         if is_wider(now.type, was.type):
             kept = f"{what} {now.name!r}" if now.kind != "reduce" else "the record so far"
             text = f"operator {self.uid!r}: {kept} may have null where it had none in {self.where}"
@@ -182,8 +184,13 @@ class Comparison:
         )
 
 
-_NOUNS = {"process": "state", "reduce": "function", "window reduce": "function"}
-"""What an operator's parts are called; else they are aggregates."""
+_SIDE = "side"
+_JOINS = ("interval join", "window join", "co-group", "temporal join", "regular join")
+_NOUNS = {"process": "state", "reduce": "function", "window reduce": "function"} | dict.fromkeys(
+    _JOINS, _SIDE
+)
+"""What an operator's parts are called; else they are aggregates. The two sides of a join have their names
+from the engine."""
 
 
 def _ttl(part: StatePart) -> str:

@@ -28,6 +28,8 @@ class Program:
     states: Mapping[str, StateDescription | None]
     """What every operator, source and sink keeps, by uid; None: nothing that has to be described."""
     allows_dropped_state: bool = False
+    sources: frozenset[str] = frozenset()
+    """Which of them are sources."""
     ways: Mapping[str, StateDescription] = field(default_factory=dict)
     """What may be in flight, by the uid of the way; described where something is."""
 
@@ -61,6 +63,7 @@ def fit(
     kept = fitting_in_flight(manifest, program.ways, program.allows_dropped_state, notes)
     kept = _without_gone(kept, program, notes)
     rows: dict[str, int] = {}
+    refused: list[UsageError] = []
     for handle in (h for h in kept.states if not is_in_flight(h.uid)):
         rows[handle.uid] = rows.get(handle.uid, 0) + sum(sum(t.rows_per_key_group) for t in handle.tables)
     for uid in sorted(rows):
@@ -74,7 +77,15 @@ def fit(
             )
             notes.append(StateNote(uid, "unchecked", text))
         if was is not None:
-            notes += Comparison(uid, where, was, now, rows[uid], program.allows_dropped_state).notes()
+            try:
+                notes += Comparison(uid, where, was, now, rows[uid], program.allows_dropped_state).notes()
+            except UsageError as error:
+                refused.append(error)
+    if len(refused) > 1:
+        together = "; and ".join(map(str, refused))
+        raise UsageError(f"{len(refused)} states do not fit: {together}")
+    if refused:
+        raise refused[0]
     return Fit(kept, notes)
 
 

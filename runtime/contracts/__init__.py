@@ -16,6 +16,7 @@ from onceflow.runtime.contracts.abilities import (
     PruningEnumerator,
     PruningSource,
     SkippingEnumerator,
+    StartingEnumerator,
     WaitingEnumerator,
     WarningEnumerator,
 )
@@ -86,6 +87,7 @@ __all__ = [
     "SplitProgress",
     "SplitState",
     "StagedFiles",
+    "StartingEnumerator",
     "ThrottlingWriter",
     "WaitingEnumerator",
     "WarningEnumerator",

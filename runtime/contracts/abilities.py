@@ -24,6 +24,16 @@ class ChangelogSource(Protocol):
 
 
 @runtime_checkable
+class StartingEnumerator(Protocol):
+    """An enumerator that can begin elsewhere than the program says: what `--reset-offsets` asks for."""
+
+    def splits_from(self, start: Json) -> Sequence[SplitState]:
+        """The splits that `initial_splits` gives, from this start instead: a text such as "earliest", or an
+        object of offsets by split id. Raises UsageError for one that it does not know."""
+        ...
+
+
+@runtime_checkable
 class PartialChangelogSource(Protocol):
     """A ChangelogSource that may leave out what rows were: a sink by key can follow it, and a join can't."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from onceflow.runtime.checkpoint import events as ev
-from onceflow.runtime.control.messages import Abort, Commit, Message, Resume, Trigger
+from onceflow.runtime.control.messages import Abort, Commit, Drain, Message, Resume, Trigger
 
-ToAllSlots = ev.Trigger | ev.Resume | ev.Commit | ev.AbortCheckpoint
+ToAllSlots = ev.Trigger | ev.Resume | ev.Drain | ev.Commit | ev.AbortCheckpoint
 
 
 def command_of(effect: ToAllSlots) -> Message:
@@ -15,6 +15,8 @@ def command_of(effect: ToAllSlots) -> Message:
             return Trigger(checkpoint_id=checkpoint_id, is_last=is_last)
         case ev.Resume(_, checkpoint_id):
             return Resume(checkpoint_id=checkpoint_id)
+        case ev.Drain():
+            return Drain()
         case ev.Commit(_, checkpoint_id):
             return Commit(checkpoint_id=checkpoint_id)
         case ev.AbortCheckpoint(_, checkpoint_id, _):

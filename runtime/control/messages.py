@@ -139,6 +139,9 @@ class AskStatus(Message):
 class AskStop(Message):
     """A last checkpoint, then the end. Answered with Status once it is under way."""
 
+    drains: bool = False
+    """The sources end before, as if their input had: windows and timers fire."""
+
 
 class AskCancel(Message):
     """The end at once, without a checkpoint."""
@@ -180,6 +183,8 @@ class Assignment(Message):
     """All whose key groups overlap with this slot's."""
     committables: Mapping[str, Sequence[Committable]]
     """What the restored checkpoint promised and this slot has to commit, by the sink's uid."""
+    is_drained: bool = False
+    """All has fired in it: sources read nothing, and end at once."""
 
 
 class Trigger(Message):
@@ -193,6 +198,10 @@ class Resume(Message):
     """All slots have their snapshots: sources that stand still go on."""
 
     checkpoint_id: int
+
+
+class Drain(Message):
+    """Sources: end as if your input had."""
 
 
 class Commit(Message):
@@ -224,7 +233,7 @@ class Shutdown(Message):
     reason: str
 
 
-ToSlot = Assignment | Trigger | Resume | Commit | Abort | AddSplits | Alive | Shutdown
+ToSlot = Assignment | Trigger | Resume | Drain | Commit | Abort | AddSplits | Alive | Shutdown
 
 # --- the driver to an operator of the job -------------------------------------------------------
 

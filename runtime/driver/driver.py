@@ -22,6 +22,7 @@ from onceflow.runtime.checkpoint.io_thread import CheckpointIOThread
 from onceflow.runtime.checkpoint.job_phase import JobPhase
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.savepoints.folder import savepoint_at
+from onceflow.runtime.checkpoint.savepoints.starting import Origin
 from onceflow.runtime.checkpoint.state_files import PromisedStagedFiles
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.clock import Clock
@@ -126,18 +127,18 @@ class JobDriver:
         assert self._result is not None
         return replace(self._result, is_refused=io.is_refused)
 
-    def request_stop(self) -> None:
-        """A last checkpoint, then the end."""
-        self._inbox.put(self._stop)
+    def request_stop(self, drains: bool = False) -> None:
+        """A last checkpoint, then the end. `drains`: the sources end before, as if their input had."""
+        self._inbox.put(lambda: self._stop(drains))
 
     def request_cancel(self, reason: str = "cancelled") -> None:
         """The end at once, without a checkpoint."""
         self._inbox.put(lambda: self._cancel(reason))
 
-    def _stop(self) -> None:
+    def _stop(self, drains: bool) -> None:
         if self._result is None:
-            self._announce("stop_requested", {})
-            self._handle(ev.StopRequested(has_slots=bool(self._slots and self._slots.slots)))
+            self._announce("stop_requested", {"drains": drains})
+            self._handle(ev.StopRequested(bool(self._slots and self._slots.slots), drains))
 
     def _cancel(self, reason: str) -> None:
         if self._result is None:
@@ -153,7 +154,8 @@ class JobDriver:
         io = CheckpointIO(self._store, self._clock, *doors, program, self._parallelism, retained)
         io.from_checkpoint_id = options.start_from
         if options.start_savepoint is not None:
-            io.savepoint = savepoint_at(options.start_savepoint, options.storage_options)
+            folder = savepoint_at(options.start_savepoint, options.storage_options)
+            io.origin = Origin(folder, options.start_changes)
         return io
 
     # --- The loop -----------------------------------------------------------------------------------
@@ -195,7 +197,7 @@ class JobDriver:
                     self._finish(JobResult(outcome, reason, last_id, late, self._detail, self._cause))
                 case ev.Announce(name, fields):
                     self._announce(name, fields)
-                case ev.Trigger() | ev.Resume() | ev.Commit() | ev.AbortCheckpoint():
+                case ev.Trigger() | ev.Resume() | ev.Drain() | ev.Commit() | ev.AbortCheckpoint():
                     self._running_slots.broadcast(command_of(effect))
                 case _:
                     self._io.submit(effect)
@@ -307,9 +309,9 @@ class JobDriver:
         match message:
             case AskStatus():
                 self._server.send(peer, Status(status=self._status()))
-            case AskStop():
+            case AskStop(drains=drains):
                 self._stoppers.append(peer)
-                self._stop()
+                self._stop(drains)
                 self._server.send(peer, Status(status=self._status()))
             case AskCancel():
                 self._server.send(peer, Status(status=self._status()))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
+from onceflow.runtime.checkpoint.start_changes import AS_CONFIGURED
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import (
     Json,
@@ -17,10 +18,11 @@ from onceflow.runtime.contracts import (
     SplitEnumerator,
     SplitProgress,
     SplitState,
+    StartingEnumerator,
     WaitingEnumerator,
     WarningEnumerator,
 )
-from onceflow.runtime.errors import Fatal, OnceflowError
+from onceflow.runtime.errors import Fatal, OnceflowError, UsageError
 from onceflow.runtime.graph.job_graph import JobGraph
 
 Splits = Mapping[str, Sequence[SplitProgress]]
@@ -51,6 +53,27 @@ class Enumerators:
                 found[uid] = [SplitProgress(split) for split in enumerator.initial_splits()]
         return found
 
+    def splits_from(self, starts: Mapping[str, Json]) -> Splits:
+        """The splits of these sources, from the start that is given instead of the configured one."""
+        found: dict[str, Sequence[SplitProgress]] = {}
+        for uid, start in starts.items():
+            enumerator = self._enumerators[uid]
+            with self._locks[uid]:
+                if start == AS_CONFIGURED:
+                    splits = enumerator.initial_splits()
+                elif isinstance(enumerator, StartingEnumerator):
+                    try:
+                        splits = enumerator.splits_from(start)
+                    except UsageError as error:
+                        raise UsageError(f"--reset-offsets {uid}: {error}") from error
+                else:
+                    raise UsageError(
+                        f"--reset-offsets {uid}: this source begins where the program says only: write "
+                        f"{uid}={AS_CONFIGURED}, and change the program if it is to begin elsewhere"
+                    )
+            found[uid] = [SplitProgress(split) for split in splits]
+        return found
+
     def check_restored(self, splits: Splits) -> None:
         """Raises DataLossError where reading can't go on exactly."""
         for uid, progress in splits.items():
@@ -59,10 +82,14 @@ class Enumerators:
 
     def found_since(self, manifest: CheckpointManifest) -> Splits:
         """Splits that appeared while the job was down, looked for before anything is read. If they were found
-        later, by discovery, the other splits could have passed their event time, and their rows were late."""
+        later, by discovery, the other splits could have passed their event time, and their rows were late.
+        A source that the program did not have then begins where it is configured to."""
         found: dict[str, Sequence[SplitProgress]] = {}
         for uid, enumerator in self._enumerators.items():
-            if enumerator.discovery_interval_ms is not None:
+            if uid not in manifest.splits and uid not in manifest.finished:
+                with self._locks[uid]:
+                    found[uid] = [SplitProgress(split) for split in enumerator.initial_splits()]
+            elif enumerator.discovery_interval_ms is not None:
                 known = frozenset(p.split.split_id for p in manifest.splits.get(uid, ()))
                 with contextlib.suppress(OnceflowError):
                     found[uid] = self._look(uid, known, manifest.finished.get(uid))

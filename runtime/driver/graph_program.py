@@ -10,4 +10,5 @@ from onceflow.runtime.graph.ways import described_ways
 def program_of(graph: JobGraph, allows_dropped_state: bool = False) -> Program:
     """`allows_dropped_state`: what the program has no place for is dropped, not refused."""
     ways = described_ways(graph)
-    return Program(graph.job, graph.max_parallelism, graph.states(), allows_dropped_state, ways)
+    sources = frozenset(node.uid for node in graph.sources())
+    return Program(graph.job, graph.max_parallelism, graph.states(), allows_dropped_state, sources, ways)

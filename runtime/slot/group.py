@@ -54,6 +54,7 @@ def assignments(attempt: int, manifest: CheckpointManifest, parallelism: int) ->
             splits=restore.splits,
             states=[handle for handles in restore.states.values() for handle in handles],
             committables=restore.committables,
+            is_drained=manifest.is_drained,
         )
 
     return assignment

@@ -35,6 +35,7 @@ from onceflow.runtime.control.messages import (
     Commit,
     Committed,
     Declined,
+    Drain,
     Drained,
     Message,
     Progress,
@@ -126,6 +127,8 @@ class Slot:
         """Tasks are built and wired. Records may flow at once; the sinks commit in the background what
         the restored checkpoint promised, and then the slot says that it runs."""
         self._slot_tasks = slot_tasks
+        if self._assignment.is_drained:
+            slot_tasks.drain()
         promised = [
             (writer, self._assignment.committables.get(uid, ())) for uid, writer in slot_tasks.writers.items()
         ]
@@ -236,6 +239,8 @@ class Slot:
                     task.trigger(Barrier(checkpoint_id, is_last))
             case Resume(checkpoint_id=checkpoint_id):
                 self._tasks.resume(checkpoint_id)
+            case Drain():
+                self._tasks.drain()
             case Commit(checkpoint_id=checkpoint_id):
                 self._commit(checkpoint_id)
             case Abort(checkpoint_id=checkpoint_id):
@@ -255,13 +260,9 @@ class Slot:
             return  # aborted meanwhile; the files are swept
         if written.failure is not None:
             del self._pending[checkpoint_id]
+            attempt, why, away = self._assignment.attempt, written.failure, written.is_unavailable
             self._control.send(
-                Declined(
-                    attempt=self._assignment.attempt,
-                    checkpoint_id=checkpoint_id,
-                    reason=written.failure,
-                    is_unavailable=written.is_unavailable,
-                )
+                Declined(attempt=attempt, checkpoint_id=checkpoint_id, reason=why, is_unavailable=away)
             )
             return
         pending.states += written.states

@@ -68,6 +68,7 @@ class SourceTask:
         self._barriers: list[Barrier] = []
         self._said_idle = False
         self._said_end = False
+        self._is_draining = False
         self._has_stopped = False
         self._halts = halts
         self._halted_at: int | None = None
@@ -106,6 +107,10 @@ class SourceTask:
         """All slots have their snapshots of this checkpoint, or it will not be: go on reading."""
         if self._halted_at is not None and self._halted_at <= checkpoint_id:
             self._halted_at = None
+
+    def drain(self) -> None:
+        """End as if the input had ended here: nothing more is read. The splits keep their positions."""
+        self._is_draining = True
 
     def checkpoint_completed(self, splits: Sequence[SplitProgress]) -> None:
         """The checkpoint that has these is durable, and committed by this slot."""
@@ -153,15 +158,21 @@ class SourceTask:
             return True
         if not self._body.admits_rows or self._said_end:
             return False
+        if self._is_draining:
+            self._end()
+            return True
         fetch = self._poll()
         if fetch is not None:
             self._on_fetch(fetch)
         moved = self._advance_event_time()
         if self._is_finished:
-            self._said_end = True
-            self._body.firing.take(EndOfInput())
+            self._end()
             return True
         return moved or fetch is not None
+
+    def _end(self) -> None:
+        self._said_end = True
+        self._body.firing.take(EndOfInput())
 
     def _poll(self) -> Fetch | None:
         now_ms = self._clock.monotonic_ms()

@@ -103,6 +103,11 @@ class SlotTasks:
         for source in self.sources.values():
             source.resume(checkpoint_id)
 
+    def drain(self) -> None:
+        """The sources shall end."""
+        for source in self.sources.values():
+            source.drain()
+
     def abort(self, checkpoint_id: int) -> None:
         """This checkpoint will not be."""
         for task in self.tasks:
@@ -165,16 +170,13 @@ class SlotBuilder:
 
     def _task(self, number: int, chain: Chain) -> Task:
         counters = TaskCounters()
+        slot, groups = self._assignment.slot, self._graph.max_parallelism
         edges: dict[int, RecordWriter] = {
-            edge.edge_id: record_writer(
-                edge, self._wiring, self._assignment.slot, self._graph.max_parallelism
-            )
+            edge.edge_id: record_writer(edge, self._wiring, slot, groups)
             for edge in self._graph.edges_out_of(chain.chain_id)
         }
         writers = {n.uid: self._writer(n) for n in chain.nodes.values() if isinstance(n, SinkNode)}
-        operators = {
-            node.uid: node.create() for node in chain.nodes.values() if isinstance(node, OperatorNode)
-        }
+        operators = {n.uid: n.create() for n in chain.nodes.values() if isinstance(n, OperatorNode)}
         self._operators |= operators
         environment = self._environment
         body = ChainBody(
@@ -196,10 +198,8 @@ class SlotBuilder:
         channels = [(edge, channel) for edge in into for channel in self._wiring.inputs(edge)]
         gates = Gates(self._graph, self._key_groups, environment.barriers, self._states_of)
         gate, overtaking = gates.gate(channels, environment.make_alignment), gates.overtaking(channels)
-        rows_to, size = (
-            head_of(gate, body, chain),
-            BatchSize(environment.rows_max, least=OPERATOR_RECORDS_MIN),
-        )
+        rows_to = head_of(gate, body, chain)
+        size = BatchSize(environment.rows_max, least=OPERATOR_RECORDS_MIN)
         return OperatorTask(gate, rows_to, body, counters, on_snapshot, environment.clock, size, overtaking)
 
     def _source_task(

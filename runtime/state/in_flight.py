@@ -37,6 +37,11 @@ def way_uid(start: str, end: str) -> str:
     return f"{start}{_WAY}{end}"
 
 
+def way_ends(uid: str) -> list[str]:
+    """What `way_uid` made this of."""
+    return uid.split(_WAY)
+
+
 def is_in_flight(uid: str) -> bool:
     """Whether a state with this uid is of rows in flight."""
     return _WAY in uid

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from onceflow.runtime.contracts import Json
+from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 
 KEY_GROUP_COLUMN = "key_group"
 
@@ -68,3 +69,9 @@ def of_key_groups(batches: Iterable[pa.RecordBatch], key_groups: range) -> Itera
         kept = batch if is_mine.all() else batch.filter(pa.array(is_mine))
         if kept.num_rows:
             yield kept
+
+
+def restored_watermark(time_ms: int) -> int:
+    """How far event time has come for state that was kept when it had come this far. At its end all has
+    fired, and nothing that comes later is late: it is another job's, started from a drained savepoint."""
+    return WATERMARK_MIN_MS if time_ms == WATERMARK_MAX_MS else time_ms

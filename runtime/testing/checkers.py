@@ -55,6 +55,7 @@ class Checker:
         self._store = store
         self._is_exactly_once = is_exactly_once
         self._promised = promised
+        self._has_real_windows = has_real_windows
         self._expected = input.expected(has_real_windows)
         self._visible: Counter[Row] = Counter()
         self._next_position = 0

@@ -104,7 +104,7 @@ class SimDriver:
                     self.finished = effect
                     if self.group is not None:
                         self.group.end("the job has ended")
-                case ev.Trigger() | ev.Resume() | ev.Commit() | ev.AbortCheckpoint():
+                case ev.Trigger() | ev.Resume() | ev.Drain() | ev.Commit() | ev.AbortCheckpoint():
                     assert self.group is not None
                     self.group.broadcast(command_of(effect))
                 case _ if is_io_effect(effect):

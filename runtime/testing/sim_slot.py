@@ -187,21 +187,18 @@ class SimSlot:
         self.peer = peer
         self.commands: deque[ToSlot] = deque()
         self.background = SimBackground()
-        self.is_idle = True
-        self.is_over = False
+        self.is_idle, self.is_over = True, False
         self.is_deaf = False
         """What the driver says does not come any more."""
         self.frozen_until = 0
         """The world's move at which it goes on."""
         self.number: int | None = None
-        self._graph = graph
+        self._graph, self._store, self._clock = graph, store, clock
         self.wiring = wiring
-        self._store = store
-        self._clock = clock
         self._send = send
         self._options = options
         self._slot: Slot | None = None
-        self._readers: list[PacedReader] = []
+        self._readers: dict[str, PacedReader] = {}
         self._tasks: SlotTasks | None = None
         self.notices: list[str] = []
         """What went wrong while functions were closed."""
@@ -222,7 +219,12 @@ class SimSlot:
 
     @property
     def can_step(self) -> bool:
-        return not self.is_over and (not self.is_idle or any(r.has_more for r in self._readers))
+        return not self.is_over and (not self.is_idle or any(map(self._may_read, self._readers)))
+
+    def _may_read(self, uid: str) -> bool:
+        """Whether this source has more, and is not one that was drained."""
+        assert self._tasks is not None
+        return self._readers[uid].has_more and not self._tasks.sources[uid].is_drained
 
     def tell(self, command: ToSlot) -> None:
         if not self.is_deaf:
@@ -239,17 +241,15 @@ class SimSlot:
 
     def _step(self) -> None:
         if self._slot is None:
-            command = self.poll()
-            if isinstance(command, Assignment):
+            if isinstance(command := self.poll(), Assignment):
                 self._slot = self._start(command)
             elif command is not None:
                 self.is_over = True  # Shutdown before the start
             return
-        for reader in self._readers:
+        for reader in self._readers.values():
             reader.credit = 1
         self.is_idle = not self._slot.step()
-        if self._slot.shutdown_reason is not None:
-            self.is_over = True
+        self.is_over = self._slot.shutdown_reason is not None
 
     def counter(self, name: str) -> int:
         """A counter of TaskCounters, summed over the tasks."""
@@ -275,7 +275,7 @@ class SimSlot:
             writer = SharedFiles(files, mine, assignment.states)
 
         def write_state(checkpoint_id: int, uid: str, state: FrozenState) -> StateHandle:
-            return writer.write(checkpoint_id, uid, assignment.slot, state)
+            return writer.write(checkpoint_id, uid, at.slot, state)
 
         slot = Slot(assignment, self, self.background, self._clock, write_state, self._options.steps_per_task)
         environment = SlotEnvironment(
@@ -295,6 +295,6 @@ class SimSlot:
         )
         wiring = self.wiring.of_slot(self, assignment.slot)
         self._tasks = tasks = SlotBuilder(self._graph, assignment, wiring, environment).build()
-        self._readers = [reader for reader in tasks.readers.values() if isinstance(reader, PacedReader)]
+        self._readers = {uid: r for uid, r in tasks.readers.items() if isinstance(r, PacedReader)}
         slot.start(tasks)
         return slot

@@ -17,6 +17,7 @@ class SimWorld(World):
     """One run of the simulated job, or of another one over its source and sink."""
 
     checker: Checker
+    checker_type: type[Checker] = Checker
 
     def __init__(
         self,
@@ -28,7 +29,9 @@ class SimWorld(World):
     ) -> None:
         self.input = SimInput.draw(choices, options.splits, options.records_max, options.keys)
         durable = MemoryStore("simulated")
-        checker = Checker(self.input, durable, options.is_aligned, options.has_real_windows, promised)
+        checker = self.checker_type(
+            self.input, durable, options.is_aligned, options.has_real_windows, promised
+        )
         self.broker = SimBroker(
             choices,
             options.resends,

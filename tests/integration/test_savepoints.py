@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
+import time
+from functools import partial
 from pathlib import Path
+from random import Random
+from threading import Event
 from typing import Any
 
 import pytest
@@ -12,6 +16,9 @@ import pytest
 from onceflow.runtime.checkpoint.savepoints.folder import savepoint_at
 
 pytestmark = pytest.mark.kafka
+
+RECORDS = 4_000
+"""The records of a job that is drained, over 400 ms of event time: their windows are open all along."""
 
 
 @pytest.mark.parametrize("pairs", [1, pytest.param(20, marks=[pytest.mark.soak, pytest.mark.timeout(900)])])
@@ -65,3 +72,50 @@ def test_two_jobs_from_one_savepoint_fence_nobody_and_double_nothing(
             assert verdict.is_exact, verdict
         verdict = judge(servers).verdict(expected, topics[1])
         assert (verdict.rows, verdict.doubled, verdict.wrong) == (len(expected) - before, 0, 0), verdict
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(25, marks=[pytest.mark.soak, pytest.mark.timeout(900)])])
+def test_a_job_that_is_killed_while_it_drains_gives_each_window_once(
+    kills: int,
+    onceflow: Any,
+    start_job: Any,
+    feed: Any,
+    judge: Any,
+    engine: Any,
+    broker: Any,
+    new_topic: Any,
+    tmp_path: Path,
+) -> None:
+    """Killed at any moment from the drain on, and drained again if it was not yet: all windows that were open
+    are there, once and whole."""
+    servers, moments = broker.bootstrap_servers, Random(7)
+    for kill in range(kills):
+        source, topic, folder = new_topic("in", 2), new_topic("out", 2), tmp_path / str(kill)
+        data = feed(servers, source, 2, seed=kill)
+        data.load(RECORDS, time.time_ns() // 1_000_000)
+        arguments = ("--bootstrap-servers", servers, "--input", source, "--output", topic)
+        job = start_job(folder, *arguments)
+        engine.wait_for(partial(has_read_all, engine, folder), job)
+        assert onceflow("stop", str(folder), "--drain", "--no-wait").returncode == 0
+        Event().wait(moments.uniform(0, 0.4))
+        job.kill_group()
+        job.wait()
+        again = start_job(folder, *arguments)
+        engine.wait_for(partial(runs_or_has_ended, again), again)
+        drained = onceflow("stop", str(folder), "--savepoint", "--drain")
+        assert again.wait() == 0, again.story()
+        if drained.returncode != 0:  # it was drained before the kill, and has ended by itself
+            assert onceflow("savepoint", str(folder)).returncode == 0, drained.stderr
+        verdict = judge(servers).verdict(judge(servers).expected(source), topic)
+        assert verdict.is_exact, (kill, verdict)
+
+
+def has_read_all(engine: Any, folder: Path) -> bool:
+    """Whether the latest durable checkpoint of this folder has all records."""
+    durable = engine.manifests(folder)
+    splits = durable[-1]["splits"]["events"] if durable else []
+    return sum(each["split"]["position"]["next_offset"] for each in splits) == RECORDS
+
+
+def runs_or_has_ended(job: Any) -> bool:
+    return bool(job.named("slots_started")) or not job.is_running

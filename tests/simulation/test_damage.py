@@ -7,6 +7,7 @@ counts once, each result is visible once, and the job comes to its end.
 from __future__ import annotations
 
 import contextlib
+import re
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -16,9 +17,12 @@ import pytest
 from onceflow.runtime.checkpoint import log_view, state_files
 from onceflow.runtime.checkpoint.log import LogEntry, decode_entry, encode_entry
 from onceflow.runtime.checkpoint.manifest import TableFile
+from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.errors import CorruptCheckpointError, UsageError
-from onceflow.runtime.testing.mutation import Mutant, killed_by
+from onceflow.runtime.testing import world
+from onceflow.runtime.testing.choices import Choices
+from onceflow.runtime.testing.mutation import Mutant, killed_by, mutated
 from onceflow.runtime.testing.simulation import damaged_world, run_seeds
 from onceflow.runtime.testing.violations import Breach
 
@@ -39,6 +43,22 @@ def _without_checksum(content: bytes, position: int, path: str) -> LogEntry:
         return decode_entry(body + b',"checksum":"crc32:%08x"}' % zlib.crc32(body), position, path)
 
 
+def _alter_an_offset(store: MemoryStore, choices: Choices, can_delete: bool) -> str:
+    """Alter a digit of each offset in the newest entry that has one: it is still valid JSON. A bit that is
+    flipped anywhere does so in one of thousands of runs."""
+    entries = [status.path for status in store.list("log/") if _OFFSET.search(store.read(status.path))]
+    if not entries:
+        return ""
+    path = max(entries)
+    altered = _OFFSET.sub(lambda m: m[1] + bytes([m[2][0] ^ 1]), store.read(path))
+    store.delete([path])
+    store.create(path, altered)
+    return f"offsets of {path} were altered"
+
+
+_OFFSET = re.compile(rb'("next_offset":\d*)(\d)')
+
+
 def _only_there(store: CheckpointStore, table: TableFile, path: str, where: str) -> None:
     with store.open(path):
         pass
@@ -51,11 +71,11 @@ def _no_copy(*_: Any) -> None:
 LONG_SEED = 138
 MUTANTS = (
     (
-        1_872,
+        0,
         Mutant(
             "an entry's checksum is not looked at",
-            [(log_view, "decode_entry", _without_checksum)],
-            {Breach.OFFSETS, Breach.STATE},
+            [(log_view, "decode_entry", _without_checksum), (world, "damage", _alter_an_offset)],
+            {Breach.OFFSETS, Breach.STATE, Breach.LOST},
         ),
     ),
     (0, Mutant("copies of the log are not read", [(log_view, "_read_copy", _no_copy)], {Breach.STUCK})),
@@ -90,6 +110,14 @@ MUTANTS = (
 def test_mutant_is_killed(seed: int, mutant: Mutant) -> None:
     seeds = (seed, *range(2_000))
     assert any(killed_by(mutant, n, damaged_world) for n in seeds), f"{mutant.title} survived"
+
+
+def test_altered_offsets_are_found_and_the_copy_is_read() -> None:
+    """The same damage as for the first mutant, which is right without it."""
+    with mutated(Mutant("offsets are altered", [(world, "damage", _alter_an_offset)])):
+        report = run_seeds(range(60), world_of=damaged_world)
+    assert report.failed_seed is None, report.failure
+    assert report.marks["damage"] > 30
 
 
 def test_every_flipped_bit_of_every_entry_is_found() -> None:

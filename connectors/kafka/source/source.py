@@ -143,7 +143,15 @@ class KafkaSource:
         start = parse_start(self.start, self.group_id)
         interval_ms = None if self.is_bounded else duration_ms(self.discovery_interval, "discovery_interval")
         first_ms = FIRST_ANSWER_MS if self.broker_timeout is None else None
-        return KafkaSplitEnumerator(metadata, subscription, start, self.isolation, interval_ms, first_ms)
+        return KafkaSplitEnumerator(
+            metadata,
+            subscription,
+            start,
+            self.isolation,
+            interval_ms,
+            first_ms,
+            lambda other: parse_start(other, self.group_id),
+        )
 
     def open_reader(self, context: ReaderContext) -> SourceReader:
         options = ReaderOptions(

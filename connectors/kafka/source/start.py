@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 
-from onceflow.connectors.kafka.split import AtOffsets, AtTime, Earliest, FromGroup, Latest, Start
+from onceflow.connectors.kafka.starts import AtOffsets, AtTime, Earliest, FromGroup, Latest, Start
 from onceflow.runtime.errors import OptionError
 
 

@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+
+from msgspec import structs
 
 from onceflow.runtime.checkpoint.log import JobCreated
 from onceflow.runtime.checkpoint.log_view import LogView
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.old_states import restorable
+from onceflow.runtime.checkpoint.savepoints.adapting import adapted
 from onceflow.runtime.checkpoint.savepoints.copying import copy_state
 from onceflow.runtime.checkpoint.savepoints.folder import SavepointFolder
+from onceflow.runtime.checkpoint.savepoints.start_notice import StartNotice, start_notice
+from onceflow.runtime.checkpoint.start_changes import StartChanges
 from onceflow.runtime.checkpoint.state_files import STATE_FOLDER, attempt_folder
 from onceflow.runtime.checkpoint.state_fits import Fit, Program
 from onceflow.runtime.checkpoint.store import CheckpointStore
+from onceflow.runtime.contracts import SplitProgress
 from onceflow.runtime.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """What the user wants a job to begin with."""
+
+    folder: SavepointFolder
+    changes: StartChanges = StartChanges()  # noqa: RUF009 - it is frozen
+
+
+@dataclass(frozen=True, slots=True)
 class Begins:
-    """The part of a savepoint that a program is restored with."""
+    """The part of a savepoint that a program is restored with. Sources that begin elsewhere have no splits in
+    it."""
 
     savepoint_id: str
     fit: Fit
     source: CheckpointStore
+    changes: StartChanges
+    notice: StartNotice
 
     def copy_into(self, store: CheckpointStore, attempt: int) -> CheckpointManifest:
         """What checkpoint 0 of `store` is to hold, with its files there. They are this attempt's: what a
@@ -30,33 +48,58 @@ class Begins:
         folder = f"{attempt_folder(STATE_FOLDER, attempt)}/savepoint"
         return copy_state(self.source, store, self.fit.manifest, folder)
 
+    def with_splits(self, splits: Mapping[str, Sequence[SplitProgress]]) -> Begins:
+        """The same with the splits, by uid, of sources that begin elsewhere."""
+        manifest = self.fit.manifest
+        manifest = replace(manifest, splits={**manifest.splits, **splits})
+        return replace(self, fit=replace(self.fit, manifest=manifest))
+
+    def noted(self, created: JobCreated) -> JobCreated:
+        """The first entry of the log, with what the job begins with."""
+        return structs.replace(created, savepoint_id=self.savepoint_id, changes=self.changes or None)
+
 
 def judge_start(
-    store: CheckpointStore, view: LogView, savepoint: SavepointFolder | None, program: Program
+    store: CheckpointStore, view: LogView, origin: Origin | None, program: Program
 ) -> Begins | None:
     """What the job begins with; None: with nothing, or it has begun before and goes on.
 
     The same command goes on after a crash: a folder that was started from this savepoint may be named with it
     again. Raises UsageError for any other folder that has a job, if the savepoint does not fit the program,
-    and if a start from a savepoint was cut off and none is named now.
+    if it was started with other changes, and if a start from a savepoint was cut off and none is named now.
     """
     created = view.entries.get(0)
-    origin = created.savepoint_id if isinstance(created, JobCreated) else None
-    if savepoint is None:
-        if origin and not view.completed():
+    began = created if isinstance(created, JobCreated) else None
+    if origin is None:
+        if began is not None and began.savepoint_id and not view.completed():
+            options = " ".join(["--from", *([str(began.changes)] if began.changes else [])])
             raise UsageError(
-                f"{store.describe()} was to begin with savepoint {origin}, and its start was cut off: "
-                "name the savepoint again with --from"
+                f"{store.describe()} was to begin with savepoint {began.savepoint_id}, and its start was cut "
+                f"off: name the savepoint again with {options}"
             )
         return None
-    taken = savepoint.read()
-    if view.next_position and origin != taken.savepoint_id:
+    taken = origin.folder.read()
+    if view.next_position and (began is None or began.savepoint_id != taken.savepoint_id):
         raise UsageError(
-            f"{store.describe()} has a job that was not started from {savepoint.describe()}: a savepoint "
+            f"{store.describe()} has a job that was not started from {origin.folder.describe()}: a savepoint "
             "starts a folder of its own; give another --checkpoint-dir"
         )
+    if began is not None and (origin.changes or not view.completed()):
+        _check_same(store, began.changes or StartChanges(), origin.changes)
     if view.completed():
         return None
     manifest = replace(taken.manifest, job=program.job)  # a savepoint may become another job
-    files = savepoint.files_of(taken)
-    return Begins(taken.savepoint_id, restorable(files, manifest, program), files)
+    manifest, notes = adapted(manifest, origin.changes, program)
+    files = origin.folder.files_of(taken)
+    fit = restorable(files, manifest, program)
+    fit = replace(fit, notes=[*notes, *fit.notes])
+    notice = start_notice(taken, manifest, fit, program)
+    return Begins(taken.savepoint_id, fit, files, origin.changes, notice)
+
+
+def _check_same(store: CheckpointStore, were: StartChanges, are: StartChanges) -> None:
+    if were != are:
+        raise UsageError(
+            f"{store.describe()} was started with {were or 'no --map-uid and no --reset-offsets'}, and what "
+            f"it began with can't change: give them as they were, or another --checkpoint-dir"
+        )

@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from onceflow.runtime.operators.describe import expression_form, key_columns
-from onceflow.runtime.operators.joins.frozen_sides import NAMES, TABLE, FrozenSides, restored_rows
+from onceflow.runtime.operators.joins.described_sides import described_sides
+from onceflow.runtime.operators.joins.frozen_sides import TABLE, FrozenSides, restored_rows
 from onceflow.runtime.operators.joins.joined_columns import (
     LATE_SIDES,
     LEFT,
@@ -23,8 +23,9 @@ from onceflow.runtime.operators.joins.key_numbers import KeyNumbers
 from onceflow.runtime.operators.joins.runs import SideRows, limit_of, pairs
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.records import WATERMARK_MIN_MS, Int64s, Mask, Records
-from onceflow.runtime.state.description import StateDescription, StatePart, type_text
+from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.state.hashing import hash_keys
+from onceflow.runtime.state.operator_state import restored_watermark
 from onceflow.runtime.state.rows import take_rows
 
 
@@ -62,15 +63,7 @@ class IntervalJoin:
     @property
     def description(self) -> StateDescription:
         kept = f"{self.columns.how}, right - left from {self.lower_ms} to {self.upper_ms} ms"
-        condition = None if self.condition is None else expression_form(self.condition)
-        parts = tuple(
-            StatePart(name, "rows", type_text(pa.struct(list(schema))), expression=condition, function=kept)
-            for name, schema in zip(NAMES, self.schemas, strict=True)
-        )
-        left, right = (
-            key_columns(names, schema) for names, schema in zip(self.columns.keys, self.schemas, strict=True)
-        )
-        return StateDescription("interval join", TABLE, left, parts, right_keys=right)
+        return described_sides("interval join", self.columns, self.schemas, self.condition, kept)
 
     def create(self) -> IntervalJoinOperator:
         """A fresh operator for one subtask and attempt."""
@@ -99,7 +92,7 @@ class IntervalJoinOperator:
                 row = self._keys.of(side, batch, hash_keys(batch, self._config.columns.keys[side]))
                 self._sides[side].add(batch, row, time, matched)
         if states:
-            self._watermark = min(int(state.meta["watermark"]) for state in states)
+            self._watermark = restored_watermark(min(int(state.meta["watermark"]) for state in states))
 
     def on_records(self, records: Records) -> None:
         self._arrive(LEFT, records)

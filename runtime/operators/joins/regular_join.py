@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from onceflow.runtime.operators.describe import expression_form, key_columns
-from onceflow.runtime.operators.joins.frozen_sides import NAMES, TABLE, FrozenSides, restored_parts
+from onceflow.runtime.operators.joins.described_sides import described_sides
+from onceflow.runtime.operators.joins.frozen_sides import TABLE, FrozenSides, restored_parts
 from onceflow.runtime.operators.joins.joined_columns import LEFT, RIGHT, Gatherer, JoinedColumns, null_keys
 from onceflow.runtime.operators.joins.key_numbers import KeyNumbers
 from onceflow.runtime.operators.joins.meetings import PARTNERS, SINCE, Arrivals, Meetings
@@ -18,8 +18,9 @@ from onceflow.runtime.operators.joins.ordered_changes import OrderedChanges
 from onceflow.runtime.operators.joins.runs import PAIRS_MAX, limit_of
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.records import WATERMARK_MIN_MS, Int64s, Kinds, Mask, Records, RowKind, UInt64s
-from onceflow.runtime.state.description import StateDescription, StatePart, TimeToLive, type_text
+from onceflow.runtime.state.description import StateDescription, TimeToLive
 from onceflow.runtime.state.hashing import hash_keys
+from onceflow.runtime.state.operator_state import restored_watermark
 
 
 @dataclass(frozen=True)
@@ -51,18 +52,8 @@ class RegularJoin:
 
     @property
     def description(self) -> StateDescription:
-        condition = None if self.condition is None else expression_form(self.condition)
         function = f"{self.columns.how}, {self.kept}{'' if self.has_event_time else ', without event time'}"
-        parts = tuple(
-            StatePart(
-                name, "rows", type_text(pa.struct(list(schema))), expression=condition, function=function
-            )
-            for name, schema in zip(NAMES, self.schemas, strict=True)
-        )
-        left, right = (
-            key_columns(names, schema) for names, schema in zip(self.columns.keys, self.schemas, strict=True)
-        )
-        return StateDescription("regular join", TABLE, left, parts, right_keys=right)
+        return described_sides("regular join", self.columns, self.schemas, self.condition, function)
 
     def create(self) -> RegularJoinOperator:
         """A fresh operator for one subtask and attempt."""
@@ -92,7 +83,7 @@ class RegularJoinOperator:
                 partners = np.array(its.column(PARTNERS).fill_null(0))  # they will change
                 self._meetings.load(self._arrivals(side, batch, None, time, since), partners)
         if states:
-            self._watermark = min(int(state.meta["watermark"]) for state in states)
+            self._watermark = restored_watermark(min(int(state.meta["watermark"]) for state in states))
 
     def on_records(self, records: Records) -> None:
         self._arrive(LEFT, records)

@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from onceflow.runtime.operators.describe import expression_form, key_columns
+from onceflow.runtime.operators.describe import expression_form
+from onceflow.runtime.operators.joins.described_sides import described_keys
 from onceflow.runtime.operators.joins.frozen_sides import NAMES, TABLE, FrozenSides, restored_rows
 from onceflow.runtime.operators.joins.joined_columns import (
     LATE_SIDES,
@@ -26,6 +27,7 @@ from onceflow.runtime.records import WATERMARK_MIN_MS, Indices, Int64s, Mask, Re
 from onceflow.runtime.state.columns import one_batch
 from onceflow.runtime.state.description import StateDescription, StatePart, type_text
 from onceflow.runtime.state.hashing import hash_keys
+from onceflow.runtime.state.operator_state import restored_watermark
 from onceflow.runtime.state.rows import take_rows
 
 _VERSIONS_MIN = 1 << 10
@@ -55,9 +57,7 @@ class TemporalJoin:
             StatePart(NAMES[LEFT], "rows", types[LEFT], function=self.columns.how),
             StatePart(NAMES[RIGHT], "versions", types[RIGHT], expression=deleted),
         )
-        left, right = (
-            key_columns(names, schema) for names, schema in zip(self.columns.keys, self.schemas, strict=True)
-        )
+        left, right = described_keys(self.columns, self.schemas)
         return StateDescription("temporal join", TABLE, left, parts, right_keys=right)
 
     def create(self) -> TemporalJoinOperator:
@@ -141,7 +141,7 @@ class TemporalJoinOperator:
                 row = self._keys.of(side, batch, hash_keys(batch, self._config.columns.keys[side]))
                 (self._left if side == LEFT else self._right).add(batch, row, time, marks)
         if states:
-            self._watermark = min(int(state.meta["watermark"]) for state in states)
+            self._watermark = restored_watermark(min(int(state.meta["watermark"]) for state in states))
 
     def on_records(self, records: Records) -> None:
         assert records.event_time is not None, "a temporal join needs event time"

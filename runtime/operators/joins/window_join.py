@@ -15,9 +15,9 @@ from onceflow.runtime.functions.lives import own_instance
 from onceflow.runtime.operators.assigners.firings import ONCE
 from onceflow.runtime.operators.assigners.sliding import Sliding
 from onceflow.runtime.operators.assigners.tumbling import Tumbling
-from onceflow.runtime.operators.describe import expression_form, key_columns, windows_of
+from onceflow.runtime.operators.describe import windows_of
+from onceflow.runtime.operators.joins.described_sides import described_sides
 from onceflow.runtime.operators.joins.frozen_sides import (
-    NAMES,
     TABLE,
     FrozenSides,
     restored_rows,
@@ -40,7 +40,7 @@ from onceflow.runtime.operators.joins.window_sides import (
 )
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.records import WATERMARK_MIN_MS, Records
-from onceflow.runtime.state.description import StateDescription, StatePart, type_text
+from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.state.rows import take_rows
 from onceflow.runtime.types.columns_of_records import RecordWriter, WrongFieldError
 from onceflow.runtime.types.records_of_columns import RecordReader
@@ -96,18 +96,9 @@ class WindowJoin:
 
     @property
     def description(self) -> StateDescription:
-        condition = None if self.condition is None else expression_form(self.condition)
         function = self.columns.how if self.group is None else function_name(type(self.group.function))
-        types = [type_text(pa.struct(list(schema))) for schema in self.schemas]
-        parts = tuple(
-            StatePart(name, "rows", of, expression=condition, function=function)
-            for name, of in zip(NAMES, types, strict=True)
-        )
-        left, right = (
-            key_columns(names, schema) for names, schema in zip(self.columns.keys, self.schemas, strict=True)
-        )
-        kind = "window join" if self.group is None else "co-group"
-        return StateDescription(kind, TABLE, left, parts, windows_of(self.window, ONCE), right_keys=right)
+        kind, windows = "window join" if self.group is None else "co-group", windows_of(self.window, ONCE)
+        return described_sides(kind, self.columns, self.schemas, self.condition, function, windows)
 
     def create(self) -> WindowJoinOperator:
         """A fresh operator for one subtask and attempt."""

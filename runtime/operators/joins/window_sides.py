@@ -18,6 +18,7 @@ from onceflow.runtime.operators.two_keys import joint_keys, keys_of
 from onceflow.runtime.records import Indices, Int64s, Records, UInt64s
 from onceflow.runtime.state.columns import one_batch
 from onceflow.runtime.state.hashing import hash_keys
+from onceflow.runtime.state.operator_state import restored_watermark
 from onceflow.runtime.state.rows import take_rows
 from onceflow.runtime.state.tables import Layout, keyed_table
 
@@ -168,4 +169,4 @@ def _joined(schema: pa.Schema, parts: Sequence[Part]) -> tuple[pa.RecordBatch, U
 
 def watermark_meta(metas: Sequence[Mapping[str, object]]) -> int:
     """The watermark of restored states."""
-    return min(int(str(meta["watermark"])) for meta in metas)
+    return restored_watermark(min(int(str(meta["watermark"])) for meta in metas))

@@ -26,6 +26,7 @@ from onceflow.runtime.operators.timers import Timers
 from onceflow.runtime.operators.two_keys import RightInput, joint_keys, keys_of
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Indices, Records
 from onceflow.runtime.state.description import StateDescription
+from onceflow.runtime.state.operator_state import restored_watermark
 from onceflow.runtime.state.row_values import Cursor, RowValues
 from onceflow.runtime.types.columns_of_records import RecordWriter
 from onceflow.runtime.types.records_of_columns import RecordReader, values_from_array
@@ -129,10 +130,10 @@ class ProcessOperator:
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         if states:
-            self._cursor.passed_ms = min(int(state.meta["watermark"]) for state in states)
-            self._ctx.watermark = min(
-                int(state.meta.get("reached", state.meta["watermark"])) for state in states
-            )
+            fired_ms = min(int(state.meta["watermark"]) for state in states)
+            reached_ms = min(int(state.meta.get("reached", state.meta["watermark"])) for state in states)
+            self._cursor.passed_ms = restored_watermark(fired_ms)
+            self._ctx.watermark = WATERMARK_MIN_MS if fired_ms == WATERMARK_MAX_MS else reached_ms
             for state in states:
                 self._memory.restore(state)
             self._is_firing = self._fired_ms < self._ctx.watermark

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from onceflow.runtime.contracts import Json
-from onceflow.runtime.records import WATERMARK_MIN_MS, Int64s, Mask, UInt64s
+from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Int64s, Mask, UInt64s
 from onceflow.runtime.state.key_groups import key_groups_of
 
 
@@ -40,6 +40,9 @@ class Lateness:
         self._reached_floors = self._floors_from(
             [run for meta in metas for run in meta.get("reached", meta["watermarks"])]
         )
+        # Where event time had ended and all has fired it begins anew (`restored_watermark`).
+        has_ended = self._fired_floors == WATERMARK_MAX_MS
+        self._fired_floors[has_ended] = self._reached_floors[has_ended] = WATERMARK_MIN_MS
         self._forget_passed()
 
     @property

@@ -20,7 +20,7 @@ from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.source import broker_health
 from onceflow.connectors.kafka.source.reader import KafkaReader
 from onceflow.runtime.clock import SystemClock
-from onceflow.runtime.contracts import SplitEnumerator, SplitState
+from onceflow.runtime.contracts import SplitEnumerator, SplitState, StartingEnumerator
 from onceflow.runtime.errors import DataLossError, OptionError, Retryable, Unavailable
 from onceflow.runtime.testing.mutation import Mutant, mutated
 
@@ -88,6 +88,31 @@ def test_regression_a_topic_that_has_just_been_made_can_be_read_at_once(
     for _ in range(5):
         topic = new_topic("fresh", partitions=20)
         assert len(enumerator(source(cluster, topic)).initial_splits()) == 20
+
+
+def test_a_source_may_begin_elsewhere_than_its_program_says(
+    cluster: Any, new_topic: Any, enumerator: OpenEnumerator
+) -> None:
+    """Once: new partitions and the next start are as the program says."""
+    topic = new_topic("elsewhere", partitions=2)
+    cluster.produce(topic, *(b"%d" % i for i in range(6)))
+    finder = enumerator(source(cluster, topic, start="latest"))
+    assert isinstance(finder, StartingEnumerator)
+    for start, offset in (
+        ("earliest", 0),
+        ("latest", 6),
+        ("timestamp:2001-01-01T00:00:00Z", 0),
+        ({f"{topic}-0": 4, f"{topic}-1": 0}, 4),
+    ):
+        found = {s.split_id: s.position["next_offset"] for s in finder.splits_from(start)}
+        assert found == {f"{topic}-0": offset, f"{topic}-1": 0}, start
+    assert [s.position["next_offset"] for s in finder.initial_splits()] == [6, 0]
+    with pytest.raises(OptionError, match=f"names no offset for {topic}-1: name every partition"):
+        finder.splits_from({f"{topic}-0": 4})
+    with pytest.raises(DataLossError, match="from offset 7, but the broker has 0 to 6"):
+        finder.splits_from({f"{topic}-0": 7, f"{topic}-1": 0})
+    with pytest.raises(OptionError, match="'never'"):
+        finder.splits_from("never")
 
 
 def test_a_bounded_source_finds_nothing_new(cluster: Any, new_topic: Any, enumerator: OpenEnumerator) -> None:

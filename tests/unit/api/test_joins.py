@@ -13,30 +13,7 @@ from onceflow.runtime.api.stream import Stream
 from onceflow.runtime.errors import GraphError, OptionError
 from onceflow.runtime.graph.plan import describe
 from onceflow.testing import run, simulate
-
-TIMES = WatermarkStrategy.bounded_out_of_orderness("10 s", event_time="ts")
-
-
-@dataclass(frozen=True)
-class Order:
-    order_id: str
-    item: str
-    cents: int
-    ts: int
-
-
-@dataclass(frozen=True)
-class Payment:
-    ref: str
-    cents: int
-    ts: int
-
-
-def streams() -> tuple[Job, Stream[Order], Stream[Payment]]:
-    job = Job("pay")
-    orders = job.from_elements(Order("a", "tea", 5, 0), watermarks=TIMES, uid="orders")
-    payments = job.from_elements(Payment("a", 5, 0), watermarks=TIMES, uid="payments")
-    return job, orders, payments
+from tests.paid_orders import TIMES, Order, Payment, streams
 
 
 def joined(**options: Any) -> tuple[Job, Stream[Any]]:

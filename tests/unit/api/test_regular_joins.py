@@ -3,48 +3,27 @@ crashes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from onceflow import Job, WatermarkStrategy, col
+from onceflow import Job, col
 from onceflow.connectors.postgres_cdc import PostgresCdcSource
 from onceflow.runtime.api.graph_builder import JobGraphBuilder
 from onceflow.runtime.api.stream import Stream
-from onceflow.runtime.errors import GraphError
+from onceflow.runtime.checkpoint.state_comparison import Comparison
+from onceflow.runtime.errors import GraphError, UsageError
 from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.operators.joins.meetings import Meetings
 from onceflow.runtime.records import RowKind
+from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.testing.connectors.folder_source import FolderSource
 from onceflow.runtime.testing.connectors.folder_table import FolderTable
 from onceflow.runtime.testing.mutation import Mutant, mutated
 from onceflow.testing import SimulationError, run, simulate
-
-TIMES = WatermarkStrategy.bounded_out_of_orderness("10 s", event_time="ts")
-
-
-@dataclass(frozen=True)
-class Order:
-    order_id: str
-    item: str
-    cents: int
-    ts: int
-
-
-@dataclass(frozen=True)
-class Payment:
-    ref: str
-    cents: int
-    ts: int
-
-
-def streams() -> tuple[Job, Stream[Order], Stream[Payment]]:
-    job = Job("pay")
-    orders = job.from_elements(Order("a", "tea", 5, 0), watermarks=TIMES, uid="orders")
-    payments = job.from_elements(Payment("a", 5, 0), watermarks=TIMES, uid="payments")
-    return job, orders, payments
+from tests.paid_orders import TIMES, Order, Payment, streams
 
 
 def whenever(**options: Any) -> tuple[Job, Stream[Any]]:
@@ -205,3 +184,31 @@ def test_what_can_not_be_joined_whenever_it_comes_is_refused_in_a_sentence() -> 
         match=r"updates and deletes of 'join' as if .* or let the join send pairs only: how=\"inner\"",
     ):
         job.build()
+
+
+def state_of(**options: Any) -> StateDescription:
+    job, pairs = whenever(**options)
+    kept_in_a_table(pairs)
+    described = job.build().states()["join"]
+    assert described is not None
+    return described
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"ttl": "2 h"}, "rows kept for 7200000 ms of event time"),
+        ({}, "rows kept for good"),
+        ({"ttl": "1 h", "ttl_time": "processing"}, "3600000 ms of processing time"),
+        ({"ttl": "1 h", "how": "left"}, "left, rows kept"),
+        ({"ttl": "1 h", "where": col("cents") > 1}, "cents"),
+    ],
+)
+def test_the_state_of_another_join_is_refused(options: dict[str, Any], said: str) -> None:
+    was = state_of(ttl="1 h")
+    assert Comparison("join", "checkpoint 3", was, state_of(ttl="1 h"), 5, False).notes() == []
+    with pytest.raises(UsageError) as refusal:
+        Comparison("join", "checkpoint 3", was, state_of(**options), 5, False).notes()
+    assert "'join'" in str(refusal.value)
+    assert said in str(refusal.value)
+    assert "make the join what it was, or give the operator a new uid" in str(refusal.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -222,9 +223,11 @@ class Folder:
         has_event_time: bool = True,
         slots: int = 1,
         checkpoint_interval: str = "50 ms",
+        drains: bool = False,
         **options: Any,
     ) -> Run:
-        """Read what is there and these rows (user, amount, price, ts); then stop after a last checkpoint."""
+        """Read what is there and these rows (user, amount, price, ts); then stop after a last checkpoint,
+        drained before if so asked."""
         self.rows += rows
         source = RecordsInMemory(self.rows)
         job = JobGraphBuilder("job", max_parallelism=8)
@@ -243,9 +246,10 @@ class Folder:
         thread = threading.Thread(target=lambda: results.append(driver.run()))
         thread.start()
         events.wait("slots_started")
-        if not events.named("job_finished"):
-            assert source.was_read.wait(DEADLINE_S), events.all
-        driver.request_stop()
+        deadline_s = time.monotonic() + DEADLINE_S
+        while not (source.was_read.wait(0.05) or events.named("job_finished")):
+            assert time.monotonic() < deadline_s, events.all
+        driver.request_stop(drains)
         thread.join(DEADLINE_S)
         assert results, events.all
         return Run(results[0], events, {uid: sink.visible for uid, sink in sinks.items()})

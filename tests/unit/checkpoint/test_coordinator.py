@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -150,6 +151,36 @@ def test_a_drained_job_finishes_its_running_checkpoint_first() -> None:
     job = Coordination().running().at(100).on(ev.SlotDrained(1, 0)).on(ev.SlotDrained(1, 1)).completed()
     assert job.found(ev.MarkFinished) == []
     assert job.at(120).only(ev.Trigger) == ev.Trigger(1, 2, is_last=True)
+
+
+def test_a_drain_ends_the_sources_between_two_checkpoints_and_then_takes_a_last_one() -> None:
+    job = Coordination().running().at(100)
+    assert job.on(ev.StopRequested(drains=True)).found(ev.Drain) == [], "checkpoint 1 is under way"
+    assert job.completed().found(ev.Drain) == [ev.Drain(1)]
+    assert job.at(1_000).effects == [], "its state is neither that before the drain nor that behind it"
+    assert job.on(ev.SlotDrained(1, 0)).effects == []
+    assert job.on(ev.SlotDrained(1, 1)).only(ev.Trigger) == ev.Trigger(1, 2, is_last=True)
+    assert job.acked(2).only(ev.Persist).manifest.is_drained
+    job.on(ev.Persisted(1, 2)).committed(2)
+    finish = job.on(ev.FinishMarked(1)).only(ev.FinishJob)
+    assert (finish.outcome, finish.last_checkpoint_id) == (Outcome.FINISHED, 2)
+    assert finish.reason.startswith("drained on request")
+
+
+def test_who_goes_on_from_a_drained_checkpoint_has_only_to_end() -> None:
+    """A checkpoint before the end would be one that is read on from."""
+    job = Coordination().on(ev.AttemptOpened(2, replace(manifest(5), is_drained=True), 6))
+    job.on(ev.SlotsRunning(2))
+    assert job.at(1_000).effects == []
+    assert job.on(ev.StopRequested()).effects == [], "also if a plain stop is asked for now"
+    job.on(ev.SlotDrained(2, 0))
+    assert job.on(ev.SlotDrained(2, 1)).only(ev.Trigger) == ev.Trigger(2, 6, is_last=True)
+
+
+def test_a_drain_may_take_as_long_as_a_checkpoint() -> None:
+    job = Coordination(stop_timeout_ms=10, timeout_ms=5_000).running().on(ev.StopRequested(drains=True))
+    assert job.at(4_999).found(ev.FinishJob) == []
+    assert job.at(5_000).only(ev.FinishJob).outcome is Outcome.CANCELLED
 
 
 def test_stop_takes_a_last_checkpoint_at_once() -> None:

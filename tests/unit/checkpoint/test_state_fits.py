@@ -483,3 +483,16 @@ def test_whatever_is_restored_without_a_word_is_the_same_computation(
     assert said == {("dropped", n) for n in identity[0].keys() - identity[1].keys()} | {
         ("added", n) for n in identity[1].keys() - identity[0].keys()
     }
+
+
+def test_all_states_that_do_not_fit_are_named_at_once() -> None:
+    """Whoever starts a changed program learns everything the first time."""
+    was, now = described(windows(total=sum_("amount"))), described(windows(total=max_("amount")))
+    saved = manifest(was)
+    twice = replace(
+        saved,
+        states=[*saved.states, *(structs.replace(h, uid="two") for h in saved.states)],
+        operators={"op": was, "two": was},
+    )
+    with pytest.raises(UsageError, match=r"operator 'op': .*; and operator 'two': .*"):
+        fit(twice, Program("job", 8, {"op": now, "two": now}))

@@ -315,3 +315,12 @@ print("went on", file=sys.stderr)
         _, said = child.communicate("go\n", timeout=120)
     assert said == "went on\n"
     assert child.returncode == 0
+
+
+def test_a_start_from_a_savepoint_says_what_goes_on_and_what_does_not() -> None:
+    file = io.StringIO()
+    line = LiveLine(Console(file=file, width=400))
+    kinds = {"kept": ["op", "src"], "evolved": [], "reset": ["in"], "new": [], "dropped": ["old"]}
+    line.event("started_from_savepoint", {"savepoint_id": "5f0c", "job": "t", "checkpoint_id": 4, **kinds})
+    told = "starts from savepoint 5f0c (checkpoint 4 of job 't'); kept: op, src; reset: in; dropped: old"
+    assert told in file.getvalue()

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from onceflow.cli.stop import app
 from onceflow.runtime.api.job import Job
-from onceflow.runtime.control.messages import Status, ToDriver
+from onceflow.runtime.control.messages import Ended, Status, ToDriver
 from onceflow.runtime.control.server import ControlServer
 from onceflow.runtime.environment.running_jobs import RunningJob, StartingJob, find_starting
 from onceflow.runtime.errors import OnceflowError
@@ -71,6 +71,31 @@ def test_it_says_how_the_job_has_ended(folder: str) -> None:
     last = job.wait().last_checkpoint_id
     assert told.exit_code == 0, told.output
     assert told.stdout == f"totals stopped: on request, after a last checkpoint; last checkpoint {last}\n"
+
+
+def test_a_drained_job_has_finished_and_its_savepoint_is_taken(folder: str) -> None:
+    job = start(folder, never_ending)
+    told = CliRunner().invoke(app, [folder, "--drain", "--savepoint", "--json"])
+    assert told.exit_code == 0, told.output
+    ended = json.loads(told.stdout)
+    assert ended["outcome"] == "finished"
+    assert ended["reason"].startswith("drained on request")
+    assert ended["savepoint"]["checkpoint_id"] == job.wait().last_checkpoint_id
+
+
+def test_a_job_that_was_stopped_and_not_drained_is_told_from_one_that_was(folder: str) -> None:
+    credentials = Credentials(b"s" * 32)
+
+    def stop_plainly(messages: Sequence[tuple[int, ToDriver]]) -> None:
+        for peer, _ in messages:
+            server.send(peer, Status(status={"job": "totals"}))
+            server.send(peer, Ended(outcome="stopped", reason="on request", checkpoint_id=3))
+
+    server = ControlServer(credentials, "127.0.0.1", stop_plainly, lambda _: None)
+    RunningJob.announce(folder, server.address, credentials)
+    told = CliRunner().invoke(app, [folder, "--drain", "--savepoint"])
+    server.close()
+    assert "stopped without being drained: no attempt ran, or another stop came first" in str(told.exception)
 
 
 def test_it_waits_until_the_process_has_let_go_of_the_job(folder: str) -> None:

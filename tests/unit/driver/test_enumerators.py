@@ -15,7 +15,7 @@ from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import SplitProgress, SplitState
 from onceflow.runtime.driver.enumerators import Enumerators
-from onceflow.runtime.errors import DataLossError, Fatal, Retryable
+from onceflow.runtime.errors import DataLossError, Fatal, Retryable, UsageError
 from onceflow.runtime.graph.job_graph import Chain, JobGraph, SourceNode
 
 DEADLINE_S = 60.0
@@ -63,6 +63,13 @@ class Enumerator:
 class Skipping(Enumerator):
     def skip_to_end(self, splits: Sequence[SplitState]) -> Sequence[SplitState]:
         return [SplitState(s.split_id, {"next": 99}) for s in splits]
+
+
+class Starting(Enumerator):
+    def splits_from(self, start: Any) -> Sequence[SplitState]:
+        if start != "latest":
+            raise UsageError(f"no start {start!r}")
+        return [SplitState(s.split_id, {"next": 99}) for s in self.there]
 
 
 @dataclass(frozen=True)
@@ -113,8 +120,30 @@ def test_what_appeared_while_the_job_was_down_is_found_before_anything_is_read()
     never_asked = Enumerator([split(8)], discovery_interval_ms=None)
     opened = enumerators(a=Enumerator([split(1), split(2)]), b=away, c=never_asked)
     restored = manifest(SplitProgress(split(1, 5), 1_000))
+    restored = replace(restored, splits={**restored.splits, "b": [], "c": []})
     assert opened.found_since(restored) == {"a": [SplitProgress(split(2))]}
     assert away.failures == []
+
+
+def test_a_source_that_the_program_did_not_have_begins_where_it_is_configured_to() -> None:
+    """One that never looks for new splits, too."""
+    opened = enumerators(
+        a=Enumerator([split(1)]), b=Enumerator([split(8)], discovery_interval_ms=None), c=Enumerator()
+    )
+    restored = replace(manifest(SplitProgress(split(1, 5))), finished={"c": 3})
+    assert opened.found_since(restored) == {"b": [SplitProgress(split(8))]}
+
+
+def test_a_source_begins_elsewhere_if_it_can() -> None:
+    opened = enumerators(a=Starting([split(1)]), b=Enumerator([split(2)]))
+    assert opened.splits_from({"a": "latest", "b": "start"}) == {
+        "a": [SplitProgress(split(1, 99))],
+        "b": [SplitProgress(split(2))],
+    }
+    with pytest.raises(UsageError, match="--reset-offsets b: this source begins where the program says only"):
+        opened.splits_from({"b": "latest"})
+    with pytest.raises(UsageError, match="--reset-offsets a: no start 'never'"):
+        opened.splits_from({"a": "never"})
 
 
 def test_skipping_skips_nothing_of_a_split_that_the_checkpoint_does_not_know() -> None:

@@ -293,7 +293,7 @@ def test_each_key_group_keeps_the_event_time_of_the_subtask_it_came_from():
 def test_an_empty_state_still_says_how_far_event_time_was():
     h = harness(config())
     push(h, (1, "a"))
-    h.finish()
+    h.advance(1_000_000)
     [state] = h.snapshot()
     assert state.tables == {}
     h = harness(config(), 1, [state])
@@ -406,3 +406,12 @@ def test_columns_read_are_those_that_keys_and_aggregates_need():
     assert config(n=count(), t=sum_("amount")).columns_read == {"user", "amount"}
     assert config(n=max_(pl.col("price") * 2)).columns_read == {"user", "price"}
     assert config(late=True).columns_read == set(SCHEMA.names)
+
+
+def test_event_time_begins_anew_behind_a_state_that_was_drained():
+    h = harness(config())
+    push(h, (1, "a"))
+    h.finish()
+    h = harness(config(), 1, h.snapshot())
+    push(h, (1, "a"))
+    assert h.late_rows == 0

@@ -16,7 +16,7 @@ from onceflow.runtime.exchange.record_writer import ForwardWriter
 from onceflow.runtime.functions.metrics import MetricRegistry
 from onceflow.runtime.graph.job_graph import Chain, SourceNode, ToEdge
 from onceflow.runtime.operators.operator import MAIN
-from onceflow.runtime.records import Barrier, Element, Idle, Records
+from onceflow.runtime.records import WATERMARK_MAX_MS, Barrier, Element, EndOfInput, Idle, Records, Watermark
 from onceflow.runtime.slot.chain_body import ChainBody
 from onceflow.runtime.slot.source_rate import SourceRate
 from onceflow.runtime.slot.source_task import SourceTask
@@ -133,6 +133,25 @@ def test_a_source_that_halts_reads_nothing_from_its_barrier_until_all_have_their
     assert bench.run() == []
     bench.task.abort_checkpoint(8)
     assert any(isinstance(element, Records) for element in bench.run()), "that checkpoint will not be"
+
+
+def test_a_source_that_is_drained_ends_where_it_is_and_its_splits_do_not() -> None:
+    bench = Bench(KeepingSource())
+    bench.reader.queue(5)
+    bench.run()
+    bench.reader.queue(7)
+    bench.task.drain()
+    assert bench.run() == [Watermark(WATERMARK_MAX_MS), EndOfInput()]
+    assert bench.task.is_drained
+    assert [(p.max_event_time_ms, p.is_finished) for p in bench.barrier(1)] == [(5, False), (None, True)]
+    assert len(bench.reader.queued) == 1, "what was not read is for who goes on from there"
+
+
+def test_a_barrier_that_was_asked_for_before_the_drain_goes_out_before_the_end() -> None:
+    bench = Bench(KeepingSource())
+    bench.task.trigger(Barrier(1))
+    bench.task.drain()
+    assert bench.run() == [Barrier(1), Watermark(WATERMARK_MAX_MS), EndOfInput()]
 
 
 def test_a_reader_that_acknowledges_hears_of_the_barrier_right_before_its_snapshot() -> None:

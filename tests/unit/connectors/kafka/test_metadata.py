@@ -7,7 +7,8 @@ import pytest
 
 from onceflow.connectors.kafka.metadata import ClusterMetadata
 from onceflow.connectors.kafka.options import KafkaOptions
-from onceflow.connectors.kafka.split import Earliest, KafkaSplit, KafkaSplitEnumerator, Subscription
+from onceflow.connectors.kafka.split import KafkaSplit, KafkaSplitEnumerator, Subscription
+from onceflow.connectors.kafka.starts import Earliest
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.errors import Unavailable
 

@@ -12,12 +12,8 @@ import pytest
 from onceflow.connectors.formats import Json, Raw, Text
 from onceflow.connectors.kafka import KafkaSource
 from onceflow.connectors.kafka.source.dead_letters import DeadLetterSink
-from onceflow.connectors.kafka.split import (
-    Earliest,
-    KafkaSplit,
-    KafkaSplitEnumerator,
-    Subscription,
-)
+from onceflow.connectors.kafka.split import KafkaSplit, KafkaSplitEnumerator, Subscription
+from onceflow.connectors.kafka.starts import Earliest
 from onceflow.runtime.contracts import DeadLetterSource, ProjectableSource, Source
 from onceflow.runtime.errors import OptionError
 

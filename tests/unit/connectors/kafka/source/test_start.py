@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 
 from onceflow.connectors.kafka.source.start import parse_start
-from onceflow.connectors.kafka.split import AtOffsets, AtTime, Earliest, FromGroup, Latest
+from onceflow.connectors.kafka.starts import AtOffsets, AtTime, Earliest, FromGroup, Latest
 from onceflow.runtime.errors import OptionError
 
 
