@@ -36,7 +36,9 @@ class CassandraSink:
     engine brings all rows of a key to one subtask. The table has to be there, with a column for each of the
     rows' columns, whose type holds them as they are; columns that the rows lack stay as they are.
 
-    `password`: `${NAME}` in it is a variable of the slots' environment. `datacenter`: the one that is asked;
+    `password`: `${NAME}` in it is a variable of the slots' environment. `tls`: encrypt connections, and check
+    the servers' certificates: against those in the file `ca_certs` (None: the system's), and, with
+    `check_hostname`, that they are of the address that is connected to. `datacenter`: the one that is asked;
     None: that of the first server. `consistency`: how many replicas have a row before it counts:
     "LOCAL_QUORUM", "QUORUM", "EACH_QUORUM" or "ALL". `bad_rows_to`: a table for rows that can't be written
     (a null in the key, an instant with more than milliseconds), with the reason; it is made, and without it
@@ -51,6 +53,9 @@ class CassandraSink:
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     port: int = 9042
+    tls: bool = False
+    ca_certs: str | None = None
+    check_hostname: bool = True
     datacenter: str | None = None
     consistency: str = "LOCAL_QUORUM"
     bad_rows_to: str | None = None
@@ -70,6 +75,8 @@ class CassandraSink:
             raise OptionError(f"CassandraSink: port={self.port!r} must be a number from 1 to 65535")
         if (self.username is None) != (self.password is None):
             raise OptionError("CassandraSink: give username and password, or neither")
+        if not self.tls and not (self.ca_certs is None and self.check_hostname):
+            raise OptionError("CassandraSink: ca_certs and check_hostname are of tls: give tls=True, too")
         tables = [each for each in (self.table, self.ledger_table, self.bad_rows_to) if each is not None]
         for name in (self.keyspace, *tables):
             if not (isinstance(name, str) and name):
@@ -109,10 +116,11 @@ class CassandraSink:
     def commit_settings(self, context: SinkContext) -> CommitSettings:
         """See TargetSink."""
         from onceflow.connectors.cassandra.backend import CassandraBackend, TableSettings
-        from onceflow.connectors.cassandra.servers import Access
+        from onceflow.connectors.cassandra.servers import Access, Tls
 
         login = (self.username, self.password)
-        access = Access(self._hosts, self.port, *login, self.datacenter, self.consistency)
+        tls = Tls(self.ca_certs, self.check_hostname) if self.tls else None
+        access = Access(self._hosts, self.port, *login, self.datacenter, self.consistency, tls)
         key, schema = self.partition_columns, context.schema
         settings = TableSettings(self.keyspace, self.table, key, self.ledger_table, self.bad_rows_to, schema)
         upserts = Upserts(key, f"table {self.keyspace}.{self.table}", self.bad_rows_to is not None)

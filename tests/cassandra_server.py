@@ -13,6 +13,7 @@ from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
 from cassandra.policies import RoundRobinPolicy
 
+from benchmarks.secured import write_certificate
 from tests.java_server import JavaServer
 
 KEYSPACE = "shop"
@@ -33,7 +34,8 @@ jdk.attach/sun.tools.attach jdk.compiler/com.sun.tools.javac.file
 
 
 class CassandraServer(JavaServer):
-    """One node on a port of loopback, with a user who may do anything, and a keyspace."""
+    """One node on a port of loopback, with a user who may do anything, and a keyspace. It speaks TLS, too, with
+    the certificate `ca.pem` in its folder."""
 
     program = "cassandra-5.0.5"
 
@@ -62,6 +64,14 @@ class CassandraServer(JavaServer):
             "commitlog_sync": "periodic",  # what it has acknowledged is in mapped files when it is killed
             "commitlog_sync_period": "10s",
             "commitlog_disk_access_mode": "mmap",
+            "client_encryption_options": {
+                "enabled": True,
+                "optional": True,  # for who asks for it, on the same port
+                "keystore": str(self.folder / "keystore.pem"),
+                "ssl_context_factory": {
+                    "class_name": "org.apache.cassandra.security.PEMBasedSslContextFactory"
+                },
+            },
             "hints_directory": str(self.folder / "hints"),
             "commitlog_directory": str(self.folder / "commitlog"),
             "cdc_raw_directory": str(self.folder / "cdc"),
@@ -71,6 +81,7 @@ class CassandraServer(JavaServer):
             "concurrent_writes": 4,
             "materialized_views_enabled": False,
         }
+        write_certificate(self.folder)
         (self.folder / "cassandra.yaml").write_text(json.dumps(settings))  # which is YAML, too
         (self.folder / "logback.xml").write_text(_LOGGING)
 

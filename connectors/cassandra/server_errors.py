@@ -26,6 +26,9 @@ _UNKNOWN = (
     protocol.TruncateError,
     OSError,
 )
+_NO_TLS = ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER")
+"""In the text of an error of a connection whose server is not trusted, or speaks no TLS: the driver has made an
+OSError of Python's own."""
 _GONE = ("unconfigured table", "table", "keyspace", "undefined column", "unknown identifier")
 """What begins, in small letters, the reason of a statement that no row is to blame for. A server says so of a
 table that another has just made, too; one that is really gone is told by the next claim, which looks."""
@@ -40,6 +43,8 @@ def meaning(error: BaseException, doing: str) -> OnceflowError:
         return _of_hosts(error, doing)
     if isinstance(error, _NO_RIGHT):
         return Fatal(f"{said}: correct the user or the password, or give it the right")
+    if isinstance(error, OSError) and any(word in said for word in _NO_TLS):
+        return Fatal(f"{said}: correct tls, ca_certs or check_hostname, or the servers' certificates")
     if isinstance(error, _NOT_DONE) or _is_gone(error):
         return Retryable(said)
     if isinstance(error, _UNKNOWN):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -34,8 +35,17 @@ _UNDER_WAY_MAX = 128
 
 
 @dataclass(frozen=True, slots=True)
+class Tls:
+    """See CassandraSink, whose arguments these are."""
+
+    ca_certs: str | None
+    check_hostname: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Access:
-    """See CassandraSink, whose arguments these are. `datacenter`: None for that of the first server."""
+    """See CassandraSink, whose arguments these are. `datacenter`: None for that of the first server. `tls`:
+    None for connections that are not encrypted."""
 
     hosts: Sequence[str]
     port: int
@@ -43,6 +53,7 @@ class Access:
     password: str | None = field(repr=False)
     datacenter: str | None
     consistency: str
+    tls: Tls | None = None
 
 
 class CassandraServers:
@@ -58,7 +69,7 @@ class CassandraServers:
         self._session: Session | None = None
 
     def open(self) -> None:
-        """Connect anew."""
+        """Connect anew. Raises Fatal for a file of certificates that can't be read."""
         self.close()
         access = self._access
         is_local = access.consistency == "LOCAL_QUORUM"
@@ -73,6 +84,7 @@ class CassandraServers:
             list(access.hosts),
             access.port,
             auth_provider=self._login,
+            ssl_context=_ssl_context(access.tls, self._where),
             execution_profiles={EXEC_PROFILE_DEFAULT: profile},
             reconnection_policy=ConstantReconnectionPolicy(1.0, max_attempts=None),
             connect_timeout=_CONNECT_S,
@@ -138,3 +150,14 @@ def _login(access: Access, where: str) -> PlainTextAuthProvider | None:
     except ValueError as error:
         raise Fatal(f"{where}: the password has a $ that begins no ${{NAME}}: write $$ for it") from error
     return PlainTextAuthProvider(access.username, password)
+
+
+def _ssl_context(tls: Tls | None, where: str) -> ssl.SSLContext | None:
+    if tls is None:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=tls.ca_certs)
+    except (OSError, ValueError) as error:
+        raise Fatal(f"{where}: ca_certs {tls.ca_certs} can't be read where the slots run: {error}") from error
+    context.check_hostname = tls.check_hostname
+    return context

@@ -227,6 +227,29 @@ def test_what_can_never_be_written_ends_the_job_in_a_sentence(
     writer.close()
 
 
+# --- Encrypted connections -------------------------------------------------------------------------------
+
+
+def test_connections_are_encrypted_and_the_server_is_known(server: CassandraServer, table: str) -> None:
+    make(server, table, NUMBERS)
+    sink = sink_at(server.port, table, tls=True, ca_certs=str(server.folder / "ca.pem"))
+    writer = open_writer(sink, table, MemoryStore())
+    writer.recover([])
+    checkpoint(writer, 1, number(1))
+    clients = server.ask("SELECT ssl_enabled FROM system_views.clients")
+    writer.close()
+    assert numbers(server, table) == [1]
+    assert any(client.ssl_enabled for client in clients)
+
+
+def test_a_server_that_is_not_trusted_gets_no_row(server: CassandraServer, table: str) -> None:
+    make(server, table, NUMBERS)
+    writer = open_writer(sink_at(server.port, table, tls=True), table, MemoryStore())
+    with pytest.raises(Fatal, match="connecting: .*CERTIFICATE_VERIFY_FAILED.*: correct tls, ca_certs"):
+        writer.recover([])
+    writer.close()
+
+
 # --- Zombies, lost answers and rewinds ------------------------------------------------------------------
 
 
