@@ -27,8 +27,8 @@ _UNKNOWN = (
     OSError,
 )
 _NO_TLS = ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER")
-"""In the text of an error of a connection whose server is not trusted, or speaks no TLS: the driver has made an
-OSError of Python's own."""
+"""In the text of an error of a connection whose server is not trusted, or speaks no TLS: the driver makes an
+OSError of it."""
 _GONE = ("unconfigured table", "table", "keyspace", "undefined column", "unknown identifier")
 """What begins, in small letters, the reason of a statement that no row is to blame for. A server says so of a
 table that another has just made, too; one that is really gone is told by the next claim, which looks."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from onceflow.connectors.cassandra.servers import Access, CassandraServers
+from onceflow.connectors.cassandra.servers import Access, CassandraServers, Tls
 from onceflow.runtime.errors import Fatal, GraphError, OptionError, Retryable
 from onceflow.sinks.cassandra import CassandraSink
 
@@ -21,6 +22,8 @@ from onceflow.sinks.cassandra import CassandraSink
         ({"hosts": "db1:9042"}, "hosts must be names or addresses, without a port"),
         ({"port": 0}, "port=0 must be a number"),
         ({"username": "ann"}, "give username and password, or neither"),
+        ({"ca_certs": "ca.pem"}, "ca_certs and check_hostname are of tls"),
+        ({"check_hostname": False}, "ca_certs and check_hostname are of tls"),
         ({"table": ""}, "must be a name that is not empty"),
         ({"bad_rows_to": "orders"}, "a table has two purposes"),
         ({"table": "onceflow_ledger"}, "a table has two purposes"),
@@ -63,3 +66,12 @@ def test_a_server_that_is_away_may_come_back() -> None:
         servers("secret").open()
     with pytest.raises(Retryable, match="has no connection: it is made by the next claim"):
         servers("secret").ask("asking", "SELECT 1")
+
+
+def test_a_file_of_certificates_has_to_be_there(tmp_path: Path) -> None:
+    tls = Tls(str(tmp_path / "ca.pem"), True)
+    access = Access(["127.0.0.1"], 1, None, None, None, "QUORUM", tls)
+    with pytest.raises(
+        Fatal, match=r"sink 'out': ca_certs .*ca\.pem can't be read where the slots run: "
+    ):
+        CassandraServers(access, "sink 'out'").open()

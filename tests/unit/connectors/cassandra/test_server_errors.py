@@ -13,6 +13,10 @@ REFUSED = ConnectionRefusedError(
     111, "Tried connecting to [('127.0.0.1', 9042)]. Last error: Connection refused"
 )
 NO_USER = cassandra.AuthenticationFailed("Failed to authenticate to 127.0.0.1: Bad credentials")
+NOT_TRUSTED = PermissionError(
+    1,
+    "Tried connecting to []. Last error: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed",
+)
 BUSY = protocol.OverloadedErrorMessage(0x1001, "too many", {})
 
 
@@ -30,6 +34,9 @@ BUSY = protocol.OverloadedErrorMessage(0x1001, "too many", {})
         (connection.ConnectionShutdown("closed"), Indeterminate),
         (ConnectionResetError(104, "reset"), Indeterminate),
         (NO_USER, Fatal),
+        (NOT_TRUSTED, Fatal),
+        (OSError(1, "Last error: [SSL: WRONG_VERSION_NUMBER] wrong version number"), Fatal),
+        (OSError(8, "Last error: [SSL: UNEXPECTED_EOF_WHILE_READING] EOF"), Indeterminate),
         (cassandra.Unauthorized("User u has no MODIFY permission"), Fatal),
         (cassandra.InvalidRequest("unconfigured table orders"), Retryable),
         (cassandra.InvalidRequest("table onceflow_ledger does not exist"), Retryable),
