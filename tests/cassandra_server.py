@@ -39,8 +39,10 @@ class CassandraServer(JavaServer):
 
     program = "cassandra-5.0.5"
 
-    def __init__(self) -> None:
+    def __init__(self, keeps_tables: bool = True) -> None:
+        """`keeps_tables`: those that were made since its start are there after a kill. They cost much."""
         super().__init__()
+        self._keeps_tables = keeps_tables
         self._cluster: Cluster | None = None
         self.port, between_nodes = _free_ports(2)
         settings = {
@@ -98,6 +100,8 @@ class CassandraServer(JavaServer):
             "-Dcassandra.ring_delay_ms=0",
             "-Dcassandra.skip_wait_for_gossip_to_settle=0",
             "-Dcassandra.superuser_setup_delay_ms=0",
+            "-Dcassandra.auth_bcrypt_gensalt_log2_rounds=4",  # each connection checks a password
+            f"-Dcassandra.test.flush_local_schema_changes={str(self._keeps_tables).lower()}",
             "-Dcassandra-foreground=yes",
             "org.apache.cassandra.service.CassandraDaemon",
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import ssl
 import string
@@ -24,6 +25,7 @@ from cassandra.query import PreparedStatement, SimpleStatement
 from onceflow.connectors.cassandra.server_errors import meaning
 from onceflow.runtime.errors import Fatal, Retryable
 
+logging.getLogger("cassandra").addHandler(logging.NullHandler())  # else each failed connection is on stderr
 CONSISTENCIES = ("LOCAL_QUORUM", "QUORUM", "EACH_QUORUM", "ALL")
 """Levels under which a row that was acknowledged survives the loss of a server."""
 _CONNECT_S = 10.0

@@ -49,7 +49,7 @@ NUMBERS, CHANGES = "n bigint PRIMARY KEY", "k text PRIMARY KEY, v bigint"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[CassandraServer]:
-    with CassandraServer() as server:
+    with CassandraServer(keeps_tables=False) as server:
         yield server
 
 
@@ -313,13 +313,12 @@ def test_a_table_that_was_made_anew_ends_the_job(server: CassandraServer, table:
 
 
 @pytest.mark.soak
-def test_a_server_that_is_killed_comes_back_with_all_that_was_committed(
-    server: CassandraServer, table: str
-) -> None:
-    make(server, table, NUMBERS)
-    sink = sink_at(server.port, table, delivery_timeout="4 min")
-    server_is_killed(sink, table, server.kill, server.start)
-    assert numbers(server, table) == [1, 2]
+def test_a_server_that_is_killed_comes_back_with_all_that_was_committed(table: str) -> None:
+    with CassandraServer() as server:
+        make(server, table, NUMBERS)
+        sink = sink_at(server.port, table, delivery_timeout="4 min")
+        server_is_killed(sink, table, server.kill, server.start)
+        assert numbers(server, table) == [1, 2]
 
 
 # --- Structured Streaming --------------------------------------------------------------------------------
