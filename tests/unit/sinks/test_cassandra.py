@@ -71,7 +71,5 @@ def test_a_server_that_is_away_may_come_back() -> None:
 def test_a_file_of_certificates_has_to_be_there(tmp_path: Path) -> None:
     tls = Tls(str(tmp_path / "ca.pem"), True)
     access = Access(["127.0.0.1"], 1, None, None, None, "QUORUM", tls)
-    with pytest.raises(
-        Fatal, match=r"sink 'out': ca_certs .*ca\.pem can't be read where the slots run: "
-    ):
+    with pytest.raises(Fatal, match=r"sink 'out': ca_certs .*ca\.pem can't be read where the slots run: "):
         CassandraServers(access, "sink 'out'").open()
