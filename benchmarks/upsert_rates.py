@@ -1,7 +1,7 @@
 """Rows that a sink upserts into a store a second, and a CPU-second of its process: `python
 benchmarks/upsert_rates.py redis://HOST:PORT/0 [ROWS]`, or `http://HOST:9200` for OpenSearch, or
-`cassandra://USER:PASSWORD@HOST:PORT/KEYSPACE`, with a table `rates (id bigint PRIMARY KEY, name text,
-price double, n bigint)` in it."""
+`cassandra://HOST:PORT/KEYSPACE`, as cassandra with the password in CASSANDRA_PASSWORD, and with a table
+`rates (id bigint PRIMARY KEY, name text, price double, n bigint)` there."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ def sinks(url: str) -> dict[str, Sink]:
         return {"documents": OpenSearchSink(url, f"rates-{time.time_ns()}", "id", create_index=True)}
     if url.startswith("cassandra"):
         at = urlsplit(url)
-        where = (str(at.hostname), at.path[1:], "rates", "id", at.username, at.password)
-        return {"rows": CassandraSink(*where, port=at.port or 9042)}
+        login = ("cassandra", "${CASSANDRA_PASSWORD}")
+        place = (str(at.hostname), at.path[1:], "rates", "id")
+        return {"rows": CassandraSink(*place, *login, port=at.port or 9042)}
     raise SystemExit(f"no sink for {url}")
 
 
