@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.cassandra, pytest.mark.spark, pytest.mark.soak, pytest
 class Store(CassandraServer):
     """See StoreUnderTest. Each write has the length and the first bytes of a version in it."""
 
-    name, rate, write_word = "cassandra", 400, b"\0\0\0\x08\0\x20\0"
+    name, rate, write_word = "cassandra", 100, b"\0\0\0\x08\0\x20\0"
 
     def address(self, port: int) -> str:
         return f"127.0.0.1:{port}"
