@@ -82,7 +82,7 @@ class CassandraServers:
             serial_consistency_level=ConsistencyLevel.LOCAL_SERIAL if is_local else ConsistencyLevel.SERIAL,
             request_timeout=_ANSWER_S,
         )
-        self._cluster = Cluster(
+        cluster = self._cluster = Cluster(
             list(access.hosts),
             access.port,
             auth_provider=self._login,
@@ -95,7 +95,7 @@ class CassandraServers:
             protocol_version=_PROTOCOL,
         )
         try:
-            self._session = self._cluster.connect()
+            self._session = cluster.connect()
         except Exception as error:
             self.close()
             raise meaning(error, f"{self._where}: connecting") from error
