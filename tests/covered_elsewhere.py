@@ -19,8 +19,8 @@ class Covered(NamedTuple):
 COVERED = (
     Covered(
         "snapshots that build on each other, read back",
-        "properties/test_increments",
-        "seen_rows rocks.away snapshot_options",
+        "properties/test_increments unit/driver/test_options",
+        "checkpoint.increments state.increments seen_rows rocks.away snapshot_options run_options",
     ),
     Covered(
         "what is remembered by key, restored and compared with dictionaries, and what may be declared",
@@ -307,7 +307,7 @@ COVERED = (
     Covered(
         "what the driver does with files",
         "unit/checkpoint/test_io unit/checkpoint/test_state_files simulation/test_damage",
-        "copies doors checkpoint.driver io_thread log_view manifest verification",
+        "copies doors checkpoint.driver io_thread log_view manifest verification state_paths staged_files",
     ),
     Covered("stores: one suite for all", "conformance/test_store", "memory_store store_url"),
     Covered(

@@ -125,11 +125,9 @@ def run(
         tls=tls,
         params=given_params(param or [], params_file, loaded.job.params),
     )
-    graph = loaded.job.build()
-    result = run_job(graph, options, _reporter(graph, as_json, metrics_port), loaded.program)
-    if result.outcome in (Outcome.FINISHED, Outcome.STOPPED):
-        return
-    _end_badly(result, checkpoint_dir, debug)
+    result = run_job(g := loaded.job.build(), options, _reporter(g, as_json, metrics_port), loaded.program)
+    if result.outcome not in (Outcome.FINISHED, Outcome.STOPPED):
+        _end_badly(result, checkpoint_dir, debug)
 
 
 def _reporter(graph: JobGraph, as_json: bool, metrics_port: int | None) -> Reporter:

@@ -86,22 +86,20 @@ class Job(JobGraphBuilder):
     ) -> JobResult:
         """Run to the end in this process: a script, a notebook, what spark-submit runs; as `onceflow run`.
 
-        Goes on from the latest completed checkpoint in `checkpoint_dir`, or from the kept one whose id
-        `start_from` is; a path or URL there is a savepoint with which a new folder begins. Without
-        `checkpoint_dir` the checkpoints are in a temporary folder. `allow_dropped_state`: what the checkpoint
-        has of things not in the program is dropped. `map_uid` (new uids by old ones), `reset_offsets` (by the
-        uid of a source): docs/savepoints.md. `tls`: encrypt what driver and slots say. `storage_options`:
-        fsspec's, for `checkpoint_dir`. `master`: as Spark names it, or `threads[N]`; None: spark-submit's,
-        else `local[2]`. `barriers`, `alignment_timeout`, `in_flight`: docs/checkpoints.md. `state_backend`,
-        `state_memory`, `incremental`: docs/state-backends.md. `reporter`: who is told; None: a notebook's
-        cell, or nobody.
-        Ctrl-C and SIGTERM stop it after a last checkpoint. Raises UsageError, JobFailedError.
+        Goes on from the latest completed checkpoint in `checkpoint_dir` (else a temporary folder), or from
+        the kept one whose id `start_from` is; a path or URL there is a savepoint with which a folder begins.
+        `allow_dropped_state`: what the checkpoint has of things not in the program is dropped. `map_uid`,
+        `reset_offsets`: docs/savepoints.md. `barriers`, `alignment_timeout`, `in_flight`: checkpoints.md.
+        `state_backend`, `state_memory`, `incremental`: state-backends.md. `tls`: encrypt what driver and slots
+        say. `storage_options`: fsspec's. `master`: Spark's, or `threads[N]`; None: spark-submit's, else
+        `local[2]`. `reporter`: who is told; None: a cell, or nobody. Ctrl-C and SIGTERM stop it after a last
+        checkpoint. Raises UsageError, JobFailedError.
         """
-        master, spark_conf = _chosen(master)
-        with checkpoint_folder(checkpoint_dir, master) as folder:
+        chosen, spark_conf = _chosen(master)
+        with checkpoint_folder(checkpoint_dir, chosen) as folder:
             options = run_options(
                 folder,
-                master=master,
+                master=chosen,
                 parallelism=parallelism,
                 spark_conf=spark_conf,
                 checkpoint_interval=checkpoint_interval,

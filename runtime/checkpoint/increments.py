@@ -26,7 +26,7 @@ class Chains:
 
     def __init__(self) -> None:
         self._files: dict[tuple[str, int, str], dict[int, tuple[TableFile, ...]]] = {}
-        """By uid, subtask and table, and by the snapshot's number."""
+        """The files by uid, subtask and table, and by the snapshot's number."""
 
     def extended(
         self, table: tuple[str, int, str], rows: FrozenRows, new: Sequence[TableFile]
@@ -44,8 +44,8 @@ class Chains:
 
 
 def needed(files: Sequence[TableFile]) -> tuple[TableFile, ...]:
-    """Those of a table's files, oldest first, without which something would be missing. An older one is not
-    if all its rows are covered by newer ones."""
+    """The files of a table, oldest first, without those that are needed no more: all rows in them are covered
+    by newer ones."""
     covered = Covered()
     for place in range(len(files) - 1, -1, -1):
         if not files[place].is_removal:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from onceflow.runtime.checkpoint.file_names import checkpoint_prefix
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest, SlotSnapshot, StateHandle
+from onceflow.runtime.checkpoint.state_paths import checkpoint_prefix
 from onceflow.runtime.contracts import Committable, SplitProgress
 from onceflow.runtime.state.in_flight import is_in_flight
 

@@ -1,15 +1,13 @@
-"""Operator state in files: Arrow IPC streams with checksums; staged output files.
+"""Operator state in files: Arrow IPC streams with checksums.
 
-One file for each operator subtask and checkpoint (`file_names.py`).
+One file for each operator subtask and checkpoint (`state_paths.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
-from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -17,10 +15,10 @@ from isal import isal_zlib  # zlib's numbers, at four times its speed
 from msgspec import structs
 
 from onceflow.runtime.checkpoint.copies import copy_path, create_copied_file
-from onceflow.runtime.checkpoint.file_names import STAGED_FOLDER, STATE_FOLDER, attempt_folder, state_path
 from onceflow.runtime.checkpoint.fingerprints import is_lasting
 from onceflow.runtime.checkpoint.increments import Chains, merged
 from onceflow.runtime.checkpoint.manifest import StateHandle, TableFile, meta_as_json
+from onceflow.runtime.checkpoint.state_paths import STAGED_FOLDER, STATE_FOLDER, attempt_folder, state_path
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.errors import CorruptCheckpointError, Retryable, Unavailable
 from onceflow.runtime.records import Int64s
@@ -240,65 +238,3 @@ def check_writable(store: CheckpointStore, attempt: int, slot: int) -> None:
         except OSError as error:
             kind = Unavailable if is_lasting(error) else Retryable
             raise kind(f"slot {slot} can't write into {store.describe(folder)}: {error}") from error
-
-
-class PromisedStagedFiles:
-    """contracts.PromisedFiles and CopiedFiles: staged files of any attempt, for reading."""
-
-    def __init__(
-        self, store: CheckpointStore, on_healed: Callable[[str], None] = lambda problem: None
-    ) -> None:
-        """`on_healed(problem)`: see StateFiles."""
-        self._store = store
-        self._on_healed = on_healed
-
-    def open(self, path: str) -> BinaryIO:
-        try:
-            return self._store.open(path)
-        except FileNotFoundError:
-            raise CorruptCheckpointError(
-                f"{self._store.describe(path)} is gone: it holds output that a checkpoint promised"
-            ) from None
-
-    def open_copy(self, path: str) -> BinaryIO | None:
-        try:
-            return self._store.open(copy_path(path))
-        except OSError:
-            return None
-
-    def healed(self, problem: str) -> None:
-        self._on_healed(f"{problem}; read from its copy")
-
-
-class AttemptStagedFiles:
-    """contracts.StagedFiles and CopiedFiles for one writer of one attempt.
-
-    `lane` tells the writers of an attempt apart (uid and subtask); a counter tells its files apart.
-    """
-
-    def __init__(
-        self,
-        store: CheckpointStore,
-        attempt: int,
-        uid: str,
-        subtask: int,
-        on_healed: Callable[[str], None] = lambda problem: None,
-    ) -> None:
-        """`on_healed(problem)`: see StateFiles."""
-        self._store = store
-        self._promised = PromisedStagedFiles(store, on_healed)
-        self._prefix = f"{attempt_folder(STAGED_FOLDER, attempt)}/{quote(uid, safe='')}.{subtask}"
-        self._numbers = itertools.count()
-
-    def create(self, name: str) -> tuple[str, BinaryIO]:
-        path = f"{self._prefix}.{next(self._numbers):08d}.{quote(name, safe='')}"
-        return path, create_copied_file(self._store, path)
-
-    def open(self, path: str) -> BinaryIO:
-        return self._promised.open(path)
-
-    def open_copy(self, path: str) -> BinaryIO | None:
-        return self._promised.open_copy(path)
-
-    def healed(self, problem: str) -> None:
-        self._promised.healed(problem)

@@ -21,7 +21,8 @@ from onceflow.runtime.background import Threads
 from onceflow.runtime.checkpoint.manifest import StateHandle
 from onceflow.runtime.checkpoint.options import BarrierOptions
 from onceflow.runtime.checkpoint.shared_folder import AttemptEntry, check_is_shared
-from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles, StateFiles, check_writable
+from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles
+from onceflow.runtime.checkpoint.state_files import StateFiles, check_writable
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.clock import Clock, SystemClock
 from onceflow.runtime.control.client import ControlClient

@@ -94,8 +94,8 @@ class Increment:
     start_column: str | None
     """See Layout."""
     written: Callable[[], None]
-    """To be called once its rows are durable, on any thread: later ones may build on it from now on, whether
-    or not a checkpoint is ever made of it."""
+    """Whoever writes its rows calls it once they are durable, on any thread: later snapshots may build on it
+    from now on, whether or not a checkpoint is ever made of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +125,13 @@ class Increments:
         self._start_column = start_column
         self._options = options
         self._number = 0
-        """Of the next snapshot."""
+        """The next snapshot has it."""
         self._written: int | None = None
         """The latest snapshot that is durable."""
         self._changed_in = GrowableColumn(np.int32)
-        """By row: the first snapshot that has its latest change."""
+        """The first snapshot that has the latest change of each row, by row."""
         self._is_stored = GrowableColumn(np.bool_)
-        """By row: whether a snapshot has it."""
+        """Whether a snapshot has the row, by row."""
         self._removed: list[tuple[int, RemovedRows]] = []
         """The rows that were removed and which a snapshot has, and the first one that is without them."""
         self._next_first = self._hashes.first
@@ -151,7 +151,7 @@ class Increments:
         self._is_stored.keep(kept)
 
     def stored(self, rows: Indices) -> Indices:
-        """Those of these rows that a snapshot may have."""
+        """Pick those of these rows that a snapshot may have."""
         return np.asarray(rows[self._is_stored.used().take(rows)])
 
     def remove(self, identities: Identities, key_hashes: UInt64s) -> None:
@@ -164,8 +164,8 @@ class Increments:
         self._is_stored.values[rows] = True
 
     def unwritten(self, rows: Indices) -> tuple[Mask, npt.NDArray[np.int32]]:
-        """Of each row: whether it has changed since the latest snapshot that is durable; and the first one
-        that has its latest change."""
+        """Tell whether each row has changed since the latest snapshot that is durable, and the first one that
+        has its latest change."""
         changed_in = self._changed_in.used().take(rows)
         return np.asarray(changed_in > self.base), changed_in
 

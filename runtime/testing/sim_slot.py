@@ -10,7 +10,8 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from onceflow.runtime.checkpoint.alignment import Alignment
 from onceflow.runtime.checkpoint.manifest import StateHandle
 from onceflow.runtime.checkpoint.options import BarrierOptions
-from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles, StateFiles
+from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles
+from onceflow.runtime.checkpoint.state_files import StateFiles
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts.batch_size import RECORDS_MAX

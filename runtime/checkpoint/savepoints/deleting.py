@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 
 from onceflow.runtime.checkpoint.copies import copy_path, delete_with_copies
-from onceflow.runtime.checkpoint.file_names import STATE_FOLDER
 from onceflow.runtime.checkpoint.local_store import LocalStore
 from onceflow.runtime.checkpoint.log import JobCreated
 from onceflow.runtime.checkpoint.log_view import read_log
@@ -19,6 +18,7 @@ from onceflow.runtime.checkpoint.savepoints.pins import (
     unneeded,
 )
 from onceflow.runtime.checkpoint.savepoints.savepoint import RECORD_NAME, Savepoint
+from onceflow.runtime.checkpoint.state_paths import STATE_FOLDER
 from onceflow.runtime.checkpoint.store import AlreadyExists, CheckpointStore
 from onceflow.runtime.errors import CorruptCheckpointError, UsageError
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
-from onceflow.runtime.checkpoint.file_names import STATE_FOLDER, attempt_folder
 from onceflow.runtime.checkpoint.log import JobCreated
 from onceflow.runtime.checkpoint.log_view import LogView
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
@@ -18,6 +17,7 @@ from onceflow.runtime.checkpoint.savepoints.folder import SavepointFolder
 from onceflow.runtime.checkpoint.savepoints.start_notice import StartNotice, start_notice
 from onceflow.runtime.checkpoint.start_changes import StartChanges
 from onceflow.runtime.checkpoint.state_fits import Fit, Program
+from onceflow.runtime.checkpoint.state_paths import STATE_FOLDER, attempt_folder
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.contracts import SplitProgress
 from onceflow.runtime.errors import UsageError
