@@ -13,6 +13,7 @@ from onceflow.runtime.contracts.abilities import (
     Noted,
     PartialChangelogSource,
     PausableReader,
+    PausableSource,
     PruningEnumerator,
     PruningSource,
     SkippingEnumerator,
@@ -49,7 +50,11 @@ from onceflow.runtime.contracts.source import (
     SplitState,
 )
 from onceflow.runtime.contracts.staging import CopiedFiles, NoFiles, PromisedFiles, StagedFiles
-from onceflow.runtime.contracts.watermarks import WatermarkGenerator, WatermarkStrategy
+from onceflow.runtime.contracts.watermarks import (
+    WatermarkAlignment,
+    WatermarkGenerator,
+    WatermarkStrategy,
+)
 
 __all__ = [
     "DEAD_LETTER_SCHEMA",
@@ -70,6 +75,7 @@ __all__ = [
     "PartialChangelogSource",
     "PartitionedSink",
     "PausableReader",
+    "PausableSource",
     "PreCommit",
     "ProjectableSource",
     "PromisedFiles",
@@ -91,6 +97,7 @@ __all__ = [
     "ThrottlingWriter",
     "WaitingEnumerator",
     "WarningEnumerator",
+    "WatermarkAlignment",
     "WatermarkGenerator",
     "WatermarkStrategy",
     "WatermarkedWriter",

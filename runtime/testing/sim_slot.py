@@ -23,7 +23,9 @@ from onceflow.runtime.operators.operator import FrozenState
 from onceflow.runtime.records import Barrier, Element
 from onceflow.runtime.slot.firing import PIECE_ROWS_MAX
 from onceflow.runtime.slot.slot import STEPS_PER_TASK, Slot
-from onceflow.runtime.slot.tasks import SlotBuilder, SlotEnvironment, SlotTasks
+from onceflow.runtime.slot.slot_tasks import SlotTasks
+from onceflow.runtime.slot.tasks import SlotBuilder, SlotEnvironment
+from onceflow.runtime.slot.watermark_alignment import SlotReports
 from onceflow.runtime.state.key_groups import key_group_range
 from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
 from onceflow.runtime.testing.shared_files import SharedFiles
@@ -277,7 +279,9 @@ class SimSlot:
         def write_state(checkpoint_id: int, uid: str, state: FrozenState) -> StateHandle:
             return writer.write(checkpoint_id, uid, at.slot, state)
 
-        slot = Slot(assignment, self, self.background, self._clock, write_state, self._options.steps_per_task)
+        steps = options.steps_per_task
+        reports = SlotReports(pause_ms=0.0)
+        slot = Slot(assignment, self, self.background, self._clock, write_state, steps, reports)
         environment = SlotEnvironment(
             clock=self._clock,
             staged_files=lambda uid: AttemptStagedFiles(store, at.attempt, uid, at.slot),

@@ -21,7 +21,7 @@ from onceflow.runtime.slot.chain_body import ChainBody
 from onceflow.runtime.slot.source_rate import SourceRate
 from onceflow.runtime.slot.source_task import SourceTask
 from onceflow.runtime.slot.task_reports import TaskCounters, TaskSnapshot
-from onceflow.runtime.slot.tasks import SlotTasks
+from onceflow.runtime.slot.slot_tasks import SlotTasks
 
 SCHEMA = pa.schema([("ts", pa.int64())])
 IDLE_AFTER_MS = 1_000
