@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from onceflow.runtime.contracts import WatermarkStrategy
+from onceflow.runtime.contracts import PausableSource, Source, WatermarkStrategy
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.steps import Input
 from onceflow.runtime.nearest import nearest
@@ -173,6 +173,16 @@ def check_watermarks(strategy: WatermarkStrategy, schema: pa.Schema, uid: str) -
     if strategy.generator is not None and not callable(strategy.generator):
         raise GraphError(
             f"source {uid!r}: {strategy.generator!r} can't be called: write the class, without ()"
+        )
+
+
+def check_alignment(source: Source, uid: str) -> None:
+    """Raises GraphError unless the source's readers can leave splits unread."""
+    if not (isinstance(source, PausableSource) and source.can_pause):
+        raise GraphError(
+            f"source {uid!r}: watermark alignment leaves splits unread for a while, and the readers of "
+            f"{type(source).__name__} can't (see PausableSource): leave out with_watermark_alignment(...) "
+            "here; the other sources of the group can be aligned without this one"
         )
 
 

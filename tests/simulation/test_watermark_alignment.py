@@ -1,4 +1,4 @@
-"""Watermark alignment under crashes: splits are paused and go on, nothing is lost by it, and none waits for ever.
+"""Watermark alignment under crashes: splits wait for each other, nothing is lost, and none waits for ever.
 
 The job is the simulated one, whose input has another pace in each split; a split may be a few ms ahead.
 """
@@ -98,7 +98,11 @@ MUTANTS = [
         aligned,
     ),
     Mutant(
-        "who was paused stays paused", [(AlignedSplits, "turn", _never_resumed)], {Breach.STUCK}, False, aligned
+        "who was paused stays paused",
+        [(AlignedSplits, "turn", _never_resumed)],
+        {Breach.STUCK},
+        False,
+        aligned,
     ),
 ]
 KNOWN_SEEDS = {"a paused split counts as idle": 84}

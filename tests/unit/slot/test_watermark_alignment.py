@@ -1,18 +1,21 @@
-"""Who waits for whom, and who is told what: the slots and the driver of one attempt, without anything else."""
+"""Who waits for whom, and who is told what: slots and the driver of one attempt, and nothing else."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onceflow import Job
 from onceflow.runtime.contracts import WatermarkAlignment, WatermarkStrategy
 from onceflow.runtime.control.heartbeat import alignment_pause_ms
-from onceflow.runtime.errors import OptionError
+from onceflow.runtime.errors import GraphError, OptionError
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from onceflow.runtime.slot import watermark_alignment
 from onceflow.runtime.slot.watermark_alignment import AlignedSplits, GroupsOfAttempt, SlotReports, lowest
@@ -106,9 +109,33 @@ def test_groups_do_not_wait_for_each_other() -> None:
 def test_a_drift_needs_a_length_and_a_group_a_name() -> None:
     times = WatermarkStrategy.monotonous("ts")
     assert times.with_watermark_alignment("5 min").alignment == WatermarkAlignment(300_000, "job")
-    for drift, group, said in ((0, "g", "max_drift=0: give 1 ms or more"), (5, "", "group='': give the group")):
+    for drift, group, said in (
+        (0, "g", "max_drift=0: give 1 ms or more"),
+        (5, "", "group='': give the group"),
+    ):
         with pytest.raises(OptionError, match=said):
             times.with_watermark_alignment(drift, group)
+
+
+@dataclass(frozen=True)
+class Unpausable:
+    """A source whose readers can't pause."""
+
+    schema: pa.Schema = pa.schema([("ts", pa.int64())])  # noqa: RUF009 - it does not change
+    record_type: type | None = None
+    is_bounded: bool = False
+
+    def open_enumerator(self, job: str, clock: Any) -> Any: ...
+
+    def open_reader(self, context: Any) -> Any: ...
+
+
+def test_a_source_that_cannot_wait_is_refused_when_the_graph_is_built() -> None:
+    times = WatermarkStrategy.monotonous("ts")
+    Job("j").source(Unpausable(), watermarks=times, uid="s")
+    said = r"source 's': watermark alignment leaves splits unread .* the readers of Unpausable can't"
+    with pytest.raises(GraphError, match=said):
+        Job("j").source(Unpausable(), watermarks=times.with_watermark_alignment("1 h"), uid="s")
 
 
 # --- A model of many slots ---
