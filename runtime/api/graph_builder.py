@@ -18,7 +18,7 @@ from onceflow.runtime.contracts import Source, WatermarkStrategy
 from onceflow.runtime.durations import rate_per_s
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.functions.parameters import check_declared
-from onceflow.runtime.graph.columns import check_alignment, check_watermarks
+from onceflow.runtime.graph.columns import check_watermarks
 from onceflow.runtime.graph.compile import compile_graph
 from onceflow.runtime.graph.job_graph import DEFAULT_MAX_PARALLELISM, JobGraph
 from onceflow.runtime.graph.steps import Input, Read, Rows, Step
@@ -259,9 +259,7 @@ class JobGraphBuilder:
         if watermarks is not None:
             wanted = 'a strategy, as in WatermarkStrategy.bounded_out_of_orderness("2 s")'
             check_given(watermarks, "idle_after_ms", f"source {uid!r}: watermarks", wanted, GraphError)
-            check_watermarks(watermarks, source.schema, uid)
-            if watermarks.alignment is not None:
-                check_alignment(source, uid)
+            check_watermarks(watermarks, source, uid)
         for field in source.schema:
             if pa.types.is_dictionary(field.type):
                 raise GraphError(

@@ -50,11 +50,7 @@ from onceflow.runtime.contracts.source import (
     SplitState,
 )
 from onceflow.runtime.contracts.staging import CopiedFiles, NoFiles, PromisedFiles, StagedFiles
-from onceflow.runtime.contracts.watermarks import (
-    WatermarkAlignment,
-    WatermarkGenerator,
-    WatermarkStrategy,
-)
+from onceflow.runtime.contracts.watermarks import WatermarkGenerator, WatermarkStrategy
 
 __all__ = [
     "DEAD_LETTER_SCHEMA",
@@ -97,7 +93,6 @@ __all__ = [
     "ThrottlingWriter",
     "WaitingEnumerator",
     "WarningEnumerator",
-    "WatermarkAlignment",
     "WatermarkGenerator",
     "WatermarkStrategy",
     "WatermarkedWriter",

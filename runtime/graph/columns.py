@@ -164,8 +164,9 @@ def check_event_time(name: str, schema: pa.Schema, uid: str, what: str = "event-
         )
 
 
-def check_watermarks(strategy: WatermarkStrategy, schema: pa.Schema, uid: str) -> None:
-    """Raises GraphError unless a source with these columns can have this strategy."""
+def check_watermarks(strategy: WatermarkStrategy, source: Source, uid: str) -> None:
+    """Raises GraphError unless this source can have this strategy."""
+    schema = source.schema
     if strategy.event_time is not None:
         check_event_time(strategy.event_time, schema, uid)
     if strategy.marker is not None:
@@ -174,9 +175,11 @@ def check_watermarks(strategy: WatermarkStrategy, schema: pa.Schema, uid: str) -
         raise GraphError(
             f"source {uid!r}: {strategy.generator!r} can't be called: write the class, without ()"
         )
+    if strategy.alignment is not None:
+        _check_alignment(source, uid)
 
 
-def check_alignment(source: Source, uid: str) -> None:
+def _check_alignment(source: Source, uid: str) -> None:
     """Raises GraphError unless the source's readers can leave splits unread."""
     if not (isinstance(source, PausableSource) and source.can_pause):
         raise GraphError(

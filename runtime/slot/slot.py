@@ -83,11 +83,12 @@ class Slot:
         clock: Clock,
         write_state: Callable[[int, str, FrozenState], StateHandle],
         steps_per_task: int = STEPS_PER_TASK,
-        reports: SlotReports | None = None,
+        report_pause_ms: float | None = None,
     ) -> None:
         """`write_state(checkpoint_id, uid, state)` makes an operator's state durable, on any thread.
-        `reports`: when it says how far its splits are; None: as often as so many slots may."""
-        self._reports = reports or SlotReports(alignment_pause_ms(assignment.parallelism))
+        `report_pause_ms`: between two reports on how far its splits are; None: as short as it may be."""
+        pause_ms = alignment_pause_ms(assignment.parallelism) if report_pause_ms is None else report_pause_ms
+        self._reports = SlotReports(pause_ms)
         self._steps_per_task = steps_per_task
         self._assignment = assignment
         self._control = control

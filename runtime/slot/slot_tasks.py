@@ -52,7 +52,7 @@ class SlotTasks:
             task.abort_checkpoint(checkpoint_id)
 
     def align(self, lowest_of: Lowest) -> None:
-        """So far has come the slowest split of all slots, by watermark alignment group."""
+        """Take in how far the slowest split of all slots is, by watermark alignment group."""
         for source in self.sources.values():
             source.align(lowest_of)
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from onceflow.runtime.contracts import WatermarkAlignment
+from onceflow.runtime.contracts.watermarks import WatermarkAlignment
 from onceflow.runtime.records import WATERMARK_MIN_MS
 
 Lowest = Mapping[str, int | None]
@@ -42,7 +42,7 @@ class AlignedSplits:
     def __init__(self, alignment: WatermarkAlignment) -> None:
         self.group = alignment.group
         self.lowest_ms: int | None = WATERMARK_MIN_MS
-        """Of the whole group, as far as is known. At first nothing is, and nobody runs ahead."""
+        """The lowest of the whole group, as far as is known. At first nothing is, and nobody runs ahead."""
         self.paused: frozenset[str] = frozenset()
         self._max_drift_ms = alignment.max_drift_ms
 

@@ -106,6 +106,6 @@ def test_records_of_today_wait_for_those_of_yesterday(broker: Any, new_topic: An
     fill(servers, topics["recent"], "recent", RECENT_MS, HOUR_MS, RECENT)
     aligned, paused = early(servers, topics, is_aligned=True)
     assert aligned <= PARTITIONS * RECORDS_FIRST, "nobody knows where a partition is before its first records"
-    assert all("source 'recent'" in reason for reason in paused), paused
+    assert any("source 'recent'" in reason for reason in paused), paused
     not_aligned, _ = early(servers, topics, is_aligned=False)
     assert not_aligned > RECENT // 2, "else this test shows nothing"

@@ -8,7 +8,7 @@ below its end; the end-of-partition event says how far it really is.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -82,24 +82,21 @@ class KafkaReader:
         to_read = [first + i for i, split in enumerate(added) if not split.is_finished]
         self._watch.add({self._table.splits[i].topic: self._table.splits[i].topic_id for i in to_read})
         self._active.update(to_read)
-        self._fetcher.assign(self._starts(to_read))
+        self._fetcher.assign(self._positions.starts(to_read))
 
     def pause_splits(self, split_ids: Collection[str]) -> None:
         """See PausableReader. What librdkafka has fetched ahead of them is let go."""
-        pausing = (self._numbers(split_ids) & self._active) - self._paused
+        pausing = (self._table.numbers(split_ids) & self._active) - self._paused
         self._paused |= pausing
         for group in (self._at_end, self._in_doubt, self._reread):
             group -= pausing
-        self._fetcher.unassign(self._starts(sorted(pausing)))
+        self._fetcher.unassign(self._positions.starts(sorted(pausing)))
 
     def resume_splits(self, split_ids: Collection[str]) -> None:
         """See PausableReader."""
-        resuming = self._numbers(split_ids) & self._paused
+        resuming = self._table.numbers(split_ids) & self._paused
         self._paused -= resuming
-        self._fetcher.assign(self._starts(sorted(resuming)))
-
-    def _numbers(self, split_ids: Collection[str]) -> set[int]:
-        return {number for number, split_id in enumerate(self._table.ids) if split_id in split_ids}
+        self._fetcher.assign(self._positions.starts(sorted(resuming)))
 
     def snapshot(self) -> Sequence[SplitState]:
         return [self._positions.split(index).state() for index in range(len(self._table.splits))]
@@ -206,7 +203,7 @@ class KafkaReader:
 
     def _finish_if_done(self, index: int) -> None:
         if index in self._active and self._positions.next[index] >= self._positions.stop[index]:
-            self._fetcher.unassign(self._starts([index]))
+            self._fetcher.unassign(self._positions.starts([index]))
             for group in (self._active, self._at_end, self._in_doubt, self._reread, self._out_of_range):
                 group.discard(index)
             self._finished.append(index)
@@ -229,8 +226,8 @@ class KafkaReader:
         indices = sorted((self._reread & self._active) - self._out_of_range - self._paused)
         self._reread.clear()
         if indices:
-            self._fetcher.unassign(self._starts(indices))
-            self._fetcher.assign(self._starts(indices))
+            self._fetcher.unassign(self._positions.starts(indices))
+            self._fetcher.assign(self._positions.starts(indices))
 
     def _revive(self, index: int) -> None:
         """A partition that nobody reads, and of which nobody has said why: if there is a reason, it is told
@@ -241,9 +238,6 @@ class KafkaReader:
             _LOG.warning("%s", said)
             self._context.on_wait(said)
             self._reread.add(index)
-
-    def _starts(self, indices: Iterable[int]) -> list[TopicPartition]:
-        return [self._positions.start(index) for index in indices]
 
     def _note(self, notice: Notice) -> None:
         """An error event. What it means is raised by the next poll, so that records before it go on."""

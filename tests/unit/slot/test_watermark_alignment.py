@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceflow import Job
-from onceflow.runtime.contracts import WatermarkAlignment, WatermarkStrategy
+from onceflow.runtime.contracts import WatermarkStrategy
+from onceflow.runtime.contracts.watermarks import WatermarkAlignment
 from onceflow.runtime.control.heartbeat import alignment_pause_ms
 from onceflow.runtime.errors import GraphError, OptionError
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
