@@ -1,10 +1,13 @@
 """Rows that a sink upserts into a store a second, and a CPU-second of its process: `python
-benchmarks/upsert_rates.py redis://HOST:PORT/0 [ROWS]`, or `http://HOST:9200` for OpenSearch."""
+benchmarks/upsert_rates.py redis://HOST:PORT/0 [ROWS]`, or `http://HOST:9200` for OpenSearch, or
+`cassandra://HOST:PORT/KEYSPACE`, as cassandra with the password in CASSANDRA_PASSWORD, and with a table
+`rates (id bigint PRIMARY KEY, name text, price double, n bigint)` there."""
 
 from __future__ import annotations
 
 import sys
 import time
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 
@@ -13,6 +16,7 @@ from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import Sink, SinkContext
 from onceflow.runtime.records import Records
+from onceflow.sinks.cassandra import CassandraSink
 from onceflow.sinks.opensearch import OpenSearchSink
 from onceflow.sinks.redis import RedisSink
 
@@ -29,6 +33,11 @@ def sinks(url: str) -> dict[str, Sink]:
         }
     if url.startswith("http"):
         return {"documents": OpenSearchSink(url, f"rates-{time.time_ns()}", "id", create_index=True)}
+    if url.startswith("cassandra"):
+        at = urlsplit(url)
+        login = ("cassandra", "${CASSANDRA_PASSWORD}")
+        place = (str(at.hostname), at.path[1:], "rates", "id")
+        return {"rows": CassandraSink(*place, *login, port=at.port or 9042)}
     raise SystemExit(f"no sink for {url}")
 
 

@@ -265,9 +265,9 @@ COVERED = (
         "redis.backend key_values sinks.redis",
     ),
     Covered(
-        "OpenSearch, on a real server",
-        "integration/test_opensearch_sink integration/test_opensearch_kills",
-        "opensearch.backend",
+        "OpenSearch and Cassandra, on real servers",
+        "integration/test_opensearch_sink integration/test_opensearch_kills integration/test_cassandra_sink",
+        "opensearch.backend cassandra.backend servers",
     ),
     Covered(
         "requests to a receiver, on a little server of our own",

@@ -47,6 +47,7 @@ PUBLIC = (
     "onceflow.sinks.transactional",
     "onceflow.sinks.redis",
     "onceflow.sinks.opensearch",
+    "onceflow.sinks.cassandra",
     "onceflow.sinks.http",
     "onceflow.runtime.contracts",
     "onceflow.runtime.testing.conformance",

@@ -69,7 +69,10 @@ NOT_HERE = {
     "a credential in a URL": re.compile(r"\w+://[^\s/@:\"'{}<>]+:[^\s/@\"'{}<>]+@"),
     "a private key": re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY"),
     "an access key": re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bgh[pousr]_\w{30,}|\bglpat-\w{15,}"),
-    "a host of somebody's own network": re.compile(r"\b[\w-]+\.(?:internal|corp|intra)\b|\bartifactory\b"),
+    "a host of somebody's own network": re.compile(
+        r"(?<!\bcom\.sun\.)(?<!\bcom\.sun\.jmx\.)\b(?!jdk\.internal\b)"  # packages of Java
+        r"[\w-]+\.(?:internal|corp|intra)\b|\bartifactory\b"
+    ),
 }
 
 

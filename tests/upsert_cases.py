@@ -40,14 +40,23 @@ def open_writer(
     return writer
 
 
-def under_test(sink: Any, lineage: str, visible: Callable[[], list[int]]) -> SinkUnderTest:
-    """For the suite of the contract: a sink of rows of NUMBERS, whose key is n."""
+def keeps_the_contract(
+    check: Callable[[SinkUnderTest], None], sink: Any, lineage: str, visible: Callable[[], list[int]]
+) -> None:
+    """One check of the suite, with a sink of rows of NUMBERS, whose key is n."""
     store = MemoryStore()
+    writers: list[SinkWriter] = []
 
     def opened(subtask: int, parallelism: int, attempt: int, restored: int) -> SinkWriter:
-        return open_writer(sink, lineage, store, NUMBERS, attempt, restored, subtask, parallelism)
+        where = (NUMBERS, attempt, restored, subtask, parallelism)
+        writers.append(open_writer(sink, lineage, store, *where))
+        return writers[-1]
 
-    return SinkUnderTest(opened, number, visible)
+    try:
+        check(SinkUnderTest(opened, number, visible))
+    finally:
+        for writer in writers:
+            writer.close()
 
 
 def number(n: int) -> Records:
@@ -118,6 +127,7 @@ def overtaken(make_sink: Callable[[int], Any], port: int, lineage: str, word: by
         proxy.let_go()
         thread.join(WAIT_S)
         newer.close()
+        zombie.close()
     return outcome[0]
 
 

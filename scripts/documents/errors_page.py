@@ -71,8 +71,8 @@ AREAS: Sequence[tuple[str, str]] = (
     ("Tables", "connectors/tables/ connectors/delta/ connectors/iceberg/ sinks/delta.py sinks/iceberg.py"),
     (
         "Stores by key",
-        "connectors/versioned_upserts/ connectors/redis/ connectors/opensearch/ sinks/redis.py "
-        "sinks/opensearch.py",
+        "connectors/versioned_upserts/ connectors/redis/ connectors/opensearch/ connectors/cassandra/ "
+        "sinks/redis.py sinks/opensearch.py sinks/cassandra.py",
     ),
     ("Checkpoints and recovery", "runtime/checkpoint/"),
     ("Running", "runtime/"),

@@ -26,11 +26,11 @@ from tests.upsert_cases import (
     changes_are_applied,
     checkpoint,
     goes_back,
+    keeps_the_contract,
     number,
     open_writer,
     overtaken,
     server_is_killed,
-    under_test,
     without_an_answer,
 )
 
@@ -67,7 +67,7 @@ def test_the_contract_of_sinks(
     check: Callable[[SinkUnderTest], None], server: OpenSearchServer, index: str
 ) -> None:
     sink = sink_at(server.port, index, delivery_timeout="1 s")
-    check(under_test(sink, index, lambda: sorted(map(int, server.documents(index)))))
+    keeps_the_contract(check, sink, index, lambda: sorted(map(int, server.documents(index))))
 
 
 # --- Values ---------------------------------------------------------------------------------------------

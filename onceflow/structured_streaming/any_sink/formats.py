@@ -209,6 +209,40 @@ class OnceflowOpenSearch(SinkDataSource):
     )
 
 
+def _cassandra(given: Mapping[str, Any]) -> Sink:
+    from onceflow.sinks.cassandra import CassandraSink
+
+    return CassandraSink(**given)
+
+
+class OnceflowCassandra(SinkDataSource):
+    """Rows into a table of Cassandra: sinks/cassandra.py."""
+
+    form = SinkFormat(
+        "onceflow-cassandra",
+        _cassandra,
+        {
+            "hosts": names,
+            "keyspace": text,
+            "table": text,
+            "key": names,
+            "username": text,
+            "password": text,
+            "port": number,
+            "tls": yes_or_no,
+            "ca_certs": text,
+            "check_hostname": yes_or_no,
+            "datacenter": text,
+            "consistency": text,
+            "bad_rows_to": text,
+            "ledger_table": text,
+            "delivery_timeout": text,
+        },
+        needs=("hosts", "keyspace", "table", "key"),
+        instead_of_reading="read with Cassandra's own connector",
+    )
+
+
 def _http(given: Mapping[str, Any]) -> Sink:
     from onceflow.sinks.http import HttpSink
 
@@ -239,6 +273,7 @@ FORMATS: tuple[type[SinkDataSource], ...] = (
     OnceflowMySql,
     OnceflowRedis,
     OnceflowOpenSearch,
+    OnceflowCassandra,
     OnceflowHttp,
     OnceflowFiles,
     OnceflowDelta,

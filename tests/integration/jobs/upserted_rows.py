@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onceflow import Job
+from onceflow.sinks.cassandra import CassandraSink
 from onceflow.sinks.opensearch import OpenSearchSink
 from onceflow.sinks.redis import RedisSink
 
@@ -36,6 +37,9 @@ def sink_of(store: str, url: str, place: str, key: str) -> Any:
             return RedisSink(url, place, key)
         case "opensearch":
             return OpenSearchSink(url, place, key, create_index=True)
+        case "cassandra":
+            host, _, port = url.partition(":")
+            return CassandraSink(host, "shop", place, key, "cassandra", "cassandra", port=int(port))
     raise ValueError(store)
 
 

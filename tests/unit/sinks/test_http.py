@@ -16,7 +16,7 @@ from onceflow.runtime.records import Records
 from onceflow.runtime.testing.conformance import SINK_CHECKS, SinkUnderTest
 from onceflow.sinks.http import HttpSink
 from tests.scripted_http import Asked, ScriptedHttp, Told
-from tests.upsert_cases import checkpoint, number, open_writer, under_test
+from tests.upsert_cases import checkpoint, keeps_the_contract, number, open_writer
 
 KEY = "Idempotency-Key"
 
@@ -38,7 +38,7 @@ def rows(*numbers: int) -> Records:
 def test_the_contract_of_sinks(check: Callable[[SinkUnderTest], None]) -> None:
     with ScriptedHttp(lambda _: Told()).running() as server:
         sink = HttpSink(f"{server.url}/rows", delivery_timeout="1 s")
-        check(under_test(sink, "beef", lambda: sorted(row["n"] for row in taken(server).values())))
+        keeps_the_contract(check, sink, "beef", lambda: sorted(row["n"] for row in taken(server).values()))
 
 
 def test_a_request_has_a_key_of_its_rows_and_comes_again_under_it() -> None:
