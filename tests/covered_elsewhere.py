@@ -23,6 +23,11 @@ COVERED = (
         "checkpoint.increments state.increments seen_rows rocks.away snapshot_options run_options",
     ),
     Covered(
+        "what is said to all tasks of a slot",
+        "unit/slot/test_source_task unit/slot/test_task simulation/test_acknowledging",
+        "slot_tasks",
+    ),
+    Covered(
         "what is remembered by key, restored and compared with dictionaries, and what may be declared",
         "properties/test_ttl unit/operators/processing/test_key_memory unit/state/test_handles "
         "unit/state/rocks/test_rocks_overflow unit/state/heap/test_heap_limit",

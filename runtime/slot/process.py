@@ -44,7 +44,8 @@ from onceflow.runtime.slot.collector import collector_off
 from onceflow.runtime.slot.failure import failure, hanging
 from onceflow.runtime.slot.function_closing import SlotWord, close_functions
 from onceflow.runtime.slot.slot import Slot
-from onceflow.runtime.slot.tasks import SlotBuilder, SlotEnvironment, SlotTasks
+from onceflow.runtime.slot.slot_tasks import SlotTasks
+from onceflow.runtime.slot.tasks import SlotBuilder, SlotEnvironment
 from onceflow.runtime.sockets.credentials import Credentials
 from onceflow.runtime.state.operator_state import FrozenState
 from onceflow.runtime.state.overflow import StateOptions

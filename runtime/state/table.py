@@ -26,7 +26,7 @@ Frozen = Callable[[Indices], pa.Array]
 """What a column was at a barrier: makes Arrow of some of the rows, lowest first, on any thread."""
 
 _COPY_PART = 8
-"""To copy a list of Python objects is as quick as to pick one of so many of them."""
+"""A list of Python objects is copied as quickly as one of so many of them is picked."""
 NOT_THERE = -1
 """In the place of a row: there is none."""
 

@@ -24,7 +24,8 @@ from onceflow.runtime.operators.operator import FrozenState
 from onceflow.runtime.records import Barrier, Element
 from onceflow.runtime.slot.firing import PIECE_ROWS_MAX
 from onceflow.runtime.slot.slot import STEPS_PER_TASK, Slot
-from onceflow.runtime.slot.tasks import SlotBuilder, SlotEnvironment, SlotTasks
+from onceflow.runtime.slot.slot_tasks import SlotTasks
+from onceflow.runtime.slot.tasks import SlotBuilder, SlotEnvironment
 from onceflow.runtime.state.key_groups import key_group_range
 from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
 from onceflow.runtime.testing.shared_files import SharedFiles
@@ -43,7 +44,6 @@ class PacedReader(Protocol):
     @property
     def has_more(self) -> bool:
         """Whether a poll would bring something."""
-        ...
 
 
 class SimChannel:
@@ -254,8 +254,7 @@ class SimSlot:
 
     def counter(self, name: str) -> int:
         """A counter of TaskCounters, summed over the tasks."""
-        tasks = self._tasks.tasks if self._tasks else ()
-        return sum(task.counters.as_dict()[name] for task in tasks)
+        return sum(t.counters.as_dict()[name] for t in (self._tasks.tasks if self._tasks else ()))
 
     def close(self) -> None:
         """Let go of what tasks have opened. A process that is killed does not."""
@@ -278,7 +277,7 @@ class SimSlot:
         def write_state(checkpoint_id: int, uid: str, state: FrozenState) -> StateHandle:
             return writer.write(checkpoint_id, uid, at.slot, state)
 
-        slot = Slot(assignment, self, self.background, self._clock, write_state, self._options.steps_per_task)
+        slot = Slot(at, self, self.background, self._clock, write_state, options.steps_per_task, 0.0)
         environment = SlotEnvironment(
             clock=self._clock,
             staged_files=lambda uid: AttemptStagedFiles(store, at.attempt, uid, at.slot),
@@ -294,8 +293,8 @@ class SimSlot:
             params=options.params,
             make_calls=lambda function, at_once_max, wake: SimCalls(function, options.choose),
         )
-        wiring = self.wiring.of_slot(self, assignment.slot)
-        self._tasks = tasks = SlotBuilder(self._graph, assignment, wiring, environment).build()
+        wiring = self.wiring.of_slot(self, at.slot)
+        self._tasks = tasks = SlotBuilder(self._graph, at, wiring, environment).build()
         self._readers = {uid: r for uid, r in tasks.readers.items() if isinstance(r, PacedReader)}
         slot.start(tasks)
         return slot

@@ -193,7 +193,7 @@ def test_process_with_snapshots_that_build_on_each_other_agrees_with_dictionarie
 
 
 def not_noted(self: ProcessOperator, rows: Indices) -> list[Any]:
-    """That a timer has fired, and what it did, is not in the next snapshot."""
+    """The next snapshot does not know that a timer has fired, and what it did."""
     return self._keys(self._memory.table.keys(rows))
 
 
