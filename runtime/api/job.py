@@ -88,11 +88,11 @@ class Job(JobGraphBuilder):
 
         Goes on from the latest completed checkpoint in `checkpoint_dir` (else a temporary folder), or from
         the kept one whose id `start_from` is; a path or URL there is a savepoint with which a folder begins.
-        `allow_dropped_state`, `map_uid`, `reset_offsets`: docs/savepoints.md. `barriers`, `alignment_timeout`,
-        `in_flight`: checkpoints.md. `state_backend`, `state_memory`, `incremental`: state-backends.md. `tls`:
-        encrypt what slots say. `storage_options`: fsspec's. `master`: Spark's, or `threads[N]`; None:
-        spark-submit's, or `local[2]`. `reporter`: who is told; None: a cell, or nobody. Ctrl-C and SIGTERM
-        stop it after a last checkpoint. Raises UsageError, JobFailedError.
+        `allow_dropped_state`, `map_uid`, `reset_offsets`: docs/savepoints.md. `barriers`,
+        `alignment_timeout`, `in_flight`: checkpoints.md. `state_backend`, `state_memory`, `incremental`:
+        state-backends.md. `tls`: encrypt what slots say. `storage_options`: fsspec's. `master`: Spark's, or
+        `threads[N]`; None: spark-submit's, or `local[2]`. `reporter`: who is told; None: a cell, or nobody.
+        Ctrl-C and SIGTERM stop it after a last checkpoint. Raises UsageError, JobFailedError.
         """
         chosen, spark_conf = _chosen(master)
         with checkpoint_folder(checkpoint_dir, chosen) as folder:

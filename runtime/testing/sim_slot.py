@@ -44,6 +44,7 @@ class PacedReader(Protocol):
     @property
     def has_more(self) -> bool:
         """Whether a poll would bring something."""
+        ...
 
 
 class SimChannel:
@@ -269,10 +270,9 @@ class SimSlot:
     def _start(self, assignment: Assignment) -> Slot:
         self.number, store, at, options = assignment.slot, self._store, assignment, self._options
         files = StateFiles(store, assignment.attempt)
-        writer: StateFiles | SharedFiles = files
-        if self._options.shares_files:
-            mine = key_group_range(self._graph.max_parallelism, assignment.parallelism, assignment.slot)
-            writer = SharedFiles(files, mine, assignment.states)
+        mine = key_group_range(self._graph.max_parallelism, assignment.parallelism, assignment.slot)
+        shares_files = self._options.shares_files
+        writer = SharedFiles(files, mine, assignment.states) if shares_files else files
 
         def write_state(checkpoint_id: int, uid: str, state: FrozenState) -> StateHandle:
             return writer.write(checkpoint_id, uid, at.slot, state)
