@@ -181,6 +181,7 @@ class Increments:
         the table has elsewhere, and how many of them have changed since `base`."""
         base, total = self.base, len(live) + away
         chosen = self._changed_in.used() > base
+        is_live = None
         if len(live) < len(chosen):
             is_live = np.zeros(len(chosen), np.bool_)
             is_live[live.all()] = True
@@ -192,7 +193,7 @@ class Increments:
         covers = ALL_ROWS if is_whole else self._next_slice(share)
         if not is_whole:
             in_slice = covers.holds(hashes)
-            chosen |= in_slice if len(live) == len(chosen) else in_slice & is_live
+            chosen |= in_slice if is_live is None else in_slice & is_live
             live = LiveRows(0, np.flatnonzero(chosen))
         self._removed = [(number, gone) for number, gone in self._removed if number > base]
         self._is_stored.used()[:] = True
