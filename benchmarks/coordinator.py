@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.kept_results import keep
-from onceflow.runtime.api.job import run_options
+from onceflow.runtime.api.run_options import run_options
 from onceflow.runtime.checkpoint.local_store import LocalStore
 from onceflow.runtime.checkpoint.manifest import SlotSnapshot, StateHandle, TableFile, meta_as_json
 from onceflow.runtime.clock import SystemClock

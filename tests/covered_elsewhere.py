@@ -18,6 +18,16 @@ class Covered(NamedTuple):
 
 COVERED = (
     Covered(
+        "snapshots that build on each other, read back",
+        "properties/test_increments unit/driver/test_options",
+        "checkpoint.increments state.increments seen_rows rocks.away snapshot_options run_options",
+    ),
+    Covered(
+        "what is said to all tasks of a slot",
+        "unit/slot/test_source_task unit/slot/test_task simulation/test_acknowledging",
+        "slot_tasks",
+    ),
+    Covered(
         "what is remembered by key, restored and compared with dictionaries, and what may be declared",
         "properties/test_ttl unit/operators/processing/test_key_memory unit/state/test_handles "
         "unit/state/rocks/test_rocks_overflow unit/state/heap/test_heap_limit",
@@ -302,7 +312,7 @@ COVERED = (
     Covered(
         "what the driver does with files",
         "unit/checkpoint/test_io unit/checkpoint/test_state_files simulation/test_damage",
-        "copies doors checkpoint.driver io_thread log_view manifest verification",
+        "copies doors checkpoint.driver io_thread log_view manifest verification state_paths staged_files",
     ),
     Covered("stores: one suite for all", "conformance/test_store", "memory_store store_url"),
     Covered(

@@ -16,7 +16,7 @@ from onceflow.connectors.sql_tables.ledger_owner import LedgerOwner
 from onceflow.connectors.staged_commits.owner import OwnerCommits
 from onceflow.connectors.staged_commits.target import Target
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
-from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles
+from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import SinkContext
 from onceflow.runtime.errors import Fenced, Indeterminate, JobFailedError, Retryable

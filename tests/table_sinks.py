@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
-from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles
+from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles
 from onceflow.runtime.clock import ManualClock, SystemClock
 from onceflow.runtime.contracts import (
     Committable,

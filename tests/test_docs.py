@@ -44,6 +44,7 @@ COUNTERS = (
     "late_records",
     "dead_letters",
     "failed_records",
+    "paused_splits",
     "watermark_ms",
     "max_event_time_ms",
 )

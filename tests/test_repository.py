@@ -58,7 +58,7 @@ MANY_PARAMETERS = {
     "onceflow/cli/run.py:run",
     "onceflow/cli/verify.py:verify",
     "runtime/api/job.py:run",
-    "runtime/api/job.py:run_options",
+    "runtime/api/run_options.py:run_options",
 }
 """One for each option of a command."""
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
-from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles
+from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import SinkContext, SinkWriter
 from onceflow.runtime.errors import Fenced

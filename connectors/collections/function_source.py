@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,11 @@ class FunctionSource:
     is_bounded: bool = True
 
     @property
+    def can_pause(self) -> bool:
+        """See PausableSource."""
+        return True
+
+    @property
     def schema(self) -> pa.Schema:
         return self.rows.schema
 
@@ -56,7 +61,7 @@ class FunctionSource:
 
 
 class FunctionReader:
-    """A SourceReader. The function runs on the slot's own thread."""
+    """A SourceReader and a PausableReader. The function runs on the slot's own thread."""
 
     def __init__(self, source: FunctionSource, context: ReaderContext) -> None:
         self._source = source
@@ -67,14 +72,14 @@ class FunctionReader:
         """None: the split is another subtask's."""
         self._records: Iterator[Any] | None = None
         """None: the function was not called yet."""
-        self._is_finished = False
+        self._is_paused = self._is_finished = False
 
     def add_splits(self, splits: Sequence[SplitState]) -> None:
         for split in splits:
             self._split = split
 
     def poll(self, timeout_ms: int, records_max: int) -> Fetch | None:
-        if self._split is None or self._is_finished:
+        if self._split is None or self._is_finished or self._is_paused:
             return None
         first = int(self._split.position["next_row"])
         if self._records is None:
@@ -142,6 +147,14 @@ class FunctionReader:
 
     def snapshot(self) -> Sequence[SplitState]:
         return [] if self._split is None else [self._split]
+
+    def pause_splits(self, split_ids: Collection[str]) -> None:
+        """See PausableReader."""
+        self._is_paused = self._is_paused or SPLIT in split_ids
+
+    def resume_splits(self, split_ids: Collection[str]) -> None:
+        """See PausableReader."""
+        self._is_paused = self._is_paused and SPLIT not in split_ids
 
     def publish_offsets(self, splits: Sequence[SplitState]) -> None:
         """Nobody monitors a function."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,6 +30,11 @@ class TableSource:
     columns: frozenset[str] | None = None
     """The columns that are read; None: all."""
     is_bounded: bool = True
+
+    @property
+    def can_pause(self) -> bool:
+        """See PausableSource."""
+        return True
 
     @property
     def schema(self) -> pa.Schema:
@@ -66,7 +71,7 @@ class TableSource:
 
 
 class TableReader:
-    """A SourceReader."""
+    """A SourceReader and a PausableReader."""
 
     def __init__(self, source: TableSource, context: ReaderContext) -> None:
         self._source = source
@@ -74,14 +79,14 @@ class TableReader:
         self._with_origin = context.with_origin
         self._next_row: int | None = None
         """None: the split is another subtask's."""
-        self._is_finished = False
+        self._is_paused = self._is_finished = False
 
     def add_splits(self, splits: Sequence[SplitState]) -> None:
         for split in splits:
             self._next_row = split.position["next_row"]
 
     def poll(self, timeout_ms: int, records_max: int) -> Fetch | None:
-        if self._next_row is None or self._is_finished:
+        if self._next_row is None or self._is_finished or self._is_paused:
             return None
         first = self._next_row
         # A slice may lie in several chunks of the table: the first is enough for now. No rows are no chunk.
@@ -96,6 +101,14 @@ class TableReader:
 
     def snapshot(self) -> Sequence[SplitState]:
         return [] if self._next_row is None else [self._source.position(self._next_row)]
+
+    def pause_splits(self, split_ids: Collection[str]) -> None:
+        """See PausableReader."""
+        self._is_paused = self._is_paused or SPLIT in split_ids
+
+    def resume_splits(self, split_ids: Collection[str]) -> None:
+        """See PausableReader."""
+        self._is_paused = self._is_paused and SPLIT not in split_ids
 
     def publish_offsets(self, splits: Sequence[SplitState]) -> None:
         """Nobody monitors a program's own records."""

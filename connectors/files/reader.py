@@ -15,7 +15,7 @@ from onceflow.runtime.contracts import Fetch, ReaderContext, SplitState
 
 
 class FileReader:
-    """A SourceReader and a ForgettingReader."""
+    """A SourceReader, a ForgettingReader and a PausableReader."""
 
     def __init__(self, place: Place, decoder: FileDecoder, schema: pa.Schema, context: ReaderContext) -> None:
         self._place = place
@@ -24,7 +24,10 @@ class FileReader:
         self._with_origin = context.with_origin
         self._splits: dict[str, FileSplit] = {}
         self._unread: list[str] = []
-        """Splits that are not read to their end; the first one is being read."""
+        """Splits that are not read to their end; the first one that is not paused is being read."""
+        self._paused: frozenset[str] = frozenset()
+        self._reading: str | None = None
+        """The split whose file is open, or was last."""
         self._pieces: Iterator[Piece] | None = None
         """What is left of the file that is being read; None: it is not open."""
         self._piece: Piece | None = None
@@ -39,9 +42,12 @@ class FileReader:
 
     def poll(self, timeout_ms: int, records_max: int) -> Fetch | None:
         """One piece of a file at most; there is nothing to wait for."""
-        if not self._unread:
+        split_id = next((each for each in self._unread if each not in self._paused), None)
+        if split_id is None:
             return None
-        split_id = self._unread[0]
+        if split_id != self._reading:
+            self.close()
+            self._reading = split_id
         piece = self._piece or self._next_piece(self._splits[split_id])
         if piece is None:
             return self._finish(split_id)
@@ -78,7 +84,7 @@ class FileReader:
         """The file has no more rows, and is still the one that it was when it was opened."""
         self._splits[split_id].check(self._place)
         self._pieces = None
-        self._unread.pop(0)
+        self._unread.remove(split_id)
         offset = np.empty(0, np.int64) if self._with_origin else None
         nothing = pa.RecordBatch.from_pylist([], self._schema)
         finished = frozenset({split_id})
@@ -91,6 +97,14 @@ class FileReader:
         for split_id in split_ids:
             del self._splits[split_id]
 
+    def pause_splits(self, split_ids: Collection[str]) -> None:
+        """See PausableReader. A file that is left in the middle is opened again at its position."""
+        self._paused |= frozenset(split_ids)
+
+    def resume_splits(self, split_ids: Collection[str]) -> None:
+        """See PausableReader."""
+        self._paused -= frozenset(split_ids)
+
     def publish_offsets(self, splits: Sequence[SplitState]) -> None:
         """Nobody monitors files."""
 
@@ -98,3 +112,4 @@ class FileReader:
         close = getattr(self._pieces, "close", None)
         if close is not None:
             close()
+        self._pieces = self._piece = None

@@ -55,6 +55,11 @@ class FileSource:
         return pa.schema([f for f in self.all_columns if self.columns is None or f.name in self.columns])
 
     @property
+    def can_pause(self) -> bool:
+        """See PausableSource."""
+        return True
+
+    @property
     def is_bounded(self) -> bool:
         return self.watch_ms is None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -77,6 +77,11 @@ class GeneratorSource:
     """The columns that are made; None: all."""
 
     @property
+    def can_pause(self) -> bool:
+        """See PausableSource."""
+        return True
+
+    @property
     def schema(self) -> pa.Schema:
         return pa.schema([f for f in self.all_columns if self.columns is None or f.name in self.columns])
 
@@ -109,7 +114,7 @@ class _Split:
 
 
 class GeneratorReader:
-    """A SourceReader. Makes records of one split after the other."""
+    """A SourceReader and a PausableReader. Makes records of one split after the other."""
 
     def __init__(self, source: GeneratorSource, context: ReaderContext) -> None:
         self._source = source
@@ -119,6 +124,7 @@ class GeneratorReader:
         self._splits: dict[str, _Split] = {}
         self._began: dict[str, tuple[float, int]] = {}
         """When a split was added, in ms, and how many records it had made by then."""
+        self._paused: frozenset[str] = frozenset()
         self._turns: list[str] = []
         """Splits that are not at their end; the next one is asked first."""
 
@@ -132,6 +138,9 @@ class GeneratorReader:
     def poll(self, timeout_ms: int, records_max: int) -> Fetch | None:
         for _ in range(len(self._turns)):
             split_id = self._turns.pop(0)
+            if split_id in self._paused:
+                self._turns.append(split_id)
+                continue
             split = self._splits[split_id]
             left = self._left(split)
             count = min(records_max, self._due(split_id, split), left)
@@ -164,6 +173,14 @@ class GeneratorReader:
 
     def snapshot(self) -> Sequence[SplitState]:
         return [split.state() for split in self._splits.values()]
+
+    def pause_splits(self, split_ids: Collection[str]) -> None:
+        """See PausableReader. With a rate they have to make up for it."""
+        self._paused |= frozenset(split_ids)
+
+    def resume_splits(self, split_ids: Collection[str]) -> None:
+        """See PausableReader."""
+        self._paused -= frozenset(split_ids)
 
     def publish_offsets(self, splits: Sequence[SplitState]) -> None:
         """Nobody monitors made-up records."""

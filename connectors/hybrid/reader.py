@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
 from onceflow.connectors.hybrid.stages import inner, number_of, outer, outer_id, then_of
-from onceflow.runtime.contracts import Fetch, ForgettingReader, ReaderContext, SourceReader, SplitState
+from onceflow.runtime.contracts import (
+    Fetch,
+    ForgettingReader,
+    PausableReader,
+    ReaderContext,
+    SourceReader,
+    SplitState,
+)
 from onceflow.runtime.errors import Fatal
 
 
 class HybridReader:
-    """A SourceReader and a ForgettingReader. A source's reader is opened with the first split of it, and
-    closed when the last one is forgotten."""
+    """A SourceReader and a ForgettingReader, and a PausableReader where all of its readers are. A source's
+    reader is opened with the first split of it, and closed when the last one is forgotten."""
 
     def __init__(
         self,
@@ -75,6 +82,22 @@ class HybridReader:
             elif isinstance(reader, ForgettingReader):
                 prefix = outer_id(number, "")
                 reader.forget_splits([s.removeprefix(prefix) for s in split_ids if s.startswith(prefix)])
+
+    def pause_splits(self, split_ids: Collection[str]) -> None:
+        """See PausableReader; `HybridSource.can_pause` says whether it may be called."""
+        for reader, inside in self._pausable(split_ids):
+            reader.pause_splits(inside)
+
+    def resume_splits(self, split_ids: Collection[str]) -> None:
+        """See PausableReader."""
+        for reader, inside in self._pausable(split_ids):
+            reader.resume_splits(inside)
+
+    def _pausable(self, split_ids: Collection[str]) -> Iterator[tuple[PausableReader, list[str]]]:
+        for number in sorted(set(map(number_of, split_ids))):
+            reader, prefix = self._readers[number], outer_id(number, "")
+            assert isinstance(reader, PausableReader), reader
+            yield reader, [each.removeprefix(prefix) for each in split_ids if number_of(each) == number]
 
     def close(self) -> None:
         for reader in self._readers.values():

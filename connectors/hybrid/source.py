@@ -16,6 +16,7 @@ from onceflow.runtime.contracts import (
     DeadLetterSource,
     Json,
     PartialChangelogSource,
+    PausableSource,
     ProjectableSource,
     PruningSource,
     ReaderContext,
@@ -117,6 +118,11 @@ class HybridSource:
     def lacks_before(self) -> bool:
         """See PartialChangelogSource."""
         return any(isinstance(each, PartialChangelogSource) and each.lacks_before for each in self.sources)
+
+    @property
+    def can_pause(self) -> bool:
+        """See PausableSource."""
+        return all(isinstance(source, PausableSource) and source.can_pause for source in self.sources)
 
     def dead_letter_sink(self) -> Sink | None:
         """See DeadLetterSource."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,10 @@ class SplitTable:
     def find(self, topic: str | None, partition: int | None) -> int:
         """A split's number; -1 if it is none of ours."""
         return self._index.get((topic, partition), -1)  # type: ignore[arg-type]
+
+    def numbers(self, split_ids: Collection[str]) -> set[int]:
+        """The numbers of these splits."""
+        return {number for number, split_id in enumerate(self.ids) if split_id in split_ids}
 
     def of_rows(self, topics: Int64s | None, partitions: Int64s) -> RowSplits:
         """The split of each record, by its topic's number (None: there is only one) and its partition."""

@@ -91,6 +91,11 @@ class KinesisSource:
         return self.until is not None
 
     @property
+    def can_pause(self) -> bool:
+        """See PausableSource."""
+        return True
+
+    @property
     def has_kinds(self) -> bool:
         """See ChangelogSource."""
         return has_kinds(self.value)

@@ -19,6 +19,7 @@ from onceflow.runtime.contracts import (
     Json,
     PartialChangelogSource,
     PausableReader,
+    PausableSource,
     PruningEnumerator,
     PruningSource,
     ReaderContext,
@@ -57,6 +58,8 @@ assert isinstance(enumerator, PruningEnumerator)
 reader = files.open_reader(ReaderContext("job", "files", 0, 1, SystemClock()))
 assert isinstance(reader, ForgettingReader)
 assert isinstance(reader, PausableReader)
+assert isinstance(files, PausableSource)
+assert files.can_pause
 finished: Json = files.add_finished(
     None, [SplitState("0000000001.jsonl", {"next_byte": 20})]
 )

@@ -31,5 +31,10 @@ for uid, times in {
     found.append(
         clicks.key_by("page").window(tumbling("10 s")).aggregate(n=count()).collect()
     )
+# Splits of the two, and of other sources with the same group, wait for the slowest one.
+aligned = WatermarkStrategy.monotonous("ts").with_watermark_alignment("1 h", "clicks")
+both = [job.from_elements(*CLICKS, watermarks=aligned, uid=uid) for uid in "ab"]
+together = both[0].union(both[1]).collect()
 job.run(master="threads[1]")
+assert len(together) == 6
 assert [[row["n"] for row in rows] for rows in found] == [[2, 1], [2, 1]]

@@ -19,7 +19,7 @@ from onceflow.connectors.kafka.transactions.held import RestoredOutput
 from onceflow.connectors.kafka.transactions.promise import Promise
 from onceflow.runtime.checkpoint.listing import CheckpointStatus, CheckpointSummary, list_checkpoints
 from onceflow.runtime.checkpoint.reading import StateTable, StoredCheckpoint, open_checkpoint
-from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles
+from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.contracts import Committable

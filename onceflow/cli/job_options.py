@@ -28,6 +28,13 @@ StateMemoryOption = Annotated[
         help="What state may take in the memory of a slot, as in 512MB. Default: no limit; 512MB for rocksdb."
     ),
 ]
+IncrementalOption = Annotated[
+    bool | None,
+    typer.Option(
+        help="Write only what has changed since the last checkpoint, and a part of the rest. "
+        "Default: with rocksdb."
+    ),
+]
 RestartOption = Annotated[
     str, typer.Option(help="exponential, fixed:1 s:10 (delay, failures in a row), or none.")
 ]

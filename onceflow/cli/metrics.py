@@ -157,6 +157,7 @@ class JobMetrics(Collector):
                 lambda _, c: c["late_records"],
             ),
             "numFailedRecords": ("Dropped or set aside by on_error=.", lambda _, c: c["failed_records"]),
+            "pausedSplits": ("Unread, by watermark alignment.", lambda _, c: c["paused_splits"]),
             "numDeadLetterRecords": ("That could not be decoded.", lambda _, c: c["dead_letters"]),
         }
         for name, (text, value_of) in values.items():

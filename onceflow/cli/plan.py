@@ -74,14 +74,7 @@ def _add(
     uid, name = escape(operator["uid"]), escape(operator["name"])
     leaf = branch.add(f"[cyan]{uid}[/cyan]  {name}" + (f"  [dim]{escape(columns)}[/dim]" if columns else ""))
     if "out_of_orderness_ms" in operator:
-        idle = operator["idle_after_ms"]
-        bound = f"out of order by {operator['out_of_orderness_ms']} ms"
-        if "watermark_column" in operator:
-            bound = f"watermarks from column {escape(operator['watermark_column'])}"
-        elif "watermark_generator" in operator:
-            bound = f"watermarks by {escape(operator['watermark_generator'])}"
-        never = "never idle" if idle is None else f"idle after {idle} ms"
-        leaf.add(f"[dim]event time {escape(operator['event_time'])}, {bound}, {never}[/dim]")
+        leaf.add(f"[dim]{escape(_event_time(operator))}[/dim]")
     if "rate_limit_per_s" in operator:
         leaf.add(f"[dim]at most {operator['rate_limit_per_s']:g} records a second, of the whole job[/dim]")
     if "note" in operator:
@@ -97,6 +90,21 @@ def _add(
         else:
             exchange = exchanges[target["exchange"]]
             below.add(f"→ {_exchange_text(exchange)} to chain {exchange['to_chain']}")
+
+
+def _event_time(operator: dict[str, Any]) -> str:
+    idle = operator["idle_after_ms"]
+    bound = f"out of order by {operator['out_of_orderness_ms']} ms"
+    if "watermark_column" in operator:
+        bound = f"watermarks from column {operator['watermark_column']}"
+    elif "watermark_generator" in operator:
+        bound = f"watermarks by {operator['watermark_generator']}"
+    said = [f"event time {operator['event_time']}", bound]
+    said.append("never idle" if idle is None else f"idle after {idle} ms")
+    if "alignment_group" in operator:
+        ahead = f"splits at most {operator['max_drift_ms']} ms ahead"
+        said.append(f"{ahead} of the slowest in group {operator['alignment_group']}")
+    return ", ".join(said)
 
 
 def _exchange_text(exchange: dict[str, Any]) -> str:

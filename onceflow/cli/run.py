@@ -13,6 +13,7 @@ from onceflow.cli.job_options import (
     BarriersOption,
     DebugOption,
     GuaranteeOption,
+    IncrementalOption,
     InFlightOption,
     RestartOption,
     StartFromOption,
@@ -26,7 +27,8 @@ from onceflow.cli.params import ParamOption, ParamsFileOption, given_params
 from onceflow.cli.report import reporter_for
 from onceflow.cli.spark_files import ArchivesOption, PyFilesOption, let_import, with_files
 from onceflow.cli.start_options import MapUidOption, ResetOffsetsOption, given_starts, given_uids
-from onceflow.runtime.api.job import DEFAULT_INTERVAL, run_job, run_options
+from onceflow.runtime.api.job import run_job
+from onceflow.runtime.api.run_options import DEFAULT_INTERVAL, run_options
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.driver.options import DEFAULT_MASTER
 from onceflow.runtime.driver.result import JobResult
@@ -72,6 +74,7 @@ def run(
     in_flight: InFlightOption = "1 s",
     state_backend: StateBackendOption = "heap",
     state_memory: StateMemoryOption = None,
+    incremental: IncrementalOption = None,
     restart: RestartOption = "exponential",
     start_from: StartFromOption = None,
     allow_dropped_state: AllowDroppedStateOption = False,
@@ -111,6 +114,7 @@ def run(
         in_flight=in_flight,
         state_backend=state_backend,
         state_memory=state_memory,
+        incremental=incremental,
         restart=restart,
         spark_conf=settings,
         control_port=control_port,
@@ -121,11 +125,9 @@ def run(
         tls=tls,
         params=given_params(param or [], params_file, loaded.job.params),
     )
-    graph = loaded.job.build()
-    result = run_job(graph, options, _reporter(graph, as_json, metrics_port), loaded.program)
-    if result.outcome in (Outcome.FINISHED, Outcome.STOPPED):
-        return
-    _end_badly(result, checkpoint_dir, debug)
+    result = run_job(g := loaded.job.build(), options, _reporter(g, as_json, metrics_port), loaded.program)
+    if result.outcome not in (Outcome.FINISHED, Outcome.STOPPED):
+        _end_badly(result, checkpoint_dir, debug)
 
 
 def _reporter(graph: JobGraph, as_json: bool, metrics_port: int | None) -> Reporter:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from onceflow.runtime.api.job import Job, run_options
+from onceflow.runtime.api.job import Job
+from onceflow.runtime.api.run_options import run_options
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.driver.driver import JobDriver

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,7 @@ class ScriptedSource:
     script: Script
     choose: Choose | None = None
     is_bounded: bool = True
+    can_pause: bool = True
 
     @property
     def schema(self) -> pa.Schema:
@@ -71,6 +72,7 @@ class ScriptedReader:
         self._with_timestamp = with_timestamp
         self._next: dict[str, int] = {}
         self._finished: set[str] = set()
+        self._paused: frozenset[str] = frozenset()
         self.credit = 0
 
     @property
@@ -120,6 +122,12 @@ class ScriptedReader:
     def snapshot(self) -> Sequence[SplitState]:
         return [SplitState(split, {NEXT: offset}) for split, offset in self._next.items()]
 
+    def pause_splits(self, split_ids: Collection[str]) -> None:
+        self._paused |= frozenset(split_ids)
+
+    def resume_splits(self, split_ids: Collection[str]) -> None:
+        self._paused -= frozenset(split_ids)
+
     def publish_offsets(self, splits: Sequence[SplitState]) -> None:
         pass
 
@@ -130,6 +138,9 @@ class ScriptedReader:
         return [
             split
             for split, offset in self._next.items()
-            if offset < len(self._script.splits[split])
-            or (self._script.has_ended and split not in self._finished)
+            if split not in self._paused
+            and (
+                offset < len(self._script.splits[split])
+                or (self._script.has_ended and split not in self._finished)
+            )
         ]

@@ -259,7 +259,7 @@ class JobGraphBuilder:
         if watermarks is not None:
             wanted = 'a strategy, as in WatermarkStrategy.bounded_out_of_orderness("2 s")'
             check_given(watermarks, "idle_after_ms", f"source {uid!r}: watermarks", wanted, GraphError)
-            check_watermarks(watermarks, source.schema, uid)
+            check_watermarks(watermarks, source, uid)
         for field in source.schema:
             if pa.types.is_dictionary(field.type):
                 raise GraphError(

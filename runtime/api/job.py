@@ -5,31 +5,22 @@ from __future__ import annotations
 import html
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from onceflow.runtime.api.checkpoint_folder import checkpoint_folder
 from onceflow.runtime.api.graph_builder import JobGraphBuilder
 from onceflow.runtime.api.reporter_here import reporter_here
+from onceflow.runtime.api.run_options import DEFAULT_INTERVAL, run_options
 from onceflow.runtime.api.run_signals import RunSignals, run_signals
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.checkpoint.job_phase import JobPhase
-from onceflow.runtime.checkpoint.options import IN_FLIGHT_MS, CheckpointOptions
-from onceflow.runtime.checkpoint.start_changes import start_changes
+from onceflow.runtime.checkpoint.options import IN_FLIGHT_MS
 from onceflow.runtime.checkpoint.store_url import check_folder
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.driver.driver import JobDriver
-from onceflow.runtime.driver.options import (
-    DEFAULT_MASTER,
-    Guarantee,
-    RunOptions,
-    absolute_url,
-    barrier_options,
-    restart_strategy,
-    state_options,
-)
+from onceflow.runtime.driver.options import DEFAULT_MASTER, RunOptions
 from onceflow.runtime.driver.result import JobResult
-from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.environment.program import NO_PROGRAM, Program, running_program
 from onceflow.runtime.environment.running_jobs import StartingJob
 from onceflow.runtime.errors import JobFailedError, OnceflowError, OptionError, UsageError
@@ -43,7 +34,6 @@ from onceflow.runtime.hosts.local import LocalLauncher
 from onceflow.runtime.hosts.spark.slot_limit import check_fits, check_master, slot_limit
 from onceflow.runtime.report import JobProgress, Reporter
 
-DEFAULT_INTERVAL = "1 s"
 HOST_WAIT_S = 1.0
 _THREADS = re.compile(r"threads(?:\[(\d+)\])?")
 
@@ -83,6 +73,7 @@ class Job(JobGraphBuilder):
         in_flight: str | int = IN_FLIGHT_MS,
         state_backend: str = "heap",
         state_memory: str | int | None = None,
+        incremental: bool | None = None,
         restart: str = "exponential",
         start_from: int | str | None = None,
         allow_dropped_state: bool = False,
@@ -95,21 +86,19 @@ class Job(JobGraphBuilder):
     ) -> JobResult:
         """Run to the end in this process: a script, a notebook, what spark-submit runs; as `onceflow run`.
 
-        Goes on from the latest completed checkpoint in `checkpoint_dir`, or from the kept one whose id
-        `start_from` is; a path or URL there is a savepoint with which a new folder begins. Without
-        `checkpoint_dir` the checkpoints are in a temporary folder. `allow_dropped_state`: what the checkpoint
-        has of things not in the program is dropped. `map_uid` (new uids by old ones), `reset_offsets` (by the
-        uid of a source): docs/savepoints.md. `tls`: encrypt what driver and slots say. `storage_options`:
-        fsspec's, for `checkpoint_dir`. `master`: as Spark names it, or `threads[N]`; None: spark-submit's,
-        else `local[2]`. `barriers`, `alignment_timeout`, `in_flight`: docs/checkpoints.md. `state_backend`,
-        `state_memory`: docs/state-backends.md. `reporter`: who is told; None: a notebook's cell, or nobody.
+        Goes on from the latest completed checkpoint in `checkpoint_dir` (else a temporary folder), or from
+        the kept one whose id `start_from` is; a path or URL there is a savepoint with which a folder begins.
+        `allow_dropped_state`, `map_uid`, `reset_offsets`: docs/savepoints.md. `barriers`,
+        `alignment_timeout`, `in_flight`: checkpoints.md. `state_backend`, `state_memory`, `incremental`:
+        state-backends.md. `tls`: encrypt what slots say. `storage_options`: fsspec's. `master`: Spark's, or
+        `threads[N]`; None: spark-submit's, or `local[2]`. `reporter`: who is told; None: a cell, or nobody.
         Ctrl-C and SIGTERM stop it after a last checkpoint. Raises UsageError, JobFailedError.
         """
-        master, spark_conf = _chosen(master)
-        with checkpoint_folder(checkpoint_dir, master) as folder:
+        chosen, spark_conf = _chosen(master)
+        with checkpoint_folder(checkpoint_dir, chosen) as folder:
             options = run_options(
                 folder,
-                master=master,
+                master=chosen,
                 parallelism=parallelism,
                 spark_conf=spark_conf,
                 checkpoint_interval=checkpoint_interval,
@@ -119,6 +108,7 @@ class Job(JobGraphBuilder):
                 in_flight=in_flight,
                 state_backend=state_backend,
                 state_memory=state_memory,
+                incremental=incremental,
                 restart=restart,
                 start_from=start_from,
                 allow_dropped_state=allow_dropped_state,
@@ -176,64 +166,6 @@ def _submitted(master: str | None) -> tuple[str, Mapping[str, str]]:
     from onceflow.runtime.hosts.spark.submitted import submitted_settings
 
     return submitted_settings()
-
-
-def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
-    checkpoint_dir: str,
-    *,
-    master: str = DEFAULT_MASTER,
-    parallelism: int | None = None,
-    checkpoint_interval: str | int = DEFAULT_INTERVAL,
-    checkpoint_timeout: str | int = "10 min",
-    retained: int = 3,
-    slot_timeout: str | int = "30 s",
-    guarantee: str = "exactly-once",
-    barriers: str = "aligned",
-    alignment_timeout: str | int | None = None,
-    in_flight: str | int = IN_FLIGHT_MS,
-    state_backend: str = "heap",
-    state_memory: str | int | None = None,
-    restart: str = "exponential",
-    spark_conf: Mapping[str, str] | None = None,
-    control_port: int = 0,
-    start_from: int | str | None = None,
-    allow_dropped_state: bool = False,
-    map_uid: Iterable[tuple[str, str]] = (),
-    reset_offsets: Mapping[str, Any] | None = None,
-    tls: bool = False,
-    params: Mapping[str, Any] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-) -> RunOptions:
-    """Options as people write them, checked. Raises OptionError naming the option."""
-    if parallelism is not None and parallelism < 1:
-        raise OptionError(f"parallelism={parallelism}: at least 1 slot is needed")
-    given = Guarantee.parse(guarantee)
-    through = barrier_options(barriers, alignment_timeout, in_flight, given)
-    return RunOptions(
-        checkpoint_dir=absolute_url(checkpoint_dir),
-        master=master,
-        parallelism=parallelism,
-        guarantee=given,
-        barriers=through,
-        state=state_options(state_backend, state_memory),
-        checkpoints=CheckpointOptions(
-            interval_ms=duration_ms(checkpoint_interval, "checkpoint_interval"),
-            timeout_ms=duration_ms(checkpoint_timeout, "checkpoint_timeout"),
-            halts=through.halts,
-            retained=retained,
-            restart=restart_strategy(restart),
-        ),
-        slot_timeout_ms=duration_ms(slot_timeout, "slot_timeout"),
-        spark_conf=spark_conf or {},
-        control_port=control_port,
-        start_from=start_from if isinstance(start_from, int) else None,
-        start_savepoint=absolute_url(start_from) if isinstance(start_from, str) else None,
-        start_changes=start_changes(map_uid, reset_offsets or {}, has_savepoint=isinstance(start_from, str)),
-        allow_dropped_state=allow_dropped_state,
-        tls=tls,
-        params=params or {},
-        storage_options=storage_options or {},
-    )
 
 
 def run_job(

@@ -24,7 +24,7 @@ def fitting_in_flight(
     rows: Counter[str] = Counter()
     for handle in manifest.states:
         if is_in_flight(handle.uid):
-            rows[handle.uid] += sum(sum(table.rows_per_key_group) for table in handle.tables)
+            rows[handle.uid] += sum(handle.rows.values())
     lost = {uid for uid in rows if manifest.operators.get(uid) != ways.get(uid)}
     for uid in sorted(lost):
         why = "whose rows have changed" if uid in ways else "which is not in the program"

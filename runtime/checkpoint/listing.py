@@ -10,7 +10,7 @@ from enum import Enum
 from onceflow.runtime.checkpoint.log import entry_path
 from onceflow.runtime.checkpoint.log_view import read_log
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
-from onceflow.runtime.checkpoint.state_files import STATE_FOLDER
+from onceflow.runtime.checkpoint.state_paths import STATE_FOLDER
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.checkpoint.verification import (
     file_sizes,

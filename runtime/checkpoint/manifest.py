@@ -20,11 +20,14 @@ from onceflow.runtime.contracts import Committable, Json, SplitProgress
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.state.description import StateDescription
 
-MANIFEST_VERSION = 4
+MANIFEST_VERSION = 5
 """1: the rows of a state were sorted by key group. What reads them in any order reads those as well.
 2: entries of the log had no checksum (`log.py`).
-3: finished splits were never left out: who does not know `finished` would read them again."""
-_READABLE = (1, 2, 3, 4)
+3: finished splits were never left out: who does not know `finished` would read them again.
+4: a table was in one file: who knows no increments would take earlier rows for the table's."""
+_READABLE = (1, 2, 3, 4, 5)
+EVERYTHING = (0, (1 << 64) - 1)
+"""All hashes."""
 _NO_META = msgspec.Raw(b"{}")
 
 
@@ -33,11 +36,15 @@ def meta_as_json(meta: Mapping[str, Json]) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(meta))
 
 
-class TableFile(msgspec.Struct, frozen=True, gc=False):
-    """A table of an operator's state: an Arrow IPC stream inside a state file.
+class TableFile(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A table of an operator's state, or a part of it: an Arrow IPC stream inside a state file.
 
     Its first column is the key group; the rows are in no order. `rows_per_key_group` has one count for each
     key group of the handle, in order. `checksum` covers exactly the bytes [offset, offset + size).
+
+    A table may be in several files, of several checkpoints: those of the same name, oldest first. Then a row
+    takes the place of the one of the same key, and of the same value in `start_column` if there is one, in
+    earlier files. `checkpoint/increments.py` reads them.
     """
 
     name: str
@@ -46,6 +53,19 @@ class TableFile(msgspec.Struct, frozen=True, gc=False):
     size: int
     checksum: str
     rows_per_key_group: tuple[int, ...]
+    covers: tuple[int, int] = EVERYTHING
+    """From the first to the last hash of the rows of which this file has all that there are: those in earlier
+    files count no more. The hash is that of the key, and of the start (`state/heap/heap_table.py`)."""
+    is_removal: bool = False
+    """Its rows are gone, and not there; they have both their hashes, and nothing else. It covers nothing."""
+    start_column: str = ""
+    table_rows: int | None = None
+    """How many rows the table has with this file and those before; None: as many as are in this one."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows are in it."""
+        return sum(self.rows_per_key_group)
 
 
 class StateHandle(msgspec.Struct, frozen=True, gc=False):
@@ -71,6 +91,20 @@ class StateHandle(msgspec.Struct, frozen=True, gc=False):
     @property
     def size(self) -> int:
         return sum(table.size for table in self.tables)
+
+    @property
+    def files(self) -> Mapping[str, Sequence[TableFile]]:
+        """The files of each table, by its name, oldest first."""
+        files: dict[str, list[TableFile]] = {}
+        for table in self.tables:
+            files.setdefault(table.name, []).append(table)
+        return files
+
+    @property
+    def rows(self) -> Mapping[str, int]:
+        """How many rows each table has, by its name."""
+        newest = {table.name: table for table in self.tables}
+        return {n: file.rows if file.table_rows is None else file.table_rows for n, file in newest.items()}
 
 
 class SlotSnapshot(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

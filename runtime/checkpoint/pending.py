@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest, SlotSnapshot, StateHandle
+from onceflow.runtime.checkpoint.state_paths import checkpoint_prefix
 from onceflow.runtime.contracts import Committable, SplitProgress
 from onceflow.runtime.state.in_flight import is_in_flight
 
@@ -99,12 +100,19 @@ class PendingCheckpoint:
             "duration_ms": now_ms - self.triggered_ms,
             "commit_ms": now_ms - self.durable_ms,
             "bytes": self.manifest.total_bytes,
+            "written_bytes": self._written_bytes(self.manifest),
             "in_flight_bytes": sum(h.size for h in self.manifest.states if is_in_flight(h.uid)),
             "is_last": self.is_last,
             "alignment_ms": max((s.alignment_ms for s in parts), default=0),
             "sync_ms": max((s.sync_ms for s in parts), default=0),
             "write_ms": max((s.write_ms for s in parts), default=0),
         }
+
+    def _written_bytes(self, manifest: CheckpointManifest) -> int:
+        """The part of the state that was written for this checkpoint, and not for an earlier one."""
+        own = checkpoint_prefix(self.attempt, self.checkpoint_id)
+        tables = (table for handle in manifest.states for table in handle.tables)
+        return sum(table.size for table in tables if table.path.startswith(own))
 
     def build_manifest(
         self, job: str, lineage: str, max_parallelism: int, now_ms: int, wall_offset_ms: int

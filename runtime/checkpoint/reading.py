@@ -118,9 +118,9 @@ def _tables(manifest: CheckpointManifest) -> list[StateTable]:
         (uid, described.table): (0, 0) for uid, described in manifest.operators.items()
     }
     for handle in manifest.states:
-        for file in handle.tables:
-            rows, size = found.get((handle.uid, file.name), (0, 0))
-            found[handle.uid, file.name] = (rows + sum(file.rows_per_key_group), size + file.size)
+        for name, files in handle.files.items():
+            rows, size = found.get((handle.uid, name), (0, 0))
+            found[handle.uid, name] = rows + handle.rows[name], size + sum(file.size for file in files)
     return [
         StateTable(uid, name, rows, size, manifest.operators.get(uid))
         for (uid, name), (rows, size) in sorted(found.items())

@@ -32,7 +32,7 @@ from onceflow.runtime.checkpoint.log import LOG_FOLDER, encode_entry, entry_path
 from onceflow.runtime.checkpoint.log_view import LogView
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.savepoints.pins import Pins, drop_abandoned, unneeded
-from onceflow.runtime.checkpoint.state_files import STAGED_FOLDER, STATE_FOLDER
+from onceflow.runtime.checkpoint.state_paths import STAGED_FOLDER, STATE_FOLDER
 from onceflow.runtime.checkpoint.store import CheckpointStore, DistantStore
 
 _ATTEMPT = re.compile(rf"(?:{STATE_FOLDER}|{STAGED_FOLDER})/attempt-(\d+)/")

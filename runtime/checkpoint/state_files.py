@@ -1,26 +1,28 @@
-"""Operator state in files: Arrow IPC streams with checksums; staged output files.
+"""Operator state in files: Arrow IPC streams with checksums.
 
-One file for each operator subtask and checkpoint; its name holds attempt and checkpoint id, so attempts
-never meet, and what nobody references can be told by name (`retention.py`).
+One file for each operator subtask and checkpoint (`state_paths.py`).
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
-from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
 from isal import isal_zlib  # zlib's numbers, at four times its speed
+from msgspec import structs
 
 from onceflow.runtime.checkpoint.copies import copy_path, create_copied_file
 from onceflow.runtime.checkpoint.fingerprints import is_lasting
+from onceflow.runtime.checkpoint.increments import Chains, merged
 from onceflow.runtime.checkpoint.manifest import StateHandle, TableFile, meta_as_json
+from onceflow.runtime.checkpoint.state_paths import STAGED_FOLDER, STATE_FOLDER, attempt_folder, state_path
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.errors import CorruptCheckpointError, Retryable, Unavailable
 from onceflow.runtime.records import Int64s
+from onceflow.runtime.state.increments import FrozenIncrement
 from onceflow.runtime.state.operator_state import (
     KEY_GROUP_COLUMN,
     Batches,
@@ -30,8 +32,6 @@ from onceflow.runtime.state.operator_state import (
     of_key_groups,
 )
 
-STATE_FOLDER = "state"
-STAGED_FOLDER = "staged"
 COMPRESS_FROM_BYTES = 1 << 16
 """Below this, setting up the compression costs more than it saves."""
 PIECE_ROWS = 1 << 15
@@ -40,16 +40,6 @@ that was never used, tens of megabytes of it, costs more than all that is done t
 CHECK_BYTES = 1 << 18
 """How much of a file is in memory while it is checked, in bytes."""
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
-
-
-def attempt_folder(folder: str, attempt: int) -> str:
-    return f"{folder}/attempt-{attempt:06d}"
-
-
-def state_path(attempt: int, checkpoint_id: int, uid: str, subtask: int) -> str:
-    return (
-        f"{attempt_folder(STATE_FOLDER, attempt)}/{checkpoint_id:010d}.{quote(uid, safe='')}.{subtask}.arrows"
-    )
 
 
 class StateFiles:
@@ -62,19 +52,25 @@ class StateFiles:
         self._store = store
         self._attempt = attempt
         self._on_healed = on_healed
+        self._chains = Chains()
 
     def write(self, checkpoint_id: int, uid: str, subtask: int, state: FrozenState) -> StateHandle:
         """Write once, durably; called on a background thread while the operator goes on.
 
         A state whose tables are all empty has no file: it comes back with its meta and no tables.
         """
+        path, groups = state_path(self._attempt, checkpoint_id, uid, subtask), state.key_groups
         tables: list[TableFile] = []
-        if any(len(rows) for rows in state.tables.values()):
-            path = state_path(self._attempt, checkpoint_id, uid, subtask)
-            with create_copied_file(self._store, path) as file:
-                for name, rows in state.tables.items():
-                    tables.append(_write_table(file, path, name, rows, state.key_groups))
-        groups = state.key_groups
+        with contextlib.ExitStack() as stack:
+            file: BinaryIO | None = None
+            if any(map(_has_content, state.tables.values())):
+                file = stack.enter_context(create_copied_file(self._store, path))
+            for name, rows in state.tables.items():
+                new = [] if file is None else list(_write_rows(file, path, name, rows, groups))
+                tables += self._chains.extended((uid, subtask, name), rows, new)
+        for rows in state.tables.values():
+            if isinstance(rows, FrozenIncrement):
+                rows.increment.written()
         return StateHandle(uid, subtask, groups.start, groups.stop, tuple(tables), meta_as_json(state.meta))
 
     def read(self, handle: StateHandle, key_groups: range) -> RestoredState:
@@ -86,10 +82,18 @@ class StateFiles:
         """
         start = max(handle.key_groups_start, key_groups.start)
         end = max(start, min(handle.key_groups_end, key_groups.stop))
-        tables = {table.name: self._table(handle, table, range(start, end)) for table in handle.tables}
-        return RestoredState(range(start, end), tables, handle.meta)
+        mine = range(start, end)
+        tables = {name: self._table(handle, files, mine) for name, files in handle.files.items()}
+        return RestoredState(mine, tables, handle.meta)
 
-    def _table(self, handle: StateHandle, table: TableFile, key_groups: range) -> Batches:
+    def _table(self, handle: StateHandle, files: Sequence[TableFile], key_groups: range) -> Batches:
+        """The rows of one table, whatever files they are in."""
+        if len(files) == 1:
+            return self._file(handle, files[0], key_groups)
+        read = {file: self._file(handle, file, key_groups) for file in files}
+        return lambda: merged(files, lambda file: read[file]())
+
+    def _file(self, handle: StateHandle, table: TableFile, key_groups: range) -> Batches:
         where = f"{self._store.describe(table.path)} (state {table.name!r} of operator {handle.uid!r})"
         counts = table.rows_per_key_group
         if len(counts) != len(handle.key_groups):
@@ -156,6 +160,29 @@ def _batches(store: CheckpointStore, table: TableFile, path: str, where: str) ->
         raise CorruptCheckpointError(f"{where} has {rows} rows, not {expected} as its manifest says")
 
 
+def _has_content(rows: FrozenRows) -> bool:
+    return len(rows) > 0 or (isinstance(rows, FrozenIncrement) and len(rows.increment.removed) > 0)
+
+
+def _write_rows(
+    file: BinaryIO, path: str, name: str, rows: FrozenRows, key_groups: range
+) -> Iterator[TableFile]:
+    """Write a table's rows, and those that are gone, if its snapshot is an increment."""
+    if not isinstance(rows, FrozenIncrement):
+        yield _write_table(file, path, name, rows, key_groups)
+        return
+    increment = rows.increment
+    if len(increment.removed):
+        removed = _write_table(file, path, name, increment.removed, key_groups)
+        yield structs.replace(removed, is_removal=True, table_rows=increment.table_rows)
+    yield structs.replace(
+        _write_table(file, path, name, rows, key_groups),
+        covers=tuple(increment.covers),
+        start_column=increment.start_column or "",
+        table_rows=increment.table_rows,
+    )
+
+
 def _write_table(file: BinaryIO, path: str, name: str, rows: FrozenRows, key_groups: range) -> TableFile:
     counts = np.zeros(len(key_groups), np.int64)
     offset, size, crc = file.tell(), 0, 0
@@ -211,65 +238,3 @@ def check_writable(store: CheckpointStore, attempt: int, slot: int) -> None:
         except OSError as error:
             kind = Unavailable if is_lasting(error) else Retryable
             raise kind(f"slot {slot} can't write into {store.describe(folder)}: {error}") from error
-
-
-class PromisedStagedFiles:
-    """contracts.PromisedFiles and CopiedFiles: staged files of any attempt, for reading."""
-
-    def __init__(
-        self, store: CheckpointStore, on_healed: Callable[[str], None] = lambda problem: None
-    ) -> None:
-        """`on_healed(problem)`: see StateFiles."""
-        self._store = store
-        self._on_healed = on_healed
-
-    def open(self, path: str) -> BinaryIO:
-        try:
-            return self._store.open(path)
-        except FileNotFoundError:
-            raise CorruptCheckpointError(
-                f"{self._store.describe(path)} is gone: it holds output that a checkpoint promised"
-            ) from None
-
-    def open_copy(self, path: str) -> BinaryIO | None:
-        try:
-            return self._store.open(copy_path(path))
-        except OSError:
-            return None
-
-    def healed(self, problem: str) -> None:
-        self._on_healed(f"{problem}; read from its copy")
-
-
-class AttemptStagedFiles:
-    """contracts.StagedFiles and CopiedFiles for one writer of one attempt.
-
-    `lane` tells the writers of an attempt apart (uid and subtask); a counter tells its files apart.
-    """
-
-    def __init__(
-        self,
-        store: CheckpointStore,
-        attempt: int,
-        uid: str,
-        subtask: int,
-        on_healed: Callable[[str], None] = lambda problem: None,
-    ) -> None:
-        """`on_healed(problem)`: see StateFiles."""
-        self._store = store
-        self._promised = PromisedStagedFiles(store, on_healed)
-        self._prefix = f"{attempt_folder(STAGED_FOLDER, attempt)}/{quote(uid, safe='')}.{subtask}"
-        self._numbers = itertools.count()
-
-    def create(self, name: str) -> tuple[str, BinaryIO]:
-        path = f"{self._prefix}.{next(self._numbers):08d}.{quote(name, safe='')}"
-        return path, create_copied_file(self._store, path)
-
-    def open(self, path: str) -> BinaryIO:
-        return self._promised.open(path)
-
-    def open_copy(self, path: str) -> BinaryIO | None:
-        return self._promised.open_copy(path)
-
-    def healed(self, problem: str) -> None:
-        self._promised.healed(problem)

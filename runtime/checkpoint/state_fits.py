@@ -65,7 +65,7 @@ def fit(
     rows: dict[str, int] = {}
     refused: list[UsageError] = []
     for handle in (h for h in kept.states if not is_in_flight(h.uid)):
-        rows[handle.uid] = rows.get(handle.uid, 0) + sum(sum(t.rows_per_key_group) for t in handle.tables)
+        rows[handle.uid] = rows.get(handle.uid, 0) + sum(handle.rows.values())
     for uid in sorted(rows):
         now = program.states[uid]
         was = manifest.operators.get(uid) or (in_files or {}).get(uid)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 from onceflow.runtime.checkpoint.copies import COPIES_FOLDER, COPY_BYTES_MAX, copy_path
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
-from onceflow.runtime.checkpoint.state_files import STAGED_FOLDER, STATE_FOLDER, StateFiles
+from onceflow.runtime.checkpoint.state_files import StateFiles
+from onceflow.runtime.checkpoint.state_paths import STAGED_FOLDER, STATE_FOLDER
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.contracts import Committable
 from onceflow.runtime.errors import CorruptCheckpointError

@@ -143,6 +143,17 @@ class PausableReader(Protocol):
 
 
 @runtime_checkable
+class PausableSource(Protocol):
+    """A source whose readers can leave splits unread: what watermark alignment asks for."""
+
+    @property
+    def can_pause(self) -> bool:
+        """Whether its readers are PausableReaders. Known when the graph is built, so that alignment of a
+        source that can't wait is refused then."""
+        ...
+
+
+@runtime_checkable
 class Noted(Protocol):
     """A source or a sink with a word on what it promises: the plan shows it."""
 

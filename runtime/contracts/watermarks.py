@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onceflow.runtime.durations import duration_ms
+from onceflow.runtime.errors import OptionError
 from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.records import Int64s
+
+DEFAULT_ALIGNMENT_GROUP = "job"
+"""The group of the sources that are given none."""
 
 
 class WatermarkGenerator(ABC):
@@ -26,6 +30,15 @@ class WatermarkGenerator(ABC):
         before it is expected any more. None: it stays where it is; so it does for a lower one than before.
         An error that it raises fails the job.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkAlignment:
+    """How far a split may be ahead of the others in its group: see
+    `WatermarkStrategy.with_watermark_alignment`."""
+
+    max_drift_ms: int
+    group: str
 
 
 @explained
@@ -46,6 +59,8 @@ class WatermarkStrategy:
     """The column in which records bring the watermark: int64 in ms or an Arrow timestamp, null in most."""
     generator: Callable[[], WatermarkGenerator] | None = None
     """Makes the rule of one split."""
+    alignment: WatermarkAlignment | None = None
+    """None: every split is read as fast as it can be."""
 
     @staticmethod
     def bounded_out_of_orderness(
@@ -79,3 +94,21 @@ class WatermarkStrategy:
         once for each split."""
         idle = None if idle_after is None else duration_ms(idle_after, "idle_after")
         return WatermarkStrategy(event_time, 0, idle, generator=generator)
+
+    def with_watermark_alignment(
+        self, max_drift: str | int, group: str = DEFAULT_ALIGNMENT_GROUP
+    ) -> WatermarkStrategy:
+        """The same, and a split whose watermark is more than `max_drift` ahead of the slowest one is left
+        unread until that has caught up.
+
+        The slowest of all splits of all sources with the same `group`; those that are idle or have finished
+        do not count, and one without any record yet holds the others: give `idle_after` where a split may
+        have none. For sources whose readers can pause (PausableSource). Results are the same; what waits in
+        state for the slowest split is less. Raises OptionError for a drift below 1 ms.
+        """
+        drift_ms = duration_ms(max_drift, "max_drift")
+        if drift_ms < 1:
+            raise OptionError(f"max_drift={max_drift!r}: give 1 ms or more")
+        if not isinstance(group, str) or not group:
+            raise OptionError(f"group={group!r}: give the group a name")
+        return replace(self, alignment=WatermarkAlignment(drift_ms, group))

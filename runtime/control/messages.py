@@ -129,6 +129,15 @@ class Progress(Message):
     """The user's own."""
 
 
+class LowestWatermarks(Message):
+    """How far the slowest of this slot's splits is in each watermark alignment group."""
+
+    attempt: int
+    by_group: Mapping[str, int | None]
+    has_paused: bool
+    """Whether splits of it wait, so that it wants to hear of every change."""
+
+
 # --- an operator of the job to the driver -------------------------------------------------------
 
 
@@ -160,6 +169,7 @@ ToDriver = (
     | FunctionsClosed
     | Noticed
     | Progress
+    | LowestWatermarks
     | AskStatus
     | AskStop
     | AskCancel
@@ -223,6 +233,12 @@ class AddSplits(Message):
     splits: Sequence[SplitProgress]
 
 
+class GroupWatermarks(Message):
+    """How far the slowest split of all slots is in each watermark alignment group."""
+
+    by_group: Mapping[str, int | None]
+
+
 class Alive(Message):
     """Every heartbeat: the driver is there and this attempt is the current one."""
 
@@ -233,7 +249,9 @@ class Shutdown(Message):
     reason: str
 
 
-ToSlot = Assignment | Trigger | Resume | Drain | Commit | Abort | AddSplits | Alive | Shutdown
+ToSlot = (
+    Assignment | Trigger | Resume | Drain | Commit | Abort | AddSplits | GroupWatermarks | Alive | Shutdown
+)
 
 # --- the driver to an operator of the job -------------------------------------------------------
 

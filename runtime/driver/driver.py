@@ -23,7 +23,7 @@ from onceflow.runtime.checkpoint.job_phase import JobPhase
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.savepoints.folder import savepoint_at
 from onceflow.runtime.checkpoint.savepoints.starting import Origin
-from onceflow.runtime.checkpoint.state_files import PromisedStagedFiles
+from onceflow.runtime.checkpoint.staged_files import PromisedStagedFiles
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import SplitProgress

@@ -16,6 +16,7 @@ from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.nearest import nearest
 from onceflow.runtime.state.overflow import BACKENDS, MEMORY_BYTES_MIN, StateOptions
+from onceflow.runtime.state.snapshot_options import SnapshotOptions
 from onceflow.runtime.state.tables import has_rocksdb
 
 DEFAULT_MASTER = "local[2]"
@@ -68,8 +69,9 @@ _UNITS = {"B": 0, "KB": 10, "MB": 20, "GB": 30, "TB": 40}
 _SIZE = re.compile(r"(\d+)\s*([KMGT]?B)", re.IGNORECASE)
 
 
-def state_options(backend: str, memory: str | int | None) -> StateOptions:
-    """Read the options on state as people write them; sizes in units of 1024. Raises OptionError."""
+def state_options(backend: str, memory: str | int | None, is_incremental: bool | None = None) -> StateOptions:
+    """Read the options on state as people write them; sizes in units of 1024. Snapshots build on each other
+    with rocksdb, if nothing else is said. Raises OptionError."""
     if backend not in BACKENDS:
         raise OptionError(
             f"state_backend={backend!r} is not offered: {', '.join(BACKENDS)}{nearest(backend, BACKENDS)}"
@@ -90,7 +92,8 @@ def state_options(backend: str, memory: str | int | None) -> StateOptions:
         raise OptionError(
             f"state_memory={memory!r} is too little: each slot needs at least {MEMORY_BYTES_MIN >> 20}MB"
         )
-    return StateOptions("rocksdb" if backend == "rocksdb" else "heap", memory_bytes)
+    snapshots = SnapshotOptions(backend == "rocksdb" if is_incremental is None else is_incremental)
+    return StateOptions("rocksdb" if backend == "rocksdb" else "heap", memory_bytes, snapshots)
 
 
 def restart_strategy(value: str) -> RestartStrategy:

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from onceflow.runtime.contracts import WatermarkStrategy
+from onceflow.runtime.contracts import PausableSource, Source, WatermarkStrategy
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.steps import Input
 from onceflow.runtime.nearest import nearest
@@ -164,8 +164,9 @@ def check_event_time(name: str, schema: pa.Schema, uid: str, what: str = "event-
         )
 
 
-def check_watermarks(strategy: WatermarkStrategy, schema: pa.Schema, uid: str) -> None:
-    """Raises GraphError unless a source with these columns can have this strategy."""
+def check_watermarks(strategy: WatermarkStrategy, source: Source, uid: str) -> None:
+    """Raises GraphError unless this source can have this strategy."""
+    schema = source.schema
     if strategy.event_time is not None:
         check_event_time(strategy.event_time, schema, uid)
     if strategy.marker is not None:
@@ -173,6 +174,18 @@ def check_watermarks(strategy: WatermarkStrategy, schema: pa.Schema, uid: str) -
     if strategy.generator is not None and not callable(strategy.generator):
         raise GraphError(
             f"source {uid!r}: {strategy.generator!r} can't be called: write the class, without ()"
+        )
+    if strategy.alignment is not None:
+        _check_alignment(source, uid)
+
+
+def _check_alignment(source: Source, uid: str) -> None:
+    """Raises GraphError unless the source's readers can leave splits unread."""
+    if not (isinstance(source, PausableSource) and source.can_pause):
+        raise GraphError(
+            f"source {uid!r}: watermark alignment leaves splits unread for a while, and the readers of "
+            f"{type(source).__name__} can't (see PausableSource): leave out with_watermark_alignment(...) "
+            "here; the other sources of the group can be aligned without this one"
         )
 
 

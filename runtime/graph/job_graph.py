@@ -18,8 +18,8 @@ from onceflow.runtime.operators.operator import Operator
 from onceflow.runtime.state.description import StateDescription
 
 DEFAULT_MAX_PARALLELISM = 128
-OVERFLOWING = ("process", "reduce")
-"""The kinds of state (StateDescription.kind) whose rows may go to disk: see state/overflow.py."""
+OVERFLOWING = ("keys", "reduced", "windows", "counts")
+"""The tables (StateDescription.table) whose rows may go to disk: see state/overflow.py."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ class JobGraph:
 
     def states_in_memory(self) -> list[str]:
         """Operators whose state is in memory, whatever the backend."""
-        return [uid for uid, state in self.states().items() if state and state.kind not in OVERFLOWING]
+        return [uid for uid, state in self.states().items() if state and state.table not in OVERFLOWING]
 
     def sources(self) -> list[SourceNode]:
         return [n for c in self.chains for n in c.nodes.values() if isinstance(n, SourceNode)]

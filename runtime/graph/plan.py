@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from onceflow.runtime.contracts import Noted
+from onceflow.runtime.contracts import Noted, WatermarkStrategy
 from onceflow.runtime.functions.parameters import shown
 from onceflow.runtime.graph.job_graph import (
     Broadcast,
@@ -27,8 +27,8 @@ SIDES = ("left", "right")
 
 
 IN_MEMORY = (
-    "keeps its state in memory: of --state-backend rocksdb process functions and rolling reduces make use "
-    "(docs/state-backends.md)"
+    "keeps its state in memory: of --state-backend rocksdb process functions, rolling reduces, tumbling and "
+    "count windows make use (docs/state-backends.md)"
 )
 UNNAMED = "keeps state, and has no uid= of yours: a program that has changed may not find the state again"
 
@@ -71,13 +71,7 @@ def _operator(graph: JobGraph, chain: Chain, node: Node) -> dict[str, Any]:
             if node.rate_per_s is not None:
                 described["rate_limit_per_s"] = node.rate_per_s
             if watermarks is not None:
-                described["event_time"] = watermarks.event_time or "record timestamp"
-                described["out_of_orderness_ms"] = watermarks.out_of_orderness_ms
-                described["idle_after_ms"] = watermarks.idle_after_ms
-                if watermarks.marker is not None:
-                    described["watermark_column"] = watermarks.marker
-                if watermarks.generator is not None:
-                    described["watermark_generator"] = getattr(watermarks.generator, "__name__", "own")
+                described |= _event_time(watermarks)
         case SinkNode():
             described["kind"] = "sink"
         case _:
@@ -97,6 +91,21 @@ def _operator(graph: JobGraph, chain: Chain, node: Node) -> dict[str, Any]:
             for tag, targets in node.outputs.items()
             if tag != MAIN
         }
+    return described
+
+
+def _event_time(watermarks: WatermarkStrategy) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "event_time": watermarks.event_time or "record timestamp",
+        "out_of_orderness_ms": watermarks.out_of_orderness_ms,
+        "idle_after_ms": watermarks.idle_after_ms,
+    }
+    if watermarks.marker is not None:
+        described["watermark_column"] = watermarks.marker
+    if watermarks.generator is not None:
+        described["watermark_generator"] = getattr(watermarks.generator, "__name__", "own")
+    if (alignment := watermarks.alignment) is not None:
+        described |= {"alignment_group": alignment.group, "max_drift_ms": alignment.max_drift_ms}
     return described
 
 

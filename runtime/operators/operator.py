@@ -11,6 +11,7 @@ from onceflow.runtime.functions.questions import Calls
 from onceflow.runtime.records import Records
 from onceflow.runtime.state.operator_state import FrozenState, RestoredState
 from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
+from onceflow.runtime.state.table import IncrementalTable
 
 __all__ = [
     "MAIN",
@@ -69,6 +70,11 @@ class OperatorContext:
     """Where the slot's state is kept."""
     shared_objects: dict[str, Any] = field(default_factory=dict)
     """What operators of the slot have in common, by name: see `shared`."""
+
+    def begin(self, table: IncrementalTable) -> None:
+        """Let the snapshots of a table that was made now build on each other, if those of the job do."""
+        if self.state.snapshots.are_incremental:
+            table.build_on_snapshots(self.key_groups, self.max_parallelism, self.state.snapshots)
 
     def shared(self, name: str, make: Callable[[], Shared]) -> Shared:
         """The one object of this name in the slot; made if it is not there. For operators that meet."""

@@ -136,14 +136,13 @@ class UserColumn:
         """
         if not self._type.is_immutable:
             of = live.all()
-            array = self._encode(self.values, of)
+            array = self._encode([self.values[row] for row in of.tolist()])
             return lambda rows: array.take(pa.array(np.searchsorted(of, rows)))
-        values = self.values.copy()
-        return lambda rows: self._encode(values, rows)
+        values = live.copied(self.values)
+        return lambda rows: self._encode(values(rows))
 
-    def _encode(self, values: list[Any], rows: Indices) -> pa.Array:
+    def _encode(self, chosen: list[Any]) -> pa.Array:
         """A row without a value, as a window's is that has sent all it had, is null."""
-        chosen = [values[row] for row in rows.tolist()]
         there = [value for value in chosen if value is not EMPTY]
         array = self._type.encode(there)
         if len(there) == len(chosen):

@@ -173,6 +173,14 @@ class SourceWatermarks:
     def is_finished(self) -> bool:
         return bool(self._splits) and all(s.is_finished for s in self._splits.values())
 
+    def of_splits(self) -> Mapping[str, int]:
+        """The watermark of each split that counts: that is neither idle nor finished."""
+        return {
+            split_id: self._watermark_of(split)
+            for split_id, split in self._splits.items()
+            if not (split.is_idle or split.is_finished)
+        }
+
     def progress(self) -> Mapping[str, int | None]:
         """The highest event time of each split, for the snapshot."""
         return {split_id: split.max_event_time_ms for split_id, split in self._splits.items()}

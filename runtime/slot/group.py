@@ -20,7 +20,9 @@ from onceflow.runtime.control.messages import (
     Declined,
     Drained,
     Failed,
+    GroupWatermarks,
     Hello,
+    LowestWatermarks,
     Message,
     Progress,
     Running,
@@ -29,6 +31,7 @@ from onceflow.runtime.control.messages import (
 )
 from onceflow.runtime.environment.stalls import find_place, read_stacks
 from onceflow.runtime.errors import Fatal, OnceflowError, UsageError
+from onceflow.runtime.slot.watermark_alignment import GroupsOfAttempt
 
 HOST_WAIT_SHOWN_MS = 3_000.0
 HEAR_OUT_MS = 1_000.0
@@ -96,6 +99,7 @@ class SlotGroup:
         self._slots: list[SlotPeer] = []
         self._slot_of_peer: dict[int, int] = {}
         self._running: set[int] = set()
+        self._groups = GroupsOfAttempt(parallelism)
         self._first_record_ms: int | None = None
         self._hearsay: tuple[float, ev.AttemptFailed] | None = None
         """Since when and why the attempt is over as others have it, until a slot says so itself."""
@@ -238,6 +242,10 @@ class SlotGroup:
                 return [ev.SlotDrained(self.attempt, slot)]
             case Progress():
                 return self._on_progress(slot, message)
+            case LowestWatermarks(by_group=by_group, has_paused=has_paused):
+                for untold in self._groups.report(slot, by_group, has_paused):
+                    self.send(untold, GroupWatermarks(by_group=self._groups.lowest))
+                return []
             case _:
                 return []
 

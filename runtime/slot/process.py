@@ -21,7 +21,8 @@ from onceflow.runtime.background import Threads
 from onceflow.runtime.checkpoint.manifest import StateHandle
 from onceflow.runtime.checkpoint.options import BarrierOptions
 from onceflow.runtime.checkpoint.shared_folder import AttemptEntry, check_is_shared
-from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles, StateFiles, check_writable
+from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles
+from onceflow.runtime.checkpoint.state_files import StateFiles, check_writable
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.clock import Clock, SystemClock
 from onceflow.runtime.control.client import ControlClient
@@ -43,7 +44,8 @@ from onceflow.runtime.slot.collector import collector_off
 from onceflow.runtime.slot.failure import failure, hanging
 from onceflow.runtime.slot.function_closing import SlotWord, close_functions
 from onceflow.runtime.slot.slot import Slot
-from onceflow.runtime.slot.tasks import SlotBuilder, SlotEnvironment, SlotTasks
+from onceflow.runtime.slot.slot_tasks import SlotTasks
+from onceflow.runtime.slot.tasks import SlotBuilder, SlotEnvironment
 from onceflow.runtime.sockets.credentials import Credentials
 from onceflow.runtime.state.operator_state import FrozenState
 from onceflow.runtime.state.overflow import StateOptions

@@ -18,14 +18,14 @@ The order of a checkpoint in a slot, and what a crash leaves in each gap:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from onceflow.runtime.background import Background
 from onceflow.runtime.checkpoint.fingerprints import is_unavailable
 from onceflow.runtime.checkpoint.manifest import SlotSnapshot, StateHandle
 from onceflow.runtime.clock import Clock
-from onceflow.runtime.contracts import Committable, SplitProgress
+from onceflow.runtime.contracts import SplitProgress
+from onceflow.runtime.control.heartbeat import alignment_pause_ms
 from onceflow.runtime.control.messages import (
     Abort,
     Acked,
@@ -37,6 +37,8 @@ from onceflow.runtime.control.messages import (
     Declined,
     Drain,
     Drained,
+    GroupWatermarks,
+    LowestWatermarks,
     Message,
     Progress,
     Resume,
@@ -48,10 +50,11 @@ from onceflow.runtime.control.messages import (
 from onceflow.runtime.errors import CorruptCheckpointError, Indeterminate, Retryable
 from onceflow.runtime.operators.operator import FrozenState
 from onceflow.runtime.records import Barrier
+from onceflow.runtime.slot.slot_tasks import SlotTasks
 from onceflow.runtime.slot.task import Task
-from onceflow.runtime.slot.task_reports import TaskSnapshot
-from onceflow.runtime.slot.tasks import SlotTasks
+from onceflow.runtime.slot.task_reports import PendingSnapshot, TaskSnapshot, WrittenSnapshot
 from onceflow.runtime.slot.usage import SlotUsage
+from onceflow.runtime.slot.watermark_alignment import SlotReports
 
 STEPS_PER_TASK = 32
 TURN_MS = 5.0
@@ -69,30 +72,6 @@ class SlotControl(Protocol):
     def send(self, message: Message) -> None: ...
 
 
-@dataclass(slots=True)
-class _PendingSnapshot:
-    """A checkpoint whose snapshots this slot is taking and writing."""
-
-    unwritten: set[int]
-    """Numbers of the tasks whose snapshot is not durable yet."""
-    splits: dict[str, Sequence[SplitProgress]] = field(default_factory=dict)
-    states: list[StateHandle] = field(default_factory=list)
-    committables: list[Committable] = field(default_factory=list)
-    first_ms: float = 0.0
-    last_ms: float = 0.0
-    pause_ms: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """A task's snapshot once it is durable; or why it is not."""
-
-    states: Sequence[StateHandle] = ()
-    committables: Sequence[Committable] = ()
-    failure: str | None = None
-    is_unavailable: bool = False
-
-
 class Slot:
     """One slot of one attempt. All methods but `waiting_for` are called by the slot's thread."""
 
@@ -104,8 +83,12 @@ class Slot:
         clock: Clock,
         write_state: Callable[[int, str, FrozenState], StateHandle],
         steps_per_task: int = STEPS_PER_TASK,
+        report_pause_ms: float | None = None,
     ) -> None:
-        """`write_state(checkpoint_id, uid, state)` makes an operator's state durable, on any thread."""
+        """`write_state(checkpoint_id, uid, state)` makes an operator's state durable, on any thread.
+        `report_pause_ms`: between two reports on how far its splits are; None: as short as it may be."""
+        pause_ms = alignment_pause_ms(assignment.parallelism) if report_pause_ms is None else report_pause_ms
+        self._reports = SlotReports(pause_ms)
         self._steps_per_task = steps_per_task
         self._assignment = assignment
         self._control = control
@@ -113,7 +96,7 @@ class Slot:
         self._clock = clock
         self.usage = SlotUsage(clock.monotonic_ms())
         self._write_state = write_state
-        self._pending: dict[int, _PendingSnapshot] = {}
+        self._pending: dict[int, PendingSnapshot] = {}
         self._splits_of: dict[int, Mapping[str, Sequence[SplitProgress]]] = {}
         self._waiting: dict[str, tuple[float, str]] = {}
         self._committing: tuple[float, str] | None = None
@@ -158,11 +141,19 @@ class Slot:
         if self._first_record_ms is None and any(task.counters.records_in for task in tasks):
             self._first_record_ms = self._clock.now_ms()
             self._control.send(self.progress())
+        self._report_watermarks()
         if not self._said_drained and all(task.is_drained for task in tasks):
             self._said_drained = True
             self._control.send(self.progress())
             self._control.send(Drained(attempt=self._assignment.attempt))
         return did_something
+
+    def _report_watermarks(self) -> None:
+        if lowest := self._tasks.lowest_watermarks:
+            waits = self._tasks.has_paused
+            if self._reports.is_due(lowest, waits, self._clock.monotonic_ms()):
+                attempt = self._assignment.attempt
+                self._control.send(LowestWatermarks(attempt=attempt, by_group=lowest, has_paused=waits))
 
     def _take_turn(self, task: Task) -> bool:
         """Step a task until it has nothing to do or its turn is over. True if it did anything."""
@@ -179,19 +170,19 @@ class Slot:
         checkpoint_id = snapshot.barrier.checkpoint_id
         now_ms = self._clock.monotonic_ms()
         pending = self._pending.setdefault(
-            checkpoint_id, _PendingSnapshot(set(range(len(self._tasks.tasks))), first_ms=now_ms)
+            checkpoint_id, PendingSnapshot(set(range(len(self._tasks.tasks))), first_ms=now_ms)
         )
         pending.splits.update(snapshot.splits)
         pending.last_ms = now_ms
         pending.pause_ms = max(pending.pause_ms, snapshot.pause_ms)
 
-        def write() -> _Written:
+        def write() -> WrittenSnapshot:
             try:
                 states = [self._write_state(checkpoint_id, uid, s) for uid, s in snapshot.states.items()]
-                return _Written(states, [p.stage() for p in snapshot.pre_commits.values()])
+                return WrittenSnapshot(states, [p.stage() for p in snapshot.pre_commits.values()])
             except (OSError, Retryable, Indeterminate, CorruptCheckpointError) as error:
                 said = f"slot {self._assignment.slot} can't write its snapshot: {error}"
-                return _Written(failure=said, is_unavailable=is_unavailable(error))
+                return WrittenSnapshot(failure=said, is_unavailable=is_unavailable(error))
 
         self._background.write(write, lambda written: self._on_written(checkpoint_id, number, written))
 
@@ -209,6 +200,7 @@ class Slot:
             seconds = (now_ms - committing[0]) / 1000
             waiting.append(f"the sinks commit {committing[1]}, since {seconds:.0f} s")
         tasks = self._slot_tasks
+        waiting += [] if tasks is None else tasks.paused
         heads = [] if tasks is None else zip(tasks.heads, tasks.tasks, strict=True)
         return Progress(
             attempt=self._assignment.attempt,
@@ -237,24 +229,31 @@ class Slot:
             case Trigger(checkpoint_id=checkpoint_id, is_last=is_last):
                 for task in self._tasks.tasks:
                     task.trigger(Barrier(checkpoint_id, is_last))
-            case Resume(checkpoint_id=checkpoint_id):
-                self._tasks.resume(checkpoint_id)
-            case Drain():
-                self._tasks.drain()
             case Commit(checkpoint_id=checkpoint_id):
                 self._commit(checkpoint_id)
             case Abort(checkpoint_id=checkpoint_id):
                 self._pending.pop(checkpoint_id, None)
                 self._splits_of.pop(checkpoint_id, None)
                 self._tasks.abort(checkpoint_id)
-            case AddSplits(uid=uid, splits=splits):
-                self._tasks.sources[uid].add_splits(splits)
+            case Resume() | Drain() | AddSplits() | GroupWatermarks():
+                self._tell_sources(command)
             case Shutdown(reason=reason):
                 self.shutdown_reason = reason
             case Assignment() | Alive():
                 raise AssertionError(f"no command for a slot that runs: {command}")
 
-    def _on_written(self, checkpoint_id: int, number: int, written: _Written) -> None:
+    def _tell_sources(self, command: Resume | Drain | AddSplits | GroupWatermarks) -> None:
+        match command:
+            case Resume(checkpoint_id=checkpoint_id):
+                self._tasks.resume(checkpoint_id)
+            case Drain():
+                self._tasks.drain()
+            case AddSplits(uid=uid, splits=splits):
+                self._tasks.sources[uid].add_splits(splits)
+            case GroupWatermarks(by_group=by_group):
+                self._tasks.align(by_group)
+
+    def _on_written(self, checkpoint_id: int, number: int, written: WrittenSnapshot) -> None:
         pending = self._pending.get(checkpoint_id)
         if pending is None:
             return  # aborted meanwhile; the files are swept

@@ -33,6 +33,7 @@ from onceflow.runtime.slot.event_time import SourceWatermarks, event_times
 from onceflow.runtime.slot.own_watermarks import rule_of
 from onceflow.runtime.slot.source_rate import SourceRate
 from onceflow.runtime.slot.task_reports import TaskCounters, TaskSnapshot
+from onceflow.runtime.slot.watermark_alignment import AlignedSplits, Lowest, lowest
 
 DEAD_LETTERS = "dead-letters"
 """The tag of a source's output for records that it could not decode."""
@@ -64,6 +65,8 @@ class SourceTask:
         self._batch_size = BatchSize()
         self._watermarks = SourceWatermarks(node.watermarks) if node.watermarks else None
         self._rule = rule_of(node.watermarks, node.uid) if node.watermarks else None
+        alignment = node.watermarks.alignment if node.watermarks else None
+        self._aligned = AlignedSplits(alignment) if alignment else None
         self._finished: dict[str, bool] = {}
         self._barriers: list[Barrier] = []
         self._said_idle = False
@@ -145,6 +148,35 @@ class SourceTask:
         if self._watermarks:
             self._watermarks.resume(split_ids)
 
+    @property
+    def paused(self) -> str:
+        """Which splits wait for slower ones, for people; "": none. From any thread."""
+        return self._aligned.describe(self.uid) if self._aligned and self.counters.paused_splits else ""
+
+    @property
+    def lowest_watermark(self) -> Lowest:
+        """How far the slowest split is, by the alignment group; empty for a source in none."""
+        if self._aligned is None or self._watermarks is None:
+            return {}
+        is_over = self._said_end or self._has_stopped
+        watermarks: list[int | None] = [] if is_over else [*self._watermarks.of_splits().values()]
+        return {self._aligned.group: lowest(watermarks)}
+
+    def align(self, lowest_of: Lowest) -> None:
+        """The driver says how far the slowest split of each group is. The next poll goes by it."""
+        if self._aligned is not None and self._aligned.group in lowest_of:
+            self._aligned.lowest_ms = lowest_of[self._aligned.group]
+
+    def _pause_or_resume(self) -> None:
+        if self._aligned is None or self._watermarks is None:
+            return
+        turn = self._aligned.turn(self._watermarks.of_splits())
+        if turn.pause:
+            self.pause_splits(turn.pause)
+        if turn.resume:
+            self.resume_splits(turn.resume)
+        self.counters.paused_splits = len(self._aligned.paused)
+
     def step(self) -> bool:
         if self._barriers and self._body.may_snapshot:
             self._on_barrier(self._barriers.pop(0))
@@ -161,6 +193,7 @@ class SourceTask:
         if self._is_draining:
             self._end()
             return True
+        self._pause_or_resume()
         fetch = self._poll()
         if fetch is not None:
             self._on_fetch(fetch)
@@ -172,6 +205,7 @@ class SourceTask:
 
     def _end(self) -> None:
         self._said_end = True
+        self.counters.paused_splits = 0
         self._body.firing.take(EndOfInput())
 
     def _poll(self) -> Fetch | None:

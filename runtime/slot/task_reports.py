@@ -1,11 +1,13 @@
-"""What a task reports: its snapshot at a barrier, and its counters."""
+"""What a task reports: its snapshot at a barrier, on its way to be durable, and its counters."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
+from onceflow.runtime.checkpoint.manifest import StateHandle
 from onceflow.runtime.contracts import (
+    Committable,
     PreCommit,
     SplitProgress,
 )
@@ -31,6 +33,30 @@ class TaskSnapshot:
 
 
 @dataclass(slots=True)
+class PendingSnapshot:
+    """A checkpoint whose snapshots this slot is taking and writing."""
+
+    unwritten: set[int]
+    """Numbers of the tasks whose snapshot is not durable yet."""
+    splits: dict[str, Sequence[SplitProgress]] = field(default_factory=dict)
+    states: list[StateHandle] = field(default_factory=list)
+    committables: list[Committable] = field(default_factory=list)
+    first_ms: float = 0.0
+    last_ms: float = 0.0
+    pause_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenSnapshot:
+    """A task's snapshot once it is durable; or why it is not."""
+
+    states: Sequence[StateHandle] = ()
+    committables: Sequence[Committable] = ()
+    failure: str | None = None
+    is_unavailable: bool = False
+
+
+@dataclass(slots=True)
 class TaskCounters:
     """What the live line and the metrics read; written by the task only."""
 
@@ -39,6 +65,7 @@ class TaskCounters:
     late_records: int = 0
     dead_letters: int = 0
     failed_records: int = 0
+    paused_splits: int = 0
     watermark_ms: int = WATERMARK_MIN_MS
     max_event_time_ms: int = WATERMARK_MIN_MS
 

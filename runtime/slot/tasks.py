@@ -5,8 +5,7 @@ Subtask i of every chain runs in slot i. Everything is made new for each attempt
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,6 @@ from onceflow.runtime.checkpoint.manifest import StateHandle
 from onceflow.runtime.checkpoint.options import BarrierOptions
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import (
-    AcknowledgingReader,
     ReaderContext,
     SinkContext,
     SinkWriter,
@@ -38,6 +36,7 @@ from onceflow.runtime.slot.call_watch import current_origin
 from onceflow.runtime.slot.chain_body import ChainBody
 from onceflow.runtime.slot.firing import PIECE_ROWS_MAX
 from onceflow.runtime.slot.gates import Gates, MakeAlignment, head_of
+from onceflow.runtime.slot.slot_tasks import SlotTasks
 from onceflow.runtime.slot.source_rate import SourceRate
 from onceflow.runtime.slot.source_task import SourceTask
 from onceflow.runtime.slot.task import OperatorTask, Task
@@ -74,61 +73,6 @@ class SlotEnvironment:
     """The most rows that an operator gets at once."""
     piece_rows_max: int = PIECE_ROWS_MAX
     """The most windows or timers that fire between two looks at barriers and records."""
-
-
-@dataclass(frozen=True, slots=True)
-class SlotTasks:
-    """The tasks of a slot, in topological order, and the parts of them that the slot speaks to."""
-
-    tasks: list[Task]
-    heads: list[str]
-    """The uid of each task's head, for people."""
-    sources: Mapping[str, SourceTask]
-    readers: Mapping[str, SourceReader]
-    writers: Mapping[str, SinkWriter]
-    operators: Mapping[str, Operator]
-    metrics: MetricRegistry
-    """The user's own."""
-
-    def commit(self, checkpoint_id: int) -> None:
-        """The checkpoint is durable: sinks commit it, then readers acknowledge it. On the commit thread."""
-        for writer in self.writers.values():
-            writer.commit(checkpoint_id)
-        for reader in self.readers.values():
-            if isinstance(reader, AcknowledgingReader):
-                reader.on_completed(checkpoint_id)
-
-    def resume(self, checkpoint_id: int) -> None:
-        """All slots have their snapshots of this checkpoint."""
-        for source in self.sources.values():
-            source.resume(checkpoint_id)
-
-    def drain(self) -> None:
-        """The sources shall end."""
-        for source in self.sources.values():
-            source.drain()
-
-    def abort(self, checkpoint_id: int) -> None:
-        """This checkpoint will not be."""
-        for task in self.tasks:
-            task.abort_checkpoint(checkpoint_id)
-
-    @property
-    def wake_at_ms(self) -> int | None:
-        """When, by `Clock.now_ms`, a task has something to do even if no input comes. None: never."""
-        times = [at_ms for task in self.tasks if (at_ms := task.wake_at_ms) is not None]
-        return min(times, default=None)
-
-    def close(self) -> None:
-        """Let go of consumers, producers and files. Never raises: the attempt is over anyway."""
-        closes = [part.close for part in self.readers.values()]
-        closes += [part.close for part in self.writers.values()]
-        closes += [part.close for part in self.operators.values()]
-        for close in closes:
-            try:
-                close()
-            except Exception as error:
-                print(f"onceflow: {close!r} failed: {error}", file=sys.stderr)  # noqa: T201 - the executor's log
 
 
 class SlotBuilder:

@@ -17,7 +17,7 @@ from onceflow.runtime.records import Indices
 from onceflow.runtime.state.description import TimeToLive
 from onceflow.runtime.state.expiring_values import NEVER_MS, ExpiringValues
 from onceflow.runtime.state.row_values import Codec, Cursor
-from onceflow.runtime.state.table import Frozen
+from onceflow.runtime.state.table import Frozen, LiveRows
 
 TIMES_TYPE = pa.list_(pa.field("item", pa.int64(), nullable=False))
 
@@ -120,7 +120,7 @@ class ExpiringItems(ExpiringValues):
 
         return alive
 
-    def _as_they_are(self) -> Callable[[Indices], list[Any]]:
+    def _as_they_are(self, live: LiveRows) -> Callable[[Indices], list[Any]]:
         of = self._alive_of()
         return lambda rows: [of(row)[0] for row in rows.tolist()]
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Indices, Int64s
 from onceflow.runtime.state.description import TimeToLive
 from onceflow.runtime.state.row_values import Codec, Cursor, RowValues
-from onceflow.runtime.state.table import Frozen
+from onceflow.runtime.state.table import Frozen, LiveRows
 
 NEVER_MS = WATERMARK_MAX_MS
 """The time of a row that holds nothing."""
@@ -141,6 +141,9 @@ class ExpiringValue(ExpiringValues):
             if self.values[row] is not None:
                 self._first[row] = self._begun_ms()
 
-    def _as_they_are(self) -> Callable[[Indices], list[Any]]:
-        values, first, passed_ms = self.values.copy(), self._first[:], self.passed_ms
-        return lambda rows: [values[row] if first[row] > passed_ms else None for row in rows.tolist()]
+    def _as_they_are(self, live: LiveRows) -> Callable[[Indices], list[Any]]:
+        values, first, passed_ms = live.copied(self.values), self._first[:], self.passed_ms
+        return lambda rows: [
+            value if first[row] > passed_ms else None
+            for value, row in zip(values(rows), rows.tolist(), strict=True)
+        ]

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from onceflow.runtime.arrays.offsets import offsets_of
 from onceflow.runtime.kernels.ops import ops
-from onceflow.runtime.records import UInt64s
+from onceflow.runtime.records import Int64s, UInt64s
 from onceflow.runtime.state.columns import bits_of, is_word, null_mask
 from onceflow.runtime.state.hash_arrays import hash_texts
 
@@ -33,6 +33,8 @@ _MIX_2 = np.uint64(0x94D049BB133111EB)
 _COMBINE = np.uint64(0xD6E8FEB86659FD93)
 _NULL_WORD = np.uint64(0x9AE16A3B2F90404F)
 _STRUCT_WORD = np.uint64(0xC3A5C85C97CB3127)
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+"""Odd, so that one key's starts all have different hashes; a key group's hashes stay uniform."""
 _S27, _S30, _S31 = np.uint64(27), np.uint64(30), np.uint64(31)
 
 
@@ -56,6 +58,16 @@ def hash_keys(batch: pa.RecordBatch, columns: Sequence[str], seed: int = 0) -> U
     for name in columns[1:]:
         hashed = _combine(hashed, _hash_column(batch.column(name), seed))
     return hashed
+
+
+def with_start(key_hash: UInt64s, starts: Int64s) -> UInt64s:
+    """The hash of (key, start)."""
+    return key_hash + starts.view(np.uint64) * _ODD
+
+
+def without_start(hashes: UInt64s, starts: Int64s) -> UInt64s:
+    """A key's own hash from that of (key, start): the inverse of `with_start`."""
+    return hashes - starts.view(np.uint64) * _ODD
 
 
 def splitmix64(words: UInt64s) -> UInt64s:

@@ -10,7 +10,7 @@ that an overflow may give those that it wrote down before by the names of their 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -20,6 +20,7 @@ import pyarrow as pa
 from onceflow.runtime.errors import Fatal
 from onceflow.runtime.records import WATERMARK_MAX_MS, Indices, Int64s, UInt64s
 from onceflow.runtime.state.operator_state import FrozenRows
+from onceflow.runtime.state.snapshot_options import WHOLE, SnapshotOptions
 from onceflow.runtime.state.table import KeyedTable, Layout
 
 BackendName = Literal["heap", "rocksdb"]
@@ -48,6 +49,7 @@ class StateOptions:
 
     backend: BackendName = "heap"
     memory_bytes: int | None = None
+    snapshots: SnapshotOptions = WHOLE
 
 
 class Overflow(Protocol):
@@ -56,7 +58,7 @@ class Overflow(Protocol):
     Rows come back with `find_or_add` and `wake`; the table's columns are loaded then.
     """
 
-    def find_or_add(self, batch: pa.RecordBatch, key_hash: UInt64s) -> Indices:
+    def find_or_add(self, batch: pa.RecordBatch, key_hash: UInt64s, starts: Int64s | None = None) -> Indices:
         """KeyedTable.find_or_add, and of rows that are away they come back."""
         ...
 
@@ -64,9 +66,12 @@ class Overflow(Protocol):
         """KeyedTable.load."""
         ...
 
-    def remove(self, rows: Indices) -> Indices:
-        """KeyedTable.remove, and then `compact`, for at least half of the rows: the old numbers of those that
-        stay."""
+    def remove(self, rows: Indices) -> None:
+        """KeyedTable.remove."""
+        ...
+
+    def compact(self) -> Indices | None:
+        """KeyedTable.compact."""
         ...
 
     def freeze(self, max_parallelism: int) -> FrozenRows:
@@ -100,15 +105,19 @@ class Overflow(Protocol):
         ...
 
 
-def make_room(overflow: Overflow | None) -> None:
-    """Make room, if it is needed, in a table of which no row is empty or wakes. Not while the number of a row
-    is still needed."""
+def make_room(overflow: Overflow | None, wakes: Callable[[Indices], Wakes] = lambda going: {}) -> None:
+    """Make room, if it is needed, in a table of which no row is empty. `wakes`: when rows that go have to
+    come back. Not while the number of a row is still needed."""
     while overflow is not None and overflow.needs_room():
-        overflow.make_room(overflow.going(), {}, NO_ROWS)
+        going = overflow.going()
+        overflow.make_room(going, wakes(going), NO_ROWS)
 
 
 class StateBackend(Protocol):
     """Where the state of one slot is kept. One thread."""
+
+    @property
+    def snapshots(self) -> SnapshotOptions: ...
 
     def overflow(self, table: KeyedTable, layout: Layout) -> Overflow | None:
         """The overflow of this table, which is empty. None: all is in memory. Raises Retryable or Fatal if it
@@ -118,6 +127,9 @@ class StateBackend(Protocol):
 
 class Unlimited:
     """StateBackend: all in memory, as much as there is."""
+
+    def __init__(self, snapshots: SnapshotOptions = WHOLE) -> None:
+        self.snapshots = snapshots
 
     def overflow(self, table: KeyedTable, layout: Layout) -> Overflow | None:
         return None

@@ -100,7 +100,7 @@ class RowValues:
     def freeze(self, live: LiveRows) -> Frozen:
         """What is in the rows now: values that only `own` changes are shared with the snapshot, and become
         Arrow when it is written; values that the user's code could change become Arrow at once."""
-        codec, values = self.codec, self._as_they_are()
+        codec, values = self.codec, self._as_they_are(live)
         self._owned.clear()
         if codec.is_immutable:
             return lambda rows: codec.to_arrow(values(rows))
@@ -108,10 +108,9 @@ class RowValues:
         column = codec.to_arrow(values(of))
         return lambda rows: column.take(pa.array(np.searchsorted(of, rows)))
 
-    def _as_they_are(self) -> Callable[[Indices], list[Any]]:
-        """Gives what is in some rows now, later and on any thread."""
-        frozen = self.values.copy()
-        return lambda rows: [frozen[row] for row in rows.tolist()]
+    def _as_they_are(self, live: LiveRows) -> Callable[[Indices], list[Any]]:
+        """Gives what is in some of these rows now, later and on any thread."""
+        return live.copied(self.values)
 
     def load(self, rows: Indices, column: pa.Array) -> None:
         for row, value in zip(rows.tolist(), self.codec.from_arrow(column), strict=True):

@@ -13,17 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from onceflow.runtime.records import Indices, Int64s, UInt64s
 from onceflow.runtime.state.operator_state import FrozenRows
+from onceflow.runtime.state.snapshot_options import SnapshotOptions
 
 Frozen = Callable[[Indices], pa.Array]
 """What a column was at a barrier: makes Arrow of some of the rows, lowest first, on any thread."""
 
+_COPY_PART = 8
+"""A list of Python objects is copied as quickly as one of so many of them is picked."""
 NOT_THERE = -1
 """In the place of a row: there is none."""
 
@@ -47,6 +50,15 @@ class LiveRows:
 
     def all(self) -> Indices:
         return self.piece(0, self._size)
+
+    def copied(self, values: list[Any]) -> Callable[[Indices], list[Any]]:
+        """What is in a list by row now, for these rows; later, and on any thread."""
+        some = self._some
+        if some is None or len(values) < _COPY_PART * len(some):
+            frozen = values.copy()
+            return lambda rows: [frozen[row] for row in rows.tolist()]
+        picked = [values[row] for row in some.tolist()]
+        return lambda rows: [picked[place] for place in np.searchsorted(some, rows).tolist()]
 
 
 class RowColumn(Protocol):
@@ -163,10 +175,23 @@ class KeyedTable(Protocol):
         ...
 
 
-class TrackedTable(KeyedTable, Protocol):
-    """A KeyedTable that knows which rows have changed: those that were found, added, reset or noted."""
+class IncrementalTable(KeyedTable, Protocol):
+    """A KeyedTable that knows which rows have changed: those that `find_or_add` gave, or that were loaded,
+    reset or noted. So its snapshots can build on each other (`increments.py`)."""
 
-    def note_changed(self, rows: Indices) -> None: ...
+    def note_changed(self, rows: Indices) -> None:
+        """The columns of these rows are changed, though nobody looked for them since the latest snapshot."""
+        ...
+
+    def build_on_snapshots(self, key_groups: range, max_parallelism: int, options: SnapshotOptions) -> None:
+        """Called at most once, before the first row: from now on `freeze` gives a FrozenIncrement, with the
+        rows that a snapshot needs which builds on the latest one that is durable. `key_groups`: of all keys
+        that there will be."""
+        ...
+
+
+class TrackedTable(IncrementalTable, Protocol):
+    """An IncrementalTable that can be asked."""
 
     def take_changed(self) -> Indices:
         """The rows that have changed since the last call and are in use, lowest first."""

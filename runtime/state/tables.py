@@ -9,11 +9,13 @@ from onceflow.runtime.state.heap.heap_groups import HeapGroups
 from onceflow.runtime.state.heap.heap_limit import LimitedHeap
 from onceflow.runtime.state.heap.heap_panes import HeapPanes
 from onceflow.runtime.state.heap.heap_table import HeapTable
-from onceflow.runtime.state.overflow import MEMORY_BYTES, UNLIMITED, StateBackend, StateOptions
-from onceflow.runtime.state.table import GroupedTable, KeyedTable, Layout, PaneTable, TrackedTable
+from onceflow.runtime.state.heap.seen_rows import SeenRows
+from onceflow.runtime.state.overflow import MEMORY_BYTES, StateBackend, StateOptions, Unlimited
+from onceflow.runtime.state.table import GroupedTable, IncrementalTable, Layout, PaneTable, TrackedTable
 
 __all__ = [
     "Layout",
+    "SeenRows",
     "grouped_table",
     "has_rocksdb",
     "keyed_table",
@@ -23,7 +25,7 @@ __all__ = [
 ]
 
 
-def keyed_table(layout: Layout) -> KeyedTable:
+def keyed_table(layout: Layout) -> IncrementalTable:
     return HeapTable(layout)
 
 
@@ -42,7 +44,8 @@ def grouped_table(layout: Layout) -> GroupedTable:
 def state_backend(options: StateOptions) -> StateBackend:
     """The backend of one slot. Raises Fatal if it is not installed here."""
     if options.backend == "heap":
-        return UNLIMITED if options.memory_bytes is None else LimitedHeap(options.memory_bytes)
+        limit, snapshots = options.memory_bytes, options.snapshots
+        return Unlimited(snapshots) if limit is None else LimitedHeap(limit, snapshots)
     if not has_rocksdb():
         raise Fatal(
             "--state-backend rocksdb: rocksdict is not installed where the slots run: install "
@@ -51,7 +54,7 @@ def state_backend(options: StateOptions) -> StateBackend:
     # Here and not above: it is an extra.
     from onceflow.runtime.state.rocks.backend import RocksBackend
 
-    return RocksBackend(options.memory_bytes or MEMORY_BYTES)
+    return RocksBackend(options.memory_bytes or MEMORY_BYTES, snapshots=options.snapshots)
 
 
 def has_rocksdb() -> bool:

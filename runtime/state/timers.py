@@ -155,9 +155,9 @@ class KeyTimers:
         """The timers as they are now. None: there are none, and what has none may be left out."""
         if self._may_be_left_out and not self._heap:
             return None
-        times = self._times.copy()
+        times = live.copied(self._times)
         self._owned.clear()
-        return lambda rows: pa.array([sorted(times[row] or ()) for row in rows.tolist()], TIMERS_TYPE)
+        return lambda rows: pa.array([sorted(of_row or ()) for of_row in times(rows)], TIMERS_TYPE)
 
     def load(self, rows: Indices, values: pa.Array) -> None:
         for row, times in zip(rows.tolist(), values.to_pylist(), strict=True):

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from onceflow.runtime.checkpoint.memory_store import MemoryStore
+from onceflow.runtime.checkpoint.state_files import StateFiles
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.exchange.key_groups import Partitioner
 from onceflow.runtime.operators.operator import (
@@ -61,13 +63,16 @@ class OperatorHarness:
         right_keys: Sequence[str] = (),
         state: StateBackend = UNLIMITED,
     ) -> None:
-        """`right_keys`: of the right input, if the operator has two. `state`: where its state is."""
+        """`right_keys`: of the right input, if the operator has two. `state`: where its state is; if its
+        snapshots build on each other, there is one after each thing that is done."""
         self.clock = clock or ManualClock()
         self.late_rows = 0
         self.out = Collected()
         self._partitioner = Partitioner(tuple(key_columns), max_parallelism, parallelism)
         right = tuple(right_keys or key_columns)
         self._right_partitioner = Partitioner(right, max_parallelism, parallelism)
+        self._files = StateFiles(MemoryStore(), 1) if state.snapshots.are_incremental else None
+        self._checkpoint_id = 0
         self.subtasks: list[Operator] = []
         for subtask in range(parallelism):
             key_groups = key_group_range(max_parallelism, parallelism, subtask)
@@ -99,6 +104,7 @@ class OperatorHarness:
         records = Records(batch, np.array(event_time, np.int64), None, origin, _kinds(kind))
         for subtask, part in self._partitioner.split(records):
             self.subtasks[subtask].on_records(part)
+        self._checkpoint()
 
     def push_right(
         self, batch: pa.RecordBatch, event_time: Sequence[int], kind: Sequence[int] | None = None
@@ -109,11 +115,13 @@ class OperatorHarness:
             operator = self.subtasks[subtask]
             assert isinstance(operator, TwoInputOperator), "it has one input"
             operator.on_right_records(part)
+        self._checkpoint()
 
     def advance(self, time_ms: int, subtask: int | None = None) -> None:
         """The watermark of all subtasks, or of one."""
         for operator in self.subtasks if subtask is None else [self.subtasks[subtask]]:
             fire_all(operator, time_ms)
+        self._checkpoint()
 
     def begin(self, time_ms: int) -> None:
         """The watermark of all subtasks, of which nothing fires until `fire`."""
@@ -122,7 +130,9 @@ class OperatorHarness:
 
     def fire(self, rows_max: int) -> int:
         """A piece of what is due, in each subtask. Returns how many fired."""
-        return sum(op.fire(rows_max) for op in self.subtasks if isinstance(op, FiringOperator))
+        fired = sum(op.fire(rows_max) for op in self.subtasks if isinstance(op, FiringOperator))
+        self._checkpoint()
+        return fired
 
     def tick(self, milliseconds: float = 0) -> None:
         """The clock of all subtasks goes on, and all that is due by then fires."""
@@ -134,6 +144,7 @@ class OperatorHarness:
                 and wake_at_ms <= self.clock.now_ms()
             ):
                 operator.on_clock(self.clock.now_ms(), PIECE_ROWS_MAX)
+        self._checkpoint()
 
     def finish(self) -> None:
         """The end of a bounded input."""
@@ -146,7 +157,18 @@ class OperatorHarness:
     def snapshot(self) -> list[RestoredState]:
         """The state of all subtasks, as read back from storage."""
         states = [operator.snapshot() for operator in self.subtasks]
-        return [stored(state) for state in states if state is not None]
+        self._checkpoint_id += 1
+        return [self._stored(n, state) for n, state in enumerate(states) if state is not None]
+
+    def _checkpoint(self) -> None:
+        if self._files is not None:
+            self.snapshot()
+
+    def _stored(self, subtask: int, state: FrozenState) -> RestoredState:
+        if self._files is None:
+            return stored(state)
+        handle = self._files.write(self._checkpoint_id, "operator", subtask, state)
+        return self._files.read(handle, handle.key_groups)
 
     def close(self) -> None:
         """The end of all subtasks."""

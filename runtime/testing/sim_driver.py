@@ -10,7 +10,7 @@ from onceflow.runtime.checkpoint.coordinator import Coordinator
 from onceflow.runtime.checkpoint.driver import CheckpointIO, IoEffect, is_io_effect
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.options import CheckpointOptions
-from onceflow.runtime.checkpoint.state_files import PromisedStagedFiles
+from onceflow.runtime.checkpoint.staged_files import PromisedStagedFiles
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.control.commands import command_of

@@ -12,7 +12,7 @@ a third path goes through the product's own window operator, which is slower.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,6 +60,7 @@ from onceflow.runtime.testing.sim_rows import (
 from onceflow.runtime.testing.sim_tally import Tally
 
 OUT_OF_ORDERNESS_MS = 5
+TIMES = WatermarkStrategy("ts", OUT_OF_ORDERNESS_MS)
 
 RECORD_SCHEMA = pa.schema([(name, pa.int64()) for name in ("id", "key", "ts", "value")])
 
@@ -143,6 +144,7 @@ class SimSource:
     schema: pa.Schema = RECORD_SCHEMA
     record_type: type | None = None
     is_bounded: bool = True
+    can_pause: bool = True
 
     def open_enumerator(self, job: str, clock: Clock) -> SplitEnumerator:
         return SimEnumerator(self.input)
@@ -179,18 +181,23 @@ class SimReader:
         self._choices = choices
         self._next: dict[str, int] = {}
         self._reported: set[str] = set()
+        self._paused: frozenset[str] = frozenset()
         self.credit = 0
 
     @property
     def has_more(self) -> bool:
-        return len(self._reported) < len(self._next)
+        return bool(self._open())
+
+    def _open(self) -> list[str]:
+        """Splits that may be read and are not read to their end."""
+        return [s for s in self._next if s not in self._reported and s not in self._paused]
 
     def add_splits(self, splits: Sequence[SplitState]) -> None:
         for split in splits:
             self._next[split.split_id] = split.position["next_offset"]
 
     def poll(self, timeout_ms: int, records_max: int) -> Fetch | None:
-        open_splits = [s for s in self._next if s not in self._reported]
+        open_splits = self._open()
         if not open_splits or self.credit == 0:
             return None
         self.credit -= 1
@@ -211,6 +218,12 @@ class SimReader:
     def snapshot(self) -> Sequence[SplitState]:
         return [SplitState(split, {"next_offset": offset}) for split, offset in self._next.items()]
 
+    def pause_splits(self, split_ids: Collection[str]) -> None:
+        self._paused |= frozenset(split_ids)
+
+    def resume_splits(self, split_ids: Collection[str]) -> None:
+        self._paused -= frozenset(split_ids)
+
     def publish_offsets(self, splits: Sequence[SplitState]) -> None:
         pass
 
@@ -227,10 +240,10 @@ def sim_graph(
     max_parallelism: int,
     has_real_windows: bool = False,
     firings: Firings = ONCE,
+    watermarks: WatermarkStrategy = TIMES,
 ) -> JobGraph:
     """The job of the picture above. `firings`: of the real windows; no record is late, so they change
     nothing but the operator that is taken."""
-    watermarks = WatermarkStrategy("ts", OUT_OF_ORDERNESS_MS)
     targets: list[Target] = [ToEdge(0), InChain("raw")]
     src = SourceNode("src", source, watermarks, {MAIN: targets})
     state = StateDescription("tally", "counts", (KeyColumn("key", "int64"),))

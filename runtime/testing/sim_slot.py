@@ -10,7 +10,8 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from onceflow.runtime.checkpoint.alignment import Alignment
 from onceflow.runtime.checkpoint.manifest import StateHandle
 from onceflow.runtime.checkpoint.options import BarrierOptions
-from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles, StateFiles
+from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles
+from onceflow.runtime.checkpoint.state_files import StateFiles
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts.batch_size import RECORDS_MAX
@@ -23,7 +24,8 @@ from onceflow.runtime.operators.operator import FrozenState
 from onceflow.runtime.records import Barrier, Element
 from onceflow.runtime.slot.firing import PIECE_ROWS_MAX
 from onceflow.runtime.slot.slot import STEPS_PER_TASK, Slot
-from onceflow.runtime.slot.tasks import SlotBuilder, SlotEnvironment, SlotTasks
+from onceflow.runtime.slot.slot_tasks import SlotTasks
+from onceflow.runtime.slot.tasks import SlotBuilder, SlotEnvironment
 from onceflow.runtime.state.key_groups import key_group_range
 from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
 from onceflow.runtime.testing.shared_files import SharedFiles
@@ -253,8 +255,7 @@ class SimSlot:
 
     def counter(self, name: str) -> int:
         """A counter of TaskCounters, summed over the tasks."""
-        tasks = self._tasks.tasks if self._tasks else ()
-        return sum(task.counters.as_dict()[name] for task in tasks)
+        return sum(t.counters.as_dict()[name] for t in (self._tasks.tasks if self._tasks else ()))
 
     def close(self) -> None:
         """Let go of what tasks have opened. A process that is killed does not."""
@@ -269,15 +270,14 @@ class SimSlot:
     def _start(self, assignment: Assignment) -> Slot:
         self.number, store, at, options = assignment.slot, self._store, assignment, self._options
         files = StateFiles(store, assignment.attempt)
-        writer: StateFiles | SharedFiles = files
-        if self._options.shares_files:
-            mine = key_group_range(self._graph.max_parallelism, assignment.parallelism, assignment.slot)
-            writer = SharedFiles(files, mine, assignment.states)
+        mine = key_group_range(self._graph.max_parallelism, assignment.parallelism, assignment.slot)
+        shares_files = self._options.shares_files
+        writer = SharedFiles(files, mine, assignment.states) if shares_files else files
 
         def write_state(checkpoint_id: int, uid: str, state: FrozenState) -> StateHandle:
             return writer.write(checkpoint_id, uid, at.slot, state)
 
-        slot = Slot(assignment, self, self.background, self._clock, write_state, self._options.steps_per_task)
+        slot = Slot(at, self, self.background, self._clock, write_state, options.steps_per_task, 0.0)
         environment = SlotEnvironment(
             clock=self._clock,
             staged_files=lambda uid: AttemptStagedFiles(store, at.attempt, uid, at.slot),
@@ -293,8 +293,8 @@ class SimSlot:
             params=options.params,
             make_calls=lambda function, at_once_max, wake: SimCalls(function, options.choose),
         )
-        wiring = self.wiring.of_slot(self, assignment.slot)
-        self._tasks = tasks = SlotBuilder(self._graph, assignment, wiring, environment).build()
+        wiring = self.wiring.of_slot(self, at.slot)
+        self._tasks = tasks = SlotBuilder(self._graph, at, wiring, environment).build()
         self._readers = {uid: r for uid, r in tasks.readers.items() if isinstance(r, PacedReader)}
         slot.start(tasks)
         return slot

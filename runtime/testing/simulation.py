@@ -13,10 +13,12 @@ from dataclasses import dataclass, field, replace
 from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.slot.firing import PIECE_ROWS_MAX
 from onceflow.runtime.slot.slot import STEPS_PER_TASK
+from onceflow.runtime.state.overflow import UNLIMITED
 from onceflow.runtime.testing.choices import Choices, ExhaustiveChoices, SeededChoices
 from onceflow.runtime.testing.sim_broker import SimSink
 from onceflow.runtime.testing.sim_job import SimSource, sim_graph
 from onceflow.runtime.testing.sim_world import SimWorld
+from onceflow.runtime.testing.tight_state import INCREMENTAL
 from onceflow.runtime.testing.violations import Breach
 from onceflow.runtime.testing.world import Crash, World, WorldOptions
 
@@ -77,6 +79,7 @@ def draw_options(choices: Choices) -> WorldOptions:
         early_timeouts=(0, 0, 1, 2)[choices.choose(4, "early timeouts")],
         has_real_windows=choices.choose(10, "real windows") == 9,
         shares_files=keys % 2 == 1,
+        state=UNLIMITED if keys % 2 else INCREMENTAL,
         piece_rows_max=1 if splits % 2 else PIECE_ROWS_MAX,
         steps_per_task=1 if splits % 2 else STEPS_PER_TASK,
     )

@@ -1,4 +1,5 @@
-"""Backends with hardly any memory: in a test nearly every key goes to disk, and comes back."""
+"""Backends that go to extremes in a test: nearly every key goes to disk, and each snapshot that can builds on
+the one before."""
 
 from __future__ import annotations
 
@@ -7,14 +8,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from onceflow.runtime.state.overflow import StateBackend
-from onceflow.runtime.state.rocks.backend import RocksBackend
+from onceflow.runtime.state.overflow import StateBackend, Unlimited
+from onceflow.runtime.state.snapshot_options import SnapshotOptions
 
 ROWS_IN_MEMORY = 2
+EAGER = SnapshotOptions(are_incremental=True, whole_rows_max=0, whole_share=9.0)
+INCREMENTAL = Unlimited(EAGER)
+"""All in memory."""
 
 
 @contextmanager
 def tight_rocksdb(rows_in_memory: int = ROWS_IN_MEMORY) -> Iterator[StateBackend]:
     """RocksDB under tables that keep so many rows in memory between two batches; in a folder of its own."""
+    # Here and not above: it is an extra.
+    from onceflow.runtime.state.rocks.backend import RocksBackend
+
     with TemporaryDirectory(prefix="onceflow-", ignore_cleanup_errors=True) as folder:
-        yield RocksBackend(1 << 20, rows_in_memory, rows_bytes=0, folder=Path(folder))
+        yield RocksBackend(1 << 20, rows_in_memory, rows_bytes=0, folder=Path(folder), snapshots=EAGER)

@@ -128,6 +128,24 @@ class BeginsAnewWhenResumed(FolderReader):
         super().resume_splits(split_ids)
 
 
+class NoPauses:
+    """A FolderReader without its pauses."""
+
+    def __init__(self, source: FolderSource) -> None:
+        reader = FolderReader(source)
+        self.add_splits, self.poll, self.snapshot = reader.add_splits, reader.poll, reader.snapshot
+        self.publish_offsets, self.close, self.forget_splits = (
+            reader.publish_offsets,
+            reader.close,
+            reader.forget_splits,
+        )
+
+
+class SaysThatItPauses(FolderSource):
+    def open_reader(self, context: Any) -> Any:
+        return NoPauses(self)
+
+
 class NeverForgets(FolderReader):
     def forget_splits(self, split_ids: Collection[str]) -> None:
         pass
@@ -190,6 +208,7 @@ SOURCE_KILLERS: dict[Any, str] = {
     NeverForgets: "a_reader_forgets_finished_splits",
     NeverPauses: "a_paused_split_brings_nothing_until_it_is_resumed",
     BeginsAnewWhenResumed: "each_split_may_be_paused_between_any_two_polls",
+    SaysThatItPauses: "who_says_that_its_readers_pause_has_such",
 }
 
 # --- Queues ---------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from pyspark import SparkContext
 
 from onceflow.cli.load import load_job
 from onceflow.cli.report import JsonLines
-from onceflow.runtime.api.job import run_options
+from onceflow.runtime.api.run_options import run_options
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.driver.driver import JobDriver

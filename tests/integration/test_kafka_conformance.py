@@ -16,7 +16,7 @@ from onceflow.connectors.formats import Json
 from onceflow.connectors.kafka import KafkaSource
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
-from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles
+from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import SinkContext, SinkWriter, Source
 from onceflow.runtime.records import Records

@@ -24,7 +24,7 @@ from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.transactions.hanging import TransactionDoctor
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
-from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles
+from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import Committable, SinkContext
 from onceflow.runtime.errors import Retryable, UsageError

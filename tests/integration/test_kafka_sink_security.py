@@ -27,7 +27,7 @@ from onceflow.connectors.kafka import KafkaSource
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.transactions.staged_writer import LEDGER_TOPIC
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
-from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles
+from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import SinkContext
 from onceflow.runtime.errors import Fatal

@@ -21,7 +21,7 @@ from onceflow.connectors.mysql.session import MySqlDialect
 from onceflow.connectors.sql_tables.ledger_owner import LedgerOwner
 from onceflow.connectors.sql_tables.session import BadRowsError
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
-from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles
+from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import SinkContext
 from onceflow.runtime.errors import JobFailedError

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
-from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles
+from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import SinkContext, SinkWriter
 from onceflow.runtime.errors import DataLossError, Fatal, OptionError

@@ -8,7 +8,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from onceflow.runtime.api.job import Job, run_job, run_options
+from onceflow.runtime.api.job import Job, run_job
+from onceflow.runtime.api.run_options import run_options
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.graph.job_graph import (
     ByKey,

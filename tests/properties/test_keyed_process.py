@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from onceflow.runtime.operators.declared import SideOutput
 from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedProcess
 from onceflow.runtime.operators.processing.process import ProcessConfig, ProcessOperator
-from onceflow.runtime.records import WATERMARK_MIN_MS
+from onceflow.runtime.records import WATERMARK_MIN_MS, Indices
 from onceflow.runtime.state.handles import ListState, MapState, ValueState
 from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
 from onceflow.runtime.state.row_values import RowValues
 from onceflow.runtime.state.timers import KeyTimers, Timer
 from onceflow.runtime.testing.harness import OperatorHarness
 from onceflow.runtime.testing.mutation import Mutant, mutated
-from onceflow.runtime.testing.tight_state import tight_rocksdb
+from onceflow.runtime.testing.tight_state import INCREMENTAL, tight_rocksdb
 from onceflow.runtime.types.columns_of_records import RecordWriter, batch_from_records
 from onceflow.runtime.types.record_types import arrow_schema
 from onceflow.runtime.types.records_of_columns import RecordReader
@@ -184,6 +184,23 @@ def create() -> ProcessOperator:
 @given(st.lists(moves, max_size=14))
 def test_process_agrees_with_dictionaries(program: Program) -> None:
     check_against_dictionaries(program, UNLIMITED)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(moves, max_size=14))
+def test_process_with_snapshots_that_build_on_each_other_agrees_with_dictionaries(program: Program) -> None:
+    check_against_dictionaries(program, INCREMENTAL)
+
+
+def not_noted(self: ProcessOperator, rows: Indices) -> list[Any]:
+    """The next snapshot does not know that a timer has fired, and what it did."""
+    return self._keys(self._memory.table.keys(rows))
+
+
+def test_a_timer_that_is_not_noted_is_found() -> None:
+    mutant = Mutant("timers are not noted", [(ProcessOperator, "_keys_to_fire", not_noted)])
+    with mutated(mutant), pytest.raises(AssertionError):
+        test_process_with_snapshots_that_build_on_each_other_agrees_with_dictionaries()
 
 
 @settings(max_examples=12, deadline=None)

@@ -26,7 +26,8 @@ from onceflow.runtime.graph.job_graph import Chain, JobGraph, OperatorNode
 from onceflow.runtime.operators.aggregation.aggregates import count
 from onceflow.runtime.operators.assigners.tumbling import tumbling
 from onceflow.runtime.records import Records
-from onceflow.runtime.slot.tasks import SlotBuilder, SlotEnvironment, SlotTasks
+from onceflow.runtime.slot.slot_tasks import SlotTasks
+from onceflow.runtime.slot.tasks import SlotBuilder, SlotEnvironment
 
 SCHEMA = pa.schema([("user", pa.string()), ("ts", pa.int64()), ("happened", pa.int64())])
 BEHIND_MS = 100

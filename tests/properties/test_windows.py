@@ -21,7 +21,11 @@ from onceflow.runtime.operators.assigners.tumbling import Tumbling
 from onceflow.runtime.operators.windows.window import WindowAggregate
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.key_groups import key_groups_of, subtask_of_key_group
+from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
+from onceflow.runtime.state.rocks.rocks_overflow import RocksOverflow
 from onceflow.runtime.testing.harness import OperatorHarness
+from onceflow.runtime.testing.mutation import Mutant, mutated
+from onceflow.runtime.testing.tight_state import INCREMENTAL, tight_rocksdb
 
 SCHEMA = pa.schema(
     [
@@ -119,16 +123,23 @@ class NaiveWindows:
 class Run:
     """The real operator, and for each key how far event time was where its state lives."""
 
-    def __init__(self, configured: WindowAggregate, stack: ExitStack) -> None:
-        """`stack`: until it is closed, ops are those of the last restore."""
+    def __init__(self, configured: WindowAggregate, stack: ExitStack, state: StateBackend) -> None:
+        """`stack`: until it is closed, ops are those of the last restore, and harnesses are open."""
         self.configured = configured
         self.stack = stack
-        self.harness = OperatorHarness(configured.create, ["user", "region"], 2)
+        self.state = state
+        self.harness = self.opened(2)
         self.results: list[dict[str, Any]] = []
         self.late: list[dict[str, Any]] = []
         self.late_rows = 0
         self.floor: dict[int, int] = {}
         self.watermarks = [-(1 << 63)] * 2
+
+    def opened(self, parallelism: int, states: Any = None) -> OperatorHarness:
+        keys = ["user", "region"]
+        made = OperatorHarness(self.configured.create, keys, parallelism, states=states, state=self.state)
+        self.stack.callback(made.close)
+        return made
 
     def collect(self) -> None:
         self.results += self.harness.rows()
@@ -155,7 +166,7 @@ class Run:
         self.harness.push(as_batch([(1, "a", 1, 5, 5.0, "lost"), (50, "b", 0, 5, 5.0, "lost")]), [1, 50])
         self.harness.finish()
         self.stack.enter_context(using(chosen))
-        self.harness = OperatorHarness(self.configured.create, ["user", "region"], parallelism, states=states)
+        self.harness = self.opened(parallelism, states)
         self.watermarks = [-(1 << 63)] * parallelism
 
 
@@ -171,12 +182,36 @@ def sort_key(row: tuple[Any, ...]) -> str:
 @given(steps=st.lists(STEP, max_size=14), window=TUMBLING | SLIDING)
 def test_windows_agree_with_a_naive_list(steps, window):
     with using(PLAIN), ExitStack() as stack:
-        check_run(steps, window, stack)
+        check_run(steps, window, stack, UNLIMITED)
 
 
-def check_run(steps, window, stack):
+@settings(max_examples=40, deadline=None)
+@given(steps=st.lists(STEP, max_size=14), window=TUMBLING)
+def test_windows_whose_snapshots_build_on_each_other_agree_with_a_naive_list(steps, window):
+    with using(PLAIN), ExitStack() as stack:
+        check_run(steps, window, stack, INCREMENTAL)
+
+
+@settings(max_examples=20, deadline=None)
+@given(steps=st.lists(STEP, max_size=14), window=TUMBLING)
+def test_windows_in_rocksdb_agree_with_a_naive_list(steps, window):
+    with using(PLAIN), tight_rocksdb() as state, ExitStack() as stack:
+        check_run(steps, window, stack, state)
+
+
+def not_woken(self, kind, rows, times):
+    """A window that goes to disk does not say when it starts."""
+
+
+def test_a_window_on_disk_that_does_not_come_back_is_found():
+    mutant = Mutant("windows on disk don't fire", [(RocksOverflow, "_put_wakes", not_woken)])
+    with mutated(mutant), pytest.raises(AssertionError):
+        test_windows_in_rocksdb_agree_with_a_naive_list()
+
+
+def check_run(steps, window, stack, state):
     configured = WindowAggregate("w", ("user", "region"), window, AGGREGATES, SCHEMA, late=True)
-    run, naive = Run(configured, stack), NaiveWindows(window)
+    run, naive = Run(configured, stack, state), NaiveWindows(window)
     for kind, value in [*steps, ("watermark", (1 << 63) - 1)]:
         if kind == "rows":
             naive.push(value, run.fired_ms)

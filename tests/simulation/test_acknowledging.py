@@ -10,8 +10,8 @@ import pytest
 from onceflow.runtime.contracts import ReaderContext, SourceReader, SplitState
 from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.records import Barrier
+from onceflow.runtime.slot.slot_tasks import SlotTasks
 from onceflow.runtime.slot.source_task import SourceTask
-from onceflow.runtime.slot.tasks import SlotTasks
 from onceflow.runtime.testing.mutation import Mutant, hunt, killed_by, wrong_on_fair_days
 from onceflow.runtime.testing.sim_broker import SimSink
 from onceflow.runtime.testing.sim_job import SimReader, SimSource, sim_graph

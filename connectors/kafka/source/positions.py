@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -46,6 +46,10 @@ class ReaderPositions:
             leader_epoch=int(self._epoch[index]) if is_known else None,
             epoch_offset=int(self._epoch_offset[index]) if is_known else None,
         )
+
+    def starts(self, indices: Iterable[int]) -> list[TopicPartition]:
+        """Where to fetch these from: see `start`."""
+        return [self.start(index) for index in indices]
 
     def start(self, index: int) -> TopicPartition:
         """Where to fetch from: behind the last record, with its leader's epoch, which must not end before.

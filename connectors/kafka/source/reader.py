@@ -8,7 +8,7 @@ below its end; the end-of-partition event says how far it really is.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -36,7 +36,7 @@ _CUT = KafkaError(KafkaError._LOG_TRUNCATION).str()
 
 
 class KafkaReader:
-    """See SourceReader. Memory is bounded by librdkafka's `queued.max.messages.kbytes`."""
+    """See SourceReader and PausableReader. Memory is bounded by librdkafka's `queued.max.messages.kbytes`."""
 
     def __init__(self, options: ReaderOptions, rows: RowBuilder, context: ReaderContext) -> None:
         self._options = options
@@ -63,6 +63,7 @@ class KafkaReader:
         self._active: set[int] = set()
         self._at_end: set[int] = set()
         self._in_doubt: set[int] = set()  # were at their end when their broker went away
+        self._paused: set[int] = set()  # not assigned, and still active
         self._reread: set[int] = set()  # to be fetched again from their next offset
         self._out_of_range: set[int] = set()  # as a broker said: nothing more of them until that is explained
         self._failure: OnceflowError | None = None  # for the next poll: what came before it goes first
@@ -81,7 +82,21 @@ class KafkaReader:
         to_read = [first + i for i, split in enumerate(added) if not split.is_finished]
         self._watch.add({self._table.splits[i].topic: self._table.splits[i].topic_id for i in to_read})
         self._active.update(to_read)
-        self._fetcher.assign(self._starts(to_read))
+        self._fetcher.assign(self._positions.starts(to_read))
+
+    def pause_splits(self, split_ids: Collection[str]) -> None:
+        """See PausableReader. What librdkafka has fetched ahead of them is let go."""
+        pausing = (self._table.numbers(split_ids) & self._active) - self._paused
+        self._paused |= pausing
+        for group in (self._at_end, self._in_doubt, self._reread):
+            group -= pausing
+        self._fetcher.unassign(self._positions.starts(sorted(pausing)))
+
+    def resume_splits(self, split_ids: Collection[str]) -> None:
+        """See PausableReader."""
+        resuming = self._table.numbers(split_ids) & self._paused
+        self._paused -= resuming
+        self._fetcher.assign(self._positions.starts(sorted(resuming)))
 
     def snapshot(self) -> Sequence[SplitState]:
         return [self._positions.split(index).state() for index in range(len(self._table.splits))]
@@ -113,6 +128,8 @@ class KafkaReader:
         self._judge_ranges()
         self._read_again()
         fetched = self._fetcher.fetch(0 if self._finished else timeout_ms, records_max)
+        if self._paused:
+            fetched = fetched.without(self._paused)  # what was under way when they were let go
         if fetched.notices or len(fetched):
             self._pace.took(len(fetched), records_max)
         self._reread.update(fetched.lost)
@@ -186,7 +203,7 @@ class KafkaReader:
 
     def _finish_if_done(self, index: int) -> None:
         if index in self._active and self._positions.next[index] >= self._positions.stop[index]:
-            self._fetcher.unassign(self._starts([index]))
+            self._fetcher.unassign(self._positions.starts([index]))
             for group in (self._active, self._at_end, self._in_doubt, self._reread, self._out_of_range):
                 group.discard(index)
             self._finished.append(index)
@@ -206,24 +223,21 @@ class KafkaReader:
 
     def _read_again(self) -> None:
         """Fetch anew from the next offset; the end is told anew, too."""
-        indices = sorted((self._reread & self._active) - self._out_of_range)
+        indices = sorted((self._reread & self._active) - self._out_of_range - self._paused)
         self._reread.clear()
         if indices:
-            self._fetcher.unassign(self._starts(indices))
-            self._fetcher.assign(self._starts(indices))
+            self._fetcher.unassign(self._positions.starts(indices))
+            self._fetcher.assign(self._positions.starts(indices))
 
     def _revive(self, index: int) -> None:
         """A partition that nobody reads, and of which nobody has said why: if there is a reason, it is told
         anew."""
-        if index in self._active:
+        if index in self._active - self._paused:
             place, offset = self._table.ids[index], self._positions.next[index]
             said = f"{place} was not read any more: it is assigned anew, from offset {offset}"
             _LOG.warning("%s", said)
             self._context.on_wait(said)
             self._reread.add(index)
-
-    def _starts(self, indices: Iterable[int]) -> list[TopicPartition]:
-        return [self._positions.start(index) for index in indices]
 
     def _note(self, notice: Notice) -> None:
         """An error event. What it means is raised by the next poll, so that records before it go on."""

@@ -134,6 +134,11 @@ class KafkaSource:
         return lacks_before(self.value)
 
     @property
+    def can_pause(self) -> bool:
+        """See PausableSource."""
+        return True
+
+    @property
     def is_bounded(self) -> bool:
         return self.until is not None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from unittest import SkipTest
 
-from onceflow.runtime.contracts import Json, PausableReader, PruningSource, Source
+from onceflow.runtime.contracts import Json, PausableReader, PausableSource, PruningSource, Source
 from onceflow.runtime.testing.conformance.acknowledging import ACKNOWLEDGING_CHECKS, QueueUnderTest
 from onceflow.runtime.testing.conformance.moved_splits import (
     MOVED_SPLITS_CHECKS,
@@ -56,7 +56,8 @@ class SourceKit(Kit):
         source = self.source()
         reader = open_reader(source)
         reader.close()
-        if not isinstance(reader, PausableReader):
+        says = isinstance(source, PausableSource) and source.can_pause
+        if not (says or isinstance(reader, PausableReader)):
             raise SkipTest("its readers are no PausableReaders")
         return source
 

@@ -103,7 +103,7 @@ def _on_known_ways(manifest: CheckpointManifest, new_uids: Mapping[str, str]) ->
         renamed = is_in_flight(handle.uid) and any(
             re.fullmatch(rf"{re.escape(old)}( .*)?", end) for old in new_uids for end in way_ends(handle.uid)
         )
-        if renamed and any(sum(table.rows_per_key_group) for table in handle.tables):
+        if renamed and any(handle.rows.values()):
             raise UsageError(
                 f"checkpoint {manifest.checkpoint_id} of the savepoint has rows in flight on the way "
                 f"{handle.uid!r}, so its ends can't be renamed: take a savepoint while the job runs with "

@@ -18,7 +18,7 @@ from onceflow.runtime.checkpoint.savepoints.pins import (
     unneeded,
 )
 from onceflow.runtime.checkpoint.savepoints.savepoint import RECORD_NAME, Savepoint
-from onceflow.runtime.checkpoint.state_files import STATE_FOLDER
+from onceflow.runtime.checkpoint.state_paths import STATE_FOLDER
 from onceflow.runtime.checkpoint.store import AlreadyExists, CheckpointStore
 from onceflow.runtime.errors import CorruptCheckpointError, UsageError
 

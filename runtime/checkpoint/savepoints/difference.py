@@ -86,9 +86,8 @@ def _rows(manifest: CheckpointManifest) -> dict[tuple[str, str], int]:
     """The rows of each table, by uid and name."""
     rows = {(uid, described.table): 0 for uid, described in manifest.operators.items()}
     for handle in manifest.states:
-        for table in handle.tables:
-            key = handle.uid, table.name
-            rows[key] = rows.get(key, 0) + sum(table.rows_per_key_group)
+        for name, count in handle.rows.items():
+            rows[handle.uid, name] = rows.get((handle.uid, name), 0) + count
     return rows
 
 

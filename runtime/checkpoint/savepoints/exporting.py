@@ -8,7 +8,7 @@ from onceflow.runtime.checkpoint.savepoints.copying import copy_state
 from onceflow.runtime.checkpoint.savepoints.folder import SavepointFolder
 from onceflow.runtime.checkpoint.savepoints.savepoint import Savepoint
 from onceflow.runtime.checkpoint.savepoints.taking import check_is_free, finish_copy
-from onceflow.runtime.checkpoint.state_files import STATE_FOLDER
+from onceflow.runtime.checkpoint.state_paths import STATE_FOLDER
 from onceflow.runtime.checkpoint.store import CheckpointStore
 
 

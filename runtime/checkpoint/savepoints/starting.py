@@ -16,8 +16,8 @@ from onceflow.runtime.checkpoint.savepoints.copying import copy_state
 from onceflow.runtime.checkpoint.savepoints.folder import SavepointFolder
 from onceflow.runtime.checkpoint.savepoints.start_notice import StartNotice, start_notice
 from onceflow.runtime.checkpoint.start_changes import StartChanges
-from onceflow.runtime.checkpoint.state_files import STATE_FOLDER, attempt_folder
 from onceflow.runtime.checkpoint.state_fits import Fit, Program
+from onceflow.runtime.checkpoint.state_paths import STATE_FOLDER, attempt_folder
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.contracts import SplitProgress
 from onceflow.runtime.errors import UsageError

@@ -13,7 +13,7 @@ from onceflow.runtime.checkpoint.manifest import MANIFEST_VERSION, CheckpointMan
 from onceflow.runtime.checkpoint.savepoints.copying import copy_state
 from onceflow.runtime.checkpoint.savepoints.pins import Pin, encode_pin, pin_path, record_path
 from onceflow.runtime.checkpoint.savepoints.savepoint import RECORD_NAME, Savepoint, encode_savepoint
-from onceflow.runtime.checkpoint.state_files import STATE_FOLDER
+from onceflow.runtime.checkpoint.state_paths import STATE_FOLDER
 from onceflow.runtime.checkpoint.store import AlreadyExists, CheckpointStore
 from onceflow.runtime.checkpoint.verification import check_state_is_there
 from onceflow.runtime.clock import Clock

@@ -8,16 +8,16 @@ import numpy as np
 import pyarrow as pa
 
 from onceflow.runtime.errors import UserFunctionError
-from onceflow.runtime.operators.operator import RestoredState
+from onceflow.runtime.operators.operator import OperatorContext, RestoredState
 from onceflow.runtime.records import WATERMARK_MIN_MS, Indices, Int64s, UInt64s
 from onceflow.runtime.state.columns import GrowableColumn
 from onceflow.runtime.state.expiries import Expiries
 from onceflow.runtime.state.expiring_values import ExpiringValues
 from onceflow.runtime.state.operator_state import FrozenRows
-from onceflow.runtime.state.overflow import NO_WAKE_MS, Overflow, StateBackend
+from onceflow.runtime.state.overflow import NO_WAKE_MS, Overflow
 from onceflow.runtime.state.row_values import DeclaredStates, RowValues
 from onceflow.runtime.state.sweep import Sweep
-from onceflow.runtime.state.table import RowColumn
+from onceflow.runtime.state.table import KeyedTable, RowColumn
 from onceflow.runtime.state.tables import Layout, tracked_table
 from onceflow.runtime.state.timers import KeyTimers
 
@@ -66,9 +66,10 @@ class KeyMemory:
         self._is_empty = GrowableColumn(np.bool_)
         """The rows that were found to remember nothing since their key came last."""
 
-    def open(self, state: StateBackend) -> None:
+    def open(self, context: OperatorContext) -> None:
         """Called once, while nothing is remembered."""
-        self._overflow = state.overflow(self.table, self._layout)
+        context.begin(self.table)
+        self._overflow = context.state.overflow(self.table, self._layout)
 
     def close(self) -> None:
         if self._overflow is not None:
@@ -88,7 +89,7 @@ class KeyMemory:
         """Take in what a snapshot has; the cursor knows how far time has come. Raises UserFunctionError if a
         value without a time to live gets one, and no time has come."""
         for piece in state.batches(TABLE):
-            rows = self.table.load(piece) if self._overflow is None else self._overflow.load(piece)
+            rows = self._rows_of.load(piece)
             for expiries in self._expiries:
                 for name, values in expiries.without_times(piece.schema).items():
                     self._begin(name, values, rows)
@@ -146,6 +147,7 @@ class KeyMemory:
         for sweep in self._sweeps:
             forgotten = sweep.piece()
             if forgotten is not None:
+                self.table.note_changed(forgotten)
                 self._look_at(forgotten)
                 if sweep.is_between_passes:
                     self._let_go()
@@ -156,8 +158,12 @@ class KeyMemory:
         self.forget()
         self._look_at(self.table.take_changed())
         self._let_go()
-        source = self.table if self._overflow is None else self._overflow
-        return source.freeze(max_parallelism)
+        return self._rows_of.freeze(max_parallelism)
+
+    @property
+    def _rows_of(self) -> KeyedTable | Overflow:
+        """Who has the rows."""
+        return self.table if self._overflow is None else self._overflow
 
     def _look_at(self, rows: Indices) -> None:
         """See which of these rows remember nothing."""
@@ -171,12 +177,10 @@ class KeyMemory:
         """Let go of keys that remember nothing, when they are at least half."""
         empty = np.flatnonzero(self._is_empty.used())
         if len(empty) >= _RECHECK_MIN and 2 * len(empty) >= self.table.size:
-            if self._overflow is None:
-                self.table.remove(empty)
-                kept = self.table.compact()
-                assert kept is not None, "half of the rows were removed"
-            else:
-                kept = self._overflow.remove(empty)
+            rows = self._rows_of
+            rows.remove(empty)
+            kept = rows.compact()
+            assert kept is not None, "half of the rows were removed"
             self._renumbered(kept)
 
     def _renumbered(self, kept: Indices) -> None:

@@ -110,7 +110,7 @@ class ProcessOperator:
         who = f"operator {config.uid!r}: {type(self._process).__name__}"
         self._context = context
         self._cursor.clock_ms = context.clock.now_ms()
-        self._memory.open(context.state)
+        self._memory.open(context)
         context.open_function(self._process)
         self._output = ProcessOutput(who, config.made, self._sides, config.has_event_time, out)
         if config.on_error is not None:

@@ -16,6 +16,8 @@ from onceflow.runtime.operators.windows.ranks import rank
 from onceflow.runtime.operators.windows.window_operator import WindowValues
 from onceflow.runtime.records import Indices, Int64s, Records
 from onceflow.runtime.state.number_columns import NumberColumn
+from onceflow.runtime.state.overflow import Overflow, make_room
+from onceflow.runtime.state.table import KeyedTable
 from onceflow.runtime.state.tables import Layout, keyed_table
 
 TABLE = "counts"
@@ -39,18 +41,23 @@ class CountOperator:
         self._rows_of_window = window.rows
         self._count = NumberColumn()
         self._values = values
-        self._table = keyed_table(Layout(key_columns, schema, {"rows": self._count, "value": values}))
+        self._layout = Layout(key_columns, schema, {"rows": self._count, "value": values})
+        self._table = keyed_table(self._layout)
+        self._overflow: Overflow | None = None
 
     def open(self, context: OperatorContext, out: Output) -> None:
         self._context = context
         self._out = out
+        context.begin(self._table)
+        self._overflow = context.state.overflow(self._table, self._layout)
         for function in self._values.functions:
             context.open_function(function)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         for state in states:
             for piece in state.batches(TABLE):
-                self._table.load(piece)
+                self._rows_of.load(piece)
+                make_room(self._overflow)
 
     def on_records(self, records: Records) -> None:
         if not len(records):
@@ -58,7 +65,11 @@ class CountOperator:
         if records.event_time is None:  # aggregates that go by time go by arrival
             records = replace(records, event_time=np.zeros(len(records), np.int64))
         assert records.key_hash is not None, "windows come after a key_by"
-        rows = self._table.find_or_add(records.batch, records.key_hash)
+        rows = self._rows_of.find_or_add(records.batch, records.key_hash)
+        self._take_in_windows(records, rows)
+        make_room(self._overflow)
+
+    def _take_in_windows(self, records: Records, rows: Indices) -> None:
         number = self._count.of(rows) + rank(rows)
         window = number // self._rows_of_window
         if not window.any() and number.max() < self._rows_of_window - 1:
@@ -78,11 +89,17 @@ class CountOperator:
 
     def snapshot(self) -> FrozenState:
         self._forget_empty()
-        rows = self._table.freeze(self._context.max_parallelism)
+        rows = self._rows_of.freeze(self._context.max_parallelism)
         return FrozenState(self._context.key_groups, {TABLE: rows})
 
     def close(self) -> None:
-        pass
+        if self._overflow is not None:
+            self._overflow.close()
+
+    @property
+    def _rows_of(self) -> KeyedTable | Overflow:
+        """Who has the rows."""
+        return self._table if self._overflow is None else self._overflow
 
     def _take_in(self, records: Records, rows: Indices) -> None:
         try:
@@ -108,5 +125,5 @@ class CountOperator:
         counts = self._count.used()
         empty = np.flatnonzero(counts == 0)
         if len(empty) >= _EMPTY_MIN and 2 * len(empty) >= self._table.size:
-            self._table.remove(empty)
-            self._table.compact()
+            self._rows_of.remove(empty)
+            self._rows_of.compact()

@@ -86,6 +86,7 @@ class ReduceOperator:
     def open(self, context: OperatorContext, out: Output) -> None:
         self._context = context
         self._out = out
+        context.begin(self._table)
         self._overflow = context.state.overflow(self._table, self._layout)
         context.open_function(self._fn)
 

@@ -19,7 +19,8 @@ from onceflow.runtime.operators.assigners.tumbling import Tumbling
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.operators.windows.lateness import Lateness
 from onceflow.runtime.records import Indices, Int64s, Records
-from onceflow.runtime.state.table import DueRows, RowColumn
+from onceflow.runtime.state.overflow import Overflow, make_room
+from onceflow.runtime.state.table import DueRows, KeyedTable, RowColumn
 from onceflow.runtime.state.tables import Layout, keyed_table
 
 LATE = "late"
@@ -27,6 +28,10 @@ LATE = "late"
 
 TABLE = "windows"
 EMIT_ROWS_MAX = 1 << 15
+_BY_START = 0
+"""The kind of times at which rows come back that are away: their window's start."""
+_WOKEN_MAX = 1 << 13
+"""How many of them come back at a time."""
 
 
 class WindowResults(Protocol):
@@ -72,8 +77,9 @@ class WindowOperator:
         values: WindowValues,
         late: bool,
     ) -> None:
-        layout = Layout(key_columns, schema, {"value": values}, "window_start", window.slide_ms)
-        self._table = keyed_table(layout)
+        self._layout = Layout(key_columns, schema, {"value": values}, "window_start", window.slide_ms)
+        self._table = keyed_table(self._layout)
+        self._overflow: Overflow | None = None
         self._window = window
         self._values = values
         self._late = late
@@ -83,6 +89,8 @@ class WindowOperator:
     def open(self, context: OperatorContext, out: Output) -> None:
         self._context = context
         self._out = out
+        context.begin(self._table)
+        self._overflow = context.state.overflow(self._table, self._layout)
         self._lateness = Lateness(context.max_parallelism, context.key_groups)
         for function in self._values.functions:
             context.open_function(function)
@@ -91,7 +99,8 @@ class WindowOperator:
         for state in states:
             check_window(state, self._window, self._context.uid)
             for piece in state.batches(TABLE):
-                self._table.load(piece)
+                self._rows_of.load(piece)
+                self._make_room()
         self._lateness.restore(state.meta for state in states)
 
     def on_records(self, records: Records) -> None:
@@ -106,8 +115,9 @@ class WindowOperator:
             if step:
                 records, starts = self._in_the_window_before(records, starts)
             if not len(records):
-                return
+                break
             self._update(records, starts)
+        self._make_room()
 
     def on_watermark(self, time_ms: int) -> None:
         self._lateness.reached_ms = max(time_ms, self._lateness.reached_ms)
@@ -120,20 +130,30 @@ class WindowOperator:
         fired = self._fire_piece(due, min(rows_max, EMIT_ROWS_MAX))
         if due.is_through:
             self._due = None
-            self._table.compact()
+            self._rows_of.compact()
         return fired
 
     def snapshot(self) -> FrozenState:
-        rows = self._table.freeze(self._context.max_parallelism)
+        rows = self._rows_of.freeze(self._context.max_parallelism)
         meta: dict[str, Json] = {**self._lateness.as_meta(), "window": window_as_json(self._window)}
         return FrozenState(self._context.key_groups, {TABLE: rows}, meta)
 
     def close(self) -> None:
-        pass
+        if self._overflow is not None:
+            self._overflow.close()
+
+    @property
+    def _rows_of(self) -> KeyedTable | Overflow:
+        """Who has the rows."""
+        return self._table if self._overflow is None else self._overflow
+
+    def _make_room(self) -> None:
+        if self._due is None:
+            make_room(self._overflow, lambda going: {_BY_START: self._table.starts(going)})
 
     def _update(self, records: Records, starts: Int64s) -> None:
         assert records.key_hash is not None
-        rows = self._table.find_or_add(records.batch, records.key_hash, starts)
+        rows = self._rows_of.find_or_add(records.batch, records.key_hash, starts)
         try:
             self._values.update(records, rows)
         except SumOverflow as error:
@@ -143,7 +163,18 @@ class WindowOperator:
     def _find_due(self) -> DueRows | None:
         """The windows that the watermark has reached; None: there are none. They come by window, within it
         in the order in which the keys came, where memory is read from front to back."""
-        return self._table.due(self._lateness.reached_ms + 1 - self._window.size_ms)
+        limit = self._lateness.reached_ms + 1 - self._window.size_ms
+        while self._overflow is not None:
+            first_ms = self._overflow.first_wake(_BY_START)
+            if first_ms is None or first_ms > limit:
+                break
+            # What starts before all that is away fires first.
+            if (due := self._table.due(first_ms - 1)) is not None:
+                return due
+            self._overflow.wake(_BY_START, first_ms, _WOKEN_MAX)
+            if (due := self._table.due(first_ms)) is not None:
+                return due
+        return self._table.due(limit)
 
     def _fire_piece(self, due: DueRows, count: int) -> int:
         """Emit some of what is due: sent, and then gone, so that between two pieces the state holds exactly
@@ -152,7 +183,7 @@ class WindowOperator:
         ends = starts + self._window.size_ms
         batch = self._values.results(self._table.keys(rows), starts, ends, rows)
         self._out.emit(Records(batch, ends - 1))
-        self._table.remove(rows)
+        self._rows_of.remove(rows)
         return len(rows)
 
     def _in_the_window_before(self, records: Records, starts: Int64s) -> tuple[Records, Int64s]:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from onceflow.runtime.records import Indices, UInt64s
+from onceflow.runtime.records import Indices, Int64s, UInt64s
 from onceflow.runtime.state.heap.heap_table import HeapTable
 from onceflow.runtime.state.heap.memory_share import MemoryShare
 from onceflow.runtime.state.heap.row_sizes import RowSizes
 from onceflow.runtime.state.operator_state import FrozenRows
 from onceflow.runtime.state.overflow import Overflow, StateFullError, Wakes
+from onceflow.runtime.state.snapshot_options import WHOLE, SnapshotOptions
 from onceflow.runtime.state.table import KeyedTable, Layout
 
 
 class LimitedHeap:
     """StateBackend: all in memory, and no more than so many bytes."""
 
-    def __init__(self, memory_bytes: int) -> None:
+    def __init__(self, memory_bytes: int, snapshots: SnapshotOptions = WHOLE) -> None:
         self._share = MemoryShare(memory_bytes)
+        self.snapshots = snapshots
 
     def overflow(self, table: KeyedTable, layout: Layout) -> Overflow:
         assert isinstance(table, HeapTable), "tables are made in tables.py"
@@ -33,15 +35,17 @@ class HeapLimit:
         self._sizes = RowSizes(table)
         share.join()
 
-    def find_or_add(self, batch: pa.RecordBatch, key_hash: UInt64s) -> Indices:
-        return self._table.find_or_add(batch, key_hash)
+    def find_or_add(self, batch: pa.RecordBatch, key_hash: UInt64s, starts: Int64s | None = None) -> Indices:
+        return self._table.find_or_add(batch, key_hash, starts)
 
     def load(self, batch: pa.RecordBatch) -> Indices:
         return self._table.load(batch)
 
-    def remove(self, rows: Indices) -> Indices:
+    def remove(self, rows: Indices) -> None:
         self._table.remove(rows)
-        return self._table.renumber()
+
+    def compact(self) -> Indices | None:
+        return self._table.compact()
 
     def freeze(self, max_parallelism: int) -> FrozenRows:
         return self._table.freeze(max_parallelism)

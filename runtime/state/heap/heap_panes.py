@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from onceflow.runtime.records import Indices, Int64s, UInt64s
 from onceflow.runtime.state.columns import GrowableColumn
-from onceflow.runtime.state.hashing import CHECK_SEED, hash_keys
+from onceflow.runtime.state.hashing import CHECK_SEED, hash_keys, with_start
 from onceflow.runtime.state.heap.frozen import FrozenTable, frozen_columns
-from onceflow.runtime.state.heap.heap_table import Due, compile_kernels, load_columns, with_start
+from onceflow.runtime.state.heap.heap_table import Due, compile_kernels, load_columns
 from onceflow.runtime.state.heap.key_index import Found, KeyIndex
 from onceflow.runtime.state.heap.key_rows import FrozenKeyRows, key_rows
 from onceflow.runtime.state.key_groups import key_groups_of

@@ -13,17 +13,16 @@ from onceflow.runtime.records import Indices, Int64s, UInt64s
 from onceflow.runtime.state import cells
 from onceflow.runtime.state import rows as row_taking
 from onceflow.runtime.state.columns import GrowableColumn
-from onceflow.runtime.state.hashing import CHECK_SEED, hash_keys
+from onceflow.runtime.state.hashing import CHECK_SEED, hash_keys, with_start, without_start
 from onceflow.runtime.state.heap.frozen import FrozenTable, frozen_columns
 from onceflow.runtime.state.heap.key_index import KeyIndex
 from onceflow.runtime.state.heap.key_rows import FrozenKeyRows, key_rows
 from onceflow.runtime.state.heap.row_runs import run_of
+from onceflow.runtime.state.increments import FrozenIncrement, Increments
 from onceflow.runtime.state.key_groups import key_groups_of
 from onceflow.runtime.state.operator_state import FrozenRows
+from onceflow.runtime.state.snapshot_options import SnapshotOptions
 from onceflow.runtime.state.table import Layout, LiveRows, RowColumn
-
-_ODD = np.uint64(0x9E3779B97F4A7C15)
-"""Odd, so that one key's starts all have different hashes; a key group's hashes stay uniform."""
 
 
 class HeapTable:
@@ -39,6 +38,8 @@ class HeapTable:
         self._earliest: int | None = None
         """No row that was not given as due starts earlier; None: there is none."""
         self._changed = GrowableColumn(np.bool_) if tracks_changes else None
+        self.increments: Increments | None = None
+        """Which rows have changed since which snapshot, if these build on each other."""
         compile_kernels(self._key_columns, layout.schema)
 
     def __len__(self) -> int:
@@ -65,6 +66,8 @@ class HeapTable:
                 column.grow(self.size)
             if self._changed is not None:
                 self._changed.grow(self.size)
+            if self.increments is not None:
+                self.increments.grow(self.size)
         self.note_changed(found.rows)
         return found.rows
 
@@ -100,6 +103,13 @@ class HeapTable:
         self.note_changed(rows)
 
     def remove(self, rows: Indices) -> None:
+        if self.increments is not None and len(gone := self.increments.stored(rows)):
+            identities = self._index.identities.take(gone, axis=0)
+            self.increments.remove(identities, without_start(identities[:, 0], self._start.used().take(gone)))
+        self._index.remove(rows)
+
+    def let_go(self, rows: Indices) -> None:
+        """Do what `remove` does, for rows that are kept elsewhere."""
         self._index.remove(rows)
 
     def due(self, limit: int) -> Due | None:
@@ -131,10 +141,19 @@ class HeapTable:
             column.keep(kept)
         if self._changed is not None:
             self._changed.keep(kept)
+        if self.increments is not None:
+            self.increments.keep(kept)
         return kept
 
+    def build_on_snapshots(self, key_groups: range, max_parallelism: int, options: SnapshotOptions) -> None:
+        assert not self.size, "called before the first row"
+        self.increments = Increments(key_groups, max_parallelism, self._layout.start_column, options)
+
     def freeze(self, max_parallelism: int, beside: Mapping[str, Int64s] | None = None) -> FrozenRows:
-        return self.freeze_rows(self.live_rows(), max_parallelism, beside)
+        if self.increments is None:
+            return self.freeze_rows(self.live_rows(), max_parallelism, beside)
+        rows, increment = self.increments.next(self.live_rows(), self._index.hashes)
+        return FrozenIncrement(self.freeze_rows(rows, max_parallelism, beside), increment)
 
     def freeze_rows(
         self, live: LiveRows, max_parallelism: int, beside: Mapping[str, Int64s] | None = None
@@ -159,6 +178,8 @@ class HeapTable:
     def note_changed(self, rows: Indices) -> None:
         if self._changed is not None:
             cells.mark_at(self._changed.values, rows)
+        if self.increments is not None:
+            self.increments.note(rows)
 
     def take_changed(self) -> Indices:
         assert self._changed is not None, "this table was not asked to know"
@@ -210,7 +231,7 @@ class FrozenKeysAndStarts:
         run = run_of(rows)
         hashes = self._hashes[rows if run is None else run]
         starts = self._starts[rows if run is None else run]
-        return key_groups_of(_key_hash(hashes, starts), max_parallelism)
+        return key_groups_of(without_start(hashes, starts), max_parallelism)
 
 
 def load_columns(columns: Mapping[str, RowColumn], rows: Indices, batch: pa.RecordBatch) -> None:
@@ -227,13 +248,3 @@ def compile_kernels(key_columns: Sequence[str], schema: pa.Schema) -> None:
     keys = pa.schema([schema.field(name).with_nullable(True) for name in key_columns])
     nothing = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in keys], schema=keys)
     hash_keys(nothing, list(key_columns), CHECK_SEED)
-
-
-def with_start(key_hash: UInt64s, starts: Int64s) -> UInt64s:
-    """The hash of (key, start)."""
-    return key_hash + starts.view(np.uint64) * _ODD
-
-
-def _key_hash(hashes: UInt64s, starts: Int64s) -> UInt64s:
-    """A key's own hash from that of (key, start): the inverse of how they are put together."""
-    return hashes - starts.view(np.uint64) * _ODD

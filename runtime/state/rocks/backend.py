@@ -11,6 +11,7 @@ from onceflow.runtime.state.overflow import Overflow
 from onceflow.runtime.state.rocks.database import Database, SharedMemory
 from onceflow.runtime.state.rocks.rocks_overflow import RocksOverflow
 from onceflow.runtime.state.rocks.scratch import ScratchFolder
+from onceflow.runtime.state.snapshot_options import WHOLE, SnapshotOptions
 from onceflow.runtime.state.table import KeyedTable, Layout
 
 _ROCKS_PART = 4
@@ -27,10 +28,12 @@ class RocksBackend:
         rows_min: int = ROWS_MIN,
         rows_bytes: int | None = None,
         folder: Path | None = None,
+        snapshots: SnapshotOptions = WHOLE,
     ) -> None:
         """`rows_min`: so many of each table are in memory in any case; `rows_bytes`: what all may take there,
         if it is not what RocksDB leaves of the memory; `folder`: where scratch folders are made, if it is not
         where temporary files are."""
+        self.snapshots = snapshots
         of_rocks = memory_bytes // _ROCKS_PART
         self._share = MemoryShare(memory_bytes - of_rocks if rows_bytes is None else rows_bytes)
         self._memory = SharedMemory(of_rocks)

@@ -18,6 +18,7 @@ from rocksdict import (
     DBCompressionType,
     Options,
     Rdict,
+    RdictIter,
     ReadOptions,
     WriteBatch,
     WriteBufferManager,
@@ -126,6 +127,12 @@ class Database:
         frozen = self._db.items(from_key=_ROW, read_opt=options)
         return ((key[1:], content) for key, content in frozen)  # type: ignore[index, misc]
 
+    def freeze_slice(self, first_id: bytes, last_id: bytes) -> FrozenSlice:
+        """The rows from one id to another, as they are now; and single ones beside. As `freeze`."""
+        options = ReadOptions()
+        options.fill_cache(False)  # type: ignore[call-arg]  # what is read once
+        return FrozenSlice(self._db.iter(options), first_id, last_id)
+
     def close(self) -> None:
         """Nothing is kept."""
         self._db.close()
@@ -137,6 +144,37 @@ class Database:
                 self._db.write(batch, self._write_options)
             except Exception as error:  # which has no type of its own
                 raise Retryable(f"RocksDB can't write to {self._folder.path}: {error}") from error
+
+
+class FrozenSlice:
+    """See `Database.freeze_slice`. One thread, whichever."""
+
+    def __init__(self, frozen: RdictIter, first_id: bytes, last_id: bytes) -> None:
+        self._frozen = frozen
+        self._first = _ROW + first_id
+        self._last = _ROW + last_id
+
+    def ids(self) -> Iterator[bytes]:
+        frozen = self._frozen
+        frozen.seek(self._first)
+        while frozen.valid() and (key := frozen.key()) <= self._last:
+            yield key[1:]
+            frozen.next()
+
+    def rows(self) -> Iterator[tuple[bytes, bytes]]:
+        frozen = self._frozen
+        frozen.seek(self._first)
+        while frozen.valid() and (key := frozen.key()) <= self._last:
+            yield key[1:], frozen.value()
+            frozen.next()
+
+    def of(self, ids: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
+        """The rows of these ids, wherever they are, if they are there."""
+        frozen = self._frozen
+        for row_id in ids:
+            frozen.seek(_ROW + row_id)
+            if frozen.valid() and frozen.key() == _ROW + row_id:
+                yield row_id, frozen.value()
 
 
 def _wake_key(kind: int, wake: Wake) -> bytes:

@@ -8,9 +8,11 @@ from itertools import islice
 import pyarrow as pa
 
 from onceflow.runtime.errors import Retryable
+from onceflow.runtime.state.hashing import without_start
 from onceflow.runtime.state.heap.frozen import FrozenTable
 from onceflow.runtime.state.key_groups import key_groups_of
 from onceflow.runtime.state.operator_state import KEY_GROUP_COLUMN
+from onceflow.runtime.state.rocks.away import Away
 from onceflow.runtime.state.rocks.row_codec import RowCodec
 from onceflow.runtime.state.rocks.row_ids import Identities, are_among, identities_of, in_order
 
@@ -24,33 +26,33 @@ class FrozenTiers:
     def __init__(
         self,
         hot: FrozenTable,
-        away: int,
-        stored: Iterator[tuple[bytes, bytes]],
+        away: Away,
         twice: Identities,
         codec: RowCodec,
         max_parallelism: int,
+        start_column: str | None,
     ) -> None:
-        """`away`: how many of the rows that RocksDB has, `stored`, are not `twice`: in memory, too, where
-        they may have changed."""
+        """`away`: the rows in RocksDB, but for those that are `twice`: in memory, too, where they may have
+        changed."""
         self._hot = hot
         self._away = away
-        self._stored = stored
         self._twice = twice
         self._codec = codec
         self._max_parallelism = max_parallelism
-        self._is_ready = False
+        self._start_column = start_column
+        self._count = 0
+        self._stored: Iterator[tuple[bytes, bytes]] | None = None
+        """None: nothing is prepared."""
         self._first = 0
         self._rows: list[tuple[bytes, bytes]] = []
         """The rows from this one on that were read: those of the last piece, and some more."""
 
     def __len__(self) -> int:
-        return len(self._hot) + self._away
+        self._prepare()
+        return len(self._hot) + self._count
 
     def piece(self, first: int, end: int) -> pa.RecordBatch:
-        if not self._is_ready:  # here and not in the slot's thread
-            self._twice = in_order(self._twice)
-            self._codec.learn(self._hot.piece(0, 0).schema)
-            self._is_ready = True
+        self._prepare()
         in_memory = len(self._hot)
         pieces = []
         if first < in_memory or first == end:
@@ -58,6 +60,14 @@ class FrozenTiers:
         if end > in_memory:
             pieces.append(self._from_rocks(max(first, in_memory) - in_memory, end - in_memory))
         return pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
+
+    def _prepare(self) -> None:
+        """Called by the thread that reads, and not by the slot's."""
+        if self._stored is None:
+            self._twice = in_order(self._twice)
+            self._codec.learn(self._hot.piece(0, 0).schema)
+            self._count = self._away.count(self._twice)
+            self._stored = self._away.rows()
 
     def _from_rocks(self, first: int, end: int) -> pa.RecordBatch:
         assert first >= self._first, f"pieces are read in their order: {first}, after {self._first}"
@@ -67,15 +77,17 @@ class FrozenTiers:
         self._first = first
         rows = self._rows[: end - first]
         if len(rows) < end - first:
-            raise Retryable(f"RocksDB gave {first + len(rows)} rows of {self._away}: its files are gone")
-        identities = identities_of([row_id for row_id, _ in rows])
-        groups = key_groups_of(identities[:, 0], self._max_parallelism)
-        return pa.RecordBatch.from_pydict(
-            {KEY_GROUP_COLUMN: pa.array(groups)} | self._codec.decode([content for _, content in rows])
-        )
+            raise Retryable(f"RocksDB gave {first + len(rows)} rows of {self._count}: its files are gone")
+        hashes = identities_of([row_id for row_id, _ in rows])[:, 0]
+        columns = self._codec.decode([content for _, content in rows])
+        if self._start_column is not None:
+            hashes = without_start(hashes, columns[self._start_column].to_numpy())
+        groups = key_groups_of(hashes, self._max_parallelism)
+        return pa.RecordBatch.from_pydict({KEY_GROUP_COLUMN: pa.array(groups)} | columns)
 
     def _read(self) -> bool:
         """Read some more that are not twice; False: there are no more."""
+        assert self._stored is not None, "prepared"
         read = list(islice(self._stored, _READ_ROWS))
         if read:
             twice = are_among(identities_of([row_id for row_id, _ in read]), self._twice).tolist()

@@ -7,19 +7,23 @@ back stays in RocksDB, too, and is written over when it goes again. So reading d
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from onceflow.runtime.records import WATERMARK_MIN_MS, Indices, Int64s, UInt64s
 from onceflow.runtime.state.columns import GrowableColumn
+from onceflow.runtime.state.heap.frozen import FrozenTable
 from onceflow.runtime.state.heap.heap_table import HeapTable
 from onceflow.runtime.state.heap.memory_share import MemoryShare
 from onceflow.runtime.state.heap.row_sizes import RowSizes
+from onceflow.runtime.state.increments import NO_IDENTITIES, FrozenIncrement
 from onceflow.runtime.state.operator_state import FrozenRows
 from onceflow.runtime.state.overflow import NO_WAKE_MS, Wakes
+from onceflow.runtime.state.rocks.away import AllAway, Away, SomeAway
 from onceflow.runtime.state.rocks.database import WRITE_ROWS, Database, Wake
 from onceflow.runtime.state.rocks.frozen_tiers import FrozenTiers
 from onceflow.runtime.state.rocks.row_codec import RowCodec
-from onceflow.runtime.state.rocks.row_ids import identities_of, row_ids
+from onceflow.runtime.state.rocks.row_ids import Identities, identities_of, row_ids
 from onceflow.runtime.state.table import NOT_THERE, Layout, LiveRows
 
 _GOING_PART = 16
@@ -33,13 +37,14 @@ class RocksOverflow:
     def __init__(
         self, table: HeapTable, layout: Layout, share: MemoryShare, database: Database, rows_min: int
     ) -> None:
-        assert layout.start_column is None, "tables of keys alone"
         self._table = table
         self._share = share
         self._rows_min = rows_min
         self._sizes = RowSizes(table)
         self._database = database
-        self._codec = RowCodec(["key", *layout.columns])
+        self._start_column = layout.start_column
+        starts = [] if layout.start_column is None else [layout.start_column]
+        self._codec = RowCodec(["key", *starts, *layout.columns])
         self._stored = 0
         """How many rows RocksDB has."""
         self._is_stored = GrowableColumn(np.bool_)
@@ -51,15 +56,17 @@ class RocksOverflow:
         """For each kind the earliest time that RocksDB may have."""
         self._passed: dict[int, int] = {}
         """For each kind: no earlier time is in RocksDB, though some may have been deleted there."""
+        self._went: list[tuple[npt.NDArray[np.int32], Identities]] = []
+        """The rows that went with changes which no durable snapshot had, and the first one that has them."""
         share.join()
 
-    def find_or_add(self, batch: pa.RecordBatch, key_hash: UInt64s) -> Indices:
+    def find_or_add(self, batch: pa.RecordBatch, key_hash: UInt64s, starts: Int64s | None = None) -> Indices:
         if self._stored:
-            identities = self._table.identities_of(batch, key_hash)
+            identities = self._table.identities_of(batch, key_hash, starts)
             missing = self._table.find_identities(identities) == NOT_THERE
             if missing.any():
                 self._bring(sorted(set(row_ids(identities[missing]))))
-        rows = self._table.find_or_add(batch, key_hash)
+        rows = self._table.find_or_add(batch, key_hash, starts)
         self._use(rows)
         return rows
 
@@ -69,19 +76,28 @@ class RocksOverflow:
         self._use(rows)
         return rows
 
-    def remove(self, rows: Indices) -> Indices:
+    def remove(self, rows: Indices) -> None:
         self._forget(rows)
         self._table.remove(rows)
-        return self._renumber()
+
+    def compact(self) -> Indices | None:
+        kept = self._table.compact()
+        return kept if kept is None else self._keep(kept)
 
     def freeze(self, max_parallelism: int) -> FrozenRows:
-        hot = self._table.freeze_rows(self._table.live_rows(), max_parallelism)
-        there = self._table.live_rows().all()
+        live, increments = self._table.live_rows(), self._table.increments
+        there = live.all()
         twice = self._table.identities[there[self._flags()[there]]]
         away = self._stored - len(twice)
-        if not away:
-            return hot
-        return FrozenTiers(hot, away, self._database.freeze(), twice, self._codec.frozen(), max_parallelism)
+        if increments is None:
+            return self._frozen(live, AllAway(self._database, away), twice, max_parallelism)
+        went = self._away_changed(increments.base)
+        rows, increment = increments.next(live, self._table.identities[:, 0], away, len(went))
+        if increment.is_whole:
+            below: Away = AllAway(self._database, away)
+        else:
+            below = SomeAway(self._database, went, increment.covers)
+        return FrozenIncrement(self._frozen(rows, below, twice, max_parallelism), increment)
 
     def needs_room(self) -> bool:
         return len(self._table) > self._rows_min and self._sizes.memory_bytes() > self._share.of_a_table
@@ -97,8 +113,9 @@ class RocksOverflow:
         for kind, times in wakes.items():
             self._put_wakes(kind, going, times)
         self._forget(empty)
-        self._table.remove(np.union1d(going, empty))
-        return self._renumber()
+        self._table.remove(empty)
+        self._table.let_go(going)
+        return self._keep(self._table.renumber())
 
     def first_wake(self, kind: int) -> int | None:
         return self._first.get(kind)
@@ -134,6 +151,8 @@ class RocksOverflow:
         rows = self._table.load(pa.RecordBatch.from_pydict(self._codec.decode(found)))
         self._use(rows)
         self._is_stored.values[rows] = True
+        if self._table.increments is not None:
+            self._table.increments.came_back(rows)
         return rows
 
     def _write(self, rows: Indices) -> None:
@@ -145,6 +164,28 @@ class RocksOverflow:
             piece = zip(ids[first : first + WRITE_ROWS], contents, strict=True)
             self._database.put(sorted(piece))
         self._stored += int(np.count_nonzero(~self._flags()[rows]))
+        if (increments := self._table.increments) is not None:
+            is_unwritten, changed_in = increments.unwritten(rows)
+            if is_unwritten.any():
+                self._went.append((changed_in[is_unwritten], self._table.identities[rows[is_unwritten]]))
+
+    def _away_changed(self, base: int) -> Identities:
+        """The rows that are away with changes that the snapshot `base` has not, in the order of their ids."""
+        went = [(numbers[new], ids[new]) for numbers, ids in self._went if (new := numbers > base).any()]
+        self._went = went
+        if not went:
+            return NO_IDENTITIES
+        ids = np.unique(np.concatenate([ids for _, ids in went]), axis=0)
+        is_away = self._table.find_identities(ids) == NOT_THERE
+        return np.asarray(ids[is_away])
+
+    def _frozen(
+        self, rows: LiveRows, away: Away, twice: Identities, max_parallelism: int
+    ) -> FrozenTable | FrozenTiers:
+        hot = self._table.freeze_rows(rows, max_parallelism)
+        if away.is_empty:
+            return hot
+        return FrozenTiers(hot, away, twice, self._codec.frozen(), max_parallelism, self._start_column)
 
     def _put_wakes(self, kind: int, rows: Indices, times: Int64s) -> None:
         has_one = times != NO_WAKE_MS
@@ -161,8 +202,8 @@ class RocksOverflow:
         self._database.delete(sorted(row_ids(self._table.identities[stored])))
         self._stored -= len(stored)
 
-    def _renumber(self) -> Indices:
-        kept = self._table.renumber()
+    def _keep(self, kept: Indices) -> Indices:
+        """The table was renumbered."""
         for column in (self._is_stored, self._used):
             column.grow(int(kept[-1]) + 1 if len(kept) else 0)
             column.keep(kept)

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from onceflow.runtime.contracts import PausableReader, Source, SourceReader
+from onceflow.runtime.contracts import PausableReader, PausableSource, Source, SourceReader
 from onceflow.runtime.testing.conformance import quotations
 from onceflow.runtime.testing.conformance.checking import DEADLINE_S
 from onceflow.runtime.testing.conformance.sources import initial_splits, open_reader, read
@@ -55,9 +55,19 @@ def each_split_may_be_paused_between_any_two_polls(source: Source) -> None:
     reader.close()
 
 
+@quotations.of(PausableSource, "A source whose readers can leave splits unread")
+def who_says_that_its_readers_pause_has_such(source: Source) -> None:
+    if not (isinstance(source, PausableSource) and source.can_pause):
+        return
+    reader = open_reader(source)
+    reader.close()
+    assert isinstance(reader, PausableReader), f"can_pause, and {type(reader).__name__} has no pause_splits"
+
+
 PAUSING_CHECKS: Sequence[Callable[[Source], None]] = (
     a_paused_split_brings_nothing_until_it_is_resumed,
     each_split_may_be_paused_between_any_two_polls,
+    who_says_that_its_readers_pause_has_such,
 )
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from onceflow.runtime.checkpoint.recovery import owner_slot
-from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles, PromisedStagedFiles
+from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles, PromisedStagedFiles
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import (

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from unittest import SkipTest
 
 from onceflow.runtime.checkpoint.copies import delete_with_copies
-from onceflow.runtime.checkpoint.state_files import STAGED_FOLDER
+from onceflow.runtime.checkpoint.state_paths import STAGED_FOLDER
 from onceflow.runtime.contracts import Committable, PreCommit, SinkWriter, StagedFiles
 from onceflow.runtime.errors import Fenced, Indeterminate, Retryable
 from onceflow.runtime.testing.conformance import quotations

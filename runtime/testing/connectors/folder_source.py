@@ -27,7 +27,7 @@ from onceflow.runtime.records import RowKind
 
 @dataclass(frozen=True)
 class FolderSource:
-    """A Source, a PruningSource and a ChangelogSource.
+    """A Source, a PruningSource, a ChangelogSource and a PausableSource.
 
     Bounded: it ends with the files that are there at the first start.
     """
@@ -36,6 +36,7 @@ class FolderSource:
     schema: pa.Schema
     is_bounded: bool = False
     has_kinds: bool = False
+    can_pause: bool = True
     look_every_ms: int = 50
     record_type: type | None = None
 

@@ -54,7 +54,7 @@ def build(arguments: list[str]) -> Job:
         KafkaSource(bootstrap_servers=servers, topics=[source], value=Json(Visit), until="latest"),
         watermarks=WatermarkStrategy.bounded_out_of_orderness("10 ms", event_time="ts"),
         uid="visits",
-        rate_limit="1500/s",
+        rate_limit="600/s",
     )
     visits.key_by("key").process(Counts(), uid="counts").sink_to(
         KafkaSink(bootstrap_servers=servers, topic=target), uid="output"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 
 from onceflow.runtime.api.graph_builder import JobGraphBuilder
-from onceflow.runtime.api.job import Job, run_options
+from onceflow.runtime.api.job import Job
+from onceflow.runtime.api.run_options import run_options
 from onceflow.runtime.api.stream import Stream
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import Committable, Fetch, SplitState, WatermarkStrategy
@@ -22,6 +23,7 @@ from onceflow.runtime.driver.driver import JobDriver
 from onceflow.runtime.driver.result import JobResult
 from onceflow.runtime.hosts.local import LocalLauncher
 from onceflow.runtime.records import Records
+from onceflow.runtime.state.overflow import StateOptions
 
 SCHEMA = pa.schema(
     [
@@ -189,10 +191,12 @@ class Events:
     def named(self, name: str) -> list[Mapping[str, Any]]:
         return [fields for n, fields in self.all if n == name]
 
-    def wait(self, name: str) -> None:
-        """Wait until such an event has come, or the run is over."""
+    def wait(self, name: str, count: int = 1) -> None:
+        """Wait until so many of these events have come, or the run is over."""
         with self._heard:
-            self._heard.wait_for(lambda: self.named(name) or self.named("job_finished"), DEADLINE_S)
+            self._heard.wait_for(
+                lambda: len(self.named(name)) >= count or self.named("job_finished"), DEADLINE_S
+            )
 
 
 Build = Callable[[Stream[Any]], Mapping[str, Stream[Any]]]
@@ -224,10 +228,12 @@ class Folder:
         slots: int = 1,
         checkpoint_interval: str = "50 ms",
         drains: bool = False,
+        state: StateOptions | None = None,
+        later: Sequence[Sequence[tuple[Any, ...]]] = (),
         **options: Any,
     ) -> Run:
         """Read what is there and these rows (user, amount, price, ts); then stop after a last checkpoint,
-        drained before if so asked."""
+        drained before if so asked. `later`: more rows, each part after a checkpoint."""
         self.rows += rows
         source = RecordsInMemory(self.rows)
         job = JobGraphBuilder("job", max_parallelism=8)
@@ -241,14 +247,20 @@ class Folder:
         chosen = run_options(
             str(self.path), master=f"threads[{slots}]", checkpoint_interval=checkpoint_interval, **options
         )
+        chosen = chosen if state is None else replace(chosen, state=state)
         driver = JobDriver(job.build(), chosen, LocalLauncher(slots), SystemClock(), events)
         results: list[JobResult] = []
         thread = threading.Thread(target=lambda: results.append(driver.run()))
         thread.start()
         events.wait("slots_started")
         deadline_s = time.monotonic() + DEADLINE_S
-        while not (source.was_read.wait(0.05) or events.named("job_finished")):
-            assert time.monotonic() < deadline_s, events.all
+        for part in (*later, ()):
+            while not (source.was_read.wait(0.05) or events.named("job_finished")):
+                assert time.monotonic() < deadline_s, events.all
+            if part:
+                events.wait("checkpoint_completed", 1 + len(events.named("checkpoint_completed")))
+                source.was_read.clear()
+                self.rows += part
         driver.request_stop(drains)
         thread.join(DEADLINE_S)
         assert results, events.all

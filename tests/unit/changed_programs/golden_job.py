@@ -2,7 +2,8 @@
 
 `python tests/unit/changed_programs/golden_job.py FOLDER` runs its first half on two slots, with a restart in
 between, and leaves there the checkpoint folder with its last checkpoint. That is how `golden_3` was made,
-at format version 3, and `golden_savepoint_4` (of FOLDER-savepoint) at 4, the first with savepoints. A golden
+at format version 3, and `golden_savepoint_4` (of FOLDER-savepoint) at 4, the first with savepoints. With
+`incremental` behind FOLDER checkpoints build on each other: so `golden_savepoint_5` was made. A golden
 folder is never written again, since that would prove nothing: a new format gets new ones.
 """
 
@@ -34,7 +35,9 @@ from onceflow.runtime.operators.assigners.sliding import sliding
 from onceflow.runtime.operators.assigners.tumbling import tumbling
 from onceflow.runtime.operators.processing.keyed_process import Ctx, KeyedProcess
 from onceflow.runtime.state.handles import ListState, MapState, ValueState
+from onceflow.runtime.state.overflow import StateOptions
 from onceflow.runtime.state.timers import Timer
+from onceflow.runtime.testing.tight_state import EAGER
 
 KEYS = 211
 COMMITTED, PROMISED, ALL = 310, 330, 700
@@ -139,7 +142,7 @@ def build(stream: Any) -> Mapping[str, Any]:
     }  # fmt: skip
 
 
-def main(path: str) -> None:
+def main(path: str, mode: str = "") -> None:
     spec = importlib.util.spec_from_file_location("runs", Path(__file__).with_name("conftest.py"))
     assert spec is not None
     assert spec.loader is not None
@@ -147,9 +150,15 @@ def main(path: str) -> None:
     spec.loader.exec_module(runs)
     folder = runs.Folder(Path(path))
     assert not folder.path.exists(), f"{path} is there"
-    for part in (rows(0, COMMITTED), rows(COMMITTED, PROMISED)):
-        result = folder.run(build, *part, slots=2, checkpoint_interval="10 min", retained=1).result
+    if mode == "incremental":
+        first, *later = (rows(n, n + 110) for n in range(0, PROMISED, 110))
+        state = StateOptions(snapshots=EAGER)
+        result = folder.run(build, *first, slots=2, later=later, state=state, retained=1).result
         print(result)
+    else:
+        for part in (rows(0, COMMITTED), rows(COMMITTED, PROMISED)):
+            result = folder.run(build, *part, slots=2, checkpoint_interval="10 min", retained=1).result
+            print(result)
     target = f"{path}-savepoint"
     copy_savepoint(open_store(path), open_store(target), SystemClock(), result.last_checkpoint_id)
     for there in (path, target):
@@ -157,4 +166,4 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

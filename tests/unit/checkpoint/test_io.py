@@ -14,7 +14,7 @@ from onceflow.runtime.checkpoint.driver import CheckpointIO
 from onceflow.runtime.checkpoint.io_thread import CheckpointIOThread
 from onceflow.runtime.checkpoint.listing import CheckpointStatus, list_checkpoints
 from onceflow.runtime.checkpoint.log_view import read_log
-from onceflow.runtime.checkpoint.manifest import CheckpointManifest, StateHandle, TableFile
+from onceflow.runtime.checkpoint.manifest import MANIFEST_VERSION, CheckpointManifest, StateHandle, TableFile
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.state_fits import Program
 from onceflow.runtime.checkpoint.store import CheckpointStore
@@ -348,7 +348,9 @@ def test_a_log_of_an_older_onceflow_is_read_and_said_to_have_no_checksums_and_ge
     for position in range(3):
         path = f"log/{position:010d}.json"
         body = store.read(path).partition(b',"checksum"')[0]
-        store.write_copy(path, body.replace(b'"format_version":4', b'"format_version":2', 1) + b"}")
+        store.write_copy(
+            path, body.replace(b'"format_version":%d' % MANIFEST_VERSION, b'"format_version":2', 1) + b"}"
+        )
         store.delete([copy_path(path)])
     io = driver(store)
     answer = opened(io)

@@ -21,13 +21,14 @@ from onceflow.runtime.checkpoint.log import (
     entry_path,
 )
 from onceflow.runtime.checkpoint.log_view import read_log
-from onceflow.runtime.checkpoint.manifest import SlotSnapshot, StateHandle, meta_as_json
+from onceflow.runtime.checkpoint.manifest import MANIFEST_VERSION, SlotSnapshot, StateHandle, meta_as_json
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.errors import CorruptCheckpointError, Fenced, Indeterminate, Retryable, UsageError
 from onceflow.runtime.testing.choices import ReplayedChoices
 from onceflow.runtime.testing.coordination import manifest, snapshot
 from onceflow.runtime.testing.faults import FaultyStore
 
+NOW = b'"format_version":%d' % MANIFEST_VERSION
 CREATED = JobCreated("job", "beef", 1)
 
 
@@ -43,7 +44,7 @@ def sealed(content: bytes) -> bytes:
 def unchecked(position: int, entry: LogEntry, version: int = 2) -> bytes:
     """The entry as onceflow wrote it before there were checksums."""
     body, _, _ = encode_entry(position, entry).partition(b',"checksum"')
-    return body.replace(b'"format_version":4', b'"format_version":%d' % version, 1) + b"}"
+    return body.replace(NOW, b'"format_version":%d' % version, 1) + b"}"
 
 
 def started(attempt: int, owner: str = "me") -> AttemptStarted:
@@ -150,7 +151,7 @@ def test_an_entry_in_doubt_that_landed_late_is_not_taken_for_somebody_elses() ->
         (lambda b: sealed(b.replace(b'"position":0', b'"position":7')), "says that it is entry 7"),
         (lambda b: sealed(b.replace(b'"lineage"', b'"linage"')), "linage"),
         (lambda b: sealed(b.replace(b'"created_ms":1', b'"created_ms":"1"')), "created_ms"),
-        (lambda b: sealed(b.replace(b'"format_version":4', b'"format_version":2', 1)), "not where it was"),
+        (lambda b: sealed(b.replace(NOW, b'"format_version":2', 1)), "not where it was"),
         (lambda b: b[:CHECKSUM_AT] + b"}", "not where it was"),
         (lambda b: b.replace(b'"created_ms":1', b'"created_ms":2'), "its checksum does not fit"),
         (lambda b: b"", "no valid entry"),
@@ -167,11 +168,13 @@ def test_what_is_not_a_valid_entry_is_refused_with_its_path(
 
 
 def test_what_a_newer_onceflow_wrote_is_left_to_it() -> None:
-    content = sealed(encode_entry(0, CREATED).replace(b'"format_version":4', b'"format_version":5', 1))
+    newer = b'"format_version":%d' % (MANIFEST_VERSION + 1)
+    content = sealed(encode_entry(0, CREATED).replace(NOW, newer, 1))
     store = MemoryStore()
     store.create(entry_path(0), content)
     with pytest.raises(
-        UsageError, match=r"0000000000\.json has format version 5.*use the onceflow that wrote"
+        UsageError,
+        match=rf"0000000000\.json has format version {MANIFEST_VERSION + 1}.*use the onceflow that wrote",
     ):
         read_log(store)
 

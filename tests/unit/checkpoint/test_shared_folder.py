@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from onceflow import Job
-from onceflow.runtime.api.job import run_options
+from onceflow.runtime.api.run_options import run_options
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.checkpoint.local_store import LocalStore
 from onceflow.runtime.checkpoint.shared_folder import AttemptEntry, check_is_shared

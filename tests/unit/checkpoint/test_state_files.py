@@ -17,7 +17,8 @@ from onceflow.runtime.checkpoint.copies import COPY_BYTES_MAX, create_copied_fil
 from onceflow.runtime.checkpoint.local_store import LocalStore
 from onceflow.runtime.checkpoint.manifest import StateHandle, TableFile
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
-from onceflow.runtime.checkpoint.state_files import PIECE_ROWS, AttemptStagedFiles, StateFiles, check_writable
+from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles
+from onceflow.runtime.checkpoint.state_files import PIECE_ROWS, StateFiles, check_writable
 from onceflow.runtime.errors import CorruptCheckpointError, Unavailable
 from onceflow.runtime.state.operator_state import FrozenState, RestoredState
 from onceflow.runtime.testing.harness import TableRows

@@ -22,6 +22,7 @@ COUNTERS = {
     "late_records": 3,
     "dead_letters": 2,
     "failed_records": 1,
+    "paused_splits": 4,
     "watermark_ms": 17_000,
     "max_event_time_ms": 19_000,
 }
@@ -123,6 +124,7 @@ def test_a_scrape_has_the_job_and_its_tasks_under_flinks_names(metrics: Metrics)
     assert seen[task.format("numRecordsOut")] == 40
     assert seen[task.format("numLateRecordsDropped")] == 3
     assert seen[task.format("numDeadLetterRecords")] == 2
+    assert seen[task.format("pausedSplits")] == 4
     assert seen[task.format("currentInputWatermark")] == 17_000
 
 

@@ -88,6 +88,8 @@ def test_it_says_who_makes_the_watermarks() -> None:
     shown = plan("docs/examples/watermarks.py").stdout
     assert "event time ts, watermarks from column complete_until, never idle" in shown
     assert "event time ts, watermarks by Patient, never idle" in shown
+    ahead = "never idle, splits at most 3600000 ms ahead of the slowest in group clicks"
+    assert f"event time ts, out of order by 0 ms, {ahead}" in shown
 
 
 def test_a_mistake_is_one_sentence_and_exit_code_2() -> None:

@@ -12,7 +12,7 @@ import pytest
 from onceflow.connectors.staged_rows import BATCH_ROWS_MAX, StagedRowsWriter, row_files
 from onceflow.runtime.checkpoint.copies import copy_path
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
-from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles, PromisedStagedFiles
+from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles, PromisedStagedFiles
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import Committable, SinkContext, StagedFiles
 from onceflow.runtime.errors import CorruptCheckpointError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from onceflow.runtime.api.job import run_options
+from onceflow.runtime.api.run_options import run_options
 from onceflow.runtime.checkpoint.restart import ExponentialDelay, FixedDelay, NoRestart, RestartStrategy
 from onceflow.runtime.driver.options import Guarantee, restart_strategy
 from onceflow.runtime.errors import OptionError
@@ -53,6 +53,21 @@ def test_options_are_read_with_their_units() -> None:
     assert options.checkpoints.retained == 5
     assert options.parallelism == 3
     assert options.guarantee is Guarantee.EXACTLY_ONCE
+
+
+@pytest.mark.parametrize(
+    ("given", "is_incremental"),
+    [
+        ({}, False),
+        ({"incremental": True}, True),
+        ({"state_backend": "rocksdb"}, True),
+        ({"state_backend": "rocksdb", "incremental": False}, False),
+    ],
+)
+def test_checkpoints_build_on_each_other_with_rocksdb_and_on_request(
+    given: dict[str, Any], is_incremental: bool
+) -> None:
+    assert run_options("dir", **given).state.snapshots.are_incremental == is_incremental
 
 
 @pytest.mark.parametrize(

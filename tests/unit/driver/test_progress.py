@@ -38,6 +38,7 @@ def counters(**changes: int) -> dict[str, int]:
         "late_records": 0,
         "dead_letters": 0,
         "failed_records": 0,
+        "paused_splits": 0,
         "watermark_ms": WATERMARK_MIN_MS,
         "max_event_time_ms": WATERMARK_MIN_MS,
         **changes,

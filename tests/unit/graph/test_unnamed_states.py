@@ -10,7 +10,8 @@ from rich.console import Console
 
 from onceflow import Job, WatermarkStrategy, count, tumbling
 from onceflow.cli.plan import _tree
-from onceflow.runtime.api.job import run_job, run_options
+from onceflow.runtime.api.job import run_job
+from onceflow.runtime.api.run_options import run_options
 from onceflow.runtime.graph.plan import UNNAMED, describe
 from onceflow.runtime.graph.plan_display import as_markdown
 from onceflow.runtime.report import JobProgress

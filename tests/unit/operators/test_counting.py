@@ -12,7 +12,9 @@ from onceflow.runtime.kernels.ops import PLAIN, using
 from onceflow.runtime.operators.aggregation.aggregates import count, last, max_, sum_
 from onceflow.runtime.operators.assigners.counting import CountWindow, count_window
 from onceflow.runtime.operators.windows.window import WindowAggregate, WindowReduce
+from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
 from onceflow.runtime.testing.harness import OperatorHarness
+from onceflow.runtime.testing.tight_state import tight_rocksdb
 
 SCHEMA = pa.schema([("user", pa.string()), ("amount", pa.int64())])
 ROWS = st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.integers(-9, 9)), max_size=12)
@@ -31,8 +33,19 @@ def as_batch(rows: list[tuple[str, int | None]]) -> pa.RecordBatch:
 @settings(max_examples=100, deadline=None)
 @given(steps=STEPS, size=st.integers(1, 5))
 def test_each_window_has_exactly_its_rows(steps: list[Any], size: int) -> None:
+    check_against_lists(steps, size, UNLIMITED)
+
+
+@settings(max_examples=15, deadline=None)
+@given(steps=STEPS, size=st.integers(1, 5))
+def test_each_window_in_rocksdb_has_exactly_its_rows(steps: list[Any], size: int) -> None:
+    with tight_rocksdb(rows_in_memory=1) as state:
+        check_against_lists(steps, size, state)
+
+
+def check_against_lists(steps: list[Any], size: int, state: StateBackend) -> None:
     with using(PLAIN):
-        harness, clock = OperatorHarness(config(size).create, ["user"]), 0
+        harness, clock = OperatorHarness(config(size).create, ["user"], state=state), 0
         waiting: dict[str, list[int | None]] = {}
         expected: list[tuple[Any, ...]] = []
         found: list[tuple[Any, ...]] = []
@@ -40,7 +53,8 @@ def test_each_window_has_exactly_its_rows(steps: list[Any], size: int) -> None:
             if isinstance(step, int):  # to so many subtasks
                 states = harness.snapshot()
                 harness.push(as_batch([("a", 1)] * 7), [0] * 7)  # lost in the crash
-                harness = OperatorHarness(config(size).create, ["user"], step, states=states)
+                harness.close()
+                harness = OperatorHarness(config(size).create, ["user"], step, states=states, state=state)
                 continue
             for user, amount in step:
                 waiting.setdefault(user, []).append(amount)
@@ -53,6 +67,7 @@ def test_each_window_has_exactly_its_rows(steps: list[Any], size: int) -> None:
             found += [tuple(row.values()) for row in harness.rows()]
             harness.out.emitted.clear()
         harness.finish()
+        harness.close()
         assert harness.rows() == [], "a window that is not full sends nothing"
         for user in "abc":
             assert [r for r in found if r[0] == user] == [r for r in expected if r[0] == user]

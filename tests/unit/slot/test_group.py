@@ -17,7 +17,9 @@ from onceflow.runtime.control.messages import (
     Declined,
     Drained,
     Failed,
+    GroupWatermarks,
     Hello,
+    LowestWatermarks,
     Message,
     Progress,
     Running,
@@ -305,3 +307,13 @@ def test_a_slot_that_arrives_after_the_end_is_sent_away() -> None:
     driver.group.end("the job has ended")
     driver.hello(10, partition=0)
     assert [(peer, type(message)) for peer, message in driver.sent] == [(11, Shutdown), (10, Shutdown)]
+
+
+def test_slots_with_paused_splits_hear_how_far_the_slowest_is(driver: Driver) -> None:
+    driver.sent.clear()
+    assert driver.hear(10, LowestWatermarks(ATTEMPT, {"g": 9}, True)) == []
+    driver.sent.clear()
+    driver.hear(11, LowestWatermarks(ATTEMPT - 1, {"g": 1}, False))
+    assert driver.sent == [], "of another attempt"
+    driver.hear(11, LowestWatermarks(ATTEMPT, {"g": 5}, False))
+    assert driver.sent == [(10, GroupWatermarks({"g": 5})), (11, GroupWatermarks({"g": 5}))]

@@ -18,10 +18,10 @@ from onceflow.runtime.graph.job_graph import Chain, SourceNode, ToEdge
 from onceflow.runtime.operators.operator import MAIN
 from onceflow.runtime.records import WATERMARK_MAX_MS, Barrier, Element, EndOfInput, Idle, Records, Watermark
 from onceflow.runtime.slot.chain_body import ChainBody
+from onceflow.runtime.slot.slot_tasks import SlotTasks
 from onceflow.runtime.slot.source_rate import SourceRate
 from onceflow.runtime.slot.source_task import SourceTask
 from onceflow.runtime.slot.task_reports import TaskCounters, TaskSnapshot
-from onceflow.runtime.slot.tasks import SlotTasks
 
 SCHEMA = pa.schema([("ts", pa.int64())])
 IDLE_AFTER_MS = 1_000
@@ -91,10 +91,18 @@ class ForgettingSource(KeepingSource):
 class Bench:
     """A source's task with two splits, of which t-1 has finished, and an edge out of it."""
 
-    def __init__(self, source: KeepingSource, rate: SourceRate | None = None, halts: bool = False) -> None:
+    def __init__(
+        self,
+        source: KeepingSource,
+        rate: SourceRate | None = None,
+        halts: bool = False,
+        max_drift: int | None = None,
+    ) -> None:
         self.reader, self.out, self.clock = Reader(), LocalChannel(), ManualClock()
         self.snapshots: list[TaskSnapshot] = []
         strategy = WatermarkStrategy.bounded_out_of_orderness(0, "ts", IDLE_AFTER_MS)
+        if max_drift is not None:
+            strategy = strategy.with_watermark_alignment(max_drift, "g")
         node = SourceNode("source", source, strategy, {MAIN: [ToEdge(EDGE)]})
         counters = TaskCounters()
         edges = {EDGE: ForwardWriter(self.out)}
@@ -217,3 +225,40 @@ def test_a_rate_limit_stops_reading_and_not_barriers() -> None:
     assert not [e for e in bench.run() if isinstance(e, Records)]
     bench.clock.advance(50)
     assert [len(e) for e in bench.run() if isinstance(e, Records)] == [2]
+
+
+def test_a_split_that_is_ahead_of_its_group_waits_and_barriers_do_not() -> None:
+    bench = Bench(KeepingSource(), max_drift=100)
+    bench.task.align({"g": 0, "another": 5_000})
+    bench.reader.queue(50)
+    bench.run()
+    assert bench.task.lowest_watermark == {"g": 49}
+    bench.reader.queue(500)
+    bench.run()
+    assert bench.told("pause") == [("pause", ["t-0"])]
+    assert bench.task.counters.paused_splits == 1
+    assert "source 'source': t-0 paused" in bench.task.paused
+    bench.clock.advance(60 * IDLE_AFTER_MS)
+    assert Idle() not in bench.run(), "it may have much to read"
+    assert bench.task.lowest_watermark == {"g": 499}, "and it counts"
+    bench.barrier(1)
+    assert len(bench.snapshots) == 1
+    bench.task.align({"g": None})
+    bench.run()
+    assert bench.told("resume") == [("resume", ["t-0"])]
+    assert (bench.task.counters.paused_splits, bench.task.paused) == (0, "")
+
+
+def test_a_source_that_is_drained_while_it_waits_ends_and_does_not_count_any_more() -> None:
+    bench = Bench(KeepingSource(), max_drift=100)
+    bench.reader.queue(500)
+    bench.run()
+    assert bench.told("pause") == [("pause", ["t-0"])], "nobody else is known to be as far"
+    bench.task.drain()
+    assert bench.run() == [Watermark(WATERMARK_MAX_MS), EndOfInput()]
+    assert bench.task.lowest_watermark == {"g": None}
+    assert bench.task.paused == ""
+
+
+def test_a_source_in_no_group_says_nothing_of_it() -> None:
+    assert Bench(KeepingSource()).task.lowest_watermark == {}

@@ -101,6 +101,7 @@ def test_what_is_removed_does_not_come_back(kept: Kept) -> None:
     kept.let_go()
     kept.put(u1=11, u3=30)
     kept.overflow.remove(kept.rows(1, 3))
+    assert kept.overflow.compact() is not None
     assert kept.get(1, 3) == [None, None]
     assert kept.snapshot() == {1: None, 2: 20, 3: None}
 

@@ -15,7 +15,7 @@ from onceflow.connectors.kafka.transactions.ahead import SentAhead
 from onceflow.connectors.kafka.transactions.held import HeldOutput
 from onceflow.connectors.kafka.transactions.staged_writer import LEDGER_TOPIC, StagedSettings, StagedWriter
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
-from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles
+from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import SinkContext
 from onceflow.runtime.errors import Retryable

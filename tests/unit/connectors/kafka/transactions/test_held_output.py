@@ -9,7 +9,7 @@ from onceflow.connectors.kafka.client import PRODUCE_SCHEMA
 from onceflow.connectors.kafka.transactions.held import HeldOutput, RestoredOutput, StagedOutput
 from onceflow.runtime.checkpoint.copies import delete_with_copies
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
-from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles
+from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles
 from onceflow.runtime.errors import CorruptCheckpointError
 
 

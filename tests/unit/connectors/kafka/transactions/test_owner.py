@@ -9,7 +9,7 @@ from onceflow.connectors.kafka.client import PRODUCE_SCHEMA, LedgerKey, TopicDes
 from onceflow.connectors.kafka.testing.fake import FakeClient, FakeKafka, FakeNetwork, FakeProducer, NoFaults
 from onceflow.connectors.kafka.transactions.staged_writer import LEDGER_TOPIC, StagedSettings, StagedWriter
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
-from onceflow.runtime.checkpoint.state_files import AttemptStagedFiles
+from onceflow.runtime.checkpoint.staged_files import AttemptStagedFiles
 from onceflow.runtime.clock import ManualClock
 from onceflow.runtime.contracts import SinkContext
 from onceflow.runtime.errors import Fatal, Fenced, OnceflowError, Retryable

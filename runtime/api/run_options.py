@@ -1,0 +1,81 @@
+"""The options of a run as people write them, in a program or on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from onceflow.runtime.checkpoint.options import IN_FLIGHT_MS, CheckpointOptions
+from onceflow.runtime.checkpoint.start_changes import start_changes
+from onceflow.runtime.driver.options import (
+    DEFAULT_MASTER,
+    Guarantee,
+    RunOptions,
+    absolute_url,
+    barrier_options,
+    restart_strategy,
+    state_options,
+)
+from onceflow.runtime.durations import duration_ms
+from onceflow.runtime.errors import OptionError
+
+DEFAULT_INTERVAL = "1 s"
+
+
+def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
+    checkpoint_dir: str,
+    *,
+    master: str = DEFAULT_MASTER,
+    parallelism: int | None = None,
+    checkpoint_interval: str | int = DEFAULT_INTERVAL,
+    checkpoint_timeout: str | int = "10 min",
+    retained: int = 3,
+    slot_timeout: str | int = "30 s",
+    guarantee: str = "exactly-once",
+    barriers: str = "aligned",
+    alignment_timeout: str | int | None = None,
+    in_flight: str | int = IN_FLIGHT_MS,
+    state_backend: str = "heap",
+    state_memory: str | int | None = None,
+    incremental: bool | None = None,
+    restart: str = "exponential",
+    spark_conf: Mapping[str, str] | None = None,
+    control_port: int = 0,
+    start_from: int | str | None = None,
+    allow_dropped_state: bool = False,
+    map_uid: Iterable[tuple[str, str]] = (),
+    reset_offsets: Mapping[str, Any] | None = None,
+    tls: bool = False,
+    params: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> RunOptions:
+    """Options as people write them, checked. Raises OptionError naming the option."""
+    if parallelism is not None and parallelism < 1:
+        raise OptionError(f"parallelism={parallelism}: at least 1 slot is needed")
+    given = Guarantee.parse(guarantee)
+    through = barrier_options(barriers, alignment_timeout, in_flight, given)
+    return RunOptions(
+        checkpoint_dir=absolute_url(checkpoint_dir),
+        master=master,
+        parallelism=parallelism,
+        guarantee=given,
+        barriers=through,
+        state=state_options(state_backend, state_memory, incremental),
+        checkpoints=CheckpointOptions(
+            interval_ms=duration_ms(checkpoint_interval, "checkpoint_interval"),
+            timeout_ms=duration_ms(checkpoint_timeout, "checkpoint_timeout"),
+            halts=through.halts,
+            retained=retained,
+            restart=restart_strategy(restart),
+        ),
+        slot_timeout_ms=duration_ms(slot_timeout, "slot_timeout"),
+        spark_conf=spark_conf or {},
+        control_port=control_port,
+        start_from=start_from if isinstance(start_from, int) else None,
+        start_savepoint=absolute_url(start_from) if isinstance(start_from, str) else None,
+        start_changes=start_changes(map_uid, reset_offsets or {}, has_savepoint=isinstance(start_from, str)),
+        allow_dropped_state=allow_dropped_state,
+        tls=tls,
+        params=params or {},
+        storage_options=storage_options or {},
+    )

@@ -1,0 +1,132 @@
+"""Tables in several files: which of them are needed, and what is read from them.
+
+Pure but for the reading itself. What the files are is said in `manifest.TableFile`, why there are several in
+`state/increments.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from onceflow.runtime.checkpoint.manifest import EVERYTHING, TableFile
+from onceflow.runtime.records import Mask, UInt64s
+from onceflow.runtime.state.hashing import CHECK_SEED, hash_keys, with_start
+from onceflow.runtime.state.increments import CHECK, HASH, FrozenIncrement, Slice
+from onceflow.runtime.state.operator_state import FrozenRows
+from onceflow.runtime.state.tables import SeenRows
+
+Read = Callable[[TableFile], Iterator[pa.RecordBatch]]
+
+
+class Chains:
+    """Which files the tables of one attempt's operators are in, by snapshot. One thread."""
+
+    def __init__(self) -> None:
+        self._files: dict[tuple[str, int, str], dict[int, tuple[TableFile, ...]]] = {}
+        """The files by uid, subtask and table, and by the snapshot's number."""
+
+    def extended(
+        self, table: tuple[str, int, str], rows: FrozenRows, new: Sequence[TableFile]
+    ) -> Sequence[TableFile]:
+        """The files of a table whose snapshot was written to these new ones, oldest first. `table`: uid,
+        subtask and name."""
+        if not isinstance(rows, FrozenIncrement):
+            return new
+        increment, chain = rows.increment, self._files.setdefault(table, {})
+        files = needed([*(() if increment.is_whole else chain[increment.base]), *new])
+        for number in [n for n in chain if n < increment.base]:
+            del chain[number]
+        chain[increment.number] = files
+        return files
+
+
+def needed(files: Sequence[TableFile]) -> tuple[TableFile, ...]:
+    """The files of a table, oldest first, without those that are needed no more: all rows in them are covered
+    by newer ones."""
+    covered = Covered()
+    for place in range(len(files) - 1, -1, -1):
+        if not files[place].is_removal:
+            covered.add(files[place].covers)
+        if covered.is_everything:
+            return tuple(files[place:])
+    return tuple(files)
+
+
+def merged(files: Sequence[TableFile], read: Read) -> Iterator[pa.RecordBatch]:
+    """The rows of a table, in pieces, none of them empty: each as the newest file has it. Both hashes of the
+    rows in all files but the oldest, without those that the files cover, are in memory meanwhile."""
+    newer, covered = SeenRows(), Covered()
+    for place in range(len(files) - 1, -1, -1):
+        file, is_oldest = files[place], place == 0
+        for batch in read(file):
+            identities = _removed(batch) if file.is_removal else _identities(batch, file.start_column)
+            if file.is_removal:
+                newer.add(*identities)
+                continue
+            kept = _newest(identities, newer, covered, None if is_oldest else Slice(*file.covers))
+            if kept.all():
+                yield batch
+            elif kept.any():
+                yield batch.filter(pa.array(kept))
+        if not file.is_removal:
+            covered.add(file.covers)
+
+
+def _newest(
+    identities: tuple[UInt64s, UInt64s], newer: SeenRows, covered: Covered, covers: Slice | None
+) -> Mask:
+    """Which of these rows are in no newer file. They are remembered, but for those of `covers`; None: none
+    is, since no file is older."""
+    hashes, checks = identities
+    kept = ~covered.hold(hashes)
+    if not len(newer) and covers is None:
+        return kept
+    kept &= ~newer.have(hashes, checks)
+    if covers is not None:
+        single = np.flatnonzero(kept & ~covers.holds(hashes))
+        newer.add(hashes[single], checks[single])
+    return kept
+
+
+class Covered:
+    """Ranges of hashes, put together."""
+
+    def __init__(self) -> None:
+        self._ranges: list[tuple[int, int]] = []
+        """From first to last; in order, apart from each other."""
+
+    def add(self, covers: tuple[int, int]) -> None:
+        ranges: list[tuple[int, int]] = []
+        for first, last in sorted([*self._ranges, covers]):
+            if ranges and first <= ranges[-1][1] + 1:
+                ranges[-1] = (ranges[-1][0], max(last, ranges[-1][1]))
+            else:
+                ranges.append((first, last))
+        self._ranges = ranges
+
+    @property
+    def is_everything(self) -> bool:
+        return self._ranges == [EVERYTHING]
+
+    def hold(self, hashes: UInt64s) -> Mask:
+        found = np.zeros(len(hashes), np.bool_)
+        for one in self._ranges:
+            found |= Slice(*one).holds(hashes)
+        return found
+
+
+def _identities(batch: pa.RecordBatch, start_column: str) -> tuple[UInt64s, UInt64s]:
+    """Both hashes of each row, as the table has them."""
+    keys = pa.RecordBatch.from_struct_array(batch.column("key"))
+    names = keys.schema.names
+    hashes = hash_keys(keys, names)
+    if start_column:
+        hashes = with_start(hashes, batch.column(start_column).to_numpy())
+    return hashes, hash_keys(keys, names, CHECK_SEED)
+
+
+def _removed(batch: pa.RecordBatch) -> tuple[UInt64s, UInt64s]:
+    return np.array(batch.column(HASH)), np.array(batch.column(CHECK))
