@@ -184,6 +184,7 @@ def check(kind: Kind, **chosen: Any) -> None:
             max_examples=chosen.get("max_examples", 40),
             stateful_step_count=chosen.get("steps", 30),
             deadline=None,
+            derandomize=chosen.get("derandomize", False),
             phases=[Phase.explicit, Phase.generate],
             suppress_health_check=[HealthCheck.too_slow],
         ),
@@ -276,4 +277,4 @@ MUTANTS = (
 @pytest.mark.parametrize(("mutant", "kind"), MUTANTS, ids=[mutant.title for mutant, _ in MUTANTS])
 def test_mutant_is_killed(mutant: Mutant, kind: Kind) -> None:
     with mutated(mutant), pytest.raises((AssertionError, KeyError)):
-        check(kind, max_examples=200)
+        check(kind, max_examples=200, derandomize=True)
