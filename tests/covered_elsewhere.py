@@ -18,22 +18,13 @@ class Covered(NamedTuple):
 
 COVERED = (
     Covered(
-        "snapshots that build on each other, read back",
-        "properties/test_increments unit/driver/test_options",
-        "checkpoint.increments state.increments seen_rows rocks.away snapshot_options run_options",
+        "what is remembered by key, in snapshots that build on each other too, and what may be declared",
+        """properties/test_ttl properties/test_increments unit/operators/processing/test_key_memory
+        unit/state/test_handles unit/state/rocks/test_rocks_overflow unit/state/heap/test_heap_limit""",
+        """expiries accepted_values expiring_items overflow frozen_tiers rocks.backend tight_state row_sizes
+        memory_share checkpoint.increments state.increments seen_rows rocks.away snapshot_options""",
     ),
-    Covered(
-        "what is said to all tasks of a slot",
-        "unit/slot/test_source_task unit/slot/test_task simulation/test_acknowledging",
-        "slot_tasks",
-    ),
-    Covered(
-        "what is remembered by key, restored and compared with dictionaries, and what may be declared",
-        "properties/test_ttl unit/operators/processing/test_key_memory unit/state/test_handles "
-        "unit/state/rocks/test_rocks_overflow unit/state/heap/test_heap_limit",
-        "expiries accepted_values expiring_items "
-        "overflow frozen_tiers rocks.backend tight_state memory_share row_sizes",
-    ),
+    Covered("options, read for a run", "unit/driver/test_options unit/api/test_job", "run_options"),
     Covered(
         "what an aggregate of the user's has to say of its types",
         "unit/operators/processing/test_combined_states unit/operators/test_user_aggregates",
@@ -312,7 +303,8 @@ COVERED = (
     Covered(
         "what the driver does with files",
         "unit/checkpoint/test_io unit/checkpoint/test_state_files simulation/test_damage",
-        "copies doors checkpoint.driver io_thread log_view manifest verification state_paths staged_files",
+        """copies doors checkpoint.driver io_thread log_view manifest verification state_paths
+        checkpoint.staged_files""",
     ),
     Covered("stores: one suite for all", "conformance/test_store", "memory_store store_url"),
     Covered(
@@ -347,7 +339,7 @@ COVERED = (
         "what a row goes through between two tasks",
         "unit/exchange/test_input_gate unit/slot/test_task unit/exchange/test_wiring",
         """channel channel_watermarks exchange.partition_kernels exchange.record_writer chain_body
-        gates task_reports""",
+        gates task_reports slot_tasks""",
     ),
     Covered(
         "how a job is described; what is made of it is compared with it",
@@ -493,7 +485,8 @@ COVERED = (
         integration/test_structured_streaming_source_tasks unit/structured_streaming/test_sink_staging""",
         """data_source partitions structured_streaming.options query_record read_plan register
         structured_streaming.sink structured_streaming.source source_rows source_stream source_tasks
-        staged_files structured_streaming.staging whole_writes sitecustomize shared_staging""",
+        structured_streaming.staged_files structured_streaming.staging whole_writes sitecustomize
+        shared_staging""",
     ),
     Covered(
         "how any sink writes micro-batches: in a simulated Spark with crashes, and in a real one",

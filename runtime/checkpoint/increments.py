@@ -28,6 +28,12 @@ class Chains:
         self._files: dict[tuple[str, int, str], dict[int, tuple[TableFile, ...]]] = {}
         """The files by uid, subtask and table, and by the snapshot's number."""
 
+    def base(self, table: tuple[str, int, str], rows: FrozenRows) -> Sequence[TableFile]:
+        """The files on which a table's snapshot builds."""
+        if not isinstance(rows, FrozenIncrement) or rows.increment.is_whole:
+            return ()
+        return self._files[table][rows.increment.base]
+
     def extended(
         self, table: tuple[str, int, str], rows: FrozenRows, new: Sequence[TableFile]
     ) -> Sequence[TableFile]:
@@ -36,7 +42,7 @@ class Chains:
         if not isinstance(rows, FrozenIncrement):
             return new
         increment, chain = rows.increment, self._files.setdefault(table, {})
-        files = needed([*(() if increment.is_whole else chain[increment.base]), *new])
+        files = needed([*self.base(table, rows), *new])
         for number in [n for n in chain if n < increment.base]:
             del chain[number]
         chain[increment.number] = files

@@ -71,6 +71,8 @@ def _read_once(store: CheckpointStore) -> LogView | None:
     dropped = [p for p in positions if p not in view.entries and p not in view.corrupt]
     if dropped and (dropped[-1] == positions[-1] or not view.completed()):
         return None
+    if not view.completed() and not is_newest(store, max(positions, default=-1)):
+        return None  # where the newest checkpoint was, an attempt has begun that finds the place taken
     kept = [position for position, _ in view.completed()]
     for position in range(min(kept, default=0), view.next_position):
         if position not in view.entries and position not in view.corrupt:

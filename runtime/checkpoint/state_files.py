@@ -14,7 +14,7 @@ import pyarrow as pa
 from isal import isal_zlib  # zlib's numbers, at four times its speed
 from msgspec import structs
 
-from onceflow.runtime.checkpoint.copies import copy_path, create_copied_file
+from onceflow.runtime.checkpoint.copies import COPY_BYTES_MAX, copy_path, create_copied_file
 from onceflow.runtime.checkpoint.fingerprints import is_lasting
 from onceflow.runtime.checkpoint.increments import Chains, merged
 from onceflow.runtime.checkpoint.manifest import StateHandle, TableFile, meta_as_json
@@ -64,7 +64,11 @@ class StateFiles:
         with contextlib.ExitStack() as stack:
             file: BinaryIO | None = None
             if any(map(_has_content, state.tables.values())):
-                file = stack.enter_context(create_copied_file(self._store, path))
+                earlier = (self._chains.base((uid, subtask, n), rows) for n, rows in state.tables.items())
+                # A copy of the last bit of something large would help nobody.
+                is_large = sum(f.size for files in earlier for f in files) > COPY_BYTES_MAX
+                create = self._store.create_file if is_large else self._create_copied
+                file = stack.enter_context(create(path))
             for name, rows in state.tables.items():
                 new = [] if file is None else list(_write_rows(file, path, name, rows, groups))
                 tables += self._chains.extended((uid, subtask, name), rows, new)
@@ -72,6 +76,9 @@ class StateFiles:
             if isinstance(rows, FrozenIncrement):
                 rows.increment.written()
         return StateHandle(uid, subtask, groups.start, groups.stop, tuple(tables), meta_as_json(state.meta))
+
+    def _create_copied(self, path: str) -> BinaryIO:
+        return create_copied_file(self._store, path)
 
     def read(self, handle: StateHandle, key_groups: range) -> RestoredState:
         """What the handle's state holds for these key groups.

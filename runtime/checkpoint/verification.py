@@ -54,7 +54,8 @@ def check_state_is_there(
     offer = f"the last good checkpoint is {good[-1]}" if good else "there is no good one left"
     raise CorruptCheckpointError(
         f"checkpoint {manifest.checkpoint_id} is damaged: {store.describe(problem)} is gone or short, "
-        f"and has no copy (files above {COPY_BYTES_MAX >> 20} MiB have none); {offer}"
+        f"and has no copy (files above {COPY_BYTES_MAX >> 20} MiB, and what builds on them, have none); "
+        f"{offer}"
     )
 
 

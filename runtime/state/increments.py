@@ -195,7 +195,8 @@ class Increments:
             in_slice = covers.holds(hashes)
             chosen |= in_slice if is_live is None else in_slice & is_live
             live = LiveRows(0, np.flatnonzero(chosen))
-        self._removed = [(number, gone) for number, gone in self._removed if number > base]
+        # Without a snapshot to build on this one is whole, and none will ever ask for what was before it.
+        self._removed = [] if base < 0 else [(n, gone) for n, gone in self._removed if n > base]
         self._is_stored.used()[:] = True
         number, self._number = self._number, self._number + 1
         return live, Increment(

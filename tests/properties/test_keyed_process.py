@@ -199,8 +199,10 @@ def not_noted(self: ProcessOperator, rows: Indices) -> list[Any]:
 
 def test_a_timer_that_is_not_noted_is_found() -> None:
     mutant = Mutant("timers are not noted", [(ProcessOperator, "_keys_to_fire", not_noted)])
+    program: Any = [[Op("a", 0, "timer", 50, 10)], 100, ("restore", 1)]
+    check_against_dictionaries(program, INCREMENTAL)
     with mutated(mutant), pytest.raises(AssertionError):
-        test_process_with_snapshots_that_build_on_each_other_agrees_with_dictionaries()
+        check_against_dictionaries(program, INCREMENTAL)
 
 
 @settings(max_examples=12, deadline=None)

@@ -163,6 +163,11 @@ SCENES: tuple[tuple[str, ...], ...] = (
 )
 
 
+FOUND = {SCENES[1]: (2216,)}
+"""Seeds at which something was wrong. An attempt's entry came where a checkpoint's had been, after the log
+was listed."""
+
+
 def play(scene: tuple[str, ...], choices: Choices) -> None:
     folder = Folder(has_savepoint="delete" in scene)
     works: dict[str, Callable[[CheckpointStore], None]] = {name: getattr(folder, name) for name in scene}
@@ -171,7 +176,7 @@ def play(scene: tuple[str, ...], choices: Choices) -> None:
 
 @pytest.mark.parametrize("scene", SCENES, ids="-".join)
 def test_a_savepoint_is_whole_or_is_none_whoever_is_killed(scene: tuple[str, ...]) -> None:
-    for seed in range(25):
+    for seed in (*range(25), *FOUND.get(scene, ())):
         play(scene, FewChanges(seed))
 
 

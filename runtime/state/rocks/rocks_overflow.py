@@ -23,7 +23,7 @@ from onceflow.runtime.state.rocks.away import AllAway, Away, SomeAway
 from onceflow.runtime.state.rocks.database import WRITE_ROWS, Database, Wake
 from onceflow.runtime.state.rocks.frozen_tiers import FrozenTiers
 from onceflow.runtime.state.rocks.row_codec import RowCodec
-from onceflow.runtime.state.rocks.row_ids import Identities, identities_of, row_ids
+from onceflow.runtime.state.rocks.row_ids import Identities, distinct, identities_of, in_order, row_ids
 from onceflow.runtime.state.table import NOT_THERE, Layout, LiveRows
 
 _GOING_PART = 16
@@ -172,10 +172,11 @@ class RocksOverflow:
     def _away_changed(self, base: int) -> Identities:
         """The rows that are away with changes that the snapshot `base` has not, in the order of their ids."""
         went = [(numbers[new], ids[new]) for numbers, ids in self._went if (new := numbers > base).any()]
-        self._went = went
-        if not went:
+        # Without a snapshot to build on the next one is whole, and none will ever ask for what it has.
+        self._went = went if base >= 0 else []
+        if not self._went:
             return NO_IDENTITIES
-        ids = np.unique(np.concatenate([ids for _, ids in went]), axis=0)
+        ids = distinct(in_order(np.concatenate([ids for _, ids in went])))
         is_away = self._table.find_identities(ids) == NOT_THERE
         return np.asarray(ids[is_away])
 

@@ -36,6 +36,13 @@ def in_order(identities: Identities) -> Identities:
     return identities[np.lexsort((identities[:, 1], identities[:, 0]))]
 
 
+def distinct(ordered: Identities) -> Identities:
+    """Each of them once; they are in order."""
+    is_first = np.ones(len(ordered), np.bool_)
+    is_first[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    return ordered[is_first]
+
+
 def are_among(some: Identities, among: Identities) -> Mask:
     """Whether each is one of those, which are in order."""
     first, last = (_places(among[:, 0], some[:, 0], side) for side in ("left", "right"))
