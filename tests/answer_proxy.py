@@ -12,8 +12,8 @@ DEADLINE_S = 240
 
 
 class AnswerProxy:
-    """Passes bytes on, until a request contains what it waits for. A client's request has to come in one
-    block."""
+    """Passes bytes on, until a request contains what it waits for. What it waits for has to come in one block
+    of bytes; the rest of the request may come in others."""
 
     def __init__(self, server_port: int) -> None:
         self._server_port = server_port
@@ -73,6 +73,7 @@ class AnswerProxy:
             suppress(OSError),
             socket.create_connection(("127.0.0.1", self._server_port)) as server,
         ):
+            awaits_answer = False
             while True:
                 for ready in select.select([client, server], [], [])[0]:
                     block = ready.recv(1 << 20)
@@ -82,10 +83,8 @@ class AnswerProxy:
                     if action == "hold":
                         self.holds.set()
                         self._free.wait(DEADLINE_S)
-                    elif action:
+                    if action == "request" or (awaits_answer and ready is server):
                         self.has_swallowed = True
-                        if action == "answer":
-                            server.sendall(block)
-                            server.recv(1 << 20)
                         return
+                    awaits_answer |= action == "answer"
                     (server if ready is client else client).sendall(block)

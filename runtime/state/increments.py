@@ -124,7 +124,7 @@ class Increments:
         self._hashes = hashes_of(key_groups, max_parallelism) if start_column is None else ALL_ROWS
         self._start_column = start_column
         self._options = options
-        self._number = 0
+        self.number = 0
         """The next snapshot has it."""
         self._written: int | None = None
         """The latest snapshot that is durable."""
@@ -143,7 +143,7 @@ class Increments:
 
     def note(self, rows: Indices) -> None:
         """These rows have changed, or are about to."""
-        self._changed_in.values[rows] = self._number
+        self._changed_in.values[rows] = self.number
 
     def keep(self, kept: Indices) -> None:
         """Renumber: keep these rows only, in this order."""
@@ -157,7 +157,7 @@ class Increments:
     def remove(self, identities: Identities, key_hashes: UInt64s) -> None:
         """These rows are gone, which a snapshot may have."""
         removed = RemovedRows(key_groups_of(key_hashes, self._max_parallelism), identities)
-        self._removed.append((self._number, removed))
+        self._removed.append((self.number, removed))
 
     def came_back(self, rows: Indices) -> None:
         """These rows, which are new here, were here before: a snapshot may have them."""
@@ -198,7 +198,7 @@ class Increments:
         # Without a snapshot to build on this one is whole, and none will ever ask for what was before it.
         self._removed = [] if base < 0 else [(n, gone) for n, gone in self._removed if n > base]
         self._is_stored.used()[:] = True
-        number, self._number = self._number, self._number + 1
+        number, self.number = self.number, self.number + 1
         return live, Increment(
             number,
             base,

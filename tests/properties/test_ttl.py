@@ -296,6 +296,12 @@ def op(kind: str, state: str, ts: int, argument: int = 1) -> Op:
 
 
 WRITTEN = [op("write", state, 10) for state in STATES]
+FORGOTTEN_BEFORE_IT_IS_WRITTEN = [
+    [Op("a", "write", "value", 0, 0), Op("b", "timer", "value", 0, 0), Op("ü", "write", "value", 0, 0)],
+    [Op("a", "write", "value", 0, 0), Op("b", "write", "value", 0, 0), Op("ü", "write", "value_clock", 0, 0)],
+    [Op("a", "write", "value", 0, 0), Op("b", "write", "value", 0, 0)],
+]
+"""Keys go to disk with changes that no snapshot has, come back when they expire, and are forgotten."""
 SHOWN_LATER = [op("show", "", 29), op("show", "", 30), op("show", "", 11)]
 
 
@@ -313,6 +319,7 @@ def test_ttl_agrees_with_dictionaries_with_times(program: list[Any]) -> None:
 @given(st.lists(moves, max_size=12))
 @example([WRITTEN, 50, ("restore", 2), [op("show", "", 51)]])
 @example([[*WRITTEN, op("timer", "", 20)], ("tick", 20), 100])
+@example(FORGOTTEN_BEFORE_IT_IS_WRITTEN)
 def test_so_does_state_in_rocksdb(program: list[Any]) -> None:
     with tight_rocksdb(rows_in_memory=1) as state:
         check(Played(state), program)

@@ -6,6 +6,8 @@ back stays in RocksDB, too, and is written over when it goes again. So reading d
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -23,12 +25,20 @@ from onceflow.runtime.state.rocks.away import AllAway, Away, SomeAway
 from onceflow.runtime.state.rocks.database import WRITE_ROWS, Database, Wake
 from onceflow.runtime.state.rocks.frozen_tiers import FrozenTiers
 from onceflow.runtime.state.rocks.row_codec import RowCodec
-from onceflow.runtime.state.rocks.row_ids import Identities, distinct, identities_of, in_order, row_ids
+from onceflow.runtime.state.rocks.row_ids import Identities, identities_of, last_places, row_ids
 from onceflow.runtime.state.table import NOT_THERE, Layout, LiveRows
 
 _GOING_PART = 16
 """One part of so many goes at once: were it less, rows would be renumbered more often, were it more, it would
 take longer at a time."""
+
+
+class _Went(NamedTuple):
+    """Rows that went to RocksDB, or were forgotten there, and the first snapshot that has it, by row."""
+
+    identities: Identities
+    changed_in: npt.NDArray[np.int32]
+    is_there: bool
 
 
 class RocksOverflow:
@@ -56,8 +66,8 @@ class RocksOverflow:
         """For each kind the earliest time that RocksDB may have."""
         self._passed: dict[int, int] = {}
         """For each kind: no earlier time is in RocksDB, though some may have been deleted there."""
-        self._went: list[tuple[npt.NDArray[np.int32], Identities]] = []
-        """The rows that went with changes which no durable snapshot had, and the first one that has them."""
+        self._went: list[_Went] = []
+        """What became, one after the other, of rows with changes that no durable snapshot has."""
         share.join()
 
     def find_or_add(self, batch: pa.RecordBatch, key_hash: UInt64s, starts: Int64s | None = None) -> Indices:
@@ -167,18 +177,21 @@ class RocksOverflow:
         if (increments := self._table.increments) is not None:
             is_unwritten, changed_in = increments.unwritten(rows)
             if is_unwritten.any():
-                self._went.append((changed_in[is_unwritten], self._table.identities[rows[is_unwritten]]))
+                went = self._table.identities[rows[is_unwritten]]
+                self._went.append(_Went(went, changed_in[is_unwritten], is_there=True))
 
     def _away_changed(self, base: int) -> Identities:
         """The rows that are away with changes that the snapshot `base` has not, in the order of their ids."""
-        went = [(numbers[new], ids[new]) for numbers, ids in self._went if (new := numbers > base).any()]
         # Without a snapshot to build on the next one is whole, and none will ever ask for what it has.
-        self._went = went if base >= 0 else []
+        self._went = [went for went in self._went if base >= 0 and (went.changed_in > base).any()]
         if not self._went:
             return NO_IDENTITIES
-        ids = distinct(in_order(np.concatenate([ids for _, ids in went])))
-        is_away = self._table.find_identities(ids) == NOT_THERE
-        return np.asarray(ids[is_away])
+        ids = np.concatenate([went.identities for went in self._went])
+        is_there = np.concatenate([np.full(len(went.identities), went.is_there) for went in self._went])
+        is_new = np.concatenate([went.changed_in for went in self._went]) > base
+        last = last_places(ids)
+        ids = ids[last[is_there[last] & is_new[last]]]
+        return np.asarray(ids[self._table.find_identities(ids) == NOT_THERE])
 
     def _frozen(
         self, rows: LiveRows, away: Away, twice: Identities, max_parallelism: int
@@ -200,7 +213,11 @@ class RocksOverflow:
     def _forget(self, rows: Indices) -> None:
         """RocksDB is to have these rows, which are in memory, no longer."""
         stored = rows[self._flags()[rows]]
-        self._database.delete(sorted(row_ids(self._table.identities[stored])))
+        identities = self._table.identities[stored]
+        self._database.delete(sorted(row_ids(identities)))
+        if self._went and (increments := self._table.increments) is not None:
+            changed_in = np.full(len(stored), increments.number, np.int32)
+            self._went.append(_Went(identities, changed_in, is_there=False))
         self._stored -= len(stored)
 
     def _keep(self, kept: Indices) -> Indices:

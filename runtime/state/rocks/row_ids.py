@@ -36,11 +36,13 @@ def in_order(identities: Identities) -> Identities:
     return identities[np.lexsort((identities[:, 1], identities[:, 0]))]
 
 
-def distinct(ordered: Identities) -> Identities:
-    """Each of them once; they are in order."""
-    is_first = np.ones(len(ordered), np.bool_)
-    is_first[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
-    return ordered[is_first]
+def last_places(identities: Identities) -> npt.NDArray[np.int64]:
+    """Where each of them is for the last time, in the order of their ids."""
+    places = np.lexsort((identities[:, 1], identities[:, 0]))  # which is stable
+    ordered = identities[places]
+    is_last = np.ones(len(ordered), np.bool_)
+    is_last[:-1] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    return np.asarray(places[is_last])
 
 
 def are_among(some: Identities, among: Identities) -> Mask:

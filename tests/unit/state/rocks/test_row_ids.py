@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from onceflow.runtime.state.key_groups import key_groups_of
-from onceflow.runtime.state.rocks.row_ids import are_among, distinct, identities_of, in_order, row_ids
+from onceflow.runtime.state.rocks.row_ids import are_among, identities_of, in_order, last_places, row_ids
 
 
 def test_ids_in_order_are_key_groups_in_order() -> None:
@@ -30,7 +30,7 @@ def test_who_is_among_whom() -> None:
     assert are_among(some, among[:0]).tolist() == [False] * 6
 
 
-def test_each_once() -> None:
-    ordered = in_order(np.array([[7, 1], [3, 9], [3, 2], [7, 1], [3, 9], [3, 9]], np.uint64))
-    assert distinct(ordered).tolist() == [[3, 2], [3, 9], [7, 1]]
-    assert distinct(ordered[:0]).tolist() == []
+def test_where_each_is_last() -> None:
+    identities = np.array([[7, 1], [3, 9], [3, 2], [7, 1], [3, 9], [3, 9]], np.uint64)
+    assert last_places(identities).tolist() == [2, 5, 3]
+    assert last_places(identities[:0]).tolist() == []
