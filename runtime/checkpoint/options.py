@@ -52,7 +52,7 @@ class CheckpointOptions:
     """The longest time to read the log and find the splits; then the job fails."""
     start_timeout_ms: int = 600_000
     """The longest time from StartSlots until all slots run and have committed what was restored."""
-    persist_timeout_ms: int = 60_000
+    persist_timeout_ms: int = 180_000
     """The longest wait to know whether a manifest is durable; then the attempt fails, and the next reads
     it."""
     persist_retry_ms: int = 500

@@ -52,6 +52,8 @@ class RemoteStore:
         self._url = url.rstrip("/")
         self._on_waiting = on_waiting
         self._patience_s = patience_s
+        self._is_away = False
+        """What was said last. Threads may say it twice, which does no harm."""
 
     def describe(self, path: str = "") -> str:
         return f"{self._url}/{path}" if path else self._url
@@ -64,8 +66,10 @@ class RemoteStore:
                 raise AlreadyExists(f"{self.describe(path)} exists") from None
             if isinstance(error, FileNotFoundError | PermissionError):
                 raise Unavailable(f"can't write {self.describe(path)}: {_said(error)}") from error
+            self._say_it_is_away(path, error)
             reason = f"can't tell whether {self.describe(path)} was created: {_said(error)}"
             raise Indeterminate(reason) from error
+        self._say_it_is_back()
 
     def create_file(self, path: str) -> BinaryIO:
         key = self._key(path)
@@ -177,13 +181,23 @@ class RemoteStore:
                 reason = f"{self.describe(path)}: {_said(error)}"
                 if waited_s >= self._patience_s:
                     raise OSError(f"{reason}; asked for {waited_s:.0f} s") from error
-                self._on_waiting(f"the checkpoint folder is away, {reason}; it is asked again")
+                self._say_it_is_away(path, error)
                 threading.Event().wait(pause_s)
                 waited_s, pause_s = waited_s + pause_s, min(2 * pause_s, _PAUSE_S_MAX)
             else:
-                if waited_s:
-                    self._on_waiting("")
+                self._say_it_is_back()
                 return result
+
+    def _say_it_is_away(self, path: str, error: BaseException) -> None:
+        self._is_away = True
+        self._on_waiting(
+            f"the checkpoint folder is away, {self.describe(path)}: {_said(error)}; it is asked again"
+        )
+
+    def _say_it_is_back(self) -> None:
+        if self._is_away:
+            self._is_away = False
+            self._on_waiting("")
 
 
 UPLOAD_BYTES = 16 << 20

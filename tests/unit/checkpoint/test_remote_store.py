@@ -92,6 +92,17 @@ def test_a_store_that_is_away_is_asked_again_and_it_is_said() -> None:
     assert said[-1] == "", "it is back"
 
 
+def test_so_it_is_of_a_store_that_does_not_answer_a_create() -> None:
+    said: list[str] = []
+    store = store_on(Answering(ConnectionRefusedError("refused")), said)
+    with pytest.raises(Indeterminate):
+        store.create("log/7", b"entry")
+    assert said == ["the checkpoint folder is away, s3://bucket/ck/log/7: refused; it is asked again"]
+    store.create("log/7", b"entry")
+    store.create("log/8", b"entry")
+    assert said[1:] == [""], "back, and that is said once"
+
+
 def test_patience_ends() -> None:
     fs = Answering(*[ConnectionRefusedError("refused")] * 3)
     with pytest.raises(OSError, match="refused; asked for"):
