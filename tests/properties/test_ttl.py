@@ -297,7 +297,12 @@ def op(kind: str, state: str, ts: int, argument: int = 1) -> Op:
 
 WRITTEN = [op("write", state, 10) for state in STATES]
 FORGOTTEN_BEFORE_IT_IS_WRITTEN = [
-    [Op("a", "write", "value", 0, 0), Op("b", "timer", "value", 0, 0), Op("ü", "write", "value", 0, 0)],
+    [
+        *[Op("a", "write", "value", 0, 0)] * 7,
+        Op("a", "timer", "value", 0, 0),
+        Op("b", "timer", "value", 0, 0),
+        Op("ü", "write", "value", 0, 0),
+    ],
     [Op("a", "write", "value", 0, 0), Op("b", "write", "value", 0, 0), Op("ü", "write", "value_clock", 0, 0)],
     [Op("a", "write", "value", 0, 0), Op("b", "write", "value", 0, 0)],
 ]
