@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from onceflow.runtime.operators.triggers.own import Trigger, TriggerCtx, TriggerResult
     from onceflow.runtime.state.handles import ListState, MapState, ValueState
     from onceflow.runtime.state.timers import Timer
+    from onceflow.runtime.state_tables.reader import read_state
     from onceflow.runtime.types.value_types import Scale
     from onceflow.structured_streaming.register import register
 
@@ -141,6 +142,7 @@ _MODULES = {
     "onceflow.runtime.operators.triggers.own": ("Trigger", "TriggerCtx", "TriggerResult"),
     "onceflow.runtime.state.handles": ("ListState", "MapState", "ValueState"),
     "onceflow.runtime.state.timers": ("Timer",),
+    "onceflow.runtime.state_tables.reader": ("read_state",),
     "onceflow.runtime.types.value_types": ("Scale",),
     "onceflow.structured_streaming.register": ("register",),
 }
@@ -202,6 +204,7 @@ __all__ = [
     "min_",
     "processing_time",
     "purging",
+    "read_state",
     "register",
     "run",
     "secret",

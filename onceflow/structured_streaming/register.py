@@ -11,14 +11,15 @@ from onceflow.structured_streaming.python_path import startup_sent_along
 
 @explained
 def register(spark: Any) -> None:
-    """Make `.format("onceflow-kafka")` and the sinks' formats (`"onceflow-postgres"` and the others of
-    any_sink/formats.py) known to this SparkSession; the user's program calls it once.
+    """Make `.format("onceflow-kafka")`, `"onceflow-state"` and the sinks' formats (`"onceflow-postgres"` and
+    the others of any_sink/formats.py) known to this SparkSession; the user's program calls it once.
 
     Calling it again changes nothing. Executors need onceflow installed, in the same version. Raises
     UsageError if `spark` has no place for Python data sources.
     """
     from onceflow.structured_streaming.any_sink.formats import FORMATS
     from onceflow.structured_streaming.data_source import OnceflowKafka
+    from onceflow.structured_streaming.state_format import OnceflowState
 
     registration = getattr(spark, "dataSource", None)
     if registration is None:
@@ -27,9 +28,9 @@ def register(spark: Any) -> None:
         )
     environment = getattr(getattr(spark, "sparkContext", None), "environment", None)
     if environment is None:  # Spark Connect: the server starts the processes, in an environment of its own
-        for each in (OnceflowKafka, *FORMATS):
+        for each in (OnceflowKafka, OnceflowState, *FORMATS):
             registration.register(each)
         return
     with startup_sent_along(environment):
-        for each in (OnceflowKafka, *FORMATS):
+        for each in (OnceflowKafka, OnceflowState, *FORMATS):
             registration.register(each)
