@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from onceflow.runtime.functions.parameters import Secret, secret
     from onceflow.runtime.operators.aggregation.aggregates import (
         AggregateFunction,
+        approx_count_distinct,
+        approx_quantile,
         collect_list,
         count,
         count_distinct,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
         max_,
         mean,
         min_,
+        quantile,
         sum_,
     )
     from onceflow.runtime.operators.assigners.by_clock import processing_time
@@ -97,6 +100,8 @@ _MODULES = {
     "onceflow.runtime.api.named_connectors": ("load_format", "load_sink", "load_source"),
     "onceflow.runtime.operators.aggregation.aggregates": (
         "AggregateFunction",
+        "approx_count_distinct",
+        "approx_quantile",
         "collect_list",
         "count",
         "count_distinct",
@@ -105,6 +110,7 @@ _MODULES = {
         "max_",
         "mean",
         "min_",
+        "quantile",
         "sum_",
     ),
     "onceflow.runtime.operators.joins.window_join": ("CoGroup", "GroupWindow"),
@@ -177,6 +183,8 @@ __all__ = [
     "WatermarkGenerator",
     "WatermarkStrategy",
     "WindowBounds",
+    "approx_count_distinct",
+    "approx_quantile",
     "at_processing_time",
     "at_watermark",
     "col",
@@ -202,6 +210,7 @@ __all__ = [
     "min_",
     "processing_time",
     "purging",
+    "quantile",
     "register",
     "run",
     "secret",

@@ -375,7 +375,7 @@ COVERED = (
         "windows against a naive list",
         "properties/test_windows unit/operators/test_window unit/operators/test_sliding",
         """aggregates pane_operator sums tumbling window_batch window_operator window_values accumulator
-        accumulators firing_window""",
+        accumulators firing_window typed_aggregates""",
     ),
     Covered(
         "joins against nested loops, as operators and as programs",

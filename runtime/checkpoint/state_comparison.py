@@ -267,7 +267,7 @@ def _with_null(part: StatePart) -> str:
     written plainly again later."""
     if part.function:
         return f"let the get_result of {part.function} return an optional type"
-    if part.kind == "count_distinct":
+    if part.kind in ("count_distinct", "approx_count_distinct"):
         return "add it once these windows have closed"
     if part.kind != "count":
         again = f"{part.kind}({part.column!r})"

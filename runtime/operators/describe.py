@@ -3,7 +3,8 @@
 The tables that are described, one row for each key or for each key and window:
 
 - `windows`, `panes`: key_group, key (struct), window_start or pane_start (ms), value (struct, a field for
-  each aggregate; or the record so far);
+  each aggregate, of approximate ones the bytes of a KLL or HLL sketch of Apache DataSketches; or the record
+  so far);
 - `spans`: key_group, key, window_start, window_end, fired (boolean; left out if no window has, and stays),
   value: windows that merge, or that fire more than once. Of windows with a trigger also rows (how many they
   hold), changed (whether some are new since they fired), sent (struct: the last result, with the bounds and
@@ -31,7 +32,8 @@ import pyarrow as pa
 from msgspec import structs
 
 from onceflow.runtime.operators.aggregation.accumulators import accumulator
-from onceflow.runtime.operators.aggregation.aggregates import BuiltinAggregate, TypedAggregate
+from onceflow.runtime.operators.aggregation.aggregates import BuiltinAggregate
+from onceflow.runtime.operators.aggregation.typed_aggregates import TypedAggregate
 from onceflow.runtime.operators.assigners.by_clock import ByClock, TimeWindow
 from onceflow.runtime.operators.assigners.counting import CountWindow
 from onceflow.runtime.operators.assigners.cumulative import Cumulative
@@ -173,7 +175,7 @@ def _aggregate_part(typed: TypedAggregate) -> StatePart:
             name, FUNCTION, type_text(typed.state.arrow), function=function, is_nullable=nullable
         )
     arrow = None if typed.argument is None else typed.argument.type
-    kept = accumulator(aggregate.kind, arrow).freeze()(np.empty(0, np.int64)).type
+    kept = accumulator(aggregate, arrow).freeze()(np.empty(0, np.int64)).type
     if isinstance(aggregate.argument, pl.Expr):
         expression = expression_form(aggregate.argument)
         return StatePart(

@@ -13,8 +13,8 @@ import pyarrow as pa
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.functions.lives import own_instance
 from onceflow.runtime.nearest import nearest
-from onceflow.runtime.operators.aggregation.aggregates import (
-    Aggregate,
+from onceflow.runtime.operators.aggregation.aggregates import Aggregate
+from onceflow.runtime.operators.aggregation.typed_aggregates import (
     TypedAggregate,
     check_aggregate,
     columns_read,
