@@ -34,7 +34,7 @@ class Program:
     ways: Mapping[str, StateDescription] = field(default_factory=dict)
     """What may be in flight, by the uid of the way; described where something is."""
     readers: Mapping[str, Readers] = field(default_factory=dict)
-    """As what each of them reads its state, by uid."""
+    """The types under which each of them reads its state, by uid."""
 
     def described_in(self, manifest: CheckpointManifest) -> dict[str, StateDescription]:
         """The descriptions that this manifest needs."""

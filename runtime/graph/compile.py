@@ -276,16 +276,9 @@ class _Compiler:
         upstream.connect(source.tag, InChain(uid))
 
         def make(outputs: dict[str, Sequence[Target]]) -> Node:
+            state, readers = built.state, built.readers
             return OperatorNode(
-                uid,
-                name,
-                built.create,
-                built.schema,
-                outputs,
-                sides or {},
-                delay_ms,
-                built.state,
-                built.readers,
+                uid, name, built.create, built.schema, outputs, sides or {}, delay_ms, state, readers
             )
 
         self._put(uid, Draft(upstream.chain, built.schema, make))

@@ -70,7 +70,7 @@ class OperatorNode:
     state: StateDescription | None = None
     """What it keeps; None: nothing."""
     readers: Readers = field(default_factory=dict)
-    """As what it reads what was kept before."""
+    """The types under which it reads what was kept before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ class JobGraph:
         return {n.uid: n.state if isinstance(n, OperatorNode) else None for n in nodes}
 
     def readers(self, uid: str) -> Readers:
-        """As what the node reads state of before."""
+        """The types under which the node reads what was kept before."""
         nodes = (n for c in self.chains for n in c.nodes.values() if n.uid == uid)
         return next((n.readers for n in nodes if isinstance(n, OperatorNode)), {})
 

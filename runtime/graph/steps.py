@@ -19,7 +19,7 @@ from onceflow.runtime.state.evolution.readers import Readers
 @dataclass(frozen=True, slots=True)
 class Built:
     """An operator for a given input schema: `create` makes a fresh one, `schema` is its main output,
-    `state` what it keeps (None: nothing), `readers` as what it reads what was kept before."""
+    `state` what it keeps (None: nothing), `readers` the types under which it reads what was kept before."""
 
     create: Callable[[], Operator]
     schema: pa.Schema

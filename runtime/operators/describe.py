@@ -135,17 +135,17 @@ def state_part(state: State) -> StatePart:
 
 
 def state_readers(states: Iterable[State], column: str) -> dict[str, Reader]:
-    """As what declared states are read, which are fields of this column."""
+    """The types of declared states, which are fields of this column."""
     return {state.name: Reader((column, state.name), state.of_rows.codec.reads) for state in states}
 
 
 def aggregate_readers(aggregates: Sequence[TypedAggregate]) -> dict[str, Reader]:
-    """As what the accumulators of the user's aggregates are read. Built-in ones know theirs."""
+    """The types of the accumulators of the user's aggregates. Built-in ones know theirs."""
     return {a.name: Reader(("value", a.name), a.state) for a in aggregates if a.state is not None}
 
 
 def record_reader(of: ValueType) -> dict[str, Reader]:
-    """As what the record so far is read."""
+    """The type of the record so far."""
     return {RECORD: Reader(("value",), of)}
 
 

@@ -38,7 +38,7 @@ def described_sides(
 
 
 def side_readers(schemas: Sequence[pa.Schema]) -> Readers:
-    """As what the rows of both sides are read, by the names of the sides."""
+    """The types of the rows of both sides, by the names of the sides."""
     return {
         name: Reader((name,), ValueType(pa.struct(list(schema)), nullable=True, is_immutable=True))
         for name, schema in zip(NAMES, schemas, strict=True)

@@ -23,4 +23,4 @@ class Reader:
 
 
 Readers: TypeAlias = Mapping[str, Reader]
-"""By the name of the part in the description; a part without one has to be of the very type it was."""
+"""The readers by the names of parts in the description. A part without one has to have the type it had."""

@@ -118,7 +118,7 @@ def _added(field: RecordField, path: str) -> Change:
 
 
 def _entries(was: Tree) -> tuple[Tree, Member] | None:
-    """Of a map the type of its keys, and its values."""
+    """The type of the keys of a map, and its values; None: it is no map."""
     if isinstance(was, MapTree):
         return was.key, Member(was.value, nullable=False)
     if isinstance(was, ListTree) and isinstance(was.item.type, Struct):

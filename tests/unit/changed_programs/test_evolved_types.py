@@ -240,7 +240,7 @@ def joining(record: Any) -> Any:
 
 
 def test_the_rows_of_a_join_are_read_as_the_program_declares_them_now(folder: Any) -> None:
-    """Of the rows of a stream no default is known, but what may be null is null, and numbers are wider."""
+    """A join knows no defaults; what is gone from its rows may be dropped."""
     folder.run(joining(Visit), *FIRST)
     run = folder.run(joining(Short), ("ann", 1, 0.5, 9_000), allow_dropped_state=True)
     assert {"user": "ann", "kept": 5, "ts": 9_000} in run.visible["out"]

@@ -72,7 +72,7 @@ class Cheque:
 
 
 def read(was: Any, now: Any) -> list[Change]:
-    """By way of text, as a manifest has it; which says the same as the Arrow type."""
+    """What is said of types as a manifest has them, in text; their Arrow types say the same."""
     kept, declared = describe_type(was, "test"), describe_type(now, "test")
     found = changes(tree_of_text(type_text(kept.arrow)), declared)
     assert found == changes(tree_of(kept.arrow), declared)
