@@ -25,6 +25,7 @@ COVERED = (
         memory_share checkpoint.increments state.increments seen_rows rocks.away snapshot_options""",
     ),
     Covered("options, read for a run", "unit/driver/test_options unit/api/test_job", "run_options"),
+    Covered("changed types", "properties/test_schema_evolution", "conversion members readers restored"),
     Covered(
         "what an aggregate of the user's has to say of its types",
         "unit/operators/processing/test_combined_states unit/operators/test_user_aggregates",
