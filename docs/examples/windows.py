@@ -62,6 +62,8 @@ visits = by_user.window(session("5 s")).aggregate(count=count()).collect()
 so_far = by_user.window(cumulative("20 s", "10 s")).aggregate(count=count())
 grown = so_far.collect()
 pairs = by_user.window(count_window(2)).aggregate(total=sum_("amount")).collect()
+last_two = by_user.window(count_window(2, slide=1)).aggregate(total=sum_("amount"))
+moving_totals = last_two.collect()
 by_clock = by_user.window(processing_time(tumbling("1 h"))).aggregate(count=count())
 came = by_clock.collect()
 kept = windows.aggregate(amounts=collect_list("amount"), kinds=count_distinct("amount"))
@@ -102,6 +104,7 @@ assert [(row["window_end"], row["count"]) for row in grown] == [
     (40_000, 1),
 ]
 assert pairs == [{"user": "ann", "total": 12}]
+assert [row["total"] for row in moving_totals] == [5, 12, 8]
 assert sum(row["count"] for row in came) == 3
 assert [(row["amounts"], row["kinds"]) for row in amounts] == [([5, 7], 2), ([1], 1)]
 assert [(row["median"], row["high"], row["kinds"]) for row in spread] == [

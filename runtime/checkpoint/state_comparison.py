@@ -242,7 +242,8 @@ def windows_text(windows: Windows | None) -> str:
     if windows.kind == "global":
         return f"global windows{again}"
     if windows.kind == "count":
-        return f"windows of {windows.size_ms} rows"
+        every = f" every {windows.slide_ms}" if windows.slide_ms != windows.size_ms else ""
+        return f"windows of {windows.size_ms} rows{every}"
     every = f" every {windows.slide_ms} ms" if windows.slide_ms != windows.size_ms else ""
     offset = f" from {windows.offset_ms} ms on" if windows.offset_ms else ""
     kind = f"{windows.kind} " if windows.kind else ""

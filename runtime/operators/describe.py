@@ -11,6 +11,8 @@ The tables that are described, one row for each key or for each key and window:
   the time it was sent with; null if nothing was sent) where results are taken back, and what the trigger
   keeps: seen, early_ms, clock_ms, anchor; or trigger_state, timers, processing_timers;
 - `counts`: key_group, key, rows (how many are in the window that is not full), value;
+- `count_panes`: key_group, key, first (the number of the pane's first row among those of the key, from 0),
+  rows (how many are in it), value: of sliding count windows;
 - `reduced`: key_group, key, value (struct: the record so far);
 - `keys`: key_group, key, state (struct, a field for each declared state), expires (struct, a field for each
   state with a TTL in event time: ms; of a list or map a list of ms, in the order of its items) and
@@ -86,7 +88,7 @@ def windows_of(window: TimeWindow | ByClock | CountWindow | GlobalWindow, firing
     if isinstance(window, ByClock):
         return structs.replace(windows_of(window.window, firings), is_by_clock=True)
     if isinstance(window, CountWindow):
-        return Windows("count", window.rows, window.rows)
+        return Windows("count", window.rows, window.slide or window.rows)
     if isinstance(window, GlobalWindow):
         described = Windows("global", 0, 0)
     elif isinstance(window, Cumulative):
