@@ -25,6 +25,7 @@ COVERED = (
         memory_share checkpoint.increments state.increments seen_rows rocks.away snapshot_options""",
     ),
     Covered("options, read for a run", "unit/driver/test_options unit/api/test_job", "run_options"),
+    Covered("changed types", "properties/test_schema_evolution", "conversion members readers restored"),
     Covered(
         "what an aggregate of the user's has to say of its types",
         "unit/operators/processing/test_combined_states unit/operators/test_user_aggregates",
@@ -376,7 +377,7 @@ COVERED = (
         "windows against a naive list",
         "properties/test_windows unit/operators/test_window unit/operators/test_sliding",
         """aggregates pane_operator sums tumbling window_batch window_operator window_values accumulator
-        accumulators firing_window""",
+        accumulators firing_window typed_aggregates""",
     ),
     Covered(
         "joins against nested loops, as operators and as programs",
