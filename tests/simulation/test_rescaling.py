@@ -9,12 +9,16 @@ from dataclasses import replace
 import pytest
 
 from onceflow.runtime.checkpoint import events as ev
+from onceflow.runtime.checkpoint.effects import Effect
 from onceflow.runtime.checkpoint.job_phase import JobPhase
+from onceflow.runtime.checkpoint.scale import Scale
 from onceflow.runtime.testing.choices import Choices, SeededChoices
+from onceflow.runtime.testing.mutation import Mutant, mutated
 from onceflow.runtime.testing.sim_driver import SimDriver
 from onceflow.runtime.testing.sim_job import sim_graph
 from onceflow.runtime.testing.sim_world import SimWorld
 from onceflow.runtime.testing.simulation import GraphOf, draw_options, run_seeds
+from onceflow.runtime.testing.violations import Breach
 from onceflow.runtime.testing.world import Crash, Move, WorldOptions
 
 ASKS_MAX = 3
@@ -83,3 +87,33 @@ def test_crashes_at_points_all_over(stride: int) -> None:
             marks.update(world.marks)
             point, points = point + stride, world.points
     assert marks["rescaled"] > 10, marks
+
+
+def _told_and_forgotten(self: Scale) -> bool:
+    return self._wanted != self.slots
+
+
+def _untold(self: Scale) -> list[Effect]:
+    self.slots = self._wanted
+    return []
+
+
+MUTANTS = [
+    Mutant(
+        "a request that is taken back leaves the sources standing",
+        [(Scale, "is_to_change", property(_told_and_forgotten))],
+        {Breach.STUCK},
+    ),
+    Mutant(
+        "whoever starts the slots is not told of another number",
+        [(Scale, "begin", _untold)],
+        {Breach.STUCK},
+    ),
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
+def test_mutant_is_killed(mutant: Mutant) -> None:
+    with mutated(mutant):
+        report = run_seeds(range(10), world_of=rescaling_world)
+    assert report.breach in mutant.breaches, "it survived"
