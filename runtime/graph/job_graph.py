@@ -18,7 +18,7 @@ from onceflow.runtime.operators.operator import Operator
 from onceflow.runtime.state.description import StateDescription
 
 DEFAULT_MAX_PARALLELISM = 128
-OVERFLOWING = ("keys", "reduced", "windows", "counts")
+OVERFLOWING = ("keys", "reduced", "windows", "counts", "spans")
 """The tables (StateDescription.table) whose rows may go to disk: see state/overflow.py."""
 
 
