@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from onceflow.runtime.functions.parameters import Secret, secret
     from onceflow.runtime.operators.aggregation.aggregates import (
         AggregateFunction,
+        approx_count_distinct,
+        approx_quantile,
         collect_list,
         count,
         count_distinct,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
         max_,
         mean,
         min_,
+        quantile,
         sum_,
     )
     from onceflow.runtime.operators.assigners.by_clock import processing_time
@@ -64,7 +67,7 @@ if TYPE_CHECKING:
     from onceflow.runtime.operators.triggers.own import Trigger, TriggerCtx, TriggerResult
     from onceflow.runtime.state.handles import ListState, MapState, ValueState
     from onceflow.runtime.state.timers import Timer
-    from onceflow.runtime.types.value_types import Scale
+    from onceflow.runtime.types.value_types import FormerName, Scale
     from onceflow.structured_streaming.register import register
 
 __version__ = VERSION
@@ -97,6 +100,8 @@ _MODULES = {
     "onceflow.runtime.api.named_connectors": ("load_format", "load_sink", "load_source"),
     "onceflow.runtime.operators.aggregation.aggregates": (
         "AggregateFunction",
+        "approx_count_distinct",
+        "approx_quantile",
         "collect_list",
         "count",
         "count_distinct",
@@ -105,6 +110,7 @@ _MODULES = {
         "max_",
         "mean",
         "min_",
+        "quantile",
         "sum_",
     ),
     "onceflow.runtime.operators.joins.window_join": ("CoGroup", "GroupWindow"),
@@ -141,7 +147,7 @@ _MODULES = {
     "onceflow.runtime.operators.triggers.own": ("Trigger", "TriggerCtx", "TriggerResult"),
     "onceflow.runtime.state.handles": ("ListState", "MapState", "ValueState"),
     "onceflow.runtime.state.timers": ("Timer",),
-    "onceflow.runtime.types.value_types": ("Scale",),
+    "onceflow.runtime.types.value_types": ("FormerName", "Scale"),
     "onceflow.structured_streaming.register": ("register",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
@@ -156,6 +162,7 @@ __all__ = [
     "CoGroup",
     "CoMap",
     "Ctx",
+    "FormerName",
     "FunctionContext",
     "GroupWindow",
     "Job",
@@ -177,6 +184,8 @@ __all__ = [
     "WatermarkGenerator",
     "WatermarkStrategy",
     "WindowBounds",
+    "approx_count_distinct",
+    "approx_quantile",
     "at_processing_time",
     "at_watermark",
     "col",
@@ -202,6 +211,7 @@ __all__ = [
     "min_",
     "processing_time",
     "purging",
+    "quantile",
     "register",
     "run",
     "secret",

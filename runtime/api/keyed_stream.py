@@ -71,7 +71,7 @@ class KeyedStream(Generic[K, T]):
 
     def window(self, window: Window) -> WindowedStream[T]:
         """The rows of each key by window: tumbling("10 s"), sliding("10 s", "1 s"), cumulative("1 d", "1 h")
-        or session("30 min") in event time; the same in processing_time(...); count_window(100); or
+        or session("30 min") in event time; the same in processing_time(...); count_window(100, slide=10); or
         global_window(), which needs a trigger."""
         uid = self._input.step.uid
         if not isinstance(window, Window):

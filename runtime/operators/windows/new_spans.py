@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError, UserFunctionError
-from onceflow.runtime.operators.aggregation.aggregates import argument_field
+from onceflow.runtime.operators.aggregation.typed_aggregates import argument_field
 from onceflow.runtime.operators.assigners.by_clock import ByClock, TimeWindow
 from onceflow.runtime.operators.assigners.counting import CountWindow
 from onceflow.runtime.operators.assigners.cumulative import Cumulative
