@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from onceflow.runtime.operators.triggers.own import Trigger, TriggerCtx, TriggerResult
     from onceflow.runtime.state.handles import ListState, MapState, ValueState
     from onceflow.runtime.state.timers import Timer
-    from onceflow.runtime.types.value_types import Scale
+    from onceflow.runtime.types.value_types import FormerName, Scale
     from onceflow.structured_streaming.register import register
 
 __version__ = VERSION
@@ -149,7 +149,7 @@ _MODULES = {
     "onceflow.runtime.operators.triggers.own": ("Trigger", "TriggerCtx", "TriggerResult"),
     "onceflow.runtime.state.handles": ("ListState", "MapState", "ValueState"),
     "onceflow.runtime.state.timers": ("Timer",),
-    "onceflow.runtime.types.value_types": ("Scale",),
+    "onceflow.runtime.types.value_types": ("FormerName", "Scale"),
     "onceflow.structured_streaming.register": ("register",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
@@ -164,6 +164,7 @@ __all__ = [
     "CoGroup",
     "CoMap",
     "Ctx",
+    "FormerName",
     "FunctionContext",
     "GroupWindow",
     "Job",

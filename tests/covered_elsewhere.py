@@ -25,6 +25,7 @@ COVERED = (
         memory_share checkpoint.increments state.increments seen_rows rocks.away snapshot_options""",
     ),
     Covered("options, read for a run", "unit/driver/test_options unit/api/test_job", "run_options"),
+    Covered("changed types", "properties/test_schema_evolution", "conversion members readers restored"),
     Covered(
         "what an aggregate of the user's has to say of its types",
         "unit/operators/processing/test_combined_states unit/operators/test_user_aggregates",
@@ -191,9 +192,10 @@ COVERED = (
     ),
     Covered(
         "the broker of the tests: one that does not do what it says fails them",
-        "integration/test_embedded_kafka integration/test_kafka_formatting integration/test_three_brokers",
+        """integration/test_embedded_kafka integration/test_kafka_formatting integration/test_three_brokers
+        unit/connectors/kafka/embedded/registry/test_requests""",
         """embedded.broker embedded.cluster embedded.formatting embedded.jars embedded.ports embedded.process
-        embedded.settings fault_proxy""",
+        embedded.settings fault_proxy registry.rules schema_texts""",
     ),
     Covered(
         "a socket to a broker", "unit/connectors/kafka/protocol/test_polling_connection", "broker_socket"
@@ -477,7 +479,7 @@ COVERED = (
         "commands, as processes",
         "integration/test_operating integration/test_verify_command integration/test_broker_command",
         """app audit_topics cli.broker broker_consume broker_options broker_produce broker_topics cancel
-        checkpoints list_jobs operate prepare registry_values run status verify""",
+        checkpoints list_jobs operate prepare registry_process registry_values run status verify""",
     ),
     Covered(
         "what Spark calls, in a Spark",

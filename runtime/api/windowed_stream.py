@@ -280,4 +280,4 @@ def reduced_record(fn: Callable[[Any, Any], Any], uid: str, rows: Rows) -> type:
 def with_schema(config: WindowAggregate | WindowReduce | RollingReduce, schema: pa.Schema) -> Built:
     """The operator for the columns that are really there, after the unused ones were left out."""
     narrow = replace(config, input_schema=schema)
-    return Built(narrow.create, narrow.output_schema, narrow.description)
+    return Built(narrow.create, narrow.output_schema, narrow.description, narrow.readers)

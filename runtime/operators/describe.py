@@ -55,8 +55,10 @@ from onceflow.runtime.state.description import (
     Windows,
     type_text,
 )
+from onceflow.runtime.state.evolution.readers import Reader
 from onceflow.runtime.state.handles import ListState, MapState, State
 from onceflow.runtime.types.user_functions import function_name
+from onceflow.runtime.types.value_types import ValueType
 
 FUNCTION = "function"
 """The kind of a user's own aggregate."""
@@ -135,6 +137,21 @@ def state_part(state: State) -> StatePart:
     kind = "list" if isinstance(state, ListState) else "map" if isinstance(state, MapState) else "value"
     kept = type_text(state.of_rows.codec.field.type)
     return StatePart(state.name, kind, kept, is_nullable=True, ttl=state.ttl)
+
+
+def state_readers(states: Iterable[State], column: str) -> dict[str, Reader]:
+    """The types of declared states, which are fields of this column."""
+    return {state.name: Reader((column, state.name), state.of_rows.codec.reads) for state in states}
+
+
+def aggregate_readers(aggregates: Sequence[TypedAggregate]) -> dict[str, Reader]:
+    """The types of the accumulators of the user's aggregates. Built-in ones know theirs."""
+    return {a.name: Reader(("value", a.name), a.state) for a in aggregates if a.state is not None}
+
+
+def record_reader(of: ValueType) -> dict[str, Reader]:
+    """The type of the record so far."""
+    return {RECORD: Reader(("value",), of)}
 
 
 def expression_form(expression: pl.Expr) -> Expression:

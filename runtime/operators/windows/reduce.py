@@ -11,13 +11,14 @@ from typing import Any
 import pyarrow as pa
 
 from onceflow.runtime.functions.lives import own_instance
-from onceflow.runtime.operators.describe import key_columns, reduce_part
+from onceflow.runtime.operators.describe import key_columns, record_reader, reduce_part
 from onceflow.runtime.operators.operator import FrozenState, Operator, OperatorContext, Output, RestoredState
 from onceflow.runtime.operators.user_state import RecordRows, UserColumn
 from onceflow.runtime.operators.windows.reduce_values import reduce_each
 from onceflow.runtime.operators.windows.window import check_keys
 from onceflow.runtime.records import Records
 from onceflow.runtime.state.description import StateDescription
+from onceflow.runtime.state.evolution.readers import Readers
 from onceflow.runtime.state.overflow import Overflow, make_room
 from onceflow.runtime.state.table import KeyedTable
 from onceflow.runtime.state.tables import Layout, keyed_table
@@ -52,6 +53,10 @@ class RollingReduce:
     def description(self) -> StateDescription:
         keys = key_columns(self.key_columns, self.input_schema)
         return StateDescription("reduce", TABLE, keys, (reduce_part(self.fn, self.output_schema),))
+
+    @property
+    def readers(self) -> Readers:
+        return record_reader(self._rows.reads)
 
     def create(self) -> Operator:
         """A fresh operator for one subtask and attempt."""

@@ -30,7 +30,9 @@ from onceflow.runtime.operators.assigners.sliding import Sliding
 from onceflow.runtime.operators.assigners.tumbling import Tumbling
 from onceflow.runtime.operators.describe import (
     aggregate_parts,
+    aggregate_readers,
     key_columns,
+    record_reader,
     reduce_part,
     trigger_parts,
     windows_of,
@@ -55,6 +57,7 @@ from onceflow.runtime.operators.windows.window_operator import LATE, WindowOpera
 from onceflow.runtime.operators.windows.window_operator import TABLE as WINDOWS
 from onceflow.runtime.operators.windows.window_values import AggregateValues
 from onceflow.runtime.state.description import StateDescription
+from onceflow.runtime.state.evolution.readers import Readers
 from onceflow.runtime.state.hashing import is_hashable
 from onceflow.runtime.types.record_types import record_class
 from onceflow.runtime.types.records_of_columns import RecordReader
@@ -124,6 +127,10 @@ class WindowAggregate:
         return StateDescription("window aggregate", table, keys, parts, windows_of(self.window, self.firings))
 
     @property
+    def readers(self) -> Readers:
+        return aggregate_readers(self.typed)
+
+    @property
     def side_schemas(self) -> dict[str, pa.Schema]:
         return {LATE: self.input_schema} if self.late else {}
 
@@ -189,6 +196,11 @@ class WindowReduce:
         parts = (reduce_part(self.fn, self.output_schema), *trigger_parts(self.firings, self.uid))
         table = _table(self.window, self.firings)
         return StateDescription("window reduce", table, keys, parts, windows_of(self.window, self.firings))
+
+    @property
+    def readers(self) -> Readers:
+        """None with a trigger, which may keep results under the columns that they were sent with."""
+        return {} if self.firings.trigger is not None else record_reader(self._rows.reads)
 
     @property
     def side_schemas(self) -> dict[str, pa.Schema]:
