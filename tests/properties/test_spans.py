@@ -29,10 +29,13 @@ from onceflow.runtime.operators.aggregation.aggregates import (
 )
 from onceflow.runtime.operators.assigners.cumulative import Cumulative
 from onceflow.runtime.operators.assigners.firings import Firings, Results
+from onceflow.runtime.operators.assigners.own_windows import WindowAssigner
 from onceflow.runtime.operators.assigners.session import Session
 from onceflow.runtime.operators.assigners.sliding import Sliding
 from onceflow.runtime.operators.assigners.tumbling import Tumbling
+from onceflow.runtime.operators.windows import span_rows
 from onceflow.runtime.operators.windows.new_spans import Window
+from onceflow.runtime.operators.windows.spans import join_equal
 from onceflow.runtime.operators.windows.window import WindowAggregate
 from onceflow.runtime.records import RowKind
 from onceflow.runtime.state.hashing import hash_keys
@@ -106,6 +109,26 @@ FIXED = CUMULATIVE | st.builds(
     st.integers(0, 25),
     st.integers(0, 12),
 )
+
+
+class Hops(WindowAssigner):
+    """From none to `windows_max` windows for a row, as its time says. Windows that end together begin each
+    elsewhere."""
+
+    def __init__(self, windows_max: int) -> None:
+        self.windows_max = windows_max
+
+    def of(self, time_ms: int) -> list[tuple[int, int]]:
+        end = time_ms // 10 * 10 + 10
+        return [(end - 7 - 10 * n, end) for n in range(time_ms % (self.windows_max + 1))]
+
+    def assign(self, batch: pa.RecordBatch, event_time: Any) -> Any:
+        made = [(place, *span) for place, time in enumerate(event_time.tolist()) for span in self.of(time)]
+        columns = zip(*reversed(made), strict=True) if made else ([], [], [])
+        return tuple(list(column) for column in columns)
+
+
+OWN = st.builds(Hops, st.integers(1, 3))
 FIRINGS = st.builds(Firings, st.integers(0, 30), st.sampled_from(Results))
 ON_DISK = [
     ("rows", [(n, user, n, 5, "x") for n, user in enumerate("abä" * 3)]),
@@ -173,7 +196,7 @@ class NaiveSpans:
                 continue
             counted |= new
             self.change(key, parts, whole, passed_ms)
-        self.late += [row for n, row in enumerate(rows, first_new) if n not in counted]
+        self.late += [row for n, row in enumerate(rows, first_new) if n not in counted and self.spans(row)]
 
     def change(self, key: Any, parts: list[NaiveWindow], whole: NaiveWindow, passed_ms: int) -> None:
         has_kinds = self.firings.results is Results.RETRACTING
@@ -221,6 +244,8 @@ class NaiveSpans:
 
     def spans(self, row: tuple[Any, ...]) -> list[tuple[int, int]]:
         match self.window:
+            case Hops():
+                return self.window.of(row[0])
             case Session(gap_ms=gap_ms, gap=gap):
                 own = row[3] if isinstance(gap, str) else 2 * row[3]
                 return [(row[0], row[0] + (gap_ms if gap is None else own))]
@@ -315,8 +340,20 @@ def as_batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, row[1:], strict=True)) for row in rows], SCHEMA)
 
 
+ENDS_TOGETHER = (7, "a", 1, 1, "x")
+"""A row in three windows of `Hops(3)`."""
+
+
+def test_windows_that_end_together_and_become_one_are_found() -> None:
+    mutant = Mutant("windows are told apart by their end alone", [(span_rows, "join_same", join_equal)])
+    with mutated(mutant), using(PLAIN), ExitStack() as stack, pytest.raises(AssertionError):
+        check_run([("rows", [ENDS_TOGETHER])], Hops(3), Firings(), stack)
+
+
 @settings(max_examples=150, deadline=None)
-@given(steps=st.lists(STEP, max_size=14), window=SESSIONS | FIXED, firings=FIRINGS)
+@given(steps=st.lists(STEP, max_size=14), window=SESSIONS | FIXED | OWN, firings=FIRINGS)
+@example([("rows", [ENDS_TOGETHER])], Hops(3), Firings())
+@example([("watermark", 30), ("rows", [ENDS_TOGETHER, (4, "a", 1, 1, "x")])], Hops(3), Firings())
 def test_windows_that_change_agree_with_naive_lists(
     steps: list[Any], window: Window, firings: Firings
 ) -> None:

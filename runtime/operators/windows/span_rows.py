@@ -10,11 +10,12 @@ import pyarrow as pa
 
 from onceflow.runtime.errors import Fatal
 from onceflow.runtime.operators.aggregation.accumulator import SumOverflow
+from onceflow.runtime.operators.assigners.own_windows import WindowAssigner
 from onceflow.runtime.operators.assigners.session import Session
 from onceflow.runtime.operators.operator import OperatorContext, Output
 from onceflow.runtime.operators.windows.lateness import Lateness
 from onceflow.runtime.operators.windows.new_spans import NewSpans, SpanWindow, spans_of
-from onceflow.runtime.operators.windows.spans import Grouped, join_equal, merge_touching
+from onceflow.runtime.operators.windows.spans import Grouped, join_equal, join_same, merge_touching
 from onceflow.runtime.operators.windows.spans_away import SpanOwner, SpansAway
 from onceflow.runtime.operators.windows.window_operator import LATE
 from onceflow.runtime.records import WATERMARK_MAX_MS, Indices, Int64s, Mask, Records
@@ -67,12 +68,17 @@ class SpanRows:
         self._uid = uid
         self._spans_of = spans_of(window, uid)
         self._group = merge_touching if isinstance(window, Session) else join_equal
+        self._own = window if isinstance(window, WindowAssigner) else None
+        if self._own is not None:
+            self._group = join_same
         self._lateness_ms = lateness_ms
         self._late = late
 
     def open(self, context: OperatorContext, out: Output, owner: SpanOwner) -> None:
         self._context = context
         self._out = out
+        if self._own is not None:
+            context.open_function(self._own)
         self.lateness = Lateness(context.max_parallelism, context.key_groups)
         self.away.open(context, owner, self.lateness)
 
@@ -80,6 +86,8 @@ class SpanRows:
         """What these records change, at least one; None: nothing, all of them are late. Late ones are counted
         and sent on."""
         new = self._spans_of(records)
+        if not len(new.starts):
+            return None
         by_row = self.away.find_keys(records)
         keys = by_row if new.place is None else by_row[new.place]
         there = self._open_rows(by_row)
@@ -146,7 +154,8 @@ class SpanRows:
         if counts.all():
             return (records if new.place is None else records.take(new.place)), of_new
         place = np.arange(len(records)) if new.place is None else new.place
-        on_time = np.zeros(len(records), np.bool_)
+        on_time = np.ones(len(records), np.bool_)
+        on_time[place] = False  # a row that has no window is not late
         on_time[place[counts]] = True
         if not on_time.all():
             self._context.count_late(len(records) - int(np.count_nonzero(on_time)))
