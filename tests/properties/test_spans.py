@@ -347,7 +347,7 @@ ENDS_TOGETHER = (7, "a", 1, 1, "x")
 def test_windows_that_end_together_and_become_one_are_found() -> None:
     mutant = Mutant("windows are told apart by their end alone", [(span_rows, "join_same", join_equal)])
     with mutated(mutant), using(PLAIN), ExitStack() as stack, pytest.raises(AssertionError):
-        check_run([("rows", [ENDS_TOGETHER])], Hops(3), Firings(), stack)
+        check_run([("rows", [ENDS_TOGETHER])], Hops(3), Firings(), stack, UNLIMITED)
 
 
 @settings(max_examples=150, deadline=None)
