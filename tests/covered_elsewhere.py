@@ -15,7 +15,8 @@ COVERED = (
         """properties/test_ttl properties/test_increments unit/operators/processing/test_key_memory
         unit/state/test_handles unit/state/rocks/test_rocks_overflow unit/state/heap/test_heap_limit""",
         """expiries accepted_values expiring_items overflow frozen_tiers rocks.backend tight_state row_sizes
-        memory_share checkpoint.increments state.increments seen_rows rocks.away snapshot_options""",
+        memory_share checkpoint.increments state.increments seen_rows rocks.away snapshot_options
+        rocks_units rocks_groups grouped_table""",
     ),
     Covered("options, read for a run", "unit/driver/test_options unit/api/test_job", "run_options"),
     Covered("changed types", "properties/test_schema_evolution", "conversion members readers restored"),
@@ -192,14 +193,14 @@ COVERED = (
         """properties/test_spans simulation/test_spans unit/operators/test_session
         unit/operators/test_counting unit/operators/test_clock_windows unit/api/test_stream""",
         """firings new_spans span_operator heap_groups number_columns reduce_values windowed_stream by_clock
-        count_operator span_rows ranks""",
+        count_operator span_rows spans_away ranks""",
     ),
     Covered("functions of whole windows", "unit/api/test_window_functions", "processed"),
     Covered(
         "triggers against naive lists, and by example",
         "properties/test_triggers unit/operators/test_triggers simulation/test_triggers",
         """triggers.built_in triggers.own bounds built_in_triggers own_triggers row_trigger trigger_rules
-        triggered_operator sent_results row_copies global_window""",
+        triggered_operator due_windows sent_results row_copies global_window""",
     ),
     Covered(
         "rules for every subtask: restarts, crashes, and what is refused",
