@@ -42,7 +42,7 @@ from onceflow.runtime.control.messages import (
 )
 from onceflow.runtime.control.server import ControlServer
 from onceflow.runtime.driver.away_notice import AwayNotice
-from onceflow.runtime.driver.checkpoint_folder import checkpoint_io
+from onceflow.runtime.driver.folder_io import checkpoint_io
 from onceflow.runtime.driver.committers import Committers
 from onceflow.runtime.driver.encryption import new_credentials
 from onceflow.runtime.driver.enumerators import Enumerators

@@ -107,7 +107,7 @@ MUTANTS = [
     Mutant(
         "whoever starts the slots is not told of another number",
         [(Scale, "begin", _untold)],
-        {Breach.STUCK},
+        {Breach.OFFSETS, Breach.STUCK},
     ),
 ]
 
