@@ -38,7 +38,7 @@ def rescale(
     deadline_s = time.monotonic() + duration_ms(timeout, "timeout") / 1000
     answer = ask(checkpoint_dir, AskRescale(slots=parallelism))
     if problem := answer.get("refused"):
-        raise UsageError(f"{answer['job']} keeps its {answer['parallelism']} slots: {problem}")
+        raise UsageError(f"{problem}; {answer['job']} goes on as it is: choose another number of slots")
     while wait and not _has_arrived(answer, parallelism):
         if time.monotonic() >= deadline_s:
             raise OnceflowError(

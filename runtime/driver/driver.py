@@ -42,10 +42,10 @@ from onceflow.runtime.control.messages import (
 )
 from onceflow.runtime.control.server import ControlServer
 from onceflow.runtime.driver.away_notice import AwayNotice
-from onceflow.runtime.driver.folder_io import checkpoint_io
 from onceflow.runtime.driver.committers import Committers
 from onceflow.runtime.driver.encryption import new_credentials
 from onceflow.runtime.driver.enumerators import Enumerators
+from onceflow.runtime.driver.folder_io import checkpoint_io
 from onceflow.runtime.driver.options import Guarantee, RunOptions, check_slots
 from onceflow.runtime.driver.progress import ProgressMeter, shown_phase
 from onceflow.runtime.driver.result import JobResult
