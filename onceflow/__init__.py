@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from onceflow.runtime.operators.assigners.counting import count_window
     from onceflow.runtime.operators.assigners.cumulative import cumulative
     from onceflow.runtime.operators.assigners.global_window import global_window
+    from onceflow.runtime.operators.assigners.own_windows import WindowAssigner
     from onceflow.runtime.operators.assigners.session import session
     from onceflow.runtime.operators.assigners.sliding import sliding
     from onceflow.runtime.operators.assigners.tumbling import tumbling
@@ -132,6 +133,7 @@ _MODULES = {
     "onceflow.runtime.operators.assigners.counting": ("count_window",),
     "onceflow.runtime.operators.assigners.cumulative": ("cumulative",),
     "onceflow.runtime.operators.assigners.global_window": ("global_window",),
+    "onceflow.runtime.operators.assigners.own_windows": ("WindowAssigner",),
     "onceflow.runtime.operators.assigners.session": ("session",),
     "onceflow.runtime.operators.assigners.sliding": ("sliding",),
     "onceflow.runtime.operators.assigners.tumbling": ("tumbling",),
@@ -185,6 +187,7 @@ __all__ = [
     "ValueState",
     "WatermarkGenerator",
     "WatermarkStrategy",
+    "WindowAssigner",
     "WindowBounds",
     "approx_count_distinct",
     "approx_quantile",

@@ -239,6 +239,8 @@ def windows_text(windows: Windows | None) -> str:
     if windows.kind == "session":
         gap = f"of {windows.size_ms} ms" if windows.size_ms else f"by {_gap_text(windows)}"
         return f"sessions with a gap {gap}{again}"
+    if windows.kind == "own":
+        return f"windows by {windows.function}{again}"
     if windows.kind == "global":
         return f"global windows{again}"
     if windows.kind == "count":

@@ -41,6 +41,7 @@ from onceflow.runtime.operators.assigners.counting import CountWindow
 from onceflow.runtime.operators.assigners.cumulative import Cumulative
 from onceflow.runtime.operators.assigners.firings import Firings
 from onceflow.runtime.operators.assigners.global_window import GlobalWindow
+from onceflow.runtime.operators.assigners.own_windows import WindowAssigner
 from onceflow.runtime.operators.assigners.session import Session
 from onceflow.runtime.operators.assigners.sliding import Sliding
 from onceflow.runtime.operators.declared import declared_states
@@ -91,6 +92,8 @@ def windows_of(window: TimeWindow | ByClock | CountWindow | GlobalWindow, firing
         return Windows("count", window.rows, window.slide or window.rows)
     if isinstance(window, GlobalWindow):
         described = Windows("global", 0, 0)
+    elif isinstance(window, WindowAssigner):
+        described = Windows("own", 0, 0, function=function_name(type(window)))
     elif isinstance(window, Cumulative):
         described = Windows("cumulative", window.size_ms, window.step_ms, window.offset_ms)
     elif isinstance(window, Session):

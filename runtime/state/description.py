@@ -46,7 +46,7 @@ class KeyColumn(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Windows(msgspec.Struct, frozen=True, omit_defaults=True):
     """Windows: `tumbling`, `sliding`, `cumulative`; `session`, whose size and slide are the gap, or 0 if each
-    row has its own; `count`, where they are numbers of rows; `global`, where they are 0."""
+    row has its own; `count`, where they are numbers of rows; `global` and `own`, where they are 0."""
 
     kind: str
     size_ms: int
@@ -64,6 +64,8 @@ class Windows(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a window sends when it fires again; empty if it does not."""
     trigger: str = ""
     """When it fires, in words; empty: at the watermark."""
+    function: str = ""
+    """The class of the user's own assigner."""
 
 
 class TimeToLive(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -24,6 +24,7 @@ from onceflow.runtime.operators.assigners.by_clock import ByClock
 from onceflow.runtime.operators.assigners.counting import CountWindow
 from onceflow.runtime.operators.assigners.firings import ONCE, Firings
 from onceflow.runtime.operators.assigners.global_window import GlobalWindow
+from onceflow.runtime.operators.assigners.own_windows import WindowAssigner
 from onceflow.runtime.operators.assigners.session import Session
 from onceflow.runtime.operators.assigners.sliding import Sliding
 from onceflow.runtime.operators.assigners.tumbling import Tumbling
@@ -142,10 +143,10 @@ class WindowAggregate:
         """The input columns that are needed; others may be left out of the rows that come in."""
         read = [columns_read(aggregate) for aggregate in self.aggregates.values()]
         trigger = self.firings.trigger
-        if self.late or None in read or isinstance(trigger, Trigger):
+        window = self.window.window if isinstance(self.window, ByClock) else self.window
+        if self.late or None in read or isinstance(trigger, Trigger) or isinstance(window, WindowAssigner):
             return frozenset(self.input_schema.names)
         by_trigger = frozenset() if trigger is None else trigger.columns_read
-        window = self.window.window if isinstance(self.window, ByClock) else self.window
         gap = window.columns_read if isinstance(window, Session) else frozenset()
         return frozenset(self.key_columns).union(gap, by_trigger, *(r for r in read if r is not None))
 
@@ -232,6 +233,8 @@ def _operator(
         by_count = CountOperator if window.slide is None else SlidingCountOperator
         return by_count(keys, schema, window, values, config.has_event_time)
     of_time = window.window if isinstance(window, ByClock) else window
+    if isinstance(of_time, WindowAssigner):
+        of_time = own_instance(of_time, config.uid)
     spans: SpanOperator | TriggeredOperator
     if config.firings.trigger is None:
         assert not isinstance(of_time, GlobalWindow), "it has a trigger"
