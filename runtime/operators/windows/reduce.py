@@ -19,8 +19,7 @@ from onceflow.runtime.operators.windows.window import check_keys
 from onceflow.runtime.records import Records
 from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.state.evolution.readers import Readers
-from onceflow.runtime.state.overflow import Overflow, make_room
-from onceflow.runtime.state.table import KeyedTable
+from onceflow.runtime.state.overflow import InMemory, Overflow, make_room
 from onceflow.runtime.state.tables import Layout, keyed_table
 from onceflow.runtime.types.user_functions import function_name, read_records
 
@@ -86,7 +85,7 @@ class ReduceOperator:
         self._reduced = UserColumn(rows.as_user_type())
         self._layout = Layout(key_columns, schema, {"value": self._reduced})
         self._table = keyed_table(self._layout)
-        self._overflow: Overflow | None = None
+        self._overflow: Overflow = InMemory(self._table)
 
     def open(self, context: OperatorContext, out: Output) -> None:
         self._context = context
@@ -98,14 +97,14 @@ class ReduceOperator:
     def restore(self, states: Sequence[RestoredState]) -> None:
         for state in states:
             for piece in state.batches(TABLE):
-                self._rows_of.load(piece)
+                self._overflow.load(piece)
                 make_room(self._overflow)
 
     def on_records(self, records: Records) -> None:
         assert records.key_hash is not None, "a reduce comes after a key_by"
         if not len(records):
             return
-        rows = self._rows_of.find_or_add(records.batch, records.key_hash)
+        rows = self._overflow.find_or_add(records.batch, records.key_hash)
         typed = read_records(self._uid, self._rows, records)
         reduced = reduce_each(self._uid, self._fn, self._reduced.values, rows, typed, records)
         results = list(reduced) if self._rows.is_immutable else [copy.deepcopy(record) for record in reduced]
@@ -116,14 +115,8 @@ class ReduceOperator:
         pass
 
     def snapshot(self) -> FrozenState:
-        rows = self._rows_of.freeze(self._context.max_parallelism)
+        rows = self._overflow.freeze(self._context.max_parallelism)
         return FrozenState(self._context.key_groups, {TABLE: rows})
 
     def close(self) -> None:
-        if self._overflow is not None:
-            self._overflow.close()
-
-    @property
-    def _rows_of(self) -> KeyedTable | Overflow:
-        """Who finds the rows."""
-        return self._table if self._overflow is None else self._overflow
+        self._overflow.close()
