@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         every_rows,
         purging,
     )
+    from onceflow.runtime.operators.triggers.evictors import Evictor, evict_count, evict_delta, evict_time
     from onceflow.runtime.operators.triggers.own import Trigger, TriggerCtx, TriggerResult
     from onceflow.runtime.state.handles import ListState, MapState, ValueState
     from onceflow.runtime.state.timers import Timer
@@ -147,6 +148,12 @@ _MODULES = {
         "every_rows",
         "purging",
     ),
+    "onceflow.runtime.operators.triggers.evictors": (
+        "Evictor",
+        "evict_count",
+        "evict_delta",
+        "evict_time",
+    ),
     "onceflow.runtime.operators.triggers.own": ("Trigger", "TriggerCtx", "TriggerResult"),
     "onceflow.runtime.state.handles": ("ListState", "MapState", "ValueState"),
     "onceflow.runtime.state.timers": ("Timer",),
@@ -166,6 +173,7 @@ __all__ = [
     "CoGroup",
     "CoMap",
     "Ctx",
+    "Evictor",
     "FormerName",
     "FunctionContext",
     "GroupWindow",
@@ -204,6 +212,9 @@ __all__ = [
     "every",
     "every_processing_time",
     "every_rows",
+    "evict_count",
+    "evict_delta",
+    "evict_time",
     "first",
     "global_window",
     "last",

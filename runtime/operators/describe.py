@@ -3,8 +3,8 @@
 The tables that are described, one row for each key or for each key and window:
 
 - `windows`, `panes`: key_group, key (struct), window_start or pane_start (ms), value (struct, a field for
-  each aggregate, of approximate ones the bytes of a KLL or HLL sketch of Apache DataSketches; or the record
-  so far);
+  each aggregate, of approximate ones the bytes of a KLL or HLL sketch of Apache DataSketches, of rows with an
+  evictor a list of structs of event_time and row; or the record so far);
 - `spans`: key_group, key, window_start, window_end, fired (boolean; left out if no window has, and stays),
   value: windows that merge, or that fire more than once. Of windows with a trigger also rows (how many they
   hold), changed (whether some are new since they fired), sent (struct: the last result, with the bounds and
@@ -186,5 +186,7 @@ def _aggregate_part(typed: TypedAggregate) -> StatePart:
         return StatePart(
             name, aggregate.kind.value, type_text(kept), expression=expression, is_nullable=nullable
         )
-    column = aggregate.argument or ""
-    return StatePart(name, aggregate.kind.value, type_text(kept), column, is_nullable=nullable)
+    column, evicted = aggregate.argument or "", "" if aggregate.eviction is None else aggregate.eviction.title
+    return StatePart(
+        name, aggregate.kind.value, type_text(kept), column, function=evicted, is_nullable=nullable
+    )

@@ -14,6 +14,7 @@ from onceflow.runtime.operators.aggregation.accumulator import (
     valid_arrivals,
 )
 from onceflow.runtime.operators.aggregation.aggregates import BuiltinAggregate, Kind
+from onceflow.runtime.operators.aggregation.evicted_rows import EvictedRows
 from onceflow.runtime.operators.aggregation.kept_values import DistinctValues, ValueLists
 from onceflow.runtime.operators.aggregation.quantiles import Quantiles
 from onceflow.runtime.operators.aggregation.sketches import Hll, Kll, Sketches
@@ -56,6 +57,9 @@ def _keeping_values(aggregate: BuiltinAggregate, argument: pa.DataType | None) -
     match aggregate.kind:
         case Kind.COLLECT_LIST:
             return ValueLists(argument)
+        case Kind.EVICTED_ROWS:
+            assert aggregate.eviction is not None
+            return EvictedRows(argument, aggregate.eviction)
         case Kind.COUNT_DISTINCT:
             return DistinctValues(argument)
         case Kind.QUANTILE:

@@ -14,6 +14,7 @@ import polars as pl
 
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.explained_calls import explained
+from onceflow.runtime.operators.aggregation.evicted_rows import Eviction
 from onceflow.runtime.operators.aggregation.sketch_library import sketch_library
 
 In = TypeVar("In")
@@ -32,6 +33,8 @@ class Kind(StrEnum):
     FIRST = "first"
     LAST = "last"
     COLLECT_LIST = "collect_list"
+    EVICTED_ROWS = "evicted_rows"
+    """Whole rows, for a window with an evictor; users do not call it."""
     COUNT_DISTINCT = "count_distinct"
     QUANTILE = "quantile"
     APPROX_QUANTILE = "approx_quantile"
@@ -48,6 +51,8 @@ class BuiltinAggregate:
     """The share of a quantile, from 0 to 1."""
     k: int = 0
     """How much a sketch of quantiles keeps."""
+    eviction: Eviction | None = None
+    """Which rows stay, of evicted rows."""
 
 
 class AggregateFunction(ABC, Generic[In, Acc, Out]):

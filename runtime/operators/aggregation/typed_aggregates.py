@@ -22,6 +22,8 @@ from onceflow.runtime.types.value_types import ValueType
 
 NEVER_NULL = (Kind.COUNT, Kind.COUNT_DISTINCT, Kind.APPROX_COUNT_DISTINCT)
 """Without any value they are 0."""
+OF_WHOLE_ROWS = (Kind.COLLECT_LIST, Kind.EVICTED_ROWS)
+"""Without a column they take the rows."""
 OF_NUMBERS = (Kind.QUANTILE, Kind.APPROX_QUANTILE)
 """They take all numbers as doubles, and leave out NaN."""
 
@@ -56,7 +58,7 @@ def check_aggregate(name: str, aggregate: Aggregate, schema: pa.Schema, uid: str
             "approx_count_distinct() or an AggregateFunction"
         )
     if aggregate.argument is None:
-        if aggregate.kind is Kind.COLLECT_LIST:
+        if aggregate.kind in OF_WHOLE_ROWS:
             row = pa.field("row", pa.struct(list(schema)), nullable=False)
             return TypedAggregate(name, aggregate, row, pa.field(name, pa.list_(row.type), nullable=False))
         if aggregate.kind is not Kind.COUNT:
@@ -73,7 +75,7 @@ def columns_read(aggregate: Aggregate) -> frozenset[str] | None:
     if isinstance(aggregate, AggregateFunction):
         return None
     if aggregate.argument is None:
-        return None if aggregate.kind is Kind.COLLECT_LIST else frozenset()
+        return None if aggregate.kind in OF_WHOLE_ROWS else frozenset()
     if isinstance(aggregate.argument, str):
         return frozenset((aggregate.argument,))
     return frozenset(aggregate.argument.meta.root_names())
