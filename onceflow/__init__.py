@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from onceflow.runtime.functions.parameters import Secret, secret
     from onceflow.runtime.operators.aggregation.aggregates import (
         AggregateFunction,
+        approx_count_distinct,
+        approx_quantile,
         collect_list,
         count,
         count_distinct,
@@ -32,12 +34,14 @@ if TYPE_CHECKING:
         max_,
         mean,
         min_,
+        quantile,
         sum_,
     )
     from onceflow.runtime.operators.assigners.by_clock import processing_time
     from onceflow.runtime.operators.assigners.counting import count_window
     from onceflow.runtime.operators.assigners.cumulative import cumulative
     from onceflow.runtime.operators.assigners.global_window import global_window
+    from onceflow.runtime.operators.assigners.own_windows import WindowAssigner
     from onceflow.runtime.operators.assigners.session import session
     from onceflow.runtime.operators.assigners.sliding import sliding
     from onceflow.runtime.operators.assigners.tumbling import tumbling
@@ -61,12 +65,14 @@ if TYPE_CHECKING:
         every_rows,
         purging,
     )
+    from onceflow.runtime.operators.triggers.evictors import Evictor, evict_count, evict_delta, evict_time
     from onceflow.runtime.operators.triggers.own import Trigger, TriggerCtx, TriggerResult
     from onceflow.runtime.state.handles import ListState, MapState, ValueState
     from onceflow.runtime.state.timers import Timer
     from onceflow.runtime.state_tables.reader import read_state
-    from onceflow.runtime.types.value_types import Scale
+    from onceflow.runtime.types.value_types import FormerName, Scale
     from onceflow.structured_streaming.register import register
+    from onceflow.structured_streaming.told_mistakes import why_failed
 
 __version__ = VERSION
 
@@ -98,6 +104,8 @@ _MODULES = {
     "onceflow.runtime.api.named_connectors": ("load_format", "load_sink", "load_source"),
     "onceflow.runtime.operators.aggregation.aggregates": (
         "AggregateFunction",
+        "approx_count_distinct",
+        "approx_quantile",
         "collect_list",
         "count",
         "count_distinct",
@@ -106,6 +114,7 @@ _MODULES = {
         "max_",
         "mean",
         "min_",
+        "quantile",
         "sum_",
     ),
     "onceflow.runtime.operators.joins.window_join": ("CoGroup", "GroupWindow"),
@@ -126,6 +135,7 @@ _MODULES = {
     "onceflow.runtime.operators.assigners.counting": ("count_window",),
     "onceflow.runtime.operators.assigners.cumulative": ("cumulative",),
     "onceflow.runtime.operators.assigners.global_window": ("global_window",),
+    "onceflow.runtime.operators.assigners.own_windows": ("WindowAssigner",),
     "onceflow.runtime.operators.assigners.session": ("session",),
     "onceflow.runtime.operators.assigners.sliding": ("sliding",),
     "onceflow.runtime.operators.assigners.tumbling": ("tumbling",),
@@ -139,12 +149,19 @@ _MODULES = {
         "every_rows",
         "purging",
     ),
+    "onceflow.runtime.operators.triggers.evictors": (
+        "Evictor",
+        "evict_count",
+        "evict_delta",
+        "evict_time",
+    ),
     "onceflow.runtime.operators.triggers.own": ("Trigger", "TriggerCtx", "TriggerResult"),
     "onceflow.runtime.state.handles": ("ListState", "MapState", "ValueState"),
     "onceflow.runtime.state.timers": ("Timer",),
     "onceflow.runtime.state_tables.reader": ("read_state",),
-    "onceflow.runtime.types.value_types": ("Scale",),
+    "onceflow.runtime.types.value_types": ("FormerName", "Scale"),
     "onceflow.structured_streaming.register": ("register",),
+    "onceflow.structured_streaming.told_mistakes": ("why_failed",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -158,6 +175,8 @@ __all__ = [
     "CoGroup",
     "CoMap",
     "Ctx",
+    "Evictor",
+    "FormerName",
     "FunctionContext",
     "GroupWindow",
     "Job",
@@ -178,7 +197,10 @@ __all__ = [
     "ValueState",
     "WatermarkGenerator",
     "WatermarkStrategy",
+    "WindowAssigner",
     "WindowBounds",
+    "approx_count_distinct",
+    "approx_quantile",
     "at_processing_time",
     "at_watermark",
     "col",
@@ -192,6 +214,9 @@ __all__ = [
     "every",
     "every_processing_time",
     "every_rows",
+    "evict_count",
+    "evict_delta",
+    "evict_time",
     "first",
     "global_window",
     "last",
@@ -204,6 +229,7 @@ __all__ = [
     "min_",
     "processing_time",
     "purging",
+    "quantile",
     "read_state",
     "register",
     "run",
@@ -212,6 +238,7 @@ __all__ = [
     "sliding",
     "sum_",
     "tumbling",
+    "why_failed",
 ]
 
 

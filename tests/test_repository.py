@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.covered_elsewhere import COVERED, Covered
+from tests.covered import Covered
+from tests.covered_elsewhere import COVERED
 from tests.untested_modules import untested
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from tests.covered_elsewhere import Covered
+from tests.covered import Covered
 
 
 def untested(modules: set[str], tests: set[str], covered: Sequence[Covered]) -> list[str]:

@@ -1,15 +1,16 @@
-"""A decimal column has a scale; what other types become is in the table of docs/types.md."""
+"""A decimal column has a scale, and a renamed field its former name in state that was kept; what other types
+become is in the table of docs/types.md."""
 
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated
 
-from onceflow import Job, Scale
+from onceflow import FormerName, Job, Scale
 
 
 @dataclass(frozen=True)
 class Payment:
-    user: str
+    user: Annotated[str, FormerName("customer")]
     amount: Annotated[Decimal, Scale(2)]
 
 

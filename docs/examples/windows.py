@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from onceflow import (
     Job,
     WatermarkStrategy,
+    approx_count_distinct,
+    approx_quantile,
     col,
     collect_list,
     count,
@@ -17,6 +19,7 @@ from onceflow import (
     mean,
     min_,
     processing_time,
+    quantile,
     session,
     sliding,
     sum_,
@@ -59,10 +62,17 @@ visits = by_user.window(session("5 s")).aggregate(count=count()).collect()
 so_far = by_user.window(cumulative("20 s", "10 s")).aggregate(count=count())
 grown = so_far.collect()
 pairs = by_user.window(count_window(2)).aggregate(total=sum_("amount")).collect()
+last_two = by_user.window(count_window(2, slide=1)).aggregate(total=sum_("amount"))
+moving_totals = last_two.collect()
 by_clock = by_user.window(processing_time(tumbling("1 h"))).aggregate(count=count())
 came = by_clock.collect()
 kept = windows.aggregate(amounts=collect_list("amount"), kinds=count_distinct("amount"))
 amounts = kept.collect()
+spread = windows.aggregate(
+    median=quantile("amount", 0.5),
+    high=approx_quantile("amount", 0.99),
+    kinds=approx_count_distinct("amount"),
+).collect()
 everybody = purchases.window_all(tumbling("1 min")).aggregate(count=count()).collect()
 updated = windows.allowed_lateness("1 min", results="accumulating")
 again = updated.aggregate(count=count()).collect()
@@ -94,8 +104,13 @@ assert [(row["window_end"], row["count"]) for row in grown] == [
     (40_000, 1),
 ]
 assert pairs == [{"user": "ann", "total": 12}]
+assert [row["total"] for row in moving_totals] == [5, 12, 8]
 assert sum(row["count"] for row in came) == 3
 assert [(row["amounts"], row["kinds"]) for row in amounts] == [([5, 7], 2), ([1], 1)]
+assert [(row["median"], row["high"], row["kinds"]) for row in spread] == [
+    (6.0, 7.0, 2),
+    (1.0, 1.0, 1),
+]
 assert everybody == [{"window_start": 0, "window_end": 60_000, "count": 3}]
 assert [row["count"] for row in again] == [2, 1]
 assert largest == [Purchase("ann", 7, 4_000), Purchase("ann", 1, 31_000)]

@@ -12,11 +12,13 @@ from confluent_kafka import KafkaError, Producer
 from onceflow.cli.broker_options import LOCAL, Config, LocalServers, kafka_options, name_value_pairs
 from onceflow.cli.broker_topics import TIMEOUT_MS, describe_topic
 from onceflow.cli.record_lines import Line, LineReader
-from onceflow.cli.registry_values import RegistryValues
+from onceflow.cli.registry_values import LOCAL_REGISTRY, RegistryValues, WrittenBy
+from onceflow.connectors.formats.registry.schemas import RegisteredSchema
+from onceflow.connectors.kafka.embedded.registry.avro_rules import parsed
 from onceflow.connectors.kafka.failures import failure
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.produce.route import LOG
-from onceflow.runtime.errors import OnceflowError, UsageError
+from onceflow.runtime.errors import OnceflowError, OptionError, UsageError
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
 Registry = Annotated[
@@ -42,6 +44,14 @@ def produce(
         bool, typer.Option("--json", help="Lines are what `consume --json` prints: key, value, headers.")
     ] = False,
     registry: Registry = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(help="A file with an Avro schema: it is registered, and values are Avro by it."),
+    ] = None,
+    subject: Annotated[
+        str | None,
+        typer.Option(help="Values are Avro by the latest schema of this subject. Default: TOPIC-value."),
+    ] = None,
     bootstrap_servers: LocalServers = LOCAL,
     librdkafka: Config = None,
 ) -> None:
@@ -50,7 +60,7 @@ def produce(
     _, keys = describe_topic(options, topic)
     if partition is not None and (topic, partition) not in keys:
         raise UsageError(f"{topic} has no partition {partition}: it has {len(keys)}, from 0 on")
-    values = RegistryValues(registry, topic) if registry else None
+    values = _values(registry, topic, schema, subject)
     lines = LineReader(
         key, key_field, key_separator, name_value_pairs(headers or [], "--header"), as_json, values
     )
@@ -68,6 +78,23 @@ def produce(
         pass
     writer.finish()
     typer.echo(f"{topic}: {writer.written} records written", err=True)
+
+
+def _values(
+    registry: str | None, topic: str, schema: Path | None, subject: str | None
+) -> RegistryValues | None:
+    """How values are written, if not as they are. Who names a schema and no registry means the local one."""
+    if registry is None and schema is None and subject is None:
+        return None
+    text = None
+    if schema is not None:
+        with _opened(schema) as file:
+            text = file.read().decode(errors="replace")
+        try:
+            parsed(RegisteredSchema("AVRO", text))
+        except OptionError as error:
+            raise UsageError(f"--schema {schema}: {error}") from error
+    return RegistryValues(registry or LOCAL_REGISTRY, topic, WrittenBy(text, subject))
 
 
 def _opened(file: Path) -> IO[bytes]:

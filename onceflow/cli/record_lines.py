@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from onceflow.cli.avro_values import as_text
 from onceflow.runtime.errors import UsageError
 
 
@@ -120,7 +121,7 @@ def as_json_line(message: Any, values: Values | None) -> str:
             row |= _as_text(name, raw)
     if message.headers():
         row["headers"] = [[name, _shown_header(raw)] for name, raw in message.headers()]
-    return json.dumps(row, ensure_ascii=False, default=str)
+    return as_text(row)
 
 
 def _as_text(name: str, raw: bytes) -> dict[str, str]:
@@ -135,7 +136,7 @@ def value_text(raw: bytes | None, values: Values | None) -> str:
     if raw is None:
         return "null"
     if values is not None:
-        return json.dumps(values.decode(raw), ensure_ascii=False, default=str)
+        return as_text(values.decode(raw))
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -147,7 +148,7 @@ def pretty_value(raw: bytes | None, values: Values | None) -> str | None:
     if raw is None:
         return None
     if values is not None:
-        return json.dumps(values.decode(raw), ensure_ascii=False, default=str)
+        return as_text(values.decode(raw))
     try:
         text = raw.decode()
         json.loads(text)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from onceflow.cli.avro_values import of_json
+from onceflow.connectors.formats.registry.schemas import ImportedSchema, RegisteredSchema
+from onceflow.connectors.kafka.embedded.registry.avro_rules import AvroSchema, parsed
 from onceflow.runtime.errors import OnceflowError, OptionError, Unavailable, UsageError
 
 _REQUEST_S = 10
@@ -21,52 +25,84 @@ _MAGIC, _HEADER = b"\0", 5
 """The first byte of a value whose schema's id comes next, and the length of both. No JSON begins with it."""
 
 
+LOCAL_REGISTRY = "http://127.0.0.1:8081"
+"""Where `onceflow broker start --registry` puts one that was given no port."""
+
+
+def require_registry_packages(option: str) -> None:
+    """Raises OptionError if the packages are not installed that this option needs."""
+    try:
+        import confluent_kafka.schema_registry.avro  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise OptionError(
+            f"{option} needs packages that are not installed: pip install 'onceflow[avro]' "
+            f"(it lacks {error.name!r})"
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenBy:
+    """What values are written by. `schema`: the text of an Avro schema, which is registered; else the latest
+    one of the subject. `subject` None: `<topic>-value`."""
+
+    schema: str | None = None
+    subject: str | None = None
+
+
 class RegistryValues:
     """Decodes and encodes by Confluent's own classes: the schema with the id that a value begins with, and
-    the latest schema of the subject `<topic>-value`."""
+    the one that `written_by` says. What is JSON by a JSON Schema is read, too."""
 
-    def __init__(self, url: str, topic: str) -> None:
+    def __init__(self, url: str, topic: str, written_by: WrittenBy | None = None) -> None:
         """Opens no connection. Raises OptionError if the packages for it are not installed."""
-        try:
-            from confluent_kafka.schema_registry import SchemaRegistryClient, avro
-            from confluent_kafka.serialization import MessageField, SerializationContext
-        except ModuleNotFoundError as error:
-            raise OptionError(
-                "--registry needs packages that are not installed: pip install 'onceflow[avro]' "
-                f"(it lacks {error.name!r})"
-            ) from error
+        require_registry_packages("--registry")
+        from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, avro
+        from confluent_kafka.serialization import MessageField, SerializationContext
+
         self._client = client = SchemaRegistryClient({"url": url, "timeout": _REQUEST_S, "max.retries": 2})
         self._url = url.rpartition("@")[2]
         self._context = SerializationContext(topic, MessageField.VALUE)
         library: Any = avro  # without types
         self._deserializer = library.AvroDeserializer(client)
-        latest = {"auto.register.schemas": False, "use.latest.version": True}
+        by = written_by or WrittenBy()
+        self._subject = subject = by.subject or f"{topic}-value"
+        conf: dict[str, Any] = {"subject.name.strategy": lambda *_: subject}
+        conf |= {"auto.register.schemas": False, "use.latest.version": by.schema is None}
+        self._written = by.schema
         self._make_serializer: Callable[[], Any] = functools.partial(
-            library.AvroSerializer, client, conf=latest
+            library.AvroSerializer, client, by.schema, conf=conf
         )
-        self._serializer: Any = None
+        self._make_schema: Any = Schema
+        self._writer: tuple[Any, AvroSchema] | None = None
 
     def decode(self, raw: bytes) -> Any:
         """Raises OnceflowError saying why a value can't be decoded, and Unavailable if the registry can't be
         asked."""
-        self._ask_for_schema_of(raw)
+        kind = self._ask_for_schema_of(raw)
         try:
+            if kind == "JSON":
+                return msgspec.json.decode(raw[_HEADER:])
             return self._deserializer(raw, self._context)
         except Exception as error:  # the library raises what comes along
             raise OnceflowError(f"a value is no Avro by the registry at {self._url}: {error}") from error
 
-    def _ask_for_schema_of(self, raw: bytes) -> None:
-        """Asked for alone, and kept by the client: what fails here but for an id that no schema has says
-        something of the registry and nothing of the value."""
+    def _ask_for_schema_of(self, raw: bytes) -> str | None:
+        """The type of the schema, if it has one. Asked for alone, and kept by the client: what fails here but
+        for an id that no schema has says something of the registry and nothing of the value."""
         if not raw.startswith(_MAGIC) or len(raw) < _HEADER:
-            return
+            return None
         try:
-            self._client.get_schema(int.from_bytes(raw[len(_MAGIC) : _HEADER], "big"))
+            schema = self._client.get_schema(int.from_bytes(raw[len(_MAGIC) : _HEADER], "big"))
+            return str(schema.schema_type)
         except Exception as error:  # the library raises what comes along
             if getattr(error, "http_status_code", None) != _NOT_FOUND:
-                raise Unavailable(
-                    f"the schema registry at {self._url} can't be asked for a value's schema: {error}"
-                ) from error
+                raise Unavailable(self._unreachable(error)) from error
+            return None
+
+    def _unreachable(self, error: Exception) -> str:
+        said = f"the schema registry at {self._url} can't be asked for a value's schema: {error}"
+        is_here = any(name in self._url for name in ("127.0.0.1", "localhost"))
+        return said + (". `onceflow broker start --registry` starts one on this machine" if is_here else "")
 
     def as_json(self, raw: bytes) -> bytes:
         """What `decode` gives, as JSON for the auditor: instants in ms since 1970 (UTC), decimals as numbers.
@@ -79,21 +115,44 @@ class RegistryValues:
         return msgspec.json.encode(value, enc_hook=str)
 
     def encode(self, value: Any, where: str) -> bytes:
-        """Raises UsageError that begins with `where`."""
-        if self._serializer is None:
-            self._serializer = self._make_serializer()
+        """Raises UsageError that begins with `where`, and Unavailable if the registry can't be asked."""
+        if self._writer is None:
+            self._writer = self._opened(where)
+        serializer, shape = self._writer
         try:
-            return bytes(self._serializer(value, self._context))
+            return bytes(serializer(of_json(value, shape), self._context))
         except Exception as error:  # the library raises what comes along
-            subject = f"{self._context.topic}-value"
+            raise UsageError(
+                f"{where} can't be written by the schema of {self._subject} at {self._url}: {error}"
+            ) from error
+
+    def _opened(self, where: str) -> tuple[Any, AvroSchema]:
+        """The serializer, and its schema, which is registered if it was given."""
+        try:
+            if self._written is not None:
+                self._client.register_schema(self._subject, self._make_schema(self._written, "AVRO"))
+                return self._make_serializer(), parsed(RegisteredSchema("AVRO", self._written))
+            latest = self._client.get_latest_version(self._subject).schema
+            schema = RegisteredSchema("AVRO", str(latest.schema_str), tuple(self._imports(latest)))
+        except Exception as error:  # the library raises what comes along
+            if getattr(error, "http_status_code", None) is None:
+                raise Unavailable(self._unreachable(error)) from error
             if getattr(error, "error_code", None) == _NO_SUBJECT:
                 raise UsageError(
-                    f"{where} can't be written: no schema is registered as {subject} at {self._url}: "
-                    "register one first, by a producer or the registry's own interface"
+                    f"{where} can't be written: no schema is registered as {self._subject} at {self._url}: "
+                    "give one with --schema FILE, or register it by a producer"
                 ) from error
             raise UsageError(
-                f"{where} can't be written by the latest schema of {subject} at {self._url}: {error}"
+                f"{where} can't be written: the registry at {self._url} refuses the schema for "
+                f"{self._subject}: {error}"
             ) from error
+        return self._make_serializer(), parsed(schema)
+
+    def _imports(self, schema: Any) -> Iterator[ImportedSchema]:
+        for each in schema.references or ():
+            other = self._client.get_version(each.subject, each.version).schema
+            yield from self._imports(other)
+            yield ImportedSchema(each.name, str(other.schema_str))
 
 
 def _comparable(value: Any) -> Any:

@@ -105,4 +105,4 @@ class BroadcastConnectedStreams(Generic[K, L, R]):
 
 def _broadcast_with_schemas(config: BroadcastConfig, left: pa.Schema, right: pa.Schema) -> Built:
     narrow = replace(config, keyed=replace(config.keyed, schema=left))
-    return Built(narrow.create, config.keyed.made.schema, narrow.description)
+    return Built(narrow.create, config.keyed.made.schema, narrow.description, narrow.readers)

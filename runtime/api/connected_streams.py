@@ -225,4 +225,4 @@ def _one(made: set[type], uid: str, methods: tuple[Callable[..., Any], ...]) -> 
 def _process_with_schemas(config: ProcessConfig, left: pa.Schema, right: pa.Schema) -> Built:
     assert config.right is not None
     narrow = replace(config, schema=left, right=replace(config.right, schema=right))
-    return Built(narrow.create, config.made.schema, narrow.description)
+    return Built(narrow.create, config.made.schema, narrow.description, narrow.readers)

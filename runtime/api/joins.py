@@ -290,4 +290,4 @@ def _reads(uid: str, where: Any, made: pa.Schema, passes: dict[str, tuple[int, s
 
 def _with_schemas(config: AnyJoin, left: pa.Schema, right: pa.Schema) -> Built:
     narrow = replace(config, schemas=(left, right))
-    return Built(narrow.create, narrow.output_schema, narrow.description)
+    return Built(narrow.create, narrow.output_schema, narrow.description, narrow.readers)

@@ -68,4 +68,4 @@ def processed(
 
 def _process_with_schema(config: ProcessConfig, schema: pa.Schema) -> Built:
     narrow = replace(config, schema=schema)
-    return Built(narrow.create, config.made.schema, narrow.description)
+    return Built(narrow.create, config.made.schema, narrow.description, narrow.readers)

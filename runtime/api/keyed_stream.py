@@ -21,10 +21,12 @@ from onceflow.runtime.api.near_misses import no_such_name
 from onceflow.runtime.api.windowed_stream import WindowedStream, reduced_record, with_schema
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.explained_calls import explained_methods
+from onceflow.runtime.functions.lives import check_life
 from onceflow.runtime.graph.steps import Input, Keyed, Rows, Step
 from onceflow.runtime.operators.assigners.by_clock import ByClock
 from onceflow.runtime.operators.assigners.counting import CountWindow
 from onceflow.runtime.operators.assigners.global_window import GlobalWindow
+from onceflow.runtime.operators.assigners.own_windows import WindowAssigner
 from onceflow.runtime.operators.assigners.sliding import Sliding
 from onceflow.runtime.operators.assigners.tumbling import Tumbling
 from onceflow.runtime.operators.joins.window_join import CoGroup
@@ -71,14 +73,18 @@ class KeyedStream(Generic[K, T]):
 
     def window(self, window: Window) -> WindowedStream[T]:
         """The rows of each key by window: tumbling("10 s"), sliding("10 s", "1 s"), cumulative("1 d", "1 h")
-        or session("30 min") in event time; the same in processing_time(...); count_window(100); or
-        global_window(), which needs a trigger."""
+        or session("30 min") in event time, or an object of your own class derived from WindowAssigner; the
+        same in processing_time(...); count_window(100, slide=10); or global_window(), which needs a
+        trigger."""
         uid = self._input.step.uid
         if not isinstance(window, Window):
             raise GraphError(
                 f"operator {uid!r}: window({window!r}): use tumbling(...), sliding(...), session(...), "
-                "cumulative(...), count_window(...), global_window() or processing_time(...)"
+                "cumulative(...), count_window(...), global_window(), processing_time(...) or an object of "
+                "a class derived from WindowAssigner"
             )
+        if isinstance(window, WindowAssigner):
+            check_life(window, uid)
         needs_time = not isinstance(window, ByClock | CountWindow | GlobalWindow)
         if needs_time and not self._input.rows.has_event_time:
             raise GraphError(

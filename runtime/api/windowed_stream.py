@@ -11,13 +11,14 @@ import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.api.near_misses import no_such_name
+from onceflow.runtime.api.window_evictors import all_rows, check_evictor, refuse_evictor
 from onceflow.runtime.api.window_functions import ROWS, check_window_function, process_windows
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.explained_calls import explained_methods
 from onceflow.runtime.graph.functions import hints, taken_record
 from onceflow.runtime.graph.steps import Build, Built, Input, Keyed, Rows, Step
-from onceflow.runtime.operators.aggregation.aggregates import Aggregate, AggregateFunction, collect_list
+from onceflow.runtime.operators.aggregation.aggregates import Aggregate, AggregateFunction
 from onceflow.runtime.operators.assigners.by_clock import ByClock
 from onceflow.runtime.operators.assigners.counting import CountWindow
 from onceflow.runtime.operators.assigners.firings import ONCE, Firings, Results
@@ -25,6 +26,7 @@ from onceflow.runtime.operators.assigners.global_window import GlobalWindow
 from onceflow.runtime.operators.declared import check_lasting
 from onceflow.runtime.operators.operator import MAIN
 from onceflow.runtime.operators.triggers.built_in import BuiltInTrigger
+from onceflow.runtime.operators.triggers.evictors import BuiltInEvictor, Evictor
 from onceflow.runtime.operators.triggers.own import Trigger
 from onceflow.runtime.operators.windows.new_spans import Window
 from onceflow.runtime.operators.windows.reduce import RollingReduce
@@ -61,6 +63,7 @@ class WindowedStream(Generic[T]):
         said: Results | None = None,
     ) -> None:
         """`said`: what the program says of results of a window that fires again."""
+        self._evictor: BuiltInEvictor | Evictor[Any] | None = None
         self._job = job
         self._input = source
         self._keys = keys
@@ -128,11 +131,20 @@ class WindowedStream(Generic[T]):
         lateness_ms = duration_ms(lateness, "allowed_lateness")
         return self._fired(replace(self._firings, lateness_ms=lateness_ms), results, "allowed_lateness")
 
+    def evictor(self, evictor: BuiltInEvictor | Evictor[T]) -> WindowedStream[T]:
+        """Which rows of a window stay when it fires, before process(fn) gets them: evict_count(10),
+        evict_time("10 s"), evict_delta(5, "price"), or an object of your own class derived from Evictor. What
+        is left out is gone for later results of the window, too."""
+        check_evictor(evictor, self._input.rows, self._has_event_time, self._window, self._input.step.uid)
+        args = (self._late_tag, self._firings, self._said)
+        return self._with(*args, evictor)
+
     def aggregate(self, *, uid: str | None = None, **aggregates: Aggregate) -> Stream[Any]:
         """One row per key and window: the key columns, window_start, window_end (ms), and an output
         column for each aggregate, as in total=sum_("amount"). Sent when the watermark passes."""
         rows = self._input.rows
         uid = self._uid(uid)
+        refuse_evictor(self._evictor, aggregates, uid)
         is_per_record = isinstance(self._firings.trigger, Trigger) or any(
             isinstance(a, AggregateFunction) for a in aggregates.values()
         )
@@ -158,6 +170,7 @@ class WindowedStream(Generic[T]):
         they came."""
         rows = self._input.rows
         uid = self._uid(uid)
+        refuse_evictor(self._evictor, {}, uid)
         record_type = reduced_record(fn, uid, rows)
         config = WindowReduce(
             uid,
@@ -193,7 +206,7 @@ class WindowedStream(Generic[T]):
         """
         uid = self._uid(uid)
         check_window_function(fn, uid)
-        collected = self.aggregate(uid=uid, **{ROWS: collect_list()})
+        collected = self.aggregate(uid=uid, **{ROWS: all_rows(self._evictor, self._input.rows, uid)})
         keys = () if self._is_all else self._keys
         return process_windows(collected, fn, returns, self._input.rows, keys)
 
@@ -229,10 +242,13 @@ class WindowedStream(Generic[T]):
         """Whether results have."""
         return self._input.rows.has_event_time
 
-    def _with(self, late_tag: str | None, firings: Firings, said: Results | None) -> WindowedStream[T]:
-        return WindowedStream(
-            self._job, self._input, self._keys, self._expressions, self._window, late_tag, firings, said
-        )
+    def _with(
+        self, late_tag: str | None, firings: Firings, said: Results | None, evictor: Any = None
+    ) -> WindowedStream[T]:
+        made = (self._job, self._input, self._keys, self._expressions, self._window)
+        windows: WindowedStream[T] = WindowedStream(*made, late_tag, firings, said)
+        windows._evictor = evictor or self._evictor
+        return windows
 
     def _uid(self, given: str | None) -> str:
         return self._job.new_uid(given, "window", self._input.step.anchor)
@@ -280,4 +296,4 @@ def reduced_record(fn: Callable[[Any, Any], Any], uid: str, rows: Rows) -> type:
 def with_schema(config: WindowAggregate | WindowReduce | RollingReduce, schema: pa.Schema) -> Built:
     """The operator for the columns that are really there, after the unused ones were left out."""
     narrow = replace(config, input_schema=schema)
-    return Built(narrow.create, narrow.output_schema, narrow.description)
+    return Built(narrow.create, narrow.output_schema, narrow.description, narrow.readers)

@@ -63,38 +63,38 @@ def needed(files: Sequence[TableFile]) -> tuple[TableFile, ...]:
 
 def merged(files: Sequence[TableFile], read: Read) -> Iterator[pa.RecordBatch]:
     """The rows of a table, in pieces, none of them empty: each as the newest file has it. Both hashes of the
-    rows in all files but the oldest, without those that the files cover, are in memory meanwhile."""
+    rows in all files but the oldest, without those that the files cover, are in memory meanwhile.
+
+    Where rows are found by their key alone, any number of them may have it: all that the newest file has."""
     newer, covered = SeenRows(), Covered()
     for place in range(len(files) - 1, -1, -1):
         file, is_oldest = files[place], place == 0
+        of_file: list[tuple[UInt64s, UInt64s]] = []
         for batch in read(file):
             identities = _removed(batch) if file.is_removal else _identities(batch, file.start_column)
             if file.is_removal:
                 newer.add(*identities)
                 continue
-            kept = _newest(identities, newer, covered, None if is_oldest else Slice(*file.covers))
+            kept = _newest(identities, newer, covered)
+            if not is_oldest:
+                single = kept & ~Slice(*file.covers).holds(identities[0])
+                of_file.append((identities[0][single], identities[1][single]))
             if kept.all():
                 yield batch
             elif kept.any():
                 yield batch.filter(pa.array(kept))
+        # Not before: a key may have rows in two batches.
+        for hashes, checks in of_file:
+            newer.add(hashes, checks)
         if not file.is_removal:
             covered.add(file.covers)
 
 
-def _newest(
-    identities: tuple[UInt64s, UInt64s], newer: SeenRows, covered: Covered, covers: Slice | None
-) -> Mask:
-    """Which of these rows are in no newer file. They are remembered, but for those of `covers`; None: none
-    is, since no file is older."""
+def _newest(identities: tuple[UInt64s, UInt64s], newer: SeenRows, covered: Covered) -> Mask:
+    """Which of these rows are in no newer file."""
     hashes, checks = identities
     kept = ~covered.hold(hashes)
-    if not len(newer) and covers is None:
-        return kept
-    kept &= ~newer.have(hashes, checks)
-    if covers is not None:
-        single = np.flatnonzero(kept & ~covers.holds(hashes))
-        newer.add(hashes[single], checks[single])
-    return kept
+    return kept & ~newer.have(hashes, checks) if len(newer) else kept
 
 
 class Covered:

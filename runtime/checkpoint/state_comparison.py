@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from msgspec import structs
 
@@ -16,6 +17,9 @@ from onceflow.runtime.state.description import (
     Windows,
     is_wider,
 )
+from onceflow.runtime.state.evolution.readers import Readers
+from onceflow.runtime.state.evolution.resolution import UnresolvedError, changes
+from onceflow.runtime.state.evolution.type_trees import tree_of_text
 
 ALLOW = "--allow-dropped-state"
 _NEW_UID = f"or give the operator a new uid and start with {ALLOW}"
@@ -23,7 +27,8 @@ _NEW_UID = f"or give the operator a new uid and start with {ALLOW}"
 
 @dataclass(frozen=True, slots=True)
 class StateNote:
-    """Something about restored state that is told. `change`: added, widened, ttl, dropped, or unchecked."""
+    """Something about restored state that is told. `change`: added, widened, evolved, ttl, dropped, or
+    unchecked."""
 
     uid: str
     change: str
@@ -41,6 +46,7 @@ class Comparison:
     rows: int
     """In the state: keys, or keys and windows."""
     allows_dropped: bool
+    readers: Readers = field(default_factory=dict)
     found: list[StateNote] = field(default_factory=list)
 
     def notes(self) -> list[StateNote]:
@@ -60,11 +66,11 @@ class Comparison:
             self._refuse("event-time timers", "no event time", f"give the source its watermarks, {_NEW_UID}")
         old = {part.name: part for part in was.parts}
         new = {part.name: part for part in now.parts}
-        for name in new.keys() & old.keys():
+        for name in sorted(new.keys() & old.keys()):
             self._check_part(old[name], new[name])
-        for name in old.keys() - new.keys():
+        for name in sorted(old.keys() - new.keys()):
             self._drop(old[name])
-        for name in new.keys() - old.keys():
+        for name in sorted(new.keys() - old.keys()):
             self._add(new[name])
         return sorted(self.found, key=lambda note: note.text)
 
@@ -104,6 +110,10 @@ class Comparison:
             text = f"operator {self.uid!r}: {kept} may have null where it had none in {self.where}"
             self.found.append(StateNote(self.uid, "widened", f"{text}: what is there is kept"))
             was = structs.replace(was, type=now.type)
+        elif now.type != was.type and now.name in self.readers:
+            was = self._evolved(
+                f"{what} {now.name!r}" if not is_alone else "the record so far", was, now, todo
+            )
         if was.ttl != now.ttl:
             self._other_ttl(was, now)
         if self.was.is_whole:
@@ -119,6 +129,22 @@ class Comparison:
                 self._check_expression(f"{what} {now.name!r}", was.expression, now.expression, todo)
         elif was.type != now.type:
             self._refuse(f"{now.name!r} as {was.type}", f"{now.name!r} as {now.type}", todo)
+
+    def _evolved(self, what: str, was: StatePart, now: StatePart, todo: str) -> StatePart:
+        """The part under the type that the program reads it as. Raises UsageError if it can't, or if that
+        loses something and nobody allowed it."""
+        try:
+            found = changes(tree_of_text(was.type), self.readers[now.name].type)
+        except UnresolvedError as error:
+            self._refuse(part_text(was, now), part_text(now, was), f"{error}; {todo}")
+        for change in found:
+            text = f"operator {self.uid!r}: {what}: {change.text} in {self.where}"
+            if change.is_drop and not self.allows_dropped:
+                raise UsageError(
+                    f"{text}: put it back, say by FormerName which field takes it, or start with {ALLOW}"
+                )
+            self.found.append(StateNote(self.uid, "dropped" if change.is_drop else "evolved", text))
+        return structs.replace(was, type=now.type)
 
     def _other_ttl(self, was: StatePart, now: StatePart) -> None:
         """What is there keeps its time, if it has one of the same kind."""
@@ -178,7 +204,7 @@ class Comparison:
                 f"operator {self.uid!r}: its state in {self.where} {verb} {was}, in the program {now}: {todo}"
             )
 
-    def _refuse(self, was: str, now: str, todo: str) -> None:
+    def _refuse(self, was: str, now: str, todo: str) -> NoReturn:
         raise UsageError(
             f"operator {self.uid!r}: its state in {self.where} has {was}, the program {now}: {todo}"
         )
@@ -213,10 +239,13 @@ def windows_text(windows: Windows | None) -> str:
     if windows.kind == "session":
         gap = f"of {windows.size_ms} ms" if windows.size_ms else f"by {_gap_text(windows)}"
         return f"sessions with a gap {gap}{again}"
+    if windows.kind == "own":
+        return f"windows by {windows.function}{again}"
     if windows.kind == "global":
         return f"global windows{again}"
     if windows.kind == "count":
-        return f"windows of {windows.size_ms} rows"
+        every = f" every {windows.slide_ms}" if windows.slide_ms != windows.size_ms else ""
+        return f"windows of {windows.size_ms} rows{every}"
     every = f" every {windows.slide_ms} ms" if windows.slide_ms != windows.size_ms else ""
     offset = f" from {windows.offset_ms} ms on" if windows.offset_ms else ""
     kind = f"{windows.kind} " if windows.kind else ""
@@ -241,7 +270,7 @@ def _with_null(part: StatePart) -> str:
     written plainly again later."""
     if part.function:
         return f"let the get_result of {part.function} return an optional type"
-    if part.kind == "count_distinct":
+    if part.kind in ("count_distinct", "approx_count_distinct"):
         return "add it once these windows have closed"
     if part.kind != "count":
         again = f"{part.kind}({part.column!r})"

@@ -16,6 +16,7 @@ from onceflow.runtime.checkpoint.state_comparison import ALLOW, Comparison, Stat
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.nearest import nearest
 from onceflow.runtime.state.description import StateDescription
+from onceflow.runtime.state.evolution.readers import Readers
 from onceflow.runtime.state.in_flight import is_in_flight
 
 
@@ -32,6 +33,8 @@ class Program:
     """Which of them are sources."""
     ways: Mapping[str, StateDescription] = field(default_factory=dict)
     """What may be in flight, by the uid of the way; described where something is."""
+    readers: Mapping[str, Readers] = field(default_factory=dict)
+    """The types under which each of them reads its state, by uid."""
 
     def described_in(self, manifest: CheckpointManifest) -> dict[str, StateDescription]:
         """The descriptions that this manifest needs."""
@@ -78,7 +81,9 @@ def fit(
             notes.append(StateNote(uid, "unchecked", text))
         if was is not None:
             try:
-                notes += Comparison(uid, where, was, now, rows[uid], program.allows_dropped_state).notes()
+                readers = program.readers.get(uid, {})
+                dropped = program.allows_dropped_state
+                notes += Comparison(uid, where, was, now, rows[uid], dropped, readers).notes()
             except UsageError as error:
                 refused.append(error)
     if len(refused) > 1:

@@ -11,4 +11,6 @@ def program_of(graph: JobGraph, allows_dropped_state: bool = False) -> Program:
     """`allows_dropped_state`: what the program has no place for is dropped, not refused."""
     ways = described_ways(graph)
     sources = frozenset(node.uid for node in graph.sources())
-    return Program(graph.job, graph.max_parallelism, graph.states(), allows_dropped_state, sources, ways)
+    states = graph.states()
+    readers = {uid: graph.readers(uid) for uid in states}
+    return Program(graph.job, graph.max_parallelism, states, allows_dropped_state, sources, ways, readers)

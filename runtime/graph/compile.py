@@ -196,7 +196,9 @@ class _Compiler:
             delay_ms = step.work.delays_watermark_ms
 
         def make(outputs: dict[str, Sequence[Target]]) -> Node:
-            return OperatorNode(step.uid, step.name, built.create, schema, outputs, sides, delay_ms, state)
+            return OperatorNode(
+                step.uid, step.name, built.create, schema, outputs, sides, delay_ms, state, built.readers
+            )
 
         self._put(step.uid, Draft(chain, schema, make))
         self._placed[step.uid] = step.uid
@@ -274,8 +276,9 @@ class _Compiler:
         upstream.connect(source.tag, InChain(uid))
 
         def make(outputs: dict[str, Sequence[Target]]) -> Node:
+            state, readers = built.state, built.readers
             return OperatorNode(
-                uid, name, built.create, built.schema, outputs, sides or {}, delay_ms, built.state
+                uid, name, built.create, built.schema, outputs, sides or {}, delay_ms, state, readers
             )
 
         self._put(uid, Draft(upstream.chain, built.schema, make))

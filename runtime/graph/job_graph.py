@@ -16,9 +16,10 @@ from onceflow.runtime.contracts import Sink, Source, WatermarkStrategy
 from onceflow.runtime.functions.parameters import Declared
 from onceflow.runtime.operators.operator import Operator
 from onceflow.runtime.state.description import StateDescription
+from onceflow.runtime.state.evolution.readers import Readers
 
 DEFAULT_MAX_PARALLELISM = 128
-OVERFLOWING = ("keys", "reduced", "windows", "counts")
+OVERFLOWING = ("keys", "reduced", "windows", "counts", "spans")
 """The tables (StateDescription.table) whose rows may go to disk: see state/overflow.py."""
 
 
@@ -68,6 +69,8 @@ class OperatorNode:
     """The watermark behind it is this much lower: its rows may have happened so much earlier."""
     state: StateDescription | None = None
     """What it keeps; None: nothing."""
+    readers: Readers = field(default_factory=dict)
+    """The types under which it reads what was kept before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +176,11 @@ class JobGraph:
         """What each node keeps, by its uid."""
         nodes = (n for c in self.chains for n in c.nodes.values())
         return {n.uid: n.state if isinstance(n, OperatorNode) else None for n in nodes}
+
+    def readers(self, uid: str) -> Readers:
+        """The types under which the node reads what was kept before."""
+        nodes = (n for c in self.chains for n in c.nodes.values() if n.uid == uid)
+        return next((n.readers for n in nodes if isinstance(n, OperatorNode)), {})
 
     def unnamed_states(self) -> list[str]:
         """Operators that keep state under a derived uid."""

@@ -13,16 +13,18 @@ from onceflow.runtime.contracts import Sink, Source, WatermarkStrategy
 from onceflow.runtime.operators import expressions
 from onceflow.runtime.operators.operator import MAIN, Operator
 from onceflow.runtime.state.description import StateDescription
+from onceflow.runtime.state.evolution.readers import Readers
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
     """An operator for a given input schema: `create` makes a fresh one, `schema` is its main output,
-    `state` what it keeps (None: nothing)."""
+    `state` what it keeps (None: nothing), `readers` the types under which it reads what was kept before."""
 
     create: Callable[[], Operator]
     schema: pa.Schema
     state: StateDescription | None = None
+    readers: Readers = field(default_factory=dict)
 
 
 Build: TypeAlias = Callable[[pa.Schema], Built]

@@ -3,13 +3,16 @@
 The tables that are described, one row for each key or for each key and window:
 
 - `windows`, `panes`: key_group, key (struct), window_start or pane_start (ms), value (struct, a field for
-  each aggregate; or the record so far);
+  each aggregate, of approximate ones the bytes of a KLL or HLL sketch of Apache DataSketches, of rows with an
+  evictor a list of structs of event_time and row; or the record so far);
 - `spans`: key_group, key, window_start, window_end, fired (boolean; left out if no window has, and stays),
   value: windows that merge, or that fire more than once. Of windows with a trigger also rows (how many they
   hold), changed (whether some are new since they fired), sent (struct: the last result, with the bounds and
   the time it was sent with; null if nothing was sent) where results are taken back, and what the trigger
   keeps: seen, early_ms, clock_ms, anchor; or trigger_state, timers, processing_timers;
 - `counts`: key_group, key, rows (how many are in the window that is not full), value;
+- `count_panes`: key_group, key, first (the number of the pane's first row among those of the key, from 0),
+  rows (how many are in it), value: of sliding count windows;
 - `reduced`: key_group, key, value (struct: the record so far);
 - `keys`: key_group, key, state (struct, a field for each declared state), expires (struct, a field for each
   state with a TTL in event time: ms; of a list or map a list of ms, in the order of its items) and
@@ -31,12 +34,14 @@ import pyarrow as pa
 from msgspec import structs
 
 from onceflow.runtime.operators.aggregation.accumulators import accumulator
-from onceflow.runtime.operators.aggregation.aggregates import BuiltinAggregate, TypedAggregate
+from onceflow.runtime.operators.aggregation.aggregates import BuiltinAggregate
+from onceflow.runtime.operators.aggregation.typed_aggregates import TypedAggregate
 from onceflow.runtime.operators.assigners.by_clock import ByClock, TimeWindow
 from onceflow.runtime.operators.assigners.counting import CountWindow
 from onceflow.runtime.operators.assigners.cumulative import Cumulative
 from onceflow.runtime.operators.assigners.firings import Firings
 from onceflow.runtime.operators.assigners.global_window import GlobalWindow
+from onceflow.runtime.operators.assigners.own_windows import WindowAssigner
 from onceflow.runtime.operators.assigners.session import Session
 from onceflow.runtime.operators.assigners.sliding import Sliding
 from onceflow.runtime.operators.declared import declared_states
@@ -50,8 +55,10 @@ from onceflow.runtime.state.description import (
     Windows,
     type_text,
 )
+from onceflow.runtime.state.evolution.readers import Reader
 from onceflow.runtime.state.handles import ListState, MapState, State
 from onceflow.runtime.types.user_functions import function_name
+from onceflow.runtime.types.value_types import ValueType
 
 FUNCTION = "function"
 """The kind of a user's own aggregate."""
@@ -82,9 +89,11 @@ def windows_of(window: TimeWindow | ByClock | CountWindow | GlobalWindow, firing
     if isinstance(window, ByClock):
         return structs.replace(windows_of(window.window, firings), is_by_clock=True)
     if isinstance(window, CountWindow):
-        return Windows("count", window.rows, window.rows)
+        return Windows("count", window.rows, window.slide or window.rows)
     if isinstance(window, GlobalWindow):
         described = Windows("global", 0, 0)
+    elif isinstance(window, WindowAssigner):
+        described = Windows("own", 0, 0, function=function_name(type(window)))
     elif isinstance(window, Cumulative):
         described = Windows("cumulative", window.size_ms, window.step_ms, window.offset_ms)
     elif isinstance(window, Session):
@@ -130,6 +139,21 @@ def state_part(state: State) -> StatePart:
     return StatePart(state.name, kind, kept, is_nullable=True, ttl=state.ttl)
 
 
+def state_readers(states: Iterable[State], column: str) -> dict[str, Reader]:
+    """The types of declared states, which are fields of this column."""
+    return {state.name: Reader((column, state.name), state.of_rows.codec.reads) for state in states}
+
+
+def aggregate_readers(aggregates: Sequence[TypedAggregate]) -> dict[str, Reader]:
+    """The types of the accumulators of the user's aggregates. Built-in ones know theirs."""
+    return {a.name: Reader(("value", a.name), a.state) for a in aggregates if a.state is not None}
+
+
+def record_reader(of: ValueType) -> dict[str, Reader]:
+    """The type of the record so far."""
+    return {RECORD: Reader(("value",), of)}
+
+
 def expression_form(expression: pl.Expr) -> Expression:
     """The part of an expression that can be written down and compared."""
     text = str(expression)
@@ -156,11 +180,13 @@ def _aggregate_part(typed: TypedAggregate) -> StatePart:
             name, FUNCTION, type_text(typed.state.arrow), function=function, is_nullable=nullable
         )
     arrow = None if typed.argument is None else typed.argument.type
-    kept = accumulator(aggregate.kind, arrow).freeze()(np.empty(0, np.int64)).type
+    kept = accumulator(aggregate, arrow).freeze()(np.empty(0, np.int64)).type
     if isinstance(aggregate.argument, pl.Expr):
         expression = expression_form(aggregate.argument)
         return StatePart(
             name, aggregate.kind.value, type_text(kept), expression=expression, is_nullable=nullable
         )
-    column = aggregate.argument or ""
-    return StatePart(name, aggregate.kind.value, type_text(kept), column, is_nullable=nullable)
+    column, evicted = aggregate.argument or "", "" if aggregate.eviction is None else aggregate.eviction.title
+    return StatePart(
+        name, aggregate.kind.value, type_text(kept), column, function=evicted, is_nullable=nullable
+    )

@@ -20,7 +20,7 @@ from onceflow.runtime.types.records_of_columns import (
     reason_of,
     values_from_array,
 )
-from onceflow.runtime.types.value_types import ValueType
+from onceflow.runtime.types.value_types import RecordOf, ValueType
 
 EMPTY: Any = object()
 """What a row holds before its first value; None can be a value."""
@@ -81,6 +81,14 @@ class RecordRows:
         """The columns that a record has: of the stream's, in the order of the type."""
         self.is_immutable = self._reader.type is not None and self._reader.type.is_immutable
         self._writer = RecordWriter(self.schema, self._reader.type)
+
+    @property
+    def reads(self) -> ValueType:
+        """The type of a record that was kept: the user's, or what the columns say."""
+        of, arrow = self._reader.type, pa.struct(list(self.schema))
+        if of is None:
+            return ValueType(arrow, True, self.is_immutable)
+        return ValueType(arrow, True, self.is_immutable, RecordOf(of), of.name)
 
     def read(self, batch: pa.RecordBatch) -> list[Any]:
         """Raises UnmadeRecordError."""

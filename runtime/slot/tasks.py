@@ -41,6 +41,7 @@ from onceflow.runtime.slot.source_rate import SourceRate
 from onceflow.runtime.slot.source_task import SourceTask
 from onceflow.runtime.slot.task import OperatorTask, Task
 from onceflow.runtime.slot.task_reports import TaskCounters, TaskSnapshot
+from onceflow.runtime.state.evolution.restored import as_declared
 from onceflow.runtime.state.key_groups import key_group_range
 from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
 
@@ -241,4 +242,6 @@ class SlotBuilder:
 
     def _states_of(self, uid: str) -> list[RestoredState]:
         handles = [handle for handle in self._assignment.states if handle.uid == uid]
-        return [self._environment.read_state(handle, self._key_groups) for handle in handles]
+        readers = self._graph.readers(uid)
+        found = [self._environment.read_state(handle, self._key_groups) for handle in handles]
+        return [as_declared(state, readers, uid) for state in found]

@@ -19,7 +19,7 @@ KEYED = "keyed"
 """Each row belongs to a key group, and goes to the subtask that owns it."""
 RECORD = "record"
 """The name of a reduce's only part."""
-_NOT_NULL = " not null"
+NOT_NULL = " not null"
 
 
 class Expression(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -46,7 +46,7 @@ class KeyColumn(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Windows(msgspec.Struct, frozen=True, omit_defaults=True):
     """Windows: `tumbling`, `sliding`, `cumulative`; `session`, whose size and slide are the gap, or 0 if each
-    row has its own; `count`, where they are numbers of rows; `global`, where they are 0."""
+    row has its own; `count`, where they are numbers of rows; `global` and `own`, where they are 0."""
 
     kind: str
     size_ms: int
@@ -64,6 +64,8 @@ class Windows(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a window sends when it fires again; empty if it does not."""
     trigger: str = ""
     """When it fires, in words; empty: at the watermark."""
+    function: str = ""
+    """The class of the user's own assigner."""
 
 
 class TimeToLive(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -140,7 +142,7 @@ def type_text(arrow: pa.DataType) -> str:
 def is_wider(now: str, was: str) -> bool:
     """Whether of two `type_text`s the first is the second with null allowed in more places: then every value
     of the second is one of the first."""
-    parts_now, parts_was = now.split(_NOT_NULL), was.split(_NOT_NULL)
+    parts_now, parts_was = now.split(NOT_NULL), was.split(NOT_NULL)
     ends_now, ends_was = (set(accumulate(map(len, parts[:-1]))) for parts in (parts_now, parts_was))
     return "".join(parts_now) == "".join(parts_was) and ends_now < ends_was
 
@@ -150,4 +152,4 @@ def _field_text(field: pa.Field) -> str:
 
 
 def _not_null(field: pa.Field) -> str:
-    return "" if field.nullable else _NOT_NULL
+    return "" if field.nullable else NOT_NULL

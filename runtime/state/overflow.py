@@ -2,7 +2,8 @@
 
 A slot has one StateBackend. An operator that can let go of rows asks it for the Overflow of its table, and
 then finds, restores, removes and freezes rows through it. Between two batches, when it holds no row's number,
-it lets it make room. So a key is found again as if its row had never been away.
+it lets it make room. So a key is found again as if its row had never been away. Of a GroupedTable a key goes
+and comes back with all its rows.
 
 What is left open for snapshots of only what has changed: `freeze` does not say where the rows come from, so
 that an overflow may give those that it wrote down before by the names of their files.
@@ -19,6 +20,7 @@ import pyarrow as pa
 
 from onceflow.runtime.errors import Fatal
 from onceflow.runtime.records import WATERMARK_MAX_MS, Indices, Int64s, UInt64s
+from onceflow.runtime.state.grouped_table import GroupedTable
 from onceflow.runtime.state.operator_state import FrozenRows
 from onceflow.runtime.state.snapshot_options import WHOLE, SnapshotOptions
 from onceflow.runtime.state.table import KeyedTable, Layout
@@ -105,10 +107,105 @@ class Overflow(Protocol):
         ...
 
 
-def make_room(overflow: Overflow | None, wakes: Callable[[Indices], Wakes] = lambda going: {}) -> None:
+class GroupedOverflow(Protocol):
+    """Takes the keys of one GroupedTable that have no room, each with all its rows. Numbers of keys and rows
+    are the table's. One thread.
+
+    What is not here is the table's own: of keys that were found all rows are in it. Rows that come back are
+    those that the table has more, at its end.
+    """
+
+    def find_keys(self, batch: pa.RecordBatch, key_hash: UInt64s) -> Indices:
+        """GroupedTable.find_keys, and of keys that are away the rows come back."""
+        ...
+
+    def load(self, batch: pa.RecordBatch) -> Indices:
+        """GroupedTable.load. The rows of a key may be in several batches, with others between them."""
+        ...
+
+    def compact(self) -> Indices | None:
+        """GroupedTable.compact."""
+        ...
+
+    def freeze(self, max_parallelism: int) -> FrozenRows:
+        """GroupedTable.freeze, with the rows that are away."""
+        ...
+
+    def needs_room(self) -> bool:
+        """Overflow.needs_room."""
+        ...
+
+    def going(self) -> Indices:
+        """The keys that had better go, lowest number first: they were used least lately."""
+        ...
+
+    def make_room(self, going: Indices, wakes: Wakes) -> Indices:
+        """Let these keys go; `wakes` goes by their places. Keys without rows are forgotten. Renumbers keys
+        and rows: the old numbers of the rows that stay."""
+        ...
+
+    def first_wake(self, kind: int) -> int | None:
+        """No key that is away wakes earlier by this kind of time. None: none does."""
+        ...
+
+    def wake(self, kind: int, until_ms: int, keys_max: int) -> int:
+        """Bring back about so many keys that wake until this time, the earliest first. Returns a time: what
+        wakes earlier than that is in memory. It is `until_ms` if all are that wake until then."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files, if there are any."""
+        ...
+
+
+class _NothingAway:
+    """What an overflow says where all is in memory."""
+
+    def needs_room(self) -> bool:
+        return False
+
+    def going(self) -> Indices:
+        raise AssertionError("rows stay")
+
+    def first_wake(self, kind: int) -> int | None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+
+class InMemory(_NothingAway):
+    """Overflow of a table whose rows stay: the table itself."""
+
+    def __init__(self, table: KeyedTable) -> None:
+        self.find_or_add, self.load, self.remove = table.find_or_add, table.load, table.remove
+        self.compact, self.freeze = table.compact, table.freeze
+
+    def make_room(self, going: Indices, wakes: Wakes, empty: Indices) -> Indices:
+        raise AssertionError("rows stay")
+
+    def wake(self, kind: int, until_ms: int, rows_max: int) -> tuple[Indices, int]:
+        raise AssertionError("no row is away")
+
+
+class GroupsInMemory(_NothingAway):
+    """GroupedOverflow of a table whose keys stay: the table itself."""
+
+    def __init__(self, table: GroupedTable) -> None:
+        self.find_keys, self.load = table.find_keys, table.load
+        self.compact, self.freeze = table.compact, table.freeze
+
+    def make_room(self, going: Indices, wakes: Wakes) -> Indices:
+        raise AssertionError("keys stay")
+
+    def wake(self, kind: int, until_ms: int, keys_max: int) -> int:
+        raise AssertionError("no key is away")
+
+
+def make_room(overflow: Overflow, wakes: Callable[[Indices], Wakes] = lambda going: {}) -> None:
     """Make room, if it is needed, in a table of which no row is empty. `wakes`: when rows that go have to
     come back. Not while the number of a row is still needed."""
-    while overflow is not None and overflow.needs_room():
+    while overflow.needs_room():
         going = overflow.going()
         overflow.make_room(going, wakes(going), NO_ROWS)
 
@@ -119,9 +216,12 @@ class StateBackend(Protocol):
     @property
     def snapshots(self) -> SnapshotOptions: ...
 
-    def overflow(self, table: KeyedTable, layout: Layout) -> Overflow | None:
-        """The overflow of this table, which is empty. None: all is in memory. Raises Retryable or Fatal if it
-        can't be opened."""
+    def overflow(self, table: KeyedTable, layout: Layout) -> Overflow:
+        """The overflow of this table, which is empty. Raises Retryable or Fatal if it can't be opened."""
+        ...
+
+    def grouped_overflow(self, table: GroupedTable, layout: Layout) -> GroupedOverflow:
+        """The same for a table with any number of rows for a key."""
         ...
 
 
@@ -131,8 +231,11 @@ class Unlimited:
     def __init__(self, snapshots: SnapshotOptions = WHOLE) -> None:
         self.snapshots = snapshots
 
-    def overflow(self, table: KeyedTable, layout: Layout) -> Overflow | None:
-        return None
+    def overflow(self, table: KeyedTable, layout: Layout) -> Overflow:
+        return InMemory(table)
+
+    def grouped_overflow(self, table: GroupedTable, layout: Layout) -> GroupedOverflow:
+        return GroupsInMemory(table)
 
 
 UNLIMITED = Unlimited()

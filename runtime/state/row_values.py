@@ -15,6 +15,7 @@ from onceflow.runtime.state.table import Frozen, LiveRows
 from onceflow.runtime.types.columns_of_records import WrongFieldError, array_from_values
 from onceflow.runtime.types.record_types import describe_type
 from onceflow.runtime.types.records_of_columns import reason_of, values_from_array
+from onceflow.runtime.types.value_types import ListOf, MapOf, ValueType
 
 
 class Codec(Protocol):
@@ -22,6 +23,11 @@ class Codec(Protocol):
 
     @property
     def field(self) -> pa.Field: ...
+
+    @property
+    def reads(self) -> ValueType:
+        """The type of what is kept."""
+        ...
 
     @property
     def is_immutable(self) -> bool:
@@ -202,6 +208,7 @@ class ValueCodec:
 
     def __init__(self, name: str, python_type: Any, nullable: bool = True) -> None:
         self.type = describe_type(python_type, f"state {name!r}")
+        self.reads = self.type
         self.field = pa.field(name, self.type.arrow, nullable)
         self.is_immutable = self.type.is_single
 
@@ -230,6 +237,7 @@ class ListCodec:
         self._item = ValueCodec(name, python_type, nullable=False)
         self.field = pa.field(name, pa.list_(self._item.field.with_name("item")))
         self.is_immutable = self._item.is_immutable
+        self.reads = ValueType(self.field.type, True, self.is_immutable, ListOf(self._item.type, "list"))
 
     def to_arrow(self, values: list[Any]) -> pa.Array:
         flat = self._item.to_arrow([item for items in values if items for item in items])
@@ -250,6 +258,8 @@ class MapCodec:
         self._entry = [self._key.field.with_name("key"), self._value.field.with_name("value")]
         self.field = pa.field(name, pa.list_(pa.field("item", pa.struct(self._entry), nullable=False)))
         self.is_immutable = self._value.is_immutable
+        entries = MapOf(self._key.type, self._value.type)
+        self.reads = ValueType(self.field.type, True, self.is_immutable, entries)
 
     def to_arrow(self, values: list[Any]) -> pa.Array:
         maps = [entries for entries in values if entries]

@@ -5,13 +5,14 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from onceflow.runtime.errors import Fatal
+from onceflow.runtime.state.grouped_table import GroupedTable
 from onceflow.runtime.state.heap.heap_groups import HeapGroups
 from onceflow.runtime.state.heap.heap_limit import LimitedHeap
 from onceflow.runtime.state.heap.heap_panes import HeapPanes
 from onceflow.runtime.state.heap.heap_table import HeapTable
 from onceflow.runtime.state.heap.seen_rows import SeenRows
 from onceflow.runtime.state.overflow import MEMORY_BYTES, StateBackend, StateOptions, Unlimited
-from onceflow.runtime.state.table import GroupedTable, IncrementalTable, Layout, PaneTable, TrackedTable
+from onceflow.runtime.state.table import IncrementalTable, Layout, PaneTable, TrackedTable
 
 __all__ = [
     "Layout",

@@ -33,6 +33,7 @@ _LEADING: Mapping[str, Mapping[str, pa.DataType]] = {
     "panes": {"pane_start": _INT},
     "spans": {"window_start": _INT, "window_end": _INT},
     "counts": {"rows": _INT},
+    "count_panes": {"first": _INT, "rows": _INT},
     ROWS_TABLE: {"is_right": pa.bool_(), "event_time": _INT},
 }
 """The columns between the key and what is remembered, of a table of which there is no file."""

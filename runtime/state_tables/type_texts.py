@@ -10,7 +10,8 @@ import re
 
 import pyarrow as pa
 
-_NOT_NULL = " not null"
+from onceflow.runtime.state.evolution.type_trees import ListTree, MapTree, Member, Struct, Tree, tree_of_text
+
 _SIMPLE = {"bool": pa.bool_(), "halffloat": pa.float16(), "float": pa.float32(), "double": pa.float64()}
 _TIMESTAMP = re.compile(r"timestamp\[(\w+)(?:, tz=([^\]]+))?\]")
 _DECIMAL = re.compile(r"decimal(32|64|128|256)\((\d+), (-?\d+)\)")
@@ -21,14 +22,21 @@ _DATE = re.compile(r"(date32|date64)\[\w+\]")
 
 def type_of_text(text: str) -> pa.DataType:
     """The type that `type_text` wrote as this. Raises ValueError for what it never writes."""
-    if text.startswith("struct<"):
-        return pa.struct([_field(each) for each in _split(_inside(text))])
-    if text.startswith("list<"):
-        return pa.list_(_nullable("item", _inside(text)))
-    if text.startswith("map<"):
-        key, item = _split(_inside(text))
-        return pa.map_(type_of_text(key), type_of_text(item))
-    return _SIMPLE[text] if text in _SIMPLE else _scalar(text)
+    return _type(tree_of_text(text))
+
+
+def _type(tree: Tree) -> pa.DataType:
+    if isinstance(tree, Struct):
+        return pa.struct([_field(name, member) for name, member in tree.fields.items()])
+    if isinstance(tree, ListTree):
+        return pa.list_(_field("item", tree.item))
+    if isinstance(tree, MapTree):
+        return pa.map_(_type(tree.key), _type(tree.value))
+    return _SIMPLE[tree.text] if tree.text in _SIMPLE else _scalar(tree.text)
+
+
+def _field(name: str, member: Member) -> pa.Field:
+    return pa.field(name, _type(member.type), member.nullable)
 
 
 def _scalar(text: str) -> pa.DataType:
@@ -43,29 +51,3 @@ def _scalar(text: str) -> pa.DataType:
     if found := _DATE.fullmatch(text):
         return getattr(pa, found[1])()
     return pa.type_for_alias(text)
-
-
-def _field(text: str) -> pa.Field:
-    name, _, of = text.partition(": ")
-    return _nullable(name, of)
-
-
-def _nullable(name: str, text: str) -> pa.Field:
-    bare = text.removesuffix(_NOT_NULL)
-    return pa.field(name, type_of_text(bare), bare == text)
-
-
-def _inside(text: str) -> str:
-    return text[text.index("<") + 1 : -1]
-
-
-def _split(text: str) -> list[str]:
-    """What is between the commas that are in no bracket."""
-    parts, depth = [""], 0
-    for char in text:
-        depth += (char in "<([") - (char in ">)]")
-        if char == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += char
-    return [part.strip() for part in parts if part.strip()]

@@ -40,10 +40,11 @@ from onceflow.runtime.graph.job_graph import (
     Target,
     ToEdge,
 )
-from onceflow.runtime.operators.aggregation.aggregates import count, sum_
+from onceflow.runtime.operators.aggregation.aggregates import Aggregate, count, sum_
 from onceflow.runtime.operators.assigners.firings import ONCE, Firings
 from onceflow.runtime.operators.assigners.tumbling import tumbling
 from onceflow.runtime.operators.operator import MAIN
+from onceflow.runtime.operators.windows.new_spans import Window
 from onceflow.runtime.operators.windows.window import WindowAggregate
 from onceflow.runtime.state.description import KeyColumn, StateDescription
 from onceflow.runtime.testing.choices import Choices
@@ -61,6 +62,8 @@ from onceflow.runtime.testing.sim_tally import Tally
 
 OUT_OF_ORDERNESS_MS = 5
 TIMES = WatermarkStrategy("ts", OUT_OF_ORDERNESS_MS)
+TUMBLING = tumbling(WINDOW_MS)
+AGGREGATES: Mapping[str, Aggregate] = {"count": count(), "total": sum_("value")}
 
 RECORD_SCHEMA = pa.schema([(name, pa.int64()) for name in ("id", "key", "ts", "value")])
 
@@ -241,9 +244,11 @@ def sim_graph(
     has_real_windows: bool = False,
     firings: Firings = ONCE,
     watermarks: WatermarkStrategy = TIMES,
+    window: Window = TUMBLING,
+    aggregates: Mapping[str, Aggregate] = AGGREGATES,
 ) -> JobGraph:
     """The job of the picture above. `firings`: of the real windows; no record is late, so they change
-    nothing but the operator that is taken."""
+    nothing but the operator that is taken. `window`, `aggregates`: others that give the same results."""
     targets: list[Target] = [ToEdge(0), InChain("raw")]
     src = SourceNode("src", source, watermarks, {MAIN: targets})
     state = StateDescription("tally", "counts", (KeyColumn("key", "int64"),))
@@ -254,8 +259,6 @@ def sim_graph(
     ]
     edges = [Edge(0, 0, 1, ByKey(("key",)), RECORD_SCHEMA, True, False)]
     if has_real_windows:
-        aggregates = {"count": count(), "total": sum_("value")}
-        window = tumbling(WINDOW_MS)
         windows = WindowAggregate("windows", ("key",), window, aggregates, RECORD_SCHEMA, firings=firings)
         made, to = windows.output_schema, {MAIN: [InChain("totals")]}
         node = OperatorNode("windows", "windows", windows.create, made, to, state=windows.description)

@@ -26,6 +26,7 @@ from onceflow.runtime.types.hints import type_name
 from onceflow.runtime.types.single_types import single_type
 from onceflow.runtime.types.unions import union_type
 from onceflow.runtime.types.value_types import (
+    FormerName,
     ListOf,
     MapOf,
     RecordField,
@@ -85,7 +86,8 @@ def _record(record_type: Any, above: tuple[Any, ...]) -> RecordType:
     fields = []
     for each in declared.fields:
         place = _Place(f"{name}.{each.name}", (*above, record_type))
-        found = _value(unwrapped(each.annotation, each.bound, place.where), place)
+        written = unwrapped(each.annotation, each.bound, place.where)
+        found = _value(written, place)
         if each.may_be_missing:
             if found.nullable:
                 raise GraphError(
@@ -102,9 +104,11 @@ def _record(record_type: Any, above: tuple[Any, ...]) -> RecordType:
                 each.outside,
                 each.keyword,
                 each.may_be_missing,
+                _former_names(written),
             )
         )
     _refuse_one_name_twice(name, fields)
+    _refuse_names_of_others(name, fields)
     is_immutable = declared.is_frozen and all(f.type.is_immutable for f in fields)
     return RecordType(declared.of, name, tuple(fields), is_immutable, declared.refuses_unknown)
 
@@ -116,6 +120,22 @@ def _refuse_one_name_twice(name: str, fields: list[RecordField]) -> None:
         if outside in seen:
             raise GraphError(f"{name}.{field.name} is called {outside!r} outside, as {seen[outside]} is")
         seen[outside] = field.name
+
+
+def _former_names(written: Unwrapped) -> tuple[str, ...]:
+    return tuple(name for note in written.notes if isinstance(note, FormerName) for name in note.names)
+
+
+def _refuse_names_of_others(name: str, fields: list[RecordField]) -> None:
+    """What was kept goes to one field only."""
+    taken = {field.name: field.name for field in fields}
+    for field in fields:
+        for former in field.former_names:
+            if taken.setdefault(former, field.name) != field.name or former == field.name:
+                raise GraphError(
+                    f"{name}.{field.name} has the former name {former!r}, which is that of "
+                    f"{name}.{taken[former]}: a field has former names of its own, which no field has now"
+                )
 
 
 # --- Values ---------------------------------------------------------------------------------------

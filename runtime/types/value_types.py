@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
+from onceflow.runtime.errors import GraphError
 from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.types import column_forms
 from onceflow.runtime.types.column_forms import described
@@ -29,6 +30,21 @@ class Scale:
 
     digits: int
     precision: int = DECIMAL_PRECISION
+
+
+@explained
+class FormerName:
+    """What a field was called in state that was kept before: `Annotated[int, FormerName("amount")]`. Of
+    several names the first counts that is there; the field's own goes before all of them."""
+
+    def __init__(self, *names: str) -> None:
+        """Raises GraphError if there is none, or one is no name."""
+        if not names or not all(isinstance(name, str) and name for name in names):
+            raise GraphError(
+                f"FormerName({', '.join(map(repr, names))}): say what the field was called, as in "
+                'FormerName("amount")'
+            )
+        self.names = names
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +233,8 @@ class RecordField:
     """What it is called when a record is made; the empty string: its own name."""
     may_be_missing: bool = False
     """Whether null is a record without it, as in a TypedDict."""
+    former_names: tuple[str, ...] = ()
+    """What it was called in state that was kept before."""
 
     @property
     def column(self) -> pa.Field:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.embedded.ports import free_port
@@ -50,6 +51,43 @@ def test_start_status_stop(tmp_path: Path, broker: EmbeddedKafka) -> None:
     assert json.loads(stopped.stdout) == {"running": False, "stopped_pid": report["pid"]}
     gone = onceflow("broker", "status", *where)
     assert (gone.returncode, json.loads(gone.stdout)) == (1, {"running": False})
+
+
+def test_a_registry_runs_beside_the_broker_and_remembers(tmp_path: Path, broker: EmbeddedKafka) -> None:
+    """It starts beside a broker that runs already, too; `stop` ends both, and what was registered stays."""
+    where = ["--data", str(tmp_path / "data"), "--json"]
+    ports = ["--port", str(free_port()), "--registry-port", str(free_port())]
+    try:
+        assert "registry" not in json.loads(onceflow("broker", "start", *ports, *where).stdout)
+        for _ in range(2):
+            started = onceflow("broker", "start", "--registry", *ports, *where)
+            assert started.returncode == 0, started.stderr
+            report = json.loads(started.stdout)
+            assert report["registry"] == f"http://127.0.0.1:{ports[3]}"
+            assert json.loads(onceflow("broker", "status", *where).stdout) == report
+            client = SchemaRegistryClient({"url": report["registry"], "timeout": 60})
+            assert client.register_schema("s", Schema('"int"', "AVRO")) == 1
+            assert client.get_versions("s") == [1]
+            again = onceflow("broker", "start", "--registry", *ports, *where)
+            assert (again.returncode, "already runs" in again.stderr) == (1, True)
+            assert onceflow("broker", "stop", *where).returncode == 0
+            assert onceflow("broker", "status", *where).stdout == '{"running": false}\n'
+    finally:
+        onceflow("broker", "stop", *where)
+
+
+def test_a_registry_that_is_away_is_named_with_the_way_to_start_one(broker: EmbeddedKafka) -> None:
+    nobody = f"http://127.0.0.1:{free_port()}"
+    where = ("--bootstrap-servers", broker.bootstrap_servers)
+    assert onceflow("broker", "create", "away", "--if-missing", *where).returncode == 0
+    command = [str(Path(sys.executable).with_name("onceflow")), "broker", "produce", "away"]
+    answer = subprocess.run(
+        [*command, "--registry", nobody, *where],
+        input='"x"\n', capture_output=True, text=True, check=False, timeout=480,
+    )  # fmt: skip
+    assert answer.returncode == 1
+    assert answer.stderr.startswith(f"onceflow: the schema registry at {nobody} can't be asked")
+    assert answer.stderr.endswith("`onceflow broker start --registry` starts one on this machine\n")
 
 
 def test_wrong_use_is_one_sentence_and_exit_code_2() -> None:

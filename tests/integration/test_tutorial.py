@@ -89,11 +89,11 @@ def blocks() -> list[tuple[str, str, str]]:
 
 
 def test_the_tutorial_as_it_stands(tmp_path: Path) -> None:
-    project = tmp_path / PROJECT
+    project, registry_port = tmp_path / PROJECT, free_port()
     with shell_with_its_own_broker(tmp_path) as (shell, port):
         for kind, title, text in blocks():
             if kind == "console":
-                follow(shell, text, port)
+                follow(shell, text, port, registry_port)
             elif kind == "diff":
                 edit(project / title, text)
             elif title:
@@ -104,14 +104,16 @@ def test_the_tutorial_as_it_stands(tmp_path: Path) -> None:
                 elsewhere(project / "job.py", port)
 
 
-def follow(shell: Shell, block: str, port: int) -> None:
+def follow(shell: Shell, block: str, port: int, registry_port: int) -> None:
     """Run the commands of a block, and compare what they print with the lines below them."""
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         command, _, shown = part.partition("\n")
         if command.startswith(INSTALLING):
             continue
         command = re.sub(r"^(onceflow broker (?:start|stop))", rf"\1 --port {port}", command)
-        said = shell.run(command).replace(str(port), "9092")
+        command = re.sub("--registry$", f"--registry --registry-port {registry_port}", command)
+        said = shell.run(command.replace("8081", str(registry_port)))
+        said = said.replace(str(port), "9092").replace(str(registry_port), "8081")
         assert is_shown(said, shown), f"$ {command}\n{said}\nis not what the page shows:\n{shown}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,17 +17,19 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 
 from onceflow.runtime.checkpoint import increments
 from onceflow.runtime.checkpoint.copies import COPY_BYTES_MAX
-from onceflow.runtime.checkpoint.manifest import StateHandle
+from onceflow.runtime.checkpoint.manifest import StateHandle, TableFile
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
 from onceflow.runtime.checkpoint.state_files import StateFiles
 from onceflow.runtime.errors import Retryable
 from onceflow.runtime.records import Indices
 from onceflow.runtime.state.hashing import hash_keys
+from onceflow.runtime.state.heap.heap_groups import HeapGroups
 from onceflow.runtime.state.heap.heap_table import HeapTable
 from onceflow.runtime.state.increments import FrozenIncrement, Increments
 from onceflow.runtime.state.operator_state import FrozenState
-from onceflow.runtime.state.overflow import NO_ROWS, Overflow
-from onceflow.runtime.state.rocks.rocks_overflow import RocksOverflow
+from onceflow.runtime.state.overflow import NO_ROWS, GroupedOverflow, GroupsInMemory, Overflow
+from onceflow.runtime.state.rocks.rocks_groups import RocksGroups
+from onceflow.runtime.state.rocks.rocks_units import RocksUnits
 from onceflow.runtime.state.snapshot_options import SnapshotOptions
 from onceflow.runtime.state.table import Layout
 from onceflow.runtime.testing.conformance.tables import Numbers
@@ -34,6 +37,7 @@ from onceflow.runtime.testing.mutation import Mutant, mutated
 from onceflow.runtime.testing.tight_state import tight_rocksdb
 
 MAX_PARALLELISM = 16
+ALL = (0, (1 << 64) - 1)
 KEYS = range(160)
 SCHEMA = pa.schema([("user", pa.int64())])
 Place = tuple[int, int]
@@ -47,6 +51,8 @@ SOME = st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from([0, 10])), max_
 class Kind:
     has_starts: bool = False
     is_on_disk: bool = False
+    is_grouped: bool = False
+    """Whether a key has a row for each start, and its rows are found by it alone."""
 
 
 class Kept:
@@ -97,6 +103,49 @@ class Kept:
         return frozen
 
 
+class KeptGroups:
+    """The same with any number of rows for a user, which are found by the user."""
+
+    def __init__(self, kind: Kind, stack: ExitStack) -> None:
+        self.start, self.column = Numbers(), Numbers()
+        layout = Layout(["user"], SCHEMA, {"start": self.start, "value": self.column})
+        self.table = HeapGroups(layout)
+        self.table.build_on_snapshots(range(MAX_PARALLELISM), MAX_PARALLELISM, OPTIONS)
+        self.overflow: GroupedOverflow = GroupsInMemory(self.table)
+        if kind.is_on_disk:
+            self.overflow = stack.enter_context(tight_rocksdb(20)).grouped_overflow(self.table, layout)
+            stack.callback(self.overflow.close)
+
+    def row(self, place: Place) -> Indices:
+        """The row that is there, or none."""
+        batch = pa.record_batch([pa.array([place[0]], pa.int64())], SCHEMA)
+        self.key = self.overflow.find_keys(batch, hash_keys(batch, ["user"]))
+        rows = self.table.rows_of_keys(self.key)
+        return rows[[self.start.values[row] == place[1] for row in rows.tolist()]]
+
+    def put(self, places: list[Place], values: list[int]) -> None:
+        for place, value in zip(places, values, strict=True):
+            rows = self.row(place)
+            if not len(rows):
+                rows = self.table.add(self.key)
+            [row] = rows.tolist()
+            self.start.values[row], self.column.values[row] = place[1], value
+
+    def remove(self, places: list[Place]) -> None:
+        for place in places:
+            self.table.remove(self.row(place))
+        self.overflow.compact()
+
+    def make_room(self, do_all_go: bool) -> None:
+        going = self.table.live_keys().all() if do_all_go else self.overflow.going()
+        self.overflow.make_room(going, {})
+
+    def frozen(self) -> FrozenIncrement:
+        frozen = self.overflow.freeze(MAX_PARALLELISM)
+        assert isinstance(frozen, FrozenIncrement)
+        return frozen
+
+
 class Writes(RuleBasedStateMachine):
     """`late`: a snapshot that is written after the next one was made, or never."""
 
@@ -105,7 +154,7 @@ class Writes(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.stack = ExitStack()
-        self.kept = Kept(self.kind, self.stack)
+        self.kept = (KeptGroups if self.kind.is_grouped else Kept)(self.kind, self.stack)
         self.files = StateFiles(MemoryStore(), 1)
         self.model: dict[Place, int] = {}
         self.late: tuple[int, FrozenIncrement, dict[Place, int]] | None = None
@@ -184,6 +233,7 @@ class Writes(RuleBasedStateMachine):
 
 
 def check(kind: Kind, **chosen: Any) -> None:
+    play(kind)
     machine = type("WritesOfKind", (Writes,), {"kind": kind})
     run_state_machine_as_test(
         machine,
@@ -198,10 +248,28 @@ def check(kind: Kind, **chosen: Any) -> None:
     )
 
 
+def play(kind: Kind) -> None:
+    """Rows that go to disk with a change, or are removed behind it, and come back."""
+    machine = type("WritesOfKind", (Writes,), {"kind": kind})()
+    with machine.stack:
+        for places in ([(3, 0), (3, 10), (5, 0)], [(150, 0), (77, 10)]):
+            machine.put(places)
+            if kind.is_on_disk:
+                machine.make_room(do_all_go=True)
+            machine.remove_what_was_put_last()
+            machine.snapshot()
+            machine.put(places)
+            if kind.is_on_disk:
+                machine.make_room(do_all_go=True)
+            machine.snapshot()
+
+
 KINDS = {
     "keys": Kind(),
     "keys and starts": Kind(has_starts=True),
     "on disk": Kind(is_on_disk=True),
+    "groups": Kind(has_starts=True, is_grouped=True),
+    "groups on disk": Kind(has_starts=True, is_grouped=True, is_on_disk=True),
 }
 
 
@@ -235,6 +303,26 @@ def test_what_builds_on_a_large_file_has_no_copy(rows: int, copies: int) -> None
     assert len(list(store.list("copies"))) == copies
 
 
+def test_all_rows_of_a_key_are_read_though_they_are_in_several_batches() -> None:
+    kept = KeptGroups(Kind(), ExitStack())
+    kept.put([(1, 0), (2, 0), (1, 10)], [1, 2, 3])
+    old = kept.frozen()
+    old.increment.written()
+    kept.put([(1, 20)], [4])
+    new = kept.frozen()
+    files = [
+        TableFile("t", name, 0, 0, "", (), covers=covers) for name, covers in (("a", ALL), ("b", (0, 0)))
+    ]
+    frozen = {files[0]: old, files[1]: new}
+
+    def by_row(file: TableFile) -> Iterator[pa.RecordBatch]:
+        rows = frozen[file].rows
+        return (rows.piece(n, n + 1) for n in range(len(rows)))
+
+    found = [row["value"] for batch in increments.merged(files, by_row) for row in batch.to_pylist()]
+    assert sorted(found) == [1, 2, 3, 4]
+
+
 def changes_are_forgotten(self: Increments, rows: Indices) -> None:
     """Only rows that are new are noted."""
 
@@ -255,27 +343,39 @@ def drop_all_but(files: Any) -> Any:
     return REAL_NEEDED(files)[-2:]
 
 
-def oldest_wins(identities: Any, newer: Any, covered: Any, covers: Any) -> Any:
-    """What is in a newer file is not remembered."""
+def oldest_wins(identities: Any, newer: Any, covered: Any) -> Any:
+    """What is in a newer file counts for nothing."""
     return ~covered.hold(identities[0])
 
 
-def unnoted(self: RocksOverflow, rows: Indices) -> None:
+def unnoted(self: RocksUnits, units: Indices, counts: Any) -> None:
     """A row that goes with a change which no snapshot has is not remembered."""
     went = self._went.copy()
-    REAL_WRITE(self, rows)
+    REAL_WRITE(self, units, counts)
     self._went[:] = went
 
 
-def unforgotten(self: RocksOverflow, rows: Indices) -> None:
+def unforgotten(self: RocksUnits, units: Indices, *identities: Any) -> None:
     """A row that went with a change which no snapshot has is looked for though it was removed since."""
     went = self._went.copy()
-    REAL_FORGET(self, rows)
+    REAL_FORGET(self, units, *identities)
     self._went[:] = went
 
 
+def undeleted(self: RocksGroups, identities: Any) -> None:
+    """What RocksDB has of a key that has no rows any more stays there."""
+    if (kept := self._table.kept_keys) is not None:
+        self._keep(kept)
+
+
+def first_row(content: bytes) -> Any:
+    """One of the rows of a key that are one on disk."""
+    return REAL_SPLIT(content)[:1]
+
+
+REAL_SPLIT = RocksGroups.split
 REAL_NEXT, REAL_NEEDED = Increments.next, increments.needed
-REAL_WRITE, REAL_FORGET = RocksOverflow._write, RocksOverflow._forget
+REAL_WRITE, REAL_FORGET = RocksUnits._write, RocksUnits._forget
 MUTANTS = (
     (Mutant("changes are forgotten", [(Increments, "note", changes_are_forgotten)]), Kind()),
     (Mutant("nothing is gone", [(Increments, "remove", nothing_is_gone)]), Kind(has_starts=True)),
@@ -283,12 +383,28 @@ MUTANTS = (
     (Mutant("files are dropped that are needed", [(increments, "needed", drop_all_but)]), Kind()),
     (Mutant("an old row wins", [(increments, "_newest", oldest_wins)]), Kind()),
     (
-        Mutant("changes that went to disk are lost", [(RocksOverflow, "_write", unnoted)]),
+        Mutant("changes that went to disk are lost", [(RocksUnits, "_write", unnoted)]),
         Kind(is_on_disk=True),
     ),
     (
-        Mutant("rows that are gone from disk are counted", [(RocksOverflow, "_forget", unforgotten)]),
+        Mutant("rows that are gone from disk are counted", [(RocksUnits, "_forget", unforgotten)]),
         Kind(is_on_disk=True),
+    ),
+    (
+        Mutant("a key that went with a change is lost", [(RocksUnits, "_write", unnoted)]),
+        Kind(has_starts=True, is_grouped=True, is_on_disk=True),
+    ),
+    (
+        Mutant("a key whose rows are gone comes back from disk", [(RocksGroups, "_renumbered", undeleted)]),
+        Kind(has_starts=True, is_grouped=True, is_on_disk=True),
+    ),
+    (
+        Mutant("of a key one row comes back", [(RocksGroups, "split", staticmethod(first_row))]),
+        Kind(has_starts=True, is_grouped=True, is_on_disk=True),
+    ),
+    (
+        Mutant("a key without rows is in earlier snapshots", [(Increments, "remove", nothing_is_gone)]),
+        Kind(has_starts=True, is_grouped=True),
     ),
 )
 

@@ -5,14 +5,16 @@ with kernels or without.
 """
 
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
-from hypothesis import given, settings
+import pytest
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from onceflow.runtime.kernels.ops import PLAIN, ops_here, using
@@ -27,15 +29,23 @@ from onceflow.runtime.operators.aggregation.aggregates import (
 )
 from onceflow.runtime.operators.assigners.cumulative import Cumulative
 from onceflow.runtime.operators.assigners.firings import Firings, Results
+from onceflow.runtime.operators.assigners.own_windows import WindowAssigner
 from onceflow.runtime.operators.assigners.session import Session
 from onceflow.runtime.operators.assigners.sliding import Sliding
 from onceflow.runtime.operators.assigners.tumbling import Tumbling
+from onceflow.runtime.operators.windows import span_rows
 from onceflow.runtime.operators.windows.new_spans import Window
+from onceflow.runtime.operators.windows.spans import join_equal
 from onceflow.runtime.operators.windows.window import WindowAggregate
 from onceflow.runtime.records import RowKind
 from onceflow.runtime.state.hashing import hash_keys
+from onceflow.runtime.state.heap.heap_groups import HeapGroups
 from onceflow.runtime.state.key_groups import key_groups_of, subtask_of_key_group
+from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
+from onceflow.runtime.state.rocks.rocks_units import RocksUnits
 from onceflow.runtime.testing.harness import OperatorHarness
+from onceflow.runtime.testing.mutation import Mutant, mutated
+from onceflow.runtime.testing.tight_state import INCREMENTAL, tight_rocksdb
 
 SCHEMA = pa.schema(
     [("user", pa.string()), ("amount", pa.int64()), ("gap", pa.int64()), ("note", pa.string())]
@@ -99,7 +109,38 @@ FIXED = CUMULATIVE | st.builds(
     st.integers(0, 25),
     st.integers(0, 12),
 )
+
+
+class Hops(WindowAssigner):
+    """From none to `windows_max` windows for a row, as its time says. Windows that end together begin each
+    elsewhere."""
+
+    def __init__(self, windows_max: int) -> None:
+        self.windows_max = windows_max
+
+    def of(self, time_ms: int) -> list[tuple[int, int]]:
+        end = time_ms // 10 * 10 + 10
+        return [(end - 7 - 10 * n, end) for n in range(time_ms % (self.windows_max + 1))]
+
+    def assign(self, batch: pa.RecordBatch, event_time: Any) -> Any:
+        made = [(place, *span) for place, time in enumerate(event_time.tolist()) for span in self.of(time)]
+        columns = zip(*reversed(made), strict=True) if made else ([], [], [])
+        return tuple(list(column) for column in columns)
+
+
+OWN = st.builds(Hops, st.integers(1, 3))
 FIRINGS = st.builds(Firings, st.integers(0, 30), st.sampled_from(Results))
+ON_DISK = [
+    ("rows", [(n, user, n, 5, "x") for n, user in enumerate("abä" * 3)]),
+    ("rows", [(40, "a", 1, 5, "y"), (50, "a", 2, 5, None)]),
+    ("watermark", 12),
+    ("rows", [(3, "b", 7, 5, "z"), (30, "ä", 1, 5, "zz")]),
+    ("restore", (1, PLAIN)),
+    ("rows", [(7, "a", 100, 5, None), (41, "ä", 3, 5, "x")]),
+    ("watermark", 45),
+    ("rows", [(20, "b", 9, 5, "w")]),
+]
+"""Most keys have several windows, some fired and some not, when they go."""
 
 
 @dataclass(eq=False)
@@ -155,7 +196,7 @@ class NaiveSpans:
                 continue
             counted |= new
             self.change(key, parts, whole, passed_ms)
-        self.late += [row for n, row in enumerate(rows, first_new) if n not in counted]
+        self.late += [row for n, row in enumerate(rows, first_new) if n not in counted and self.spans(row)]
 
     def change(self, key: Any, parts: list[NaiveWindow], whole: NaiveWindow, passed_ms: int) -> None:
         has_kinds = self.firings.results is Results.RETRACTING
@@ -203,6 +244,8 @@ class NaiveSpans:
 
     def spans(self, row: tuple[Any, ...]) -> list[tuple[int, int]]:
         match self.window:
+            case Hops():
+                return self.window.of(row[0])
             case Session(gap_ms=gap_ms, gap=gap):
                 own = row[3] if isinstance(gap, str) else 2 * row[3]
                 return [(row[0], row[0] + (gap_ms if gap is None else own))]
@@ -231,10 +274,11 @@ class NaiveSpans:
 class Run:
     """The real operator, and how far event time was where the state of each key group lives."""
 
-    def __init__(self, configured: WindowAggregate, stack: ExitStack) -> None:
+    def __init__(self, configured: WindowAggregate, stack: ExitStack, state: StateBackend) -> None:
         self.configured = configured
         self.stack = stack
-        self.harness = OperatorHarness(configured.create, ["user"], 2)
+        self.state = state
+        self.harness = OperatorHarness(configured.create, ["user"], 2, state=state)
         self.sent: list[tuple[RowKind, tuple[Any, ...]]] = []
         self.late: list[tuple[Any, ...]] = []
         self.late_rows = 0
@@ -285,7 +329,10 @@ class Run:
         self.harness.push(as_batch([(1, "a", 5, 5, "lost"), (50, "b", 5, 5, "lost")]), [1, 50])
         self.harness.finish()  # what happens after the snapshot is lost in the crash
         self.stack.enter_context(using(chosen))
-        self.harness = OperatorHarness(self.configured.create, ["user"], parallelism, states=states)
+        state = UNLIMITED if parallelism == 2 else self.state  # a savepoint may go to the other backend
+        self.harness = OperatorHarness(
+            self.configured.create, ["user"], parallelism, states=states, state=state
+        )
         self.watermarks = [MIN_MS] * parallelism
 
 
@@ -293,18 +340,52 @@ def as_batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, row[1:], strict=True)) for row in rows], SCHEMA)
 
 
+ENDS_TOGETHER = (7, "a", 1, 1, "x")
+"""A row in three windows of `Hops(3)`."""
+
+
+def test_windows_that_end_together_and_become_one_are_found() -> None:
+    mutant = Mutant("windows are told apart by their end alone", [(span_rows, "join_same", join_equal)])
+    with mutated(mutant), using(PLAIN), ExitStack() as stack, pytest.raises(AssertionError):
+        check_run([("rows", [ENDS_TOGETHER])], Hops(3), Firings(), stack, UNLIMITED)
+
+
 @settings(max_examples=150, deadline=None)
-@given(steps=st.lists(STEP, max_size=14), window=SESSIONS | FIXED, firings=FIRINGS)
+@given(steps=st.lists(STEP, max_size=14), window=SESSIONS | FIXED | OWN, firings=FIRINGS)
+@example([("rows", [ENDS_TOGETHER])], Hops(3), Firings())
+@example([("watermark", 30), ("rows", [ENDS_TOGETHER, (4, "a", 1, 1, "x")])], Hops(3), Firings())
 def test_windows_that_change_agree_with_naive_lists(
     steps: list[Any], window: Window, firings: Firings
 ) -> None:
     with using(PLAIN), ExitStack() as stack:
-        check_run(steps, window, firings, stack)
+        check_run(steps, window, firings, stack, UNLIMITED)
 
 
-def check_run(steps: list[Any], window: Window, firings: Firings, stack: ExitStack) -> None:
+@settings(max_examples=40, deadline=None)
+@given(steps=st.lists(STEP, max_size=14), window=SESSIONS | FIXED | OWN, firings=FIRINGS)
+def test_windows_that_change_and_build_on_each_other_agree_with_naive_lists(
+    steps: list[Any], window: Window, firings: Firings
+) -> None:
+    with using(PLAIN), ExitStack() as stack:
+        check_run(steps, window, firings, stack, INCREMENTAL)
+
+
+@settings(max_examples=40, deadline=None)
+@given(steps=st.lists(STEP, max_size=14), window=SESSIONS | FIXED | OWN, firings=FIRINGS)
+@example(steps=ON_DISK, window=Session(5), firings=Firings(30, Results.RETRACTING))
+@example(steps=ON_DISK, window=Cumulative(20, 5, 0), firings=Firings(30, Results.ACCUMULATING))
+def test_windows_that_change_in_rocksdb_agree_with_naive_lists(
+    steps: list[Any], window: Window, firings: Firings
+) -> None:
+    with using(PLAIN), tight_rocksdb(rows_in_memory=1) as state, ExitStack() as stack:
+        check_run(steps, window, firings, stack, state)
+
+
+def check_run(
+    steps: list[Any], window: Window, firings: Firings, stack: ExitStack, state: StateBackend
+) -> None:
     configured = WindowAggregate("w", ("user",), window, AGGREGATES, SCHEMA, late=True, firings=firings)
-    run, naive = Run(configured, stack), NaiveSpans(window, firings)
+    run, naive = Run(configured, stack, state), NaiveSpans(window, firings)
     fires_at_once = True
     for kind, value in [*steps, ("watermark", MAX_MS)]:
         if kind == "rows":
@@ -330,6 +411,41 @@ def check_run(steps: list[Any], window: Window, firings: Firings, stack: ExitSta
     assert Counter(run.late) == Counter(row[1:] for row in naive.late)
     assert run.late_rows == len(naive.late)
     assert not any(run.harness.snapshot()[0].batches("spans")), "nothing stays when all has passed"
+
+
+def not_woken(self: Any, kind: int, units: Any, times: Any) -> None:
+    """A key that goes to disk does not say when it has to be back."""
+
+
+def not_noted(self: Any, rows: Any) -> None:
+    """What a firing does to a window is no change."""
+
+
+KEPT_IN_MEMORY = partial(nullcontext, INCREMENTAL)
+FIRED = [
+    ("rows", [(n, user, n, 5, "x") for n, user in enumerate("abä")]),
+    ("watermark", 12),
+    ("restore", (1, PLAIN)),
+    ("rows", [(3, "a", 7, 5, "z"), (3, "b", 7, 5, "z"), (3, "ä", 7, 5, "z")]),
+]
+MUTANTS = (
+    (Mutant("windows on disk don't fire", [(RocksUnits, "_put_wakes", not_woken)]), ON_DISK, tight_rocksdb),
+    (
+        Mutant("a firing is in no increment", [(HeapGroups, "note_changed", not_noted)]),
+        FIRED,
+        KEPT_IN_MEMORY,
+    ),
+)
+
+
+@pytest.mark.parametrize(("mutant", "steps", "backend"), MUTANTS, ids=[m.title for m, _, _ in MUTANTS])
+def test_mutant_is_killed(mutant: Mutant, steps: list[Any], backend: Any) -> None:
+    firings = Firings(30, Results.RETRACTING)
+    with backend() as state, using(PLAIN):
+        with ExitStack() as stack:
+            check_run(steps, Session(5), firings, stack, state)
+        with ExitStack() as stack, mutated(mutant), pytest.raises(AssertionError):
+            check_run(steps, Session(5), firings, stack, state)
 
 
 def left_of(sent: list[tuple[RowKind, tuple[Any, ...]]]) -> Counter[Any]:

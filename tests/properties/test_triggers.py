@@ -35,7 +35,9 @@ from onceflow.runtime.records import RowKind
 from onceflow.runtime.state.handles import ValueState
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.key_groups import key_groups_of, subtask_of_key_group
+from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
 from onceflow.runtime.testing.harness import OperatorHarness
+from onceflow.runtime.testing.tight_state import INCREMENTAL, tight_rocksdb
 
 SCHEMA = pa.schema([("user", pa.string()), ("amount", pa.int64())])
 MIN_MS, MAX_MS = -(1 << 63), (1 << 63) - 1
@@ -260,10 +262,11 @@ class Naive:
 class Run:
     """The real operator, and how far event time was where the state of each key group lives."""
 
-    def __init__(self, configured: WindowAggregate) -> None:
+    def __init__(self, configured: WindowAggregate, state: StateBackend) -> None:
         self.configured = configured
+        self.state = state
         self.clock = ManualClock()
-        self.harness = OperatorHarness(configured.create, ["user"], 2, clock=self.clock)
+        self.harness = OperatorHarness(configured.create, ["user"], 2, clock=self.clock, state=state)
         self.floor: dict[int, int] = {}
         self.watermarks = [MIN_MS] * 2
         self.late_rows = 0
@@ -303,8 +306,9 @@ class Run:
         states = self.harness.snapshot()
         self.harness.push(as_batch([(1, "a", 5), (50, "b", 5)]), [1, 50])
         self.harness.finish()  # what happens after the snapshot is lost in the crash
+        state = UNLIMITED if parallelism == 2 else self.state  # a savepoint may go to the other backend
         self.harness = OperatorHarness(
-            self.configured.create, ["user"], parallelism, states=states, clock=self.clock
+            self.configured.create, ["user"], parallelism, states=states, clock=self.clock, state=state
         )
         self.watermarks = [MIN_MS] * parallelism
 
@@ -345,17 +349,37 @@ EARLY = st.one_of(
 )
 
 
+DRAWN: dict[str, Any] = {
+    "steps": st.lists(STEP, max_size=12),
+    "window": WINDOW,
+    "early": EARLY,
+    "is_at_end": st.booleans(),
+    "lateness_ms": st.sampled_from([0, 0, 7, 20]),
+    "results": st.sampled_from(Results),
+    "is_own": st.booleans(),
+}
+
+
 @settings(max_examples=120, deadline=None)
-@given(
-    steps=st.lists(STEP, max_size=12),
-    window=WINDOW,
-    early=EARLY,
-    is_at_end=st.booleans(),
-    lateness_ms=st.sampled_from([0, 0, 7, 20]),
-    results=st.sampled_from(Results),
-    is_own=st.booleans(),
-)
-def test_triggers_agree_with_naive_lists(
+@given(**DRAWN)
+def test_triggers_agree_with_naive_lists(**drawn: Any) -> None:
+    check_run(state=UNLIMITED, **drawn)
+
+
+@settings(max_examples=40, deadline=None)
+@given(**DRAWN)
+def test_triggers_whose_snapshots_build_on_each_other_agree_with_naive_lists(**drawn: Any) -> None:
+    check_run(state=INCREMENTAL, **drawn)
+
+
+@settings(max_examples=40, deadline=None)
+@given(**DRAWN)
+def test_triggers_of_windows_in_rocksdb_agree_with_naive_lists(**drawn: Any) -> None:
+    with tight_rocksdb(rows_in_memory=1) as state:
+        check_run(state=state, **drawn)
+
+
+def check_run(
     steps: list[Any],
     window: Any,
     early: BuiltInTrigger,
@@ -363,6 +387,7 @@ def test_triggers_agree_with_naive_lists(
     lateness_ms: int,
     results: Results,
     is_own: bool,
+    state: StateBackend,
 ) -> None:
     is_global = isinstance(window, GlobalWindow)
     if isinstance(window, Session) and early.delta is not None:
@@ -376,7 +401,7 @@ def test_triggers_agree_with_naive_lists(
     own = OwnTrigger(trigger, is_global) if is_own else trigger
     firings = Firings(0 if is_global else lateness_ms, results, own)
     aggregates = {"n": count(), "total": sum_("amount")}
-    run = Run(WindowAggregate("w", ("user",), window, aggregates, SCHEMA, firings=firings))
+    run = Run(WindowAggregate("w", ("user",), window, aggregates, SCHEMA, firings=firings), state)
     naive = Naive(window, Firings(firings.lateness_ms, results, trigger), run.clock)
     for kind, value in [*steps, ("watermark", (MAX_MS, None))]:
         match kind:

@@ -22,7 +22,7 @@ from onceflow.runtime.operators.windows.window import WindowAggregate
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.key_groups import key_groups_of, subtask_of_key_group
 from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
-from onceflow.runtime.state.rocks.rocks_overflow import RocksOverflow
+from onceflow.runtime.state.rocks.rocks_units import RocksUnits
 from onceflow.runtime.testing.harness import OperatorHarness
 from onceflow.runtime.testing.mutation import Mutant, mutated
 from onceflow.runtime.testing.tight_state import INCREMENTAL, tight_rocksdb
@@ -204,7 +204,7 @@ def not_woken(self, kind, rows, times):
 
 
 def test_a_window_on_disk_that_does_not_come_back_is_found():
-    mutant = Mutant("windows on disk don't fire", [(RocksOverflow, "_put_wakes", not_woken)])
+    mutant = Mutant("windows on disk don't fire", [(RocksUnits, "_put_wakes", not_woken)])
     steps = [("rows", [(n, user, n, n, 0.5, None) for n, user in enumerate("abab")])]
     with mutated(mutant), tight_rocksdb() as state, ExitStack() as stack, pytest.raises(AssertionError):
         check_run(steps, Tumbling(10), stack, state)

@@ -11,12 +11,14 @@ from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.operators.assigners.firings import Firings, Results
 from onceflow.runtime.state.heap.heap_groups import HeapGroups
 from onceflow.runtime.state.number_columns import FlagColumn
+from onceflow.runtime.state.overflow import StateBackend
 from onceflow.runtime.testing.choices import SeededChoices
 from onceflow.runtime.testing.mutation import Mutant, mutated
 from onceflow.runtime.testing.sim_broker import SimSink
 from onceflow.runtime.testing.sim_job import SimSource, sim_graph
 from onceflow.runtime.testing.sim_world import SimWorld
 from onceflow.runtime.testing.simulation import draw_options
+from onceflow.runtime.testing.tight_state import tight_rocksdb
 from onceflow.runtime.testing.violations import Violation
 
 SEEDS = 60
@@ -27,14 +29,21 @@ def late_graph(source: SimSource, sink: SimSink, max_parallelism: int, has_real_
     return sim_graph(source, sink, max_parallelism, has_real_windows, LATE)
 
 
-def run_seed(seed: int) -> None:
+def run_seed(seed: int, state: StateBackend | None = None) -> None:
     choices = SeededChoices(seed)
-    SimWorld(choices, replace(draw_options(choices), has_real_windows=True), late_graph).run()
+    options = replace(draw_options(choices), has_real_windows=True)
+    SimWorld(choices, options if state is None else replace(options, state=state), late_graph).run()
 
 
 def test_seeds_with_crashes() -> None:
     for seed in range(SEEDS):
         run_seed(seed)
+
+
+def test_seeds_with_crashes_and_the_windows_in_rocksdb() -> None:
+    with tight_rocksdb(rows_in_memory=1) as state:
+        for seed in range(3):
+            run_seed(seed, state)
 
 
 def forget_what_has_fired(self: FlagColumn, live: Any) -> None:

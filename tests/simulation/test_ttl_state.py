@@ -31,7 +31,7 @@ from onceflow.runtime.state.expiring_items import ExpiringItems
 from onceflow.runtime.state.handles import MapState
 from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
 from onceflow.runtime.state.rocks import frozen_tiers
-from onceflow.runtime.state.rocks.rocks_overflow import RocksOverflow
+from onceflow.runtime.state.rocks.rocks_units import RocksUnits
 from onceflow.runtime.state.timers import Timer
 from onceflow.runtime.testing.choices import SeededChoices
 from onceflow.runtime.testing.mutation import Mutant, mutated
@@ -140,11 +140,11 @@ def test_mutant_is_killed(mutant: Mutant) -> None:
         test_seeds_with_crashes()
 
 
-def never_wakes(self: RocksOverflow, kind: int, rows: Any, times: Any) -> None:
+def never_wakes(self: RocksUnits, kind: int, rows: Any, times: Any) -> None:
     """A row that goes does not say when it has to come back."""
 
 
-def only_what_is_here(self: RocksOverflow, max_parallelism: int) -> Any:
+def only_what_is_here(self: RocksUnits, max_parallelism: int) -> Any:
     """The snapshot is without the rows that are away."""
     return self._table.freeze(max_parallelism)
 
@@ -155,8 +155,8 @@ def as_it_was(some: Any, among: Any) -> Any:
 
 
 ROCKS_MUTANTS = (
-    Mutant("timers of keys that are away don't fire", [(RocksOverflow, "_put_wakes", never_wakes)]),
-    Mutant("a snapshot is of what is in memory", [(RocksOverflow, "freeze", only_what_is_here)]),
+    Mutant("timers of keys that are away don't fire", [(RocksUnits, "_put_wakes", never_wakes)]),
+    Mutant("a snapshot is of what is in memory", [(RocksUnits, "freeze", only_what_is_here)]),
     Mutant("a snapshot has rows twice", [(frozen_tiers, "are_among", as_it_was)]),
 )
 

@@ -25,9 +25,9 @@ PAGES = (  # what users call; the other pages are for those who write connectors
     "nexmark, postgres-cdc, postgres, rabbitmq, streams, upserts, webhooks, windows"
 )
 NOT_CALLED = (  # given to users, or made by them as classes of their own
-    "AggregateFunction, Auction, BadValue, BatchContext, Bid, Collected, Decoded, EncodeError, "
+    "AggregateFunction, Auction, BadValue, BatchContext, Bid, Collected, Decoded, EncodeError, Evictor, "
     "FunctionContext, JobResult, Lookup, Person, Secret, Target, TargetContext, TransactionalStore, Trigger, "
-    "TriggerCtx, TriggerResult, WatermarkGenerator, WindowBounds, for_topic, run"
+    "TriggerCtx, TriggerResult, WatermarkGenerator, WindowAssigner, WindowBounds, for_topic, run"
 )
 
 

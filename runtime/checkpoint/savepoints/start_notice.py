@@ -40,7 +40,9 @@ def start_notice(taken: Savepoint, saved: CheckpointManifest, fit: Fit, program:
     reset = {note.uid for note in fit.notes if note.change == "reset"}
     dropped = {note.uid for note in fit.notes if note.change == "dropped" and not is_in_flight(note.uid)}
     gone = {uid for uid in dropped if program.states.get(uid) is None and uid not in program.sources}
-    evolved = {note.uid for note in fit.notes if note.change in ("added", "widened", "ttl", "dropped")}
+    evolved = {
+        note.uid for note in fit.notes if note.change in ("added", "widened", "evolved", "ttl", "dropped")
+    }
     keepers = {uid for uid, state in program.states.items() if state is not None} | program.sources
     kinds = {
         "kept": (had & keepers) - evolved - reset,

@@ -13,8 +13,11 @@ from onceflow.runtime.operators.aggregation.accumulator import (
     OneColumn,
     valid_arrivals,
 )
-from onceflow.runtime.operators.aggregation.aggregates import Kind
+from onceflow.runtime.operators.aggregation.aggregates import BuiltinAggregate, Kind
+from onceflow.runtime.operators.aggregation.evicted_rows import EvictedRows
 from onceflow.runtime.operators.aggregation.kept_values import DistinctValues, ValueLists
+from onceflow.runtime.operators.aggregation.quantiles import Quantiles
+from onceflow.runtime.operators.aggregation.sketches import Hll, Kll, Sketches
 from onceflow.runtime.operators.aggregation.sums import FloatMean, FloatSum, IntegerMean, IntegerSum
 from onceflow.runtime.records import Indices
 from onceflow.runtime.state.cells import add_at, count_at
@@ -31,8 +34,9 @@ from onceflow.runtime.state.values import (
 _INT64_MAX = (1 << 63) - 1
 
 
-def accumulator(kind: Kind, argument: pa.DataType | None) -> Accumulator:
+def accumulator(aggregate: BuiltinAggregate, argument: pa.DataType | None) -> Accumulator:
     """A built-in aggregate over values of this type."""
+    kind = aggregate.kind
     is_float = argument is not None and pa.types.is_floating(argument)
     match kind:
         case Kind.COUNT:
@@ -46,10 +50,25 @@ def accumulator(kind: Kind, argument: pa.DataType | None) -> Accumulator:
             return extreme(argument, is_max=kind is Kind.MAX)
         case Kind.FIRST | Kind.LAST:
             return Outermost(argument, is_last=kind is Kind.LAST)
+    return _keeping_values(aggregate, argument)
+
+
+def _keeping_values(aggregate: BuiltinAggregate, argument: pa.DataType | None) -> Accumulator:
+    match aggregate.kind:
         case Kind.COLLECT_LIST:
             return ValueLists(argument)
+        case Kind.EVICTED_ROWS:
+            assert aggregate.eviction is not None
+            return EvictedRows(argument, aggregate.eviction)
         case Kind.COUNT_DISTINCT:
             return DistinctValues(argument)
+        case Kind.QUANTILE:
+            return Quantiles(aggregate.rank)
+        case Kind.APPROX_QUANTILE:
+            return Sketches(Kll(aggregate.rank, aggregate.k))
+        case Kind.APPROX_COUNT_DISTINCT:
+            return Sketches(Hll())
+    raise AssertionError(aggregate.kind)
 
 
 class Count:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.operators.assigners.cumulative import Cumulative
+from onceflow.runtime.operators.assigners.own_windows import WindowAssigner
 from onceflow.runtime.operators.assigners.session import Session
 from onceflow.runtime.operators.assigners.sliding import Sliding
 from onceflow.runtime.operators.assigners.tumbling import Tumbling
 
-TimeWindow = Tumbling | Sliding | Session | Cumulative
+TimeWindow = Tumbling | Sliding | Session | Cumulative | WindowAssigner
 """Windows that are spans of time."""
 
 
@@ -37,6 +38,7 @@ def processing_time(window: TimeWindow) -> ByClock:
     """
     if not isinstance(window, TimeWindow):
         raise OptionError(
-            f"processing_time({window!r}): use tumbling(...), sliding(...), session(...) or cumulative(...)"
+            f"processing_time({window!r}): use tumbling(...), sliding(...), session(...), cumulative(...) "
+            "or an object of a class derived from WindowAssigner"
         )
     return ByClock(window)

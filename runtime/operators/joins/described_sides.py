@@ -11,6 +11,8 @@ from onceflow.runtime.operators.describe import expression_form, key_columns
 from onceflow.runtime.operators.joins.frozen_sides import NAMES, TABLE
 from onceflow.runtime.operators.joins.joined_columns import JoinedColumns
 from onceflow.runtime.state.description import KeyColumn, StateDescription, StatePart, Windows, type_text
+from onceflow.runtime.state.evolution.readers import Reader, Readers
+from onceflow.runtime.types.value_types import ValueType
 
 Keys = tuple[KeyColumn, ...]
 
@@ -33,6 +35,14 @@ def described_sides(
     )
     left, right = described_keys(columns, schemas)
     return StateDescription(kind, TABLE, left, parts, windows, right_keys=right)
+
+
+def side_readers(schemas: Sequence[pa.Schema]) -> Readers:
+    """The types of the rows of both sides, by the names of the sides."""
+    return {
+        name: Reader((name,), ValueType(pa.struct(list(schema)), nullable=True, is_immutable=True))
+        for name, schema in zip(NAMES, schemas, strict=True)
+    }
 
 
 def described_keys(columns: JoinedColumns, schemas: Sequence[pa.Schema]) -> tuple[Keys, Keys]:

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from onceflow.runtime.operators.joins.described_sides import described_sides
+from onceflow.runtime.operators.joins.described_sides import described_sides, side_readers
 from onceflow.runtime.operators.joins.frozen_sides import TABLE, FrozenSides, restored_rows
 from onceflow.runtime.operators.joins.joined_columns import (
     LATE_SIDES,
@@ -24,6 +24,7 @@ from onceflow.runtime.operators.joins.runs import SideRows, limit_of, pairs
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.records import WATERMARK_MIN_MS, Int64s, Mask, Records
 from onceflow.runtime.state.description import StateDescription
+from onceflow.runtime.state.evolution.readers import Readers
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.operator_state import restored_watermark
 from onceflow.runtime.state.rows import take_rows
@@ -64,6 +65,10 @@ class IntervalJoin:
     def description(self) -> StateDescription:
         kept = f"{self.columns.how}, right - left from {self.lower_ms} to {self.upper_ms} ms"
         return described_sides("interval join", self.columns, self.schemas, self.condition, kept)
+
+    @property
+    def readers(self) -> Readers:
+        return side_readers(self.schemas)
 
     def create(self) -> IntervalJoinOperator:
         """A fresh operator for one subtask and attempt."""

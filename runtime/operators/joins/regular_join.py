@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from onceflow.runtime.operators.joins.described_sides import described_sides
+from onceflow.runtime.operators.joins.described_sides import described_sides, side_readers
 from onceflow.runtime.operators.joins.frozen_sides import TABLE, FrozenSides, restored_parts
 from onceflow.runtime.operators.joins.joined_columns import LEFT, RIGHT, Gatherer, JoinedColumns, null_keys
 from onceflow.runtime.operators.joins.key_numbers import KeyNumbers
@@ -19,6 +19,7 @@ from onceflow.runtime.operators.joins.runs import PAIRS_MAX, limit_of
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.records import WATERMARK_MIN_MS, Int64s, Kinds, Mask, Records, RowKind, UInt64s
 from onceflow.runtime.state.description import StateDescription, TimeToLive
+from onceflow.runtime.state.evolution.readers import Readers
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.operator_state import restored_watermark
 
@@ -54,6 +55,10 @@ class RegularJoin:
     def description(self) -> StateDescription:
         function = f"{self.columns.how}, {self.kept}{'' if self.has_event_time else ', without event time'}"
         return described_sides("regular join", self.columns, self.schemas, self.condition, function)
+
+    @property
+    def readers(self) -> Readers:
+        return side_readers(self.schemas)
 
     def create(self) -> RegularJoinOperator:
         """A fresh operator for one subtask and attempt."""

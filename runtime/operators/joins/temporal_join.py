@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.operators.describe import expression_form
-from onceflow.runtime.operators.joins.described_sides import described_keys
+from onceflow.runtime.operators.joins.described_sides import described_keys, side_readers
 from onceflow.runtime.operators.joins.frozen_sides import NAMES, TABLE, FrozenSides, restored_rows
 from onceflow.runtime.operators.joins.joined_columns import (
     LATE_SIDES,
@@ -26,6 +26,7 @@ from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Ou
 from onceflow.runtime.records import WATERMARK_MIN_MS, Indices, Int64s, Mask, Records
 from onceflow.runtime.state.columns import one_batch
 from onceflow.runtime.state.description import StateDescription, StatePart, type_text
+from onceflow.runtime.state.evolution.readers import Readers
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.operator_state import restored_watermark
 from onceflow.runtime.state.rows import take_rows
@@ -59,6 +60,10 @@ class TemporalJoin:
         )
         left, right = described_keys(self.columns, self.schemas)
         return StateDescription("temporal join", TABLE, left, parts, right_keys=right)
+
+    @property
+    def readers(self) -> Readers:
+        return side_readers(self.schemas)
 
     def create(self) -> TemporalJoinOperator:
         """A fresh operator for one subtask and attempt."""

@@ -16,7 +16,7 @@ from onceflow.runtime.operators.assigners.firings import ONCE
 from onceflow.runtime.operators.assigners.sliding import Sliding
 from onceflow.runtime.operators.assigners.tumbling import Tumbling
 from onceflow.runtime.operators.describe import windows_of
-from onceflow.runtime.operators.joins.described_sides import described_sides
+from onceflow.runtime.operators.joins.described_sides import described_sides, side_readers
 from onceflow.runtime.operators.joins.frozen_sides import (
     TABLE,
     FrozenSides,
@@ -41,6 +41,7 @@ from onceflow.runtime.operators.joins.window_sides import (
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.records import WATERMARK_MIN_MS, Records
 from onceflow.runtime.state.description import StateDescription
+from onceflow.runtime.state.evolution.readers import Readers
 from onceflow.runtime.state.rows import take_rows
 from onceflow.runtime.types.columns_of_records import RecordWriter, WrongFieldError
 from onceflow.runtime.types.records_of_columns import RecordReader
@@ -99,6 +100,10 @@ class WindowJoin:
         function = self.columns.how if self.group is None else function_name(type(self.group.function))
         kind, windows = "window join" if self.group is None else "co-group", windows_of(self.window, ONCE)
         return described_sides(kind, self.columns, self.schemas, self.condition, function, windows)
+
+    @property
+    def readers(self) -> Readers:
+        return side_readers(self.schemas)
 
     def create(self) -> WindowJoinOperator:
         """A fresh operator for one subtask and attempt."""

@@ -17,6 +17,8 @@ from onceflow.runtime.operators.processing.keyed_process import KeyedProcess
 from onceflow.runtime.operators.processing.process import ProcessConfig, ProcessOperator
 from onceflow.runtime.records import WATERMARK_MIN_MS, Records
 from onceflow.runtime.state.description import StateDescription, StatePart, type_text
+from onceflow.runtime.state.evolution.conversion import converted
+from onceflow.runtime.state.evolution.readers import Reader, Readers
 from onceflow.runtime.state.handles import State
 from onceflow.runtime.state.row_values import MapCodec
 from onceflow.runtime.types.records_of_columns import RecordReader
@@ -144,6 +146,11 @@ class BroadcastConfig:
             keyed.kind, keyed.table, keyed.keys, (*keyed.parts, *parts), has_timers=keyed.has_timers
         )
 
+    @property
+    def readers(self) -> Readers:
+        declared = declared_broadcast(self.keyed.process, self.keyed.uid).values()
+        return {**self.keyed.readers, **{each.name: Reader((), each.codec.reads) for each in declared}}
+
     def create(self) -> BroadcastProcessOperator:
         """A fresh operator for one subtask and attempt."""
         return BroadcastProcessOperator(self)
@@ -258,4 +265,5 @@ def _encoded(state: BroadcastState[Any, Any]) -> str:
 
 def _decoded(state: BroadcastState[Any, Any], text: str) -> dict[Any, Any]:
     (batch,) = pa.ipc.open_stream(base64.b64decode(text))
-    return dict(state.codec.from_arrow(batch.column(0))[0] or {})
+    column = converted(batch.column(0), state.codec.reads, f"broadcast state {state.name!r}")
+    return dict(state.codec.from_arrow(column)[0] or {})

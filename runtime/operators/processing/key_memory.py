@@ -14,10 +14,10 @@ from onceflow.runtime.state.columns import GrowableColumn
 from onceflow.runtime.state.expiries import Expiries
 from onceflow.runtime.state.expiring_values import ExpiringValues
 from onceflow.runtime.state.operator_state import FrozenRows
-from onceflow.runtime.state.overflow import NO_WAKE_MS, Overflow
+from onceflow.runtime.state.overflow import NO_WAKE_MS, InMemory, Overflow
 from onceflow.runtime.state.row_values import DeclaredStates, RowValues
 from onceflow.runtime.state.sweep import Sweep
-from onceflow.runtime.state.table import KeyedTable, RowColumn
+from onceflow.runtime.state.table import RowColumn
 from onceflow.runtime.state.tables import Layout, tracked_table
 from onceflow.runtime.state.timers import KeyTimers
 
@@ -62,7 +62,7 @@ class KeyMemory:
         self._expiring = list(expiring.values())
         self._layout = Layout(key_columns, key_schema, columns)
         self.table = tracked_table(self._layout)
-        self._overflow: Overflow | None = None
+        self._overflow: Overflow = InMemory(self.table)
         self._is_empty = GrowableColumn(np.bool_)
         """The rows that were found to remember nothing since their key came last."""
 
@@ -72,15 +72,11 @@ class KeyMemory:
         self._overflow = context.state.overflow(self.table, self._layout)
 
     def close(self) -> None:
-        if self._overflow is not None:
-            self._overflow.close()
+        self._overflow.close()
 
     def find_or_add(self, keys: pa.RecordBatch, key_hash: UInt64s) -> Indices:
         """The row of each key, of which a record is here."""
-        if (overflow := self._overflow) is None:
-            rows = self.table.find_or_add(keys, key_hash)
-        else:
-            rows = self._bringing(lambda: overflow.find_or_add(keys, key_hash))
+        rows = self._bringing(lambda: self._overflow.find_or_add(keys, key_hash))
         self._is_empty.grow(self.table.size)
         self._is_empty.values[rows] = False
         return rows
@@ -89,7 +85,7 @@ class KeyMemory:
         """Take in what a snapshot has; the cursor knows how far time has come. Raises UserFunctionError if a
         value without a time to live gets one, and no time has come."""
         for piece in state.batches(TABLE):
-            rows = self._rows_of.load(piece)
+            rows = self._overflow.load(piece)
             for expiries in self._expiries:
                 for name, values in expiries.without_times(piece.schema).items():
                     self._begin(name, values, rows)
@@ -99,9 +95,7 @@ class KeyMemory:
         """Up to when timers may fire, at most to this time: the rows of all earlier ones are in memory when
         it returns. The next ones come when those have fired."""
         kind, timers = (_BY_CLOCK, self.clock_timers) if is_by_clock else (_BY_EVENT, self.timers)
-        if (overflow := self._overflow) is None:
-            return until_ms
-        first_ms = overflow.first_wake(kind)
+        first_ms = self._overflow.first_wake(kind)
         if first_ms is None or first_ms > until_ms:
             return until_ms
         if timers.first_ms is not None and timers.first_ms <= first_ms:
@@ -110,7 +104,7 @@ class KeyMemory:
 
         def wake() -> Indices:
             nonlocal reached
-            rows, reached = overflow.wake(kind, until_ms, WOKEN_MAX)
+            rows, reached = self._overflow.wake(kind, until_ms, WOKEN_MAX)
             return rows
 
         self._bringing(wake)
@@ -118,7 +112,7 @@ class KeyMemory:
 
     def wake_at_ms(self) -> int | None:
         """The first timer by the clock, at the earliest."""
-        away = None if self._overflow is None else self._overflow.first_wake(_BY_CLOCK)
+        away = self._overflow.first_wake(_BY_CLOCK)
         here = self.clock_timers.first_ms
         return min((ms for ms in (away, here) if ms is not None), default=None)
 
@@ -126,7 +120,7 @@ class KeyMemory:
         """Let keys go that were not seen for long, if the memory is full. Raises StateFullError if they can
         go nowhere."""
         overflow = self._overflow
-        while overflow is not None and overflow.needs_room():
+        while overflow.needs_room():
             self._look_at(self.table.take_changed())
             is_empty = self._is_empty.used()
             going = overflow.going()
@@ -158,12 +152,7 @@ class KeyMemory:
         self.forget()
         self._look_at(self.table.take_changed())
         self._let_go()
-        return self._rows_of.freeze(max_parallelism)
-
-    @property
-    def _rows_of(self) -> KeyedTable | Overflow:
-        """Who has the rows."""
-        return self.table if self._overflow is None else self._overflow
+        return self._overflow.freeze(max_parallelism)
 
     def _look_at(self, rows: Indices) -> None:
         """See which of these rows remember nothing."""
@@ -177,9 +166,8 @@ class KeyMemory:
         """Let go of keys that remember nothing, when they are at least half."""
         empty = np.flatnonzero(self._is_empty.used())
         if len(empty) >= _RECHECK_MIN and 2 * len(empty) >= self.table.size:
-            rows = self._rows_of
-            rows.remove(empty)
-            kept = rows.compact()
+            self._overflow.remove(empty)
+            kept = self._overflow.compact()
             assert kept is not None, "half of the rows were removed"
             self._renumbered(kept)
 
@@ -207,8 +195,7 @@ class KeyMemory:
 
     def _expire_away(self) -> None:
         """Bring a piece of the rows back in which something has expired, and forget it."""
-        if (overflow := self._overflow) is None:
-            return
+        overflow = self._overflow
         for kind, is_by_clock in ((_EXPIRING, False), (_EXPIRING_BY_CLOCK, True)):
             states = [state for state in self._expiring if state.ttl.is_by_clock == is_by_clock]
             first_ms, passed_ms = overflow.first_wake(kind), states[0].passed_ms if states else NO_WAKE_MS

@@ -14,7 +14,7 @@ import pyarrow as pa
 from onceflow.runtime.contracts import Json
 from onceflow.runtime.functions.lives import life_of, own_instance
 from onceflow.runtime.operators.declared import SideOutput, declared_sides, declared_states
-from onceflow.runtime.operators.describe import key_columns, state_part
+from onceflow.runtime.operators.describe import key_columns, state_part, state_readers
 from onceflow.runtime.operators.failed_records import ErrorPolicy, FailedRecords, read_or_set_aside
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.operators.processing.key_memory import TABLE, KeyMemory
@@ -26,6 +26,7 @@ from onceflow.runtime.operators.timers import Timers
 from onceflow.runtime.operators.two_keys import RightInput, joint_keys, keys_of
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Indices, Records
 from onceflow.runtime.state.description import StateDescription
+from onceflow.runtime.state.evolution.readers import Readers
 from onceflow.runtime.state.operator_state import restored_watermark
 from onceflow.runtime.state.row_values import Cursor, RowValues
 from onceflow.runtime.types.columns_of_records import RecordWriter
@@ -62,6 +63,10 @@ class ProcessConfig:
         return StateDescription(
             "process", TABLE, keys, parts, has_timers=self.has_event_time, right_keys=right
         )
+
+    @property
+    def readers(self) -> Readers:
+        return state_readers(declared_states(self.process, self.uid).values(), "state")
 
     @property
     def key_schema(self) -> pa.Schema:

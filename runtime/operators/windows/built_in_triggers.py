@@ -107,6 +107,10 @@ class BuiltInRows:
         return acts
 
     @property
+    def holds_rows(self) -> bool:
+        return self._due is not None
+
+    @property
     def is_firing(self) -> bool:
         return self._due is not None or self._earliest_ms <= self._reached_ms
 
@@ -117,9 +121,9 @@ class BuiltInRows:
         is_due = self._next_of(rows) <= passed_ms
         return self._fired(rows[is_due], passed_ms[is_due], len(rows)) if is_due.any() else None
 
-    def by_event_time(self, count: int) -> Acted | None:
+    def by_event_time(self, until_ms: int, count: int) -> Acted | None:
         if self._due is None:
-            self._due = self._find_due()
+            self._due = self._find_due(until_ms)
         if self._due is None:
             return None
         piece, rest = self._due[:count], self._due[count:]
@@ -134,11 +138,18 @@ class BuiltInRows:
         times = self._clock.of(rows)
         due = rows[(times <= now_ms) & (times != NEVER_MS)]
         rows = due[np.argsort(self._clock.of(due), kind="stable")][:count]
+        self._spans.table.note_changed(rows)
         decided = self._clock.of(rows)
         self._clock.put(rows, NEVER_MS)
         times = self._clock.of(self._spans.table.rows())
         self._earliest_clock_ms = lowest(NEVER_MS, times)
         return _firing(rows, decided, len(rows)) if len(rows) else None
+
+    def event_ms(self, rows: Indices) -> Int64s:
+        return self._next_of(rows)
+
+    def clock_ms(self, rows: Indices) -> Int64s:
+        return self._clock.of(rows) if "clock_ms" in self.columns else np.full(len(rows), NEVER_MS)
 
     @property
     def next_event_ms(self) -> int:
@@ -222,18 +233,19 @@ class BuiltInRows:
             at_ms[is_open] = np.minimum(at_ms, self._spans.end.of(rows) - 1)[is_open]
         return at_ms
 
-    def _find_due(self) -> Indices | None:
-        if self._earliest_ms > self._reached_ms or self._earliest_ms == NEVER_MS:
+    def _find_due(self, until_ms: int) -> Indices | None:
+        if self._earliest_ms > until_ms or self._earliest_ms == NEVER_MS:
             return None
         rows = self._spans.table.rows()
         at_ms = self._next_of(rows)
-        is_due = (at_ms <= self._reached_ms) & (at_ms != NEVER_MS)
+        is_due = (at_ms <= until_ms) & (at_ms != NEVER_MS)
         self._earliest_ms = lowest(NEVER_MS, at_ms[~is_due])
         due = rows[is_due]
         return due[np.argsort(at_ms[is_due], kind="stable")] if len(due) else None
 
     def _fired(self, rows: Indices, passed_ms: int | Int64s, looked: int) -> Acted:
         at_ms = self._next_of(rows)
+        self._spans.table.note_changed(rows)
         if self._trigger.every_ms is not None:
             self._early.put(rows, NEVER_MS)
         if self._trigger.at_end:

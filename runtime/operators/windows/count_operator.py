@@ -16,8 +16,7 @@ from onceflow.runtime.operators.windows.ranks import rank
 from onceflow.runtime.operators.windows.window_operator import WindowValues
 from onceflow.runtime.records import Indices, Int64s, Records
 from onceflow.runtime.state.number_columns import NumberColumn
-from onceflow.runtime.state.overflow import Overflow, make_room
-from onceflow.runtime.state.table import KeyedTable
+from onceflow.runtime.state.overflow import InMemory, Overflow, make_room
 from onceflow.runtime.state.tables import Layout, keyed_table
 
 TABLE = "counts"
@@ -43,7 +42,7 @@ class CountOperator:
         self._values = values
         self._layout = Layout(key_columns, schema, {"rows": self._count, "value": values})
         self._table = keyed_table(self._layout)
-        self._overflow: Overflow | None = None
+        self._overflow: Overflow = InMemory(self._table)
 
     def open(self, context: OperatorContext, out: Output) -> None:
         self._context = context
@@ -56,7 +55,7 @@ class CountOperator:
     def restore(self, states: Sequence[RestoredState]) -> None:
         for state in states:
             for piece in state.batches(TABLE):
-                self._rows_of.load(piece)
+                self._overflow.load(piece)
                 make_room(self._overflow)
 
     def on_records(self, records: Records) -> None:
@@ -65,7 +64,7 @@ class CountOperator:
         if records.event_time is None:  # aggregates that go by time go by arrival
             records = replace(records, event_time=np.zeros(len(records), np.int64))
         assert records.key_hash is not None, "windows come after a key_by"
-        rows = self._rows_of.find_or_add(records.batch, records.key_hash)
+        rows = self._overflow.find_or_add(records.batch, records.key_hash)
         self._take_in_windows(records, rows)
         make_room(self._overflow)
 
@@ -89,17 +88,11 @@ class CountOperator:
 
     def snapshot(self) -> FrozenState:
         self._forget_empty()
-        rows = self._rows_of.freeze(self._context.max_parallelism)
+        rows = self._overflow.freeze(self._context.max_parallelism)
         return FrozenState(self._context.key_groups, {TABLE: rows})
 
     def close(self) -> None:
-        if self._overflow is not None:
-            self._overflow.close()
-
-    @property
-    def _rows_of(self) -> KeyedTable | Overflow:
-        """Who has the rows."""
-        return self._table if self._overflow is None else self._overflow
+        self._overflow.close()
 
     def _take_in(self, records: Records, rows: Indices) -> None:
         try:
@@ -125,5 +118,5 @@ class CountOperator:
         counts = self._count.used()
         empty = np.flatnonzero(counts == 0)
         if len(empty) >= _EMPTY_MIN and 2 * len(empty) >= self._table.size:
-            self._rows_of.remove(empty)
-            self._rows_of.compact()
+            self._overflow.remove(empty)
+            self._overflow.compact()

@@ -10,11 +10,12 @@ import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError, UserFunctionError
-from onceflow.runtime.operators.aggregation.aggregates import argument_field
+from onceflow.runtime.operators.aggregation.typed_aggregates import argument_field
 from onceflow.runtime.operators.assigners.by_clock import ByClock, TimeWindow
 from onceflow.runtime.operators.assigners.counting import CountWindow
 from onceflow.runtime.operators.assigners.cumulative import Cumulative
 from onceflow.runtime.operators.assigners.global_window import GlobalWindow
+from onceflow.runtime.operators.assigners.own_windows import WindowAssigner, own_spans
 from onceflow.runtime.operators.assigners.session import Session
 from onceflow.runtime.operators.assigners.sliding import Sliding
 from onceflow.runtime.operators.assigners.tumbling import Tumbling, check_event_time
@@ -52,6 +53,8 @@ def spans_of(window: SpanWindow, uid: str) -> SpansOf:
             return lambda records: _cumulative(window, _times(records))
         case GlobalWindow():
             return _all_time
+        case WindowAssigner():
+            return lambda records: NewSpans(*own_spans(window, uid, records))
 
 
 def check_gap(window: Window, schema: pa.Schema, uid: str) -> None:

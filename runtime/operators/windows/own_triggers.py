@@ -111,6 +111,10 @@ class OwnTriggerRows:
         return acts
 
     @property
+    def holds_rows(self) -> bool:
+        return False
+
+    @property
     def is_firing(self) -> bool:
         return self._is_firing
 
@@ -127,16 +131,22 @@ class OwnTriggerRows:
         due.sort()
         return self._fired(due, self._timers, self._trigger.on_event_time) if due else None
 
-    def by_event_time(self, count: int) -> Acted | None:
-        due = self._timers.pop_due(self._spans.lateness.reached_ms, count)
+    def by_event_time(self, until_ms: int, count: int) -> Acted | None:
+        due = self._timers.pop_due(until_ms, count)
         if not due:
-            self._is_firing = False
+            self._is_firing = until_ms < self._spans.lateness.reached_ms
             return None
         return self._fired(due, self._timers, self._trigger.on_event_time)
 
     def by_clock(self, now_ms: int, count: int) -> Acted | None:
         due = self._clock_timers.pop_due(now_ms, count)
         return self._fired(due, self._clock_timers, self._trigger.on_processing_time) if due else None
+
+    def event_ms(self, rows: Indices) -> Int64s:
+        return self._timers.first_of(rows)
+
+    def clock_ms(self, rows: Indices) -> Int64s:
+        return self._clock_timers.first_of(rows)
 
     @property
     def next_event_ms(self) -> int:
@@ -170,6 +180,7 @@ class OwnTriggerRows:
     def _fired(self, due: Due, timers: KeyTimers, method: Callable[..., Any]) -> Acted:
         """Call the method for each of these timers that is still set, and whose window is still there."""
         rows = np.array([row for _, row in due], np.int64)
+        self._spans.table.note_changed(rows)
         acts = np.zeros(len(due), np.int8)
         times = np.array([time for time, _ in due], np.int64)
         is_event = timers is self._timers

@@ -11,15 +11,15 @@ from typing import Any
 import pyarrow as pa
 
 from onceflow.runtime.functions.lives import own_instance
-from onceflow.runtime.operators.describe import key_columns, reduce_part
+from onceflow.runtime.operators.describe import key_columns, record_reader, reduce_part
 from onceflow.runtime.operators.operator import FrozenState, Operator, OperatorContext, Output, RestoredState
 from onceflow.runtime.operators.user_state import RecordRows, UserColumn
 from onceflow.runtime.operators.windows.reduce_values import reduce_each
 from onceflow.runtime.operators.windows.window import check_keys
 from onceflow.runtime.records import Records
 from onceflow.runtime.state.description import StateDescription
-from onceflow.runtime.state.overflow import Overflow, make_room
-from onceflow.runtime.state.table import KeyedTable
+from onceflow.runtime.state.evolution.readers import Readers
+from onceflow.runtime.state.overflow import InMemory, Overflow, make_room
 from onceflow.runtime.state.tables import Layout, keyed_table
 from onceflow.runtime.types.user_functions import function_name, read_records
 
@@ -53,6 +53,10 @@ class RollingReduce:
         keys = key_columns(self.key_columns, self.input_schema)
         return StateDescription("reduce", TABLE, keys, (reduce_part(self.fn, self.output_schema),))
 
+    @property
+    def readers(self) -> Readers:
+        return record_reader(self._rows.reads)
+
     def create(self) -> Operator:
         """A fresh operator for one subtask and attempt."""
         return ReduceOperator(self.uid, self.key_columns, self.fn, self.input_schema, self._rows)
@@ -81,7 +85,7 @@ class ReduceOperator:
         self._reduced = UserColumn(rows.as_user_type())
         self._layout = Layout(key_columns, schema, {"value": self._reduced})
         self._table = keyed_table(self._layout)
-        self._overflow: Overflow | None = None
+        self._overflow: Overflow = InMemory(self._table)
 
     def open(self, context: OperatorContext, out: Output) -> None:
         self._context = context
@@ -93,14 +97,14 @@ class ReduceOperator:
     def restore(self, states: Sequence[RestoredState]) -> None:
         for state in states:
             for piece in state.batches(TABLE):
-                self._rows_of.load(piece)
+                self._overflow.load(piece)
                 make_room(self._overflow)
 
     def on_records(self, records: Records) -> None:
         assert records.key_hash is not None, "a reduce comes after a key_by"
         if not len(records):
             return
-        rows = self._rows_of.find_or_add(records.batch, records.key_hash)
+        rows = self._overflow.find_or_add(records.batch, records.key_hash)
         typed = read_records(self._uid, self._rows, records)
         reduced = reduce_each(self._uid, self._fn, self._reduced.values, rows, typed, records)
         results = list(reduced) if self._rows.is_immutable else [copy.deepcopy(record) for record in reduced]
@@ -111,14 +115,8 @@ class ReduceOperator:
         pass
 
     def snapshot(self) -> FrozenState:
-        rows = self._rows_of.freeze(self._context.max_parallelism)
+        rows = self._overflow.freeze(self._context.max_parallelism)
         return FrozenState(self._context.key_groups, {TABLE: rows})
 
     def close(self) -> None:
-        if self._overflow is not None:
-            self._overflow.close()
-
-    @property
-    def _rows_of(self) -> KeyedTable | Overflow:
-        """Who finds the rows."""
-        return self._table if self._overflow is None else self._overflow
+        self._overflow.close()

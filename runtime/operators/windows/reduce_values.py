@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import copy
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -33,15 +34,27 @@ class ReduceValues:
             pass
 
     def merge(self, into: Indices, rows: Indices) -> None:
-        merge, mine = self._fn, self._column.values
-        more: Any = None
+        mine = self._column.values
+        self._merge(into, mine, (mine[row] for row in rows.tolist()))
+
+    def merged(self, rows: Indices, groups: Indices, size: int) -> ReduceValues:
+        """`size` rows; each of `rows` is merged into the one that `groups` says, in their order."""
+        fresh = ReduceValues(self._uid, self._fn, self._rows)
+        fresh.grow(size)
+        more = (self._column.values[row] for row in rows.tolist())
+        if not self._column.is_immutable:
+            more = (copy.deepcopy(value) for value in more)  # other windows need it too
+        self._merge(groups, fresh._column.values, more)
+        return fresh
+
+    def _merge(self, into: Indices, values: list[Any], more: Iterable[Any]) -> None:
+        merge, other = self._fn, None
         try:
-            for row, other in zip(into.tolist(), rows.tolist(), strict=True):
-                more = mine[other]
-                if more is not EMPTY:
-                    mine[row] = more if mine[row] is EMPTY else merge(mine[row], more)
+            for row, other in zip(into.tolist(), more, strict=True):
+                if other is not EMPTY:
+                    values[row] = other if values[row] is EMPTY else merge(values[row], other)
         except Exception as error:
-            raise user_function_error(self._uid, merge, error, None, 0, more) from error
+            raise user_function_error(self._uid, merge, error, None, 0, other) from error
 
     def results(self, keys: pa.RecordBatch, start: Int64s, end: Int64s, rows: Indices) -> pa.RecordBatch:
         mine = self._column.values

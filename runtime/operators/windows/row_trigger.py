@@ -47,7 +47,7 @@ class RowTrigger(Protocol):
     def open(self, context: OperatorContext, spans: SpanRows) -> None: ...
 
     def restored(self, rows: Indices) -> None:
-        """These rows were loaded."""
+        """These rows were loaded, or have come back from where they were."""
         ...
 
     def gather(self, changed: Changed, is_grown: Mask) -> None:
@@ -68,6 +68,11 @@ class RowTrigger(Protocol):
         ...
 
     @property
+    def holds_rows(self) -> bool:
+        """Whether it holds numbers of rows between two calls."""
+        ...
+
+    @property
     def is_firing(self) -> bool:
         """Whether something may be due by the watermark; rows are not renumbered meanwhile."""
         ...
@@ -78,11 +83,20 @@ class RowTrigger(Protocol):
         """What is due in these windows, for which event time has come so far, before records change them."""
         ...
 
-    def by_event_time(self, count: int) -> Acted | None:
-        """About so much of what is due by the watermark; None: nothing."""
+    def by_event_time(self, until_ms: int, count: int) -> Acted | None:
+        """About so much of what is due by the watermark until this time, which it has reached; None:
+        nothing."""
         ...
 
     def by_clock(self, now_ms: int, count: int) -> Acted | None: ...
+
+    def event_ms(self, rows: Indices) -> Int64s:
+        """When each of these windows is due by the watermark; NO_WAKE_MS: never."""
+        ...
+
+    def clock_ms(self, rows: Indices) -> Int64s:
+        """The same by the clock."""
+        ...
 
     @property
     def next_event_ms(self) -> int:

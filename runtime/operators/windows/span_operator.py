@@ -6,20 +6,30 @@ their own, which are faster: WindowOperator and PaneOperator.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from onceflow.runtime.contracts import Json
 from onceflow.runtime.operators.aggregation.accumulator import SumOverflow
 from onceflow.runtime.operators.assigners.by_clock import TimeWindow
 from onceflow.runtime.operators.assigners.firings import Firings, Results
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.operators.windows.span_rows import TABLE, Changed, SpanRows, lowest
+from onceflow.runtime.operators.windows.spans_away import FIRING, GONE, gone_ms
 from onceflow.runtime.operators.windows.window_operator import EMIT_ROWS_MAX, WindowValues
-from onceflow.runtime.records import WATERMARK_MAX_MS, Indices, Int64s, Kinds, Mask, Records, RowKind
+from onceflow.runtime.records import (
+    WATERMARK_MAX_MS,
+    WATERMARK_MIN_MS,
+    Indices,
+    Int64s,
+    Kinds,
+    Mask,
+    Records,
+    RowKind,
+)
 from onceflow.runtime.state.number_columns import FlagColumn
+from onceflow.runtime.state.overflow import NO_WAKE_MS
 from onceflow.runtime.state.table import RowColumn
 
 
@@ -47,6 +57,7 @@ class SpanOperator:
         columns: dict[str, RowColumn] = {"fired": self._fired, "value": values}
         self._spans = SpanRows(uid, (key_columns, schema), window, columns, firings.lateness_ms, late)
         self._table, self._start, self._end = self._spans.table, self._spans.start, self._spans.end
+        self._away = self._spans.away
         self._values = values
         self._firings = firings
         self._earliest_end = WATERMARK_MAX_MS
@@ -59,20 +70,13 @@ class SpanOperator:
     def open(self, context: OperatorContext, out: Output) -> None:
         self._context = context
         self._out = out
-        self._spans.open(context, out)
+        self._spans.open(context, out, self)
         self._lateness = self._spans.lateness
         for function in self._values.functions:
             context.open_function(function)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
-        for state in states:
-            for piece in state.batches(TABLE):
-                rows = self._table.load(piece)
-                fired, ends = self._fired.of(rows), self._end.of(rows)
-                if self._firings.results is Results.DISCARDING:
-                    self._table.reset(["value"], rows[fired])
-                self._earliest_end = lowest(self._earliest_end, ends[~fired])
-                self._earliest_fired = lowest(self._earliest_fired, ends[fired])
+        self._away.restore(states, TABLE)
         self._lateness.restore(state.meta for state in states)
 
     def on_records(self, records: Records) -> None:
@@ -87,7 +91,7 @@ class SpanOperator:
         due = self._due = self._find_due() if self._due is None else self._due
         if due is None:
             self._let_go()
-            return 0
+            return int(self._away.bring_gone())
         count = min(rows_max, EMIT_ROWS_MAX)
         piece, rest = due[:count], due[count:]
         self._due = rest if len(rest) else None
@@ -96,19 +100,40 @@ class SpanOperator:
         return len(piece)
 
     def snapshot(self) -> FrozenState:
-        rows = self._table.freeze(self._context.max_parallelism)
-        meta: dict[str, Json] = dict(self._lateness.as_meta())
-        return FrozenState(self._context.key_groups, {TABLE: rows}, meta)
+        return FrozenState(self._context.key_groups, {TABLE: self._away.freeze()}, self._lateness.as_meta())
 
     def close(self) -> None:
-        pass
+        self._away.close()
 
     @property
     def next_due_ms(self) -> int | None:
-        """The watermark, plus one, at which something is due that is not yet. None: nothing is there."""
+        """The watermark, plus one, at which something is due that is not yet, or comes back. None: nothing is
+        there."""
         if self._due is not None:
             return self._lateness.reached_ms
-        return None if self._earliest_end == WATERMARK_MAX_MS else self._earliest_end
+        away_ms = self._away.next_ms
+        first_ms = self._earliest_end if away_ms is None else min(self._earliest_end, away_ms + 1)
+        return None if first_ms == WATERMARK_MAX_MS else first_ms
+
+    # --- Windows that are away ---
+
+    @property
+    def holds_rows(self) -> bool:
+        return self._due is not None
+
+    def came_back(self, rows: Indices) -> None:
+        fired, ends = self._fired.of(rows), self._end.of(rows)
+        if self._firings.results is Results.DISCARDING:
+            self._table.reset(["value"], rows[fired])
+        self._earliest_end = lowest(self._earliest_end, ends[~fired])
+        self._earliest_fired = lowest(self._earliest_fired, ends[fired])
+
+    def wakes_of(self, rows: Indices) -> Mapping[int, Int64s]:
+        fired, ends = self._fired.of(rows), self._end.of(rows)
+        return {
+            FIRING: np.where(fired, NO_WAKE_MS, ends - 1),
+            GONE: np.where(fired, gone_ms(ends, self._firings.lateness_ms), NO_WAKE_MS),
+        }
 
     # --- Records ---
 
@@ -125,8 +150,7 @@ class SpanOperator:
         self._earliest_end = lowest(self._earliest_end, changed.ends[~has_passed])
         if has_passed.any():
             self._fire(rows[has_passed], was_sent[has_passed])
-        if self._due is None:
-            self._table.compact()
+        self._away.compact()
 
     def _merge(self, into: Indices, parts: Indices) -> None:
         self._values.merge(into, parts)
@@ -148,13 +172,20 @@ class SpanOperator:
     # --- Firing ---
 
     def _find_due(self) -> Indices | None:
-        reached_ms = self._lateness.reached_ms
-        if self._earliest_end - 1 > reached_ms:
+        due, until_ms = None, WATERMARK_MIN_MS
+        while due is None and until_ms < self._lateness.reached_ms:
+            until_ms = self._away.due_until(self._earliest_end - 1)
+            due = self._find_due_until(until_ms)
+        return due
+
+    def _find_due_until(self, until_ms: int) -> Indices | None:
+        """The windows that are here and end then or before, and have not fired."""
+        if self._earliest_end - 1 > until_ms:
             return None
         rows = self._table.rows()
         rows = rows[~self._fired.of(rows)]
         ends = self._end.of(rows)
-        is_due = ends - 1 <= reached_ms
+        is_due = ends - 1 <= until_ms
         self._earliest_end = lowest(WATERMARK_MAX_MS, ends[~is_due])
         due = rows[is_due]
         return due[np.argsort(ends[is_due], kind="stable")] if len(due) else None
@@ -171,6 +202,7 @@ class SpanOperator:
             self._table.remove(rows)
             return
         self._fired.put(rows, True)
+        self._table.note_changed(rows)
         self._earliest_fired = lowest(self._earliest_fired, self._end.of(rows))
         if self._firings.results is Results.DISCARDING:
             self._table.reset(["value"], rows)
@@ -191,4 +223,4 @@ class SpanOperator:
             is_gone = (ends - 1 <= gone_ms) | (self._lateness.reached_ms == WATERMARK_MAX_MS)
             self._table.remove(rows[is_gone])
             self._earliest_fired = lowest(WATERMARK_MAX_MS, ends[~is_gone])
-        self._table.compact()
+        self._away.compact()

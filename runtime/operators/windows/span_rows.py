@@ -10,16 +10,18 @@ import pyarrow as pa
 
 from onceflow.runtime.errors import Fatal
 from onceflow.runtime.operators.aggregation.accumulator import SumOverflow
+from onceflow.runtime.operators.assigners.own_windows import WindowAssigner
 from onceflow.runtime.operators.assigners.session import Session
 from onceflow.runtime.operators.operator import OperatorContext, Output
 from onceflow.runtime.operators.windows.lateness import Lateness
 from onceflow.runtime.operators.windows.new_spans import NewSpans, SpanWindow, spans_of
-from onceflow.runtime.operators.windows.spans import Grouped, join_equal, merge_touching
+from onceflow.runtime.operators.windows.spans import Grouped, join_equal, join_same, merge_touching
+from onceflow.runtime.operators.windows.spans_away import SpanOwner, SpansAway
 from onceflow.runtime.operators.windows.window_operator import LATE
 from onceflow.runtime.records import WATERMARK_MAX_MS, Indices, Int64s, Mask, Records
 from onceflow.runtime.state.number_columns import NumberColumn
 from onceflow.runtime.state.table import NOT_THERE, RowColumn
-from onceflow.runtime.state.tables import Layout, grouped_table
+from onceflow.runtime.state.tables import Layout
 
 TABLE = "spans"
 
@@ -61,24 +63,32 @@ class SpanRows:
         late rows go out on their tag."""
         self.start, self.end = NumberColumn(), NumberColumn()
         bounds = {"window_start": self.start, "window_end": self.end}
-        self.table = grouped_table(Layout(*layout, {**bounds, **columns}))
+        self.away = SpansAway(Layout(*layout, {**bounds, **columns}))
+        self.table = self.away.table
         self._uid = uid
         self._spans_of = spans_of(window, uid)
         self._group = merge_touching if isinstance(window, Session) else join_equal
+        self._own = window if isinstance(window, WindowAssigner) else None
+        if self._own is not None:
+            self._group = join_same
         self._lateness_ms = lateness_ms
         self._late = late
 
-    def open(self, context: OperatorContext, out: Output) -> None:
+    def open(self, context: OperatorContext, out: Output, owner: SpanOwner) -> None:
         self._context = context
         self._out = out
+        if self._own is not None:
+            context.open_function(self._own)
         self.lateness = Lateness(context.max_parallelism, context.key_groups)
+        self.away.open(context, owner, self.lateness)
 
     def change(self, records: Records) -> Changed | None:
         """What these records change, at least one; None: nothing, all of them are late. Late ones are counted
         and sent on."""
-        assert records.key_hash is not None, "windows come after a key_by"
         new = self._spans_of(records)
-        by_row = self.table.find_keys(records.batch, records.key_hash)
+        if not len(new.starts):
+            return None
+        by_row = self.away.find_keys(records)
         keys = by_row if new.place is None else by_row[new.place]
         there = self._open_rows(by_row)
         windows = self._group(
@@ -144,7 +154,8 @@ class SpanRows:
         if counts.all():
             return (records if new.place is None else records.take(new.place)), of_new
         place = np.arange(len(records)) if new.place is None else new.place
-        on_time = np.zeros(len(records), np.bool_)
+        on_time = np.ones(len(records), np.bool_)
+        on_time[place] = False  # a row that has no window is not late
         on_time[place[counts]] = True
         if not on_time.all():
             self._context.count_late(len(records) - int(np.count_nonzero(on_time)))

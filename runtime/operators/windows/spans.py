@@ -53,6 +53,16 @@ def join_equal(keys: Indices, starts: Int64s, ends: Int64s) -> Grouped:
     return Grouped(_numbers(order, begins), keys[at], starts[at], ends[at])
 
 
+def join_same(keys: Indices, starts: Int64s, ends: Int64s) -> Grouped:
+    """Spans of a key with the same start and the same end are one window: whatever windows the user makes."""
+    order = np.lexsort((ends, starts, keys))
+    keys, starts, ends = keys[order], starts[order], ends[order]
+    begins = np.ones(len(order), np.bool_)
+    begins[1:] = (keys[1:] != keys[:-1]) | (starts[1:] != starts[:-1]) | (ends[1:] != ends[:-1])
+    at = np.flatnonzero(begins)
+    return Grouped(_numbers(order, begins), keys[at], starts[at], ends[at])
+
+
 def _order(keys: Indices, times: Int64s) -> Indices:
     """The order by key, then time; found by one number if that fits."""
     lowest = int(times.min())

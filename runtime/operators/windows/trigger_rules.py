@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from onceflow.runtime.errors import GraphError
-from onceflow.runtime.operators.aggregation.aggregates import argument_field
+from onceflow.runtime.operators.aggregation.typed_aggregates import argument_field
 from onceflow.runtime.operators.assigners.by_clock import ByClock
 from onceflow.runtime.operators.assigners.counting import CountWindow
 from onceflow.runtime.operators.assigners.firings import Firings

@@ -8,16 +8,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from onceflow.runtime.contracts import Json
 from onceflow.runtime.operators.aggregation.accumulator import SumOverflow
 from onceflow.runtime.operators.assigners.firings import Firings, Results
 from onceflow.runtime.operators.assigners.global_window import GlobalWindow
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
+from onceflow.runtime.operators.windows.due_windows import DueWindows
 from onceflow.runtime.operators.windows.new_spans import SpanWindow
 from onceflow.runtime.operators.windows.ranks import sum_before
 from onceflow.runtime.operators.windows.row_trigger import Acted, Acts, RowTrigger
 from onceflow.runtime.operators.windows.sent_results import SentResults
 from onceflow.runtime.operators.windows.span_rows import TABLE, Changed, SpanRows, lowest
+from onceflow.runtime.operators.windows.spans_away import BY_CLOCK, FIRING, GONE, gone_ms
 from onceflow.runtime.operators.windows.window_operator import EMIT_ROWS_MAX, WindowValues
 from onceflow.runtime.records import (
     WATERMARK_MAX_MS,
@@ -71,7 +72,7 @@ class TriggeredOperator:
         columns |= {} if self._sent is None else {"sent": self._sent}
         layout = config.key_columns, config.schema
         self._spans = SpanRows(config.uid, layout, config.window, columns, firings.lateness_ms, config.late)
-        self._table = self._spans.table
+        self._table, self._away = self._spans.table, self._spans.away
         self._is_global = isinstance(config.window, GlobalWindow)
         self._values = values
         self._trigger = trigger
@@ -83,18 +84,15 @@ class TriggeredOperator:
     def open(self, context: OperatorContext, out: Output) -> None:
         self._context = context
         self._out = out
-        self._spans.open(context, out)
+        self._spans.open(context, out, self)
         self._lateness = self._spans.lateness
         self._trigger.open(context, self._spans)
+        self._due = DueWindows(self._trigger, self._spans)
         for function in [*self._values.functions, *self._trigger.functions]:
             context.open_function(function)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
-        for state in states:
-            for piece in state.batches(TABLE):
-                rows = self._table.load(piece)
-                self._trigger.restored(rows)
-                self._earliest_end = lowest(self._earliest_end, self._spans.end.of(rows))
+        self._away.restore(states, TABLE)
         self._lateness.restore(state.meta for state in states)
 
     def on_records(self, records: Records) -> None:
@@ -112,7 +110,7 @@ class TriggeredOperator:
                 self._act_in_order(acted)
         self._take_in(changed)
         if not self._trigger.is_firing:
-            self._table.compact()
+            self._away.compact()
 
     def on_watermark(self, time_ms: int) -> None:
         self._lateness.reached_ms = max(time_ms, self._lateness.reached_ms)
@@ -120,12 +118,12 @@ class TriggeredOperator:
 
     def fire(self, rows_max: int) -> int:
         count = min(rows_max, EMIT_ROWS_MAX)
-        acted = self._trigger.by_event_time(count)
+        acted = self._due.by_event_time(count)
         if acted is None and self._lateness.reached_ms == WATERMARK_MAX_MS:
-            acted = self._trigger.by_clock(WATERMARK_MAX_MS, count)
+            acted = self._due.by_clock(WATERMARK_MAX_MS, count)
         if acted is None:
             self._let_go()
-            return 0
+            return int(self._away.bring_gone())
         self._act_in_order(acted)
         return acted.looked
 
@@ -135,16 +133,15 @@ class TriggeredOperator:
         nothing is there."""
         end_ms = self._earliest_end
         gone_ms = end_ms if end_ms == WATERMARK_MAX_MS else end_ms + self._firings.lateness_ms
-        next_ms = self._trigger.next_event_ms
-        first_ms = min(gone_ms, next_ms if next_ms == WATERMARK_MAX_MS else next_ms + 1)
+        first_ms = min(gone_ms, self._due.next_event_ms)
         return None if first_ms == WATERMARK_MAX_MS else first_ms
 
     @property
     def wake_at_ms(self) -> int | None:
-        return self._trigger.next_clock_ms
+        return self._due.next_clock_ms
 
     def on_clock(self, now_ms: int, rows_max: int) -> int:
-        acted = self._trigger.by_clock(now_ms, min(rows_max, EMIT_ROWS_MAX))
+        acted = self._due.by_clock(now_ms, min(rows_max, EMIT_ROWS_MAX))
         if acted is None:
             return 0
         fired_ms = self._lateness.fired_ms
@@ -156,12 +153,27 @@ class TriggeredOperator:
     def snapshot(self) -> FrozenState:
         if self._is_global:
             self._forget_empty()
-        rows = self._table.freeze(self._context.max_parallelism)
-        meta: Mapping[str, Json] = self._lateness.as_meta()
-        return FrozenState(self._context.key_groups, {TABLE: rows}, dict(meta))
+        return FrozenState(self._context.key_groups, {TABLE: self._away.freeze()}, self._lateness.as_meta())
 
     def close(self) -> None:
-        pass
+        self._away.close()
+
+    # --- Windows that are away ---
+
+    @property
+    def holds_rows(self) -> bool:
+        return self._trigger.holds_rows
+
+    def came_back(self, rows: Indices) -> None:
+        self._trigger.restored(rows)
+        self._earliest_end = lowest(self._earliest_end, self._spans.end.of(rows))
+
+    def wakes_of(self, rows: Indices) -> Mapping[int, Int64s]:
+        return {
+            FIRING: self._trigger.event_ms(rows),
+            GONE: gone_ms(self._spans.end.of(rows), self._firings.lateness_ms),
+            BY_CLOCK: self._trigger.clock_ms(rows),
+        }
 
     # --- Records ---
 
@@ -225,6 +237,7 @@ class TriggeredOperator:
 
     def _act(self, rows: Indices, acts: Acts, times: Int64s) -> None:
         """Send, then forget what is to be purged; none of the windows is given twice."""
+        self._table.note_changed(rows)
         fires = (acts & _FIRE) != 0
         self._send(rows[fires], times[fires])
         purges = (acts & _PURGE) != 0
@@ -276,7 +289,7 @@ class TriggeredOperator:
             self._trigger.forget(rows[is_gone])
             self._table.remove(rows[is_gone])
             self._earliest_end = lowest(WATERMARK_MAX_MS, ends[~is_gone])
-        self._table.compact()
+        self._away.compact()
 
     def _forget_empty(self) -> None:
         """Let go of global windows that hold nothing, when they are at least half."""
@@ -284,4 +297,4 @@ class TriggeredOperator:
         empty = rows[(self._count.of(rows) == 0)]
         if len(empty) >= _EMPTY_MIN and 2 * len(empty) >= len(rows) and not self._trigger.is_firing:
             self._table.remove(empty[self._trigger.is_blank(empty)])
-            self._table.compact()
+            self._away.compact()

@@ -13,8 +13,8 @@ import pyarrow as pa
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.functions.lives import own_instance
 from onceflow.runtime.nearest import nearest
-from onceflow.runtime.operators.aggregation.aggregates import (
-    Aggregate,
+from onceflow.runtime.operators.aggregation.aggregates import Aggregate
+from onceflow.runtime.operators.aggregation.typed_aggregates import (
     TypedAggregate,
     check_aggregate,
     columns_read,
@@ -24,12 +24,15 @@ from onceflow.runtime.operators.assigners.by_clock import ByClock
 from onceflow.runtime.operators.assigners.counting import CountWindow
 from onceflow.runtime.operators.assigners.firings import ONCE, Firings
 from onceflow.runtime.operators.assigners.global_window import GlobalWindow
+from onceflow.runtime.operators.assigners.own_windows import WindowAssigner
 from onceflow.runtime.operators.assigners.session import Session
 from onceflow.runtime.operators.assigners.sliding import Sliding
 from onceflow.runtime.operators.assigners.tumbling import Tumbling
 from onceflow.runtime.operators.describe import (
     aggregate_parts,
+    aggregate_readers,
     key_columns,
+    record_reader,
     reduce_part,
     trigger_parts,
     windows_of,
@@ -42,16 +45,19 @@ from onceflow.runtime.operators.windows.count_operator import TABLE as COUNTS
 from onceflow.runtime.operators.windows.count_operator import CountOperator
 from onceflow.runtime.operators.windows.new_spans import Window, check_gap
 from onceflow.runtime.operators.windows.pane_operator import TABLE as PANES
-from onceflow.runtime.operators.windows.pane_operator import PaneOperator
+from onceflow.runtime.operators.windows.pane_operator import MergeableValues, PaneOperator
 from onceflow.runtime.operators.windows.reduce_values import ReduceValues
+from onceflow.runtime.operators.windows.sliding_count_operator import TABLE as COUNT_PANES
+from onceflow.runtime.operators.windows.sliding_count_operator import SlidingCountOperator
 from onceflow.runtime.operators.windows.span_operator import SpanOperator
 from onceflow.runtime.operators.windows.span_rows import TABLE as SPANS
 from onceflow.runtime.operators.windows.trigger_rules import check_trigger, trigger_rows
 from onceflow.runtime.operators.windows.triggered_operator import TriggeredOperator, TriggeredWindows
-from onceflow.runtime.operators.windows.window_operator import LATE, WindowOperator, WindowValues
+from onceflow.runtime.operators.windows.window_operator import LATE, WindowOperator
 from onceflow.runtime.operators.windows.window_operator import TABLE as WINDOWS
 from onceflow.runtime.operators.windows.window_values import AggregateValues
 from onceflow.runtime.state.description import StateDescription
+from onceflow.runtime.state.evolution.readers import Readers
 from onceflow.runtime.state.hashing import is_hashable
 from onceflow.runtime.types.record_types import record_class
 from onceflow.runtime.types.records_of_columns import RecordReader
@@ -121,6 +127,10 @@ class WindowAggregate:
         return StateDescription("window aggregate", table, keys, parts, windows_of(self.window, self.firings))
 
     @property
+    def readers(self) -> Readers:
+        return aggregate_readers(self.typed)
+
+    @property
     def side_schemas(self) -> dict[str, pa.Schema]:
         return {LATE: self.input_schema} if self.late else {}
 
@@ -133,10 +143,10 @@ class WindowAggregate:
         """The input columns that are needed; others may be left out of the rows that come in."""
         read = [columns_read(aggregate) for aggregate in self.aggregates.values()]
         trigger = self.firings.trigger
-        if self.late or None in read or isinstance(trigger, Trigger):
+        window = self.window.window if isinstance(self.window, ByClock) else self.window
+        if self.late or None in read or isinstance(trigger, Trigger) or isinstance(window, WindowAssigner):
             return frozenset(self.input_schema.names)
         by_trigger = frozenset() if trigger is None else trigger.columns_read
-        window = self.window.window if isinstance(self.window, ByClock) else self.window
         gap = window.columns_read if isinstance(window, Session) else frozenset()
         return frozenset(self.key_columns).union(gap, by_trigger, *(r for r in read if r is not None))
 
@@ -188,6 +198,11 @@ class WindowReduce:
         return StateDescription("window reduce", table, keys, parts, windows_of(self.window, self.firings))
 
     @property
+    def readers(self) -> Readers:
+        """None with a trigger, which may keep results under the columns that they were sent with."""
+        return {} if self.firings.trigger is not None else record_reader(self._rows.reads)
+
+    @property
     def side_schemas(self) -> dict[str, pa.Schema]:
         return {LATE: self.input_schema} if self.late else {}
 
@@ -207,14 +222,19 @@ class WindowReduce:
         return RecordRows(self.input_schema, self.record_type, what)
 
 
-def _operator(config: WindowAggregate | WindowReduce, values: WindowValues, reader: RecordReader) -> Operator:
+def _operator(
+    config: WindowAggregate | WindowReduce, values: MergeableValues, reader: RecordReader
+) -> Operator:
     """The operator whose table has a row for each key and window."""
     keys, schema, window = config.key_columns, config.input_schema, config.window
     if isinstance(window, Tumbling | Sliding) and config.firings == ONCE:
         return WindowOperator(keys, schema, window, values, config.late)
     if isinstance(window, CountWindow):
-        return CountOperator(keys, schema, window, values, config.has_event_time)
+        by_count = CountOperator if window.slide is None else SlidingCountOperator
+        return by_count(keys, schema, window, values, config.has_event_time)
     of_time = window.window if isinstance(window, ByClock) else window
+    if isinstance(of_time, WindowAssigner):
+        of_time = own_instance(of_time, config.uid)
     spans: SpanOperator | TriggeredOperator
     if config.firings.trigger is None:
         assert not isinstance(of_time, GlobalWindow), "it has a trigger"
@@ -233,7 +253,9 @@ def _table(window: Window, firings: Firings) -> str:
     """The table of the operator that `_operator` makes."""
     if isinstance(window, Tumbling | Sliding) and firings == ONCE:
         return WINDOWS
-    return COUNTS if isinstance(window, CountWindow) else SPANS
+    if isinstance(window, CountWindow):
+        return COUNTS if window.slide is None else COUNT_PANES
+    return SPANS
 
 
 def check_keys(key_columns: tuple[str, ...], schema: pa.Schema, uid: str) -> None:

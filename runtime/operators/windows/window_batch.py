@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from onceflow.runtime.errors import UserFunctionError
 from onceflow.runtime.operators.aggregation.accumulator import Arrivals, valid_arrivals
-from onceflow.runtime.operators.aggregation.aggregates import BuiltinAggregate, TypedAggregate
+from onceflow.runtime.operators.aggregation.aggregates import BuiltinAggregate
+from onceflow.runtime.operators.aggregation.typed_aggregates import TypedAggregate
 from onceflow.runtime.records import Indices, Records
 from onceflow.runtime.types.records_of_columns import RecordReader
 from onceflow.runtime.types.user_functions import read_records

@@ -19,8 +19,8 @@ from onceflow.runtime.operators.assigners.tumbling import Tumbling
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.operators.windows.lateness import Lateness
 from onceflow.runtime.records import Indices, Int64s, Records
-from onceflow.runtime.state.overflow import Overflow, make_room
-from onceflow.runtime.state.table import DueRows, KeyedTable, RowColumn
+from onceflow.runtime.state.overflow import InMemory, Overflow, make_room
+from onceflow.runtime.state.table import DueRows, RowColumn
 from onceflow.runtime.state.tables import Layout, keyed_table
 
 LATE = "late"
@@ -79,7 +79,7 @@ class WindowOperator:
     ) -> None:
         self._layout = Layout(key_columns, schema, {"value": values}, "window_start", window.slide_ms)
         self._table = keyed_table(self._layout)
-        self._overflow: Overflow | None = None
+        self._overflow: Overflow = InMemory(self._table)
         self._window = window
         self._values = values
         self._late = late
@@ -99,7 +99,7 @@ class WindowOperator:
         for state in states:
             check_window(state, self._window, self._context.uid)
             for piece in state.batches(TABLE):
-                self._rows_of.load(piece)
+                self._overflow.load(piece)
                 self._make_room()
         self._lateness.restore(state.meta for state in states)
 
@@ -130,22 +130,16 @@ class WindowOperator:
         fired = self._fire_piece(due, min(rows_max, EMIT_ROWS_MAX))
         if due.is_through:
             self._due = None
-            self._rows_of.compact()
+            self._overflow.compact()
         return fired
 
     def snapshot(self) -> FrozenState:
-        rows = self._rows_of.freeze(self._context.max_parallelism)
+        rows = self._overflow.freeze(self._context.max_parallelism)
         meta: dict[str, Json] = {**self._lateness.as_meta(), "window": window_as_json(self._window)}
         return FrozenState(self._context.key_groups, {TABLE: rows}, meta)
 
     def close(self) -> None:
-        if self._overflow is not None:
-            self._overflow.close()
-
-    @property
-    def _rows_of(self) -> KeyedTable | Overflow:
-        """Who has the rows."""
-        return self._table if self._overflow is None else self._overflow
+        self._overflow.close()
 
     def _make_room(self) -> None:
         if self._due is None:
@@ -153,7 +147,7 @@ class WindowOperator:
 
     def _update(self, records: Records, starts: Int64s) -> None:
         assert records.key_hash is not None
-        rows = self._rows_of.find_or_add(records.batch, records.key_hash, starts)
+        rows = self._overflow.find_or_add(records.batch, records.key_hash, starts)
         try:
             self._values.update(records, rows)
         except SumOverflow as error:
@@ -164,10 +158,7 @@ class WindowOperator:
         """The windows that the watermark has reached; None: there are none. They come by window, within it
         in the order in which the keys came, where memory is read from front to back."""
         limit = self._lateness.reached_ms + 1 - self._window.size_ms
-        while self._overflow is not None:
-            first_ms = self._overflow.first_wake(_BY_START)
-            if first_ms is None or first_ms > limit:
-                break
+        while (first_ms := self._overflow.first_wake(_BY_START)) is not None and first_ms <= limit:
             # What starts before all that is away fires first.
             if (due := self._table.due(first_ms - 1)) is not None:
                 return due
@@ -183,7 +174,7 @@ class WindowOperator:
         ends = starts + self._window.size_ms
         batch = self._values.results(self._table.keys(rows), starts, ends, rows)
         self._out.emit(Records(batch, ends - 1))
-        self._rows_of.remove(rows)
+        self._overflow.remove(rows)
         return len(rows)
 
     def _in_the_window_before(self, records: Records, starts: Int64s) -> tuple[Records, Int64s]:

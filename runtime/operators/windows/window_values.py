@@ -12,11 +12,8 @@ import pyarrow as pa
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.operators.aggregation.accumulator import SumOverflow
 from onceflow.runtime.operators.aggregation.accumulators import accumulator
-from onceflow.runtime.operators.aggregation.aggregates import (
-    AggregateFunction,
-    BuiltinAggregate,
-    TypedAggregate,
-)
+from onceflow.runtime.operators.aggregation.aggregates import AggregateFunction, BuiltinAggregate
+from onceflow.runtime.operators.aggregation.typed_aggregates import TypedAggregate
 from onceflow.runtime.operators.user_state import EMPTY, UserColumn, declared_type, typed_array
 from onceflow.runtime.operators.windows.begun import BEGUN_BEFORE, Begun
 from onceflow.runtime.operators.windows.window_batch import Argument, Arguments, Batch
@@ -60,7 +57,7 @@ class BuiltinColumn:
         self._typed = typed
         self._argument = argument
         arrow = None if typed.argument is None else typed.argument.type
-        self._accumulator = accumulator(typed.aggregate.kind, arrow)
+        self._accumulator = accumulator(typed.aggregate, arrow)
         self.grow = self._accumulator.grow
         self.results = self._accumulator.results
         self.clear = self._accumulator.clear

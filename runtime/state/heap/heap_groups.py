@@ -1,10 +1,17 @@
-"""HeapGroups: a GroupedTable in memory; the rows of a key are a linked list, many followed at once."""
+"""HeapGroups: a GroupedTable in memory; the rows of a key are a linked list, many followed at once.
+
+Where its snapshots build on each other, the unit of what has changed is the key: an increment has all rows
+of a key, and takes the place of all that earlier ones have of it. Rows have no identity of their own then,
+and may change in anything.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from onceflow.runtime.records import Indices, UInt64s
@@ -15,7 +22,9 @@ from onceflow.runtime.state.heap.heap_panes import FrozenPaneKeys
 from onceflow.runtime.state.heap.heap_table import compile_kernels, load_columns
 from onceflow.runtime.state.heap.key_index import KeyIndex
 from onceflow.runtime.state.heap.key_rows import key_rows
+from onceflow.runtime.state.increments import FrozenIncrement, Increments
 from onceflow.runtime.state.operator_state import FrozenRows
+from onceflow.runtime.state.snapshot_options import SnapshotOptions
 from onceflow.runtime.state.table import NOT_THERE, Layout, LiveRows
 
 _KEYS_MIN = 1 << 10
@@ -39,6 +48,10 @@ class HeapGroups:
         """The number of the key, by row; only appended to, so a view of it stays true."""
         self._is_live = GrowableColumn(np.bool_)
         self._removed = 0
+        self.kept_keys: Indices | None = None
+        """The old numbers of the keys that were kept when rows were renumbered last; None: all were."""
+        self.increments: Increments | None = None
+        """Which keys have changed since which snapshot, if these build on each other."""
         compile_kernels(self._key_columns, layout.schema)
 
     def __len__(self) -> int:
@@ -57,7 +70,37 @@ class HeapGroups:
         if len(found.new):
             self._key_rows.append(batch, found.new)
             self._first.grow(self.key_count)
+        if self.increments is not None:
+            self.increments.grow(self.key_count)
+            self.increments.note(found.rows)
         return found.rows
+
+    @property
+    def identities(self) -> npt.NDArray[np.uint64]:
+        """Both hashes of each key, side by side, by its number. Never changed in place."""
+        return self._keys.identities
+
+    def identities_of(self, batch: pa.RecordBatch, key_hash: UInt64s) -> npt.NDArray[np.uint64]:
+        """Both hashes of each key of a batch."""
+        return np.stack((key_hash, hash_keys(batch, self._key_columns, CHECK_SEED)), axis=1)
+
+    def find_identities(self, identities: npt.NDArray[np.uint64]) -> Indices:
+        """The number of each key, or NOT_THERE."""
+        hashes, checks = np.ascontiguousarray(identities[:, 0]), np.ascontiguousarray(identities[:, 1])
+        return self._keys.find(hashes, checks)
+
+    def row_counts(self) -> Indices:
+        """How many rows each key has, by its number."""
+        return np.bincount(self.key_numbers(self.rows()), minlength=self.key_count)
+
+    def live_rows(self) -> LiveRows:
+        """The rows in use."""
+        return LiveRows(self.size, self.rows() if self._removed else None)
+
+    def live_keys(self) -> LiveRows:
+        """The numbers of the keys that have rows."""
+        has_some = self._first.used() != NOT_THERE
+        return LiveRows(self.key_count, None if has_some.all() else np.flatnonzero(has_some))
 
     def rows_of_keys(self, numbers: Indices) -> Indices:
         pieces = []
@@ -94,6 +137,11 @@ class HeapGroups:
     def reset(self, names: Sequence[str], rows: Indices) -> None:
         for name in names:
             self._columns[name].clear(rows)
+        self.note_changed(rows)
+
+    def note_changed(self, rows: Indices) -> None:
+        if self.increments is not None:
+            self.increments.note(self.key_numbers(rows))
 
     def remove(self, rows: Indices) -> None:
         if not len(rows):
@@ -109,11 +157,31 @@ class HeapGroups:
         keys = self.key_numbers(left)
         order = np.argsort(keys, kind="stable")
         self._link(left[order], keys[order], NOT_THERE)
+        if self.increments is not None:
+            self.increments.note(touched)
+            without = touched[self._first.used().take(touched) == NOT_THERE]
+            if len(gone := self.increments.stored(without)):
+                identities = self.identities.take(gone, axis=0)
+                self.increments.remove(identities, identities[:, 0])
+
+    def let_go(self, keys: Indices) -> None:
+        """Do what `remove` does, with all rows of these keys, which are kept elsewhere."""
+        rows = self.rows_of_keys(keys)
+        self._is_live.values[rows] = False
+        self._removed += len(rows)
+        self._first.values[keys] = NOT_THERE
 
     def compact(self) -> Indices | None:
         has_few_rows = self._removed > 0 and 2 * self._removed >= self.size
         if not has_few_rows and self.key_count <= 2 * max(self.size, _KEYS_MIN):
             return None
+        return self._renumber(self.key_count >= 2 * len(self))
+
+    def renumber(self) -> Indices:
+        """Do what `compact` does, whether or not it pays; keys without rows are forgotten."""
+        return self._renumber(forgets_keys=True)
+
+    def _renumber(self, forgets_keys: bool) -> Indices:
         kept = self.rows()
         keys = self.key_numbers(kept)
         for column in (self._next, self._key, self._is_live):
@@ -122,16 +190,35 @@ class HeapGroups:
             row_column.keep(kept)
         self._removed = 0
         self._first.values[: self.key_count] = NOT_THERE
-        if self.key_count >= 2 * len(kept):
+        self.kept_keys = None
+        if forgets_keys:
             keys = self._compact_keys(keys)
             self._key.values[: self.size] = keys  # in place: nobody has it since `keep`
         order = np.argsort(keys, kind="stable")
         self._link(order, keys[order], NOT_THERE)
         return kept
 
+    def build_on_snapshots(self, key_groups: range, max_parallelism: int, options: SnapshotOptions) -> None:
+        assert not self.key_count, "called before the first key"
+        self.increments = Increments(key_groups, max_parallelism, None, options)
+
     def freeze(self, max_parallelism: int) -> FrozenRows:
+        if self.increments is None:
+            return self.freeze_rows(self.live_rows(), max_parallelism)
+        keys, increment = self.increments.next(self.live_keys(), self._keys.hashes)
+        rows = self.freeze_rows(self.rows_of_live(keys), max_parallelism)
+        return FrozenIncrement(rows, replace(increment, table_rows=len(self)))
+
+    def rows_of_live(self, keys: LiveRows) -> LiveRows:
+        """The rows of these keys."""
+        is_chosen = np.zeros(self.key_count, np.bool_)
+        is_chosen[keys.all()] = True
+        rows = self.rows()
+        return LiveRows(self.size, rows[is_chosen[self.key_numbers(rows)]])
+
+    def freeze_rows(self, live: LiveRows, max_parallelism: int) -> FrozenTable:
+        """Do what `freeze` does, for some of the rows in use."""
         # Keys and their hashes are only appended or replaced, so views of them stay true.
-        live = LiveRows(self.size, self.rows() if self._removed else None)
         frozen = FrozenPaneKeys(live, self._key.used(), self._keys.hashes, self._key_rows.frozen())
         return FrozenTable(frozen, max_parallelism, {}, frozen_columns(self._columns, live))
 
@@ -164,6 +251,9 @@ class HeapGroups:
         kept = self._keys.compact()
         self._key_rows.keep(kept)
         self._first.keep(kept)
+        if self.increments is not None:
+            self.increments.keep(kept)
+        self.kept_keys = kept
         number = np.zeros(len(is_used), np.int64)
         number[kept] = np.arange(len(kept))
         return np.asarray(number[keys])

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from onceflow.runtime.state.heap.heap_groups import HeapGroups
 from onceflow.runtime.state.heap.heap_table import HeapTable
 from onceflow.runtime.state.plain_values import plain_values
 from onceflow.runtime.state.table import LiveRows
@@ -25,7 +26,7 @@ _CALLS_MAX = 256
 class RowSizes:
     """Asked after every batch; looks at rows now and then."""
 
-    def __init__(self, table: HeapTable) -> None:
+    def __init__(self, table: HeapTable | HeapGroups) -> None:
         self._table = table
         self._row_bytes = 0
         self._next_rows = SAMPLE_ROWS

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Protocol
 
 import numpy as np
 
 from onceflow.runtime.state.increments import Slice
-from onceflow.runtime.state.rocks.database import Database
+from onceflow.runtime.state.rocks.database import Database, FrozenSlice
 from onceflow.runtime.state.rocks.row_ids import Identities, are_among, identities_of, row_ids
 
 _COUNTED_ROWS = 1 << 13
+
+Split = Callable[[bytes], Sequence[bytes]]
+"""The rows that are one in RocksDB, of its content."""
 
 
 class Away(Protocol):
@@ -35,10 +38,10 @@ class Away(Protocol):
 class AllAway:
     """Away: all rows that RocksDB has."""
 
-    def __init__(self, database: Database, count: int) -> None:
-        """`count`: without those that are twice."""
+    def __init__(self, database: Database, count: int, split: Split | None) -> None:
+        """`count`: of rows, without those that are twice."""
         self._count = count
-        self._rows = database.freeze() if count else iter(())
+        self._rows = _split_rows(database.freeze() if count else iter(()), split)
 
     @property
     def is_empty(self) -> bool:
@@ -54,13 +57,14 @@ class AllAway:
 class SomeAway:
     """Away: these rows, and those of a slice."""
 
-    def __init__(self, database: Database, changed: Identities, covers: Slice) -> None:
+    def __init__(self, database: Database, changed: Identities, covers: Slice, split: Split | None) -> None:
         """`changed`: in the order of their ids; none of them is in memory."""
         inside = covers.holds(changed[:, 0])
         first = int(np.searchsorted(changed[:, 0], np.uint64(covers.first)))
         self._before = row_ids(changed[:first])
         self._behind = row_ids(changed[first + int(np.count_nonzero(inside)) :])
         [first_id, last_id] = row_ids(np.array([[covers.first, 0], [covers.last, (1 << 64) - 1]], np.uint64))
+        self._split = split
         # Two, since what is counted is not to be kept in memory until it is written.
         self._counted, self._read = (database.freeze_slice(first_id, last_id) for _ in range(2))
 
@@ -69,13 +73,27 @@ class SomeAway:
         return False
 
     def count(self, twice: Identities) -> int:
-        found = len(self._before) + len(self._behind)
-        counted = self._counted.ids()
+        found = 0
+        counted = self._counted_ids()
         while ids := list(islice(counted, _COUNTED_ROWS)):
             found += len(ids) - int(np.count_nonzero(are_among(identities_of(ids), twice)))
         return found
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
-        yield from self._read.of(self._before)
-        yield from self._read.rows()
-        yield from self._read.of(self._behind)
+        return self._rows_of(self._read)
+
+    def _counted_ids(self) -> Iterator[bytes]:
+        """The id of each row."""
+        if self._split is None:
+            return chain(self._before, self._counted.ids(), self._behind)
+        return (row_id for row_id, _ in self._rows_of(self._counted))
+
+    def _rows_of(self, frozen: FrozenSlice) -> Iterator[tuple[bytes, bytes]]:
+        found = chain(frozen.of(self._before), frozen.rows(), frozen.of(self._behind))
+        return _split_rows(found, self._split)
+
+
+def _split_rows(found: Iterator[tuple[bytes, bytes]], split: Split | None) -> Iterator[tuple[bytes, bytes]]:
+    if split is None:
+        return found
+    return ((row_id, row) for row_id, content in found for row in split(content))

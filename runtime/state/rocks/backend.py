@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from onceflow.runtime.errors import Retryable
+from onceflow.runtime.state.grouped_table import GroupedTable
+from onceflow.runtime.state.heap.heap_groups import HeapGroups
 from onceflow.runtime.state.heap.heap_table import HeapTable
 from onceflow.runtime.state.heap.memory_share import MemoryShare
-from onceflow.runtime.state.overflow import Overflow
+from onceflow.runtime.state.overflow import GroupedOverflow, Overflow
 from onceflow.runtime.state.rocks.database import Database, SharedMemory
+from onceflow.runtime.state.rocks.rocks_groups import RocksGroups
 from onceflow.runtime.state.rocks.rocks_overflow import RocksOverflow
 from onceflow.runtime.state.rocks.scratch import ScratchFolder
 from onceflow.runtime.state.snapshot_options import WHOLE, SnapshotOptions
@@ -42,9 +45,15 @@ class RocksBackend:
 
     def overflow(self, table: KeyedTable, layout: Layout) -> Overflow:
         assert isinstance(table, HeapTable), "tables are made in tables.py"
+        return RocksOverflow(table, layout, self._share, self._database(), self._rows_min)
+
+    def grouped_overflow(self, table: GroupedTable, layout: Layout) -> GroupedOverflow:
+        assert isinstance(table, HeapGroups), "tables are made in tables.py"
+        return RocksGroups(table, layout, self._share, self._database(), self._rows_min)
+
+    def _database(self) -> Database:
         try:
             folder = ScratchFolder(self._folder)
         except OSError as error:
             raise Retryable(f"there is no place for RocksDB's files (TMPDIR says where): {error}") from error
-        database = Database(self._memory, folder)
-        return RocksOverflow(table, layout, self._share, database, self._rows_min)
+        return Database(self._memory, folder)

@@ -1,4 +1,5 @@
-"""A real schema registry: Apicurio, fetched once from a Maven repository, with Confluent's interface."""
+"""Two schema registries with Confluent's interface: the one that onceflow brings, and one that is not ours as
+its judge, Apicurio, fetched once from a Maven repository."""
 
 from __future__ import annotations
 
@@ -12,11 +13,13 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from onceflow.connectors.kafka.embedded.jars import MAVEN_CENTRAL, default_cache_dir
+from onceflow.connectors.kafka.embedded.registry import EmbeddedRegistry
 from onceflow.runtime.environment.java import JavaError, find_java
 
 VERSION = "3.3.3"
@@ -64,10 +67,21 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@pytest.fixture(scope="module")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@pytest.fixture(scope="module", params=["onceflow", "apicurio"])
+def registry(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of an empty registry. It answers when the test begins."""
-    port, folder = free_port(), tmp_path_factory.mktemp("apicurio")
+    folder = tmp_path_factory.mktemp("registry")
+    if request.param == "onceflow":
+        with EmbeddedRegistry(folder) as ours:
+            yield ours.url
+    else:
+        with apicurio(folder) as url:
+            yield url
+
+
+@contextmanager
+def apicurio(folder: Path) -> Iterator[str]:
+    port = free_port()
     settings = {
         "QUARKUS_HTTP_HOST": "127.0.0.1",
         "QUARKUS_HTTP_PORT": str(port),

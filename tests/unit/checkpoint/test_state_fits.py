@@ -204,6 +204,7 @@ REFUSED: list[tuple[str, Any, Any, str]] = [
     ("lateness to none", windows(late="5 s"), windows(), "lateness, accumulating, the program tumbl"),
     ("by the clock", windows(), windows(window=processing_time(tumbling("10 s"))), "10000 ms by the clock"),
     ("rows", windows(window=count_window(3)), windows(window=count_window(4)), "windows of 3 rows, the prog"),
+    ("slide of rows", windows(window=count_window(3)), windows(window=count_window(3, 2)), "rows every 2"),
     ("steps", windows(window=cumulative("10 s", "5 s")), windows(window=cumulative("10 s", "2 s")), "every"),
     ("aggregate to reduce", windows(),
      lambda s: s.key_by("user").window(tumbling("10 s")).reduce(larger, uid="op"), "of a window aggregate"),

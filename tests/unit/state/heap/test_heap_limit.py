@@ -8,9 +8,10 @@ import pytest
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.heap.heap_limit import LimitedHeap
 from onceflow.runtime.state.heap.row_sizes import deep_bytes
+from onceflow.runtime.state.number_columns import NumberColumn
 from onceflow.runtime.state.overflow import StateFullError
 from onceflow.runtime.state.row_values import Cursor, DeclaredStates, RowValues, ValueCodec
-from onceflow.runtime.state.tables import Layout, tracked_table
+from onceflow.runtime.state.tables import Layout, grouped_table, tracked_table
 
 SCHEMA = pa.schema([pa.field("user", pa.int64())])
 
@@ -34,6 +35,19 @@ def test_a_table_that_outgrows_its_share_is_refused_with_the_way_out() -> None:
     with pytest.raises(StateFullError, match=r"keys take 0 MB .* --state-backend rocksdb"):
         limit.needs_room()
     assert not other.needs_room()
+
+
+def test_so_is_one_with_many_rows_for_a_key() -> None:
+    backend = LimitedHeap(1 << 20)
+    layout = Layout(["user"], SCHEMA, {"n": NumberColumn()})
+    table = grouped_table(layout)
+    limit = backend.grouped_overflow(table, layout)
+    batch = pa.record_batch([pa.array([1], pa.int64())], SCHEMA)
+    table.add(limit.find_keys(batch, hash_keys(batch, ["user"])).repeat(1_000))
+    assert not limit.needs_room()
+    table.add(limit.find_keys(batch, hash_keys(batch, ["user"])).repeat(9_000))
+    with pytest.raises(StateFullError, match=r"10,000 windows take 2 MB .* --state-backend rocksdb"):
+        limit.needs_room()
 
 
 def test_what_plain_values_take() -> None:

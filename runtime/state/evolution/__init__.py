@@ -1,0 +1,1 @@
+"""State that was kept by an earlier program, read as the present one declares it."""

@@ -1,0 +1,110 @@
+"""RocksGroups: keys of a GroupedTable in RocksDB, each with all its rows as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from onceflow.runtime.records import Indices, UInt64s
+from onceflow.runtime.state.hashing import hash_keys
+from onceflow.runtime.state.heap.heap_groups import HeapGroups
+from onceflow.runtime.state.heap.memory_share import MemoryShare
+from onceflow.runtime.state.overflow import Wakes
+from onceflow.runtime.state.rocks.database import WRITE_ROWS, Database
+from onceflow.runtime.state.rocks.rocks_units import RocksUnits
+from onceflow.runtime.state.rocks.row_ids import Identities
+from onceflow.runtime.state.table import Layout, LiveRows
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(list[bytes])
+
+
+class RocksGroups(RocksUnits):
+    """GroupedOverflow; a unit is a key that has rows. A key that has lost its last one stays in memory until
+    keys are renumbered, and RocksDB may have rows of it until then."""
+
+    split = staticmethod(_DECODER.decode)
+
+    def __init__(
+        self, table: HeapGroups, layout: Layout, share: MemoryShare, database: Database, rows_min: int
+    ) -> None:
+        super().__init__(table, layout, share, database, rows_min)
+        self._table = table
+        self._key_columns = list(layout.key_columns)
+
+    def find_keys(self, batch: pa.RecordBatch, key_hash: UInt64s) -> Indices:
+        if self._units:
+            self._bring_missing(self._table.identities_of(batch, key_hash))
+        numbers = self._table.find_keys(batch, key_hash)
+        self._use(numbers)
+        return numbers
+
+    def load(self, batch: pa.RecordBatch) -> Indices:
+        self._codec.learn(batch.schema)
+        keys = pa.RecordBatch.from_struct_array(batch.column("key"))
+        self.find_keys(keys, hash_keys(keys, self._key_columns))
+        return self._table.load(batch)
+
+    def compact(self) -> Indices | None:
+        identities, kept = self._table.identities, self._table.compact()
+        if kept is not None:
+            self._renumbered(identities)
+        return kept
+
+    def make_room(self, going: Indices, wakes: Wakes) -> Indices:
+        identities = self._table.identities
+        self._write(going, self._table.row_counts()[going])
+        for kind, times in wakes.items():
+            self._put_wakes(kind, going, times)
+        self._stored()[going] = 0  # they are RocksDB's alone now
+        self._table.let_go(going)
+        kept = self._table.renumber()
+        self._renumbered(identities)
+        return kept
+
+    def wake(self, kind: int, until_ms: int, keys_max: int) -> int:
+        return self._wake(kind, until_ms, keys_max)[1]
+
+    def _renumbered(self, identities: Identities) -> None:
+        """Keys may have other numbers now; they had these identities. Those that are gone had no rows."""
+        if (kept := self._table.kept_keys) is None:
+            return
+        is_gone = self._stored_rows.used()[: len(identities)] > 0
+        is_gone[kept] = False
+        self._forget(np.flatnonzero(is_gone), identities)
+        self._keep(kept)
+
+    # --- A unit is a key ---
+
+    @property
+    def _size(self) -> int:
+        return self._table.key_count
+
+    def _live_units(self) -> LiveRows:
+        return self._table.live_keys()
+
+    def _rows_of(self, units: LiveRows) -> LiveRows:
+        return self._table.rows_of_live(units)
+
+    def _load(self, contents: Sequence[bytes]) -> tuple[Indices, Indices]:
+        rows = list(chain.from_iterable(map(self.split, contents)))
+        loaded = self._table.load(pa.RecordBatch.from_pydict(self._codec.decode(rows)))
+        return np.unique(self._table.key_numbers(loaded), return_counts=True)
+
+    def _contents(self, units: Indices) -> Iterator[list[bytes]]:
+        rows = np.sort(self._table.rows_of_keys(units))
+        encoded = list(chain.from_iterable(self._encoded(rows)))
+        keys = self._table.key_numbers(rows)
+        by_key = np.argsort(keys, kind="stable")
+        ends = np.searchsorted(keys[by_key], units, side="right").tolist()
+        begins, in_order = [0, *ends][: len(ends)], by_key.tolist()
+        bundles = (
+            _ENCODER.encode([encoded[n] for n in in_order[begin:end]])
+            for begin, end in zip(begins, ends, strict=True)
+        )
+        while piece := list(islice(bundles, WRITE_ROWS)):
+            yield piece

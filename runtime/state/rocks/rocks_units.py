@@ -1,0 +1,261 @@
+"""RocksUnits: what was used least lately of a table lies in RocksDB, as bytes.
+
+A unit is what goes and comes back as one: a row, or a key with all its rows. Memory is a write-back cache: a
+unit that is in it is the truth, whatever RocksDB has of it. What came back stays in RocksDB, too, and is
+written over when it goes again. So reading deletes nothing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from onceflow.runtime.records import WATERMARK_MIN_MS, Indices, Int64s
+from onceflow.runtime.state.columns import GrowableColumn
+from onceflow.runtime.state.heap.frozen import FrozenTable
+from onceflow.runtime.state.heap.heap_groups import HeapGroups
+from onceflow.runtime.state.heap.heap_table import HeapTable
+from onceflow.runtime.state.heap.memory_share import MemoryShare
+from onceflow.runtime.state.heap.row_sizes import RowSizes
+from onceflow.runtime.state.increments import NO_IDENTITIES, FrozenIncrement
+from onceflow.runtime.state.operator_state import FrozenRows
+from onceflow.runtime.state.overflow import NO_WAKE_MS
+from onceflow.runtime.state.rocks.away import AllAway, Away, SomeAway, Split
+from onceflow.runtime.state.rocks.database import WRITE_ROWS, Database, Wake
+from onceflow.runtime.state.rocks.frozen_tiers import FrozenTiers
+from onceflow.runtime.state.rocks.row_codec import RowCodec
+from onceflow.runtime.state.rocks.row_ids import Identities, identities_of, last_places, row_ids
+from onceflow.runtime.state.table import NOT_THERE, Layout, LiveRows
+
+_GOING_PART = 16
+"""One part of so many goes at once: were it less, rows would be renumbered more often, were it more, it would
+take longer at a time."""
+
+
+class _Went(NamedTuple):
+    """Units that went to RocksDB, or were forgotten there, and the first snapshot that has it, by unit."""
+
+    identities: Identities
+    changed_in: npt.NDArray[np.int32]
+    is_there: bool
+
+
+class RocksUnits(ABC):
+    """What an Overflow and a GroupedOverflow have in common."""
+
+    split: Split | None = None
+    """The rows of a unit, of its content; None: a unit is a row."""
+
+    def __init__(
+        self,
+        table: HeapTable | HeapGroups,
+        layout: Layout,
+        share: MemoryShare,
+        database: Database,
+        rows_min: int,
+    ) -> None:
+        self._in_memory = table
+        self._share = share
+        self._rows_min = rows_min
+        self._sizes = RowSizes(table)
+        self._database = database
+        self._start_column = layout.start_column
+        starts = [] if layout.start_column is None else [layout.start_column]
+        self._codec = RowCodec(["key", *starts, *layout.columns])
+        self._rows = self._units = 0
+        """How many rows and units RocksDB has."""
+        self._stored_rows = GrowableColumn(np.int32)
+        """How many rows RocksDB has of each unit in memory, by unit."""
+        self._used = GrowableColumn(np.int64)
+        """When it was used last, by unit, counted in calls."""
+        self._now = 0
+        self._first: dict[int, int | None] = {}
+        """For each kind the earliest time that RocksDB may have."""
+        self._passed: dict[int, int] = {}
+        """For each kind: no earlier time is in RocksDB, though some may have been deleted there."""
+        self._went: list[_Went] = []
+        """What became, one after the other, of units with changes that no durable snapshot has."""
+        share.join()
+
+    # --- What a unit is ---
+
+    @property
+    @abstractmethod
+    def _size(self) -> int:
+        """Numbers of units are below it."""
+
+    @abstractmethod
+    def _live_units(self) -> LiveRows:
+        """The units in memory that have rows."""
+
+    @abstractmethod
+    def _rows_of(self, units: LiveRows) -> LiveRows:
+        """Their rows."""
+
+    @abstractmethod
+    def _load(self, contents: Sequence[bytes]) -> tuple[Indices, Indices | int]:
+        """Have these units in memory, which are not there: their numbers, and how many rows each has."""
+
+    @abstractmethod
+    def _contents(self, units: Indices) -> Iterator[list[bytes]]:
+        """What RocksDB is to have of these units, in their order, some at a time."""
+
+    # --- What both do ---
+
+    def freeze(self, max_parallelism: int) -> FrozenRows:
+        """Freeze the table, with the rows that are away."""
+        stored, table = self._stored(), self._in_memory
+        both = np.flatnonzero(stored)
+        twice, away = table.identities[both], self._rows - int(stored.sum())
+        if (increments := table.increments) is None:
+            below: Away = AllAway(self._database, away, self.split)
+            return self._frozen(table.live_rows(), below, twice, max_parallelism)
+        went = self._away_changed(increments.base)
+        units_away = self._units - len(both)
+        units, increment = increments.next(self._live_units(), table.identities[:, 0], units_away, len(went))
+        increment = replace(increment, table_rows=len(table) + away)
+        if increment.is_whole:
+            below = AllAway(self._database, away, self.split)
+        else:
+            below = SomeAway(self._database, went, increment.covers, self.split)
+        frozen = self._frozen(self._rows_of(units), below, twice, max_parallelism)
+        return FrozenIncrement(frozen, increment)
+
+    def needs_room(self) -> bool:
+        return len(self._in_memory) > self._rows_min and self._sizes.memory_bytes() > self._share.of_a_table
+
+    def going(self) -> Indices:
+        live = self._live_units().all()
+        count = min(len(live), max(self._rows_min, len(live) // _GOING_PART))
+        used = self._used.used()[live]
+        return np.sort(live[np.argpartition(used, count - 1)[:count]])
+
+    def first_wake(self, kind: int) -> int | None:
+        return self._first.get(kind)
+
+    def close(self) -> None:
+        self._database.close()
+
+    def _wake(self, kind: int, until_ms: int, units_max: int) -> tuple[Indices, int]:
+        """Bring back units that wake; as `Overflow.wake`."""
+        due: list[Wake] = []
+        self._first[kind], reached_ms = None, until_ms
+        for wake in self._database.wakes(kind, self._passed.get(kind, WATERMARK_MIN_MS)):
+            if wake.time_ms > until_ms or len(due) == units_max:
+                self._first[kind] = wake.time_ms
+                reached_ms = min(until_ms, wake.time_ms)
+                break
+            due.append(wake)
+        units = self._bring([wake.row_id for wake in due])
+        self._database.delete_wakes(kind, due)
+        if due:
+            self._passed[kind] = due[-1].time_ms
+        return units, reached_ms
+
+    def _bring_missing(self, identities: Identities) -> None:
+        """Have those of these units in memory that are away."""
+        missing = self._in_memory.find_identities(identities) == NOT_THERE
+        if missing.any():
+            self._bring(sorted(set(row_ids(identities[missing]))))
+
+    def _bring(self, ids: list[bytes]) -> Indices:
+        """Load those of these units that are away: their numbers."""
+        known = self._in_memory.find_identities(identities_of(ids)) if ids else np.zeros(0, np.int64)
+        ids = [row_id for row_id, row in zip(ids, known.tolist(), strict=True) if row == NOT_THERE]
+        # A unit may have two times, one of which it had before it was here last.
+        found = [content for content in self._database.get(sorted(set(ids))) if content is not None]
+        if not found:
+            return np.zeros(0, np.int64)
+        units, rows = self._load(found)
+        self._use(units)
+        self._stored_rows.values[units] = rows
+        if self._in_memory.increments is not None:
+            self._in_memory.increments.came_back(units)
+        return units
+
+    def _write(self, units: Indices, counts: Indices | int) -> None:
+        """Write these units to RocksDB; `counts`: how many rows each has."""
+        ids, first = row_ids(self._in_memory.identities[units]), 0
+        for contents in self._contents(units):
+            self._database.put(sorted(zip(ids[first : first + len(contents)], contents, strict=True)))
+            first += len(contents)
+        before = self._stored()[units]
+        self._units += int(np.count_nonzero(before == 0))
+        self._rows += int(np.sum(counts - before))
+        if (increments := self._in_memory.increments) is not None:
+            is_unwritten, changed_in = increments.unwritten(units)
+            if is_unwritten.any():
+                went = self._in_memory.identities[units[is_unwritten]]
+                self._went.append(_Went(went, changed_in[is_unwritten], is_there=True))
+
+    def _encoded(self, rows: Indices) -> Iterator[list[bytes]]:
+        """These rows, lowest first, as bytes, some at a time."""
+        frozen = self._in_memory.freeze_rows(LiveRows(self._in_memory.size, rows), 1)
+        for first in range(0, len(rows), WRITE_ROWS):
+            yield self._codec.encode(frozen.piece(first, min(first + WRITE_ROWS, len(rows))))
+
+    def _away_changed(self, base: int) -> Identities:
+        """The units that are away, with changes that the snapshot `base` has not, in the order of their
+        ids."""
+        # Without a snapshot to build on the next one is whole, and none will ever ask for what it has.
+        self._went = [went for went in self._went if base >= 0 and (went.changed_in > base).any()]
+        if not self._went:
+            return NO_IDENTITIES
+        ids = np.concatenate([went.identities for went in self._went])
+        is_there = np.concatenate([np.full(len(went.identities), went.is_there) for went in self._went])
+        is_new = np.concatenate([went.changed_in for went in self._went]) > base
+        last = last_places(ids)
+        ids = ids[last[is_there[last] & is_new[last]]]
+        return np.asarray(ids[self._in_memory.find_identities(ids) == NOT_THERE])
+
+    def _frozen(
+        self, rows: LiveRows, away: Away, twice: Identities, max_parallelism: int
+    ) -> FrozenTable | FrozenTiers:
+        hot = self._in_memory.freeze_rows(rows, max_parallelism)
+        if away.is_empty:
+            return hot
+        return FrozenTiers(hot, away, twice, self._codec.frozen(), max_parallelism, self._start_column)
+
+    def _put_wakes(self, kind: int, units: Indices, times: Int64s) -> None:
+        has_one = times != NO_WAKE_MS
+        if has_one.any():
+            ids, at = row_ids(self._in_memory.identities[units[has_one]]), times[has_one].tolist()
+            self._database.put_wakes(kind, map(Wake, at, ids))
+            first = self._first.get(kind)
+            self._first[kind] = min(at) if first is None else min(first, *at)
+            self._passed[kind] = min(self._passed.get(kind, WATERMARK_MIN_MS), *at)
+
+    def _forget(self, units: Indices, identities_by_unit: Identities | None = None) -> None:
+        """RocksDB is to have these units, which are in memory, no longer."""
+        stored = self._stored_rows.used() if identities_by_unit is not None else self._stored()
+        units = units[stored[units] > 0]
+        by_unit = self._in_memory.identities if identities_by_unit is None else identities_by_unit
+        identities = by_unit[units]
+        self._database.delete(sorted(row_ids(identities)))
+        if self._went and (increments := self._in_memory.increments) is not None:
+            changed_in = np.full(len(units), increments.number, np.int32)
+            self._went.append(_Went(identities, changed_in, is_there=False))
+        self._rows -= int(stored[units].sum())
+        self._units -= len(units)
+        stored[units] = 0
+
+    def _keep(self, kept: Indices) -> None:
+        """Units were renumbered."""
+        for column in (self._stored_rows, self._used):
+            column.grow(int(kept[-1]) + 1 if len(kept) else 0)
+            column.keep(kept)
+
+    def _use(self, units: Indices) -> None:
+        self._now += 1
+        self._stored_rows.grow(self._size)
+        self._used.grow(self._size)
+        self._used.values[units] = self._now
+
+    def _stored(self) -> npt.NDArray[np.int32]:
+        self._stored_rows.grow(self._size)
+        return self._stored_rows.used()
