@@ -42,6 +42,13 @@ StartFromOption = Annotated[
     str | None,
     typer.Option("--from", help="A checkpoint's id instead of the latest, or a savepoint's folder."),
 ]
+DrySinkOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Write what each sink would get to FOLDER/<uid> as Parquet, and nothing to the sinks.",
+    ),
+]
 DebugOption = Annotated[
     bool,
     typer.Option("--debug", help="Show the traceback of a slot's failure, and what clients log."),

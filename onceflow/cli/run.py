@@ -7,11 +7,13 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from onceflow.cli.dry_run import dry_run
 from onceflow.cli.job_options import (
     AlignmentTimeoutOption,
     AllowDroppedStateOption,
     BarriersOption,
     DebugOption,
+    DrySinkOption,
     GuaranteeOption,
     IncrementalOption,
     InFlightOption,
@@ -80,6 +82,7 @@ def run(
     allow_dropped_state: AllowDroppedStateOption = False,
     map_uid: MapUidOption = None,
     reset_offsets: ResetOffsetsOption = None,
+    dry_sink: DrySinkOption = None,
     conf: Annotated[
         list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
     ] = None,
@@ -125,7 +128,8 @@ def run(
         tls=tls,
         params=given_params(param or [], params_file, loaded.job.params),
     )
-    result = run_job(g := loaded.job.build(), options, _reporter(g, as_json, metrics_port), loaded.program)
+    graph = loaded.job.build() if dry_sink is None else dry_run(loaded.job.build(), dry_sink)
+    result = run_job(graph, options, _reporter(graph, as_json, metrics_port), loaded.program)
     if result.outcome not in (Outcome.FINISHED, Outcome.STOPPED):
         _end_badly(result, checkpoint_dir, debug)
 
