@@ -53,6 +53,8 @@ class SourceNode:
     name: str = "source"
     rate_per_s: float | None = None
     """At most so many records a second, of the whole job; None: as many as there are."""
+    leaves_traces: bool = True
+    """Whether it may tell the outside how far it has read: publish offsets, acknowledge messages."""
 
 
 @dataclass(frozen=True, slots=True)
