@@ -47,7 +47,6 @@ class RocksGroups(RocksUnits):
         return numbers
 
     def load(self, batch: pa.RecordBatch) -> Indices:
-        self._codec.learn(batch.schema)
         if self._units:
             self._bring_missing(self._table.identities_in(batch))
         numbers = self._table.load_keys(batch)
