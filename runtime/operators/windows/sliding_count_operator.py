@@ -21,6 +21,7 @@ from onceflow.runtime.operators.windows.pane_operator import MergeableValues
 from onceflow.runtime.operators.windows.ranks import rank
 from onceflow.runtime.records import Indices, Int64s, Records
 from onceflow.runtime.state.number_columns import NumberColumn
+from onceflow.runtime.state.overflow import GroupedOverflow, GroupsInMemory
 from onceflow.runtime.state.table import NOT_THERE, RowColumn
 from onceflow.runtime.state.tables import Layout, grouped_table
 
@@ -73,18 +74,23 @@ class SlidingCountOperator:
         self._first, self._count = NumberColumn(), NumberColumn()
         self._values = values
         columns: dict[str, RowColumn] = {"first": self._first, "rows": self._count, "value": values}
-        self._table = grouped_table(Layout(key_columns, schema, columns))
+        self._layout = Layout(key_columns, schema, columns)
+        self._table = grouped_table(self._layout)
+        self._away: GroupedOverflow = GroupsInMemory(self._table)
 
     def open(self, context: OperatorContext, out: Output) -> None:
         self._context = context
         self._out = out
+        context.begin(self._table)
+        self._away = context.state.grouped_overflow(self._table, list(self._layout.columns))
         for function in self._values.functions:
             context.open_function(function)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         for state in states:
             for piece in state.batches(TABLE):
-                self._table.load(piece)
+                self._away.load(piece)
+                self._make_room()
 
     def on_records(self, records: Records) -> None:
         if not len(records):
@@ -92,7 +98,7 @@ class SlidingCountOperator:
         if records.event_time is None:  # aggregates that go by time go by arrival
             records = replace(records, event_time=np.zeros(len(records), np.int64))
         assert records.key_hash is not None, "windows come after a key_by"
-        numbers = self._table.find_keys(records.batch, records.key_hash)
+        numbers = self._away.find_keys(records.batch, records.key_hash)
         keys, key = np.unique(numbers, return_inverse=True)
         there = self._panes_of(keys)
         position = self._rows_so_far(there, len(keys))[key] + rank(key)
@@ -105,11 +111,15 @@ class SlidingCountOperator:
         pass
 
     def snapshot(self) -> FrozenState:
-        rows = self._table.freeze(self._context.max_parallelism)
+        rows = self._away.freeze(self._context.max_parallelism)
         return FrozenState(self._context.key_groups, {TABLE: rows})
 
     def close(self) -> None:
-        pass
+        self._away.close()
+
+    def _make_room(self) -> None:
+        while self._away.needs_room():
+            self._away.make_room(self._away.going(), {})
 
     def _panes_of(self, keys: Indices) -> Panes:
         """The panes of these keys, which rise."""
@@ -175,7 +185,8 @@ class SlidingCountOperator:
         """Forget the panes that are before each key's next window."""
         next_start = (so_far // self._slide + 1) * self._slide - self._size
         self._table.remove(panes.rows[panes.firsts < next_start[panes.keys]])
-        self._table.compact()
+        self._away.compact()
+        self._make_room()
 
     def _overflow(self, error: SumOverflow, row: int) -> Fatal:
         [key] = self._table.keys(np.array([row])).to_pylist()

@@ -14,8 +14,10 @@ from onceflow.runtime.operators.assigners.counting import CountWindow, count_win
 from onceflow.runtime.operators.windows import sliding_count_operator
 from onceflow.runtime.operators.windows.sliding_count_operator import Panes, SlidingCountOperator
 from onceflow.runtime.operators.windows.window import WindowAggregate, WindowReduce
+from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
 from onceflow.runtime.testing.harness import OperatorHarness
 from onceflow.runtime.testing.mutation import Mutant, mutated
+from onceflow.runtime.testing.tight_state import INCREMENTAL, tight_rocksdb
 
 SCHEMA = pa.schema([("user", pa.string()), ("amount", pa.int64())])
 AGGREGATES = {
@@ -47,7 +49,7 @@ def result(user: str, rows: list[tuple[int, int | None]]) -> tuple[Any, ...]:
     return (user, len(rows), *values, rows[-1][0])
 
 
-def check(steps: list[Any], size: int, slide: int) -> None:
+def check(steps: list[Any], size: int, slide: int, state: StateBackend = UNLIMITED) -> None:
     with using(PLAIN):
         harness, clock = OperatorHarness(config(size, slide).create, ["user"]), 0
         came: dict[str, list[tuple[int, int | None]]] = {}
@@ -57,7 +59,9 @@ def check(steps: list[Any], size: int, slide: int) -> None:
             if isinstance(step, int):  # to so many subtasks
                 states = harness.snapshot()
                 harness.push(as_batch([("a", 1)] * 7), [0] * 7)  # lost in the crash
-                harness = OperatorHarness(config(size, slide).create, ["user"], step, states=states)
+                harness = OperatorHarness(
+                    config(size, slide).create, ["user"], step, states=states, state=state
+                )
                 continue
             for n, (user, amount) in enumerate(step):
                 rows = came.setdefault(user, [])
@@ -83,6 +87,19 @@ def check(steps: list[Any], size: int, slide: int) -> None:
 @example([[("a", 1)] * 5, 2, [("a", 2)] * 7, 3, [("a", 3)] * 2], (5, 3))
 def test_each_result_is_of_the_last_rows(steps: list[Any], sizes: tuple[int, int]) -> None:
     check(steps, *sizes)
+
+
+@settings(max_examples=30, deadline=None)
+@given(steps=STEPS, sizes=SIZES)
+def test_so_is_each_in_rocksdb(steps: list[Any], sizes: tuple[int, int]) -> None:
+    with tight_rocksdb(rows_in_memory=1) as state:
+        check([2, *steps], *sizes, state=state)
+
+
+@settings(max_examples=30, deadline=None)
+@given(steps=STEPS, sizes=SIZES)
+def test_so_is_each_whose_snapshots_build_on_each_other(steps: list[Any], sizes: tuple[int, int]) -> None:
+    check([2, *steps], *sizes, state=INCREMENTAL)
 
 
 original_let_go = SlidingCountOperator._let_go
