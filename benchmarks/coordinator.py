@@ -144,6 +144,9 @@ class PlayedLauncher:
     def wait_ready(self, timeout_s: float) -> bool:
         return True
 
+    def check_room(self, slots: int) -> None:
+        pass
+
     def doing(self, parallelism: int, has_slots: bool) -> str:
         return "the playing process starts"
 

@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from onceflow.runtime.state.timers import Timer
     from onceflow.runtime.types.value_types import FormerName, Scale
     from onceflow.structured_streaming.register import register
+    from onceflow.structured_streaming.told_mistakes import why_failed
 
 __version__ = VERSION
 
@@ -158,6 +159,7 @@ _MODULES = {
     "onceflow.runtime.state.timers": ("Timer",),
     "onceflow.runtime.types.value_types": ("FormerName", "Scale"),
     "onceflow.structured_streaming.register": ("register",),
+    "onceflow.structured_streaming.told_mistakes": ("why_failed",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -233,6 +235,7 @@ __all__ = [
     "sliding",
     "sum_",
     "tumbling",
+    "why_failed",
 ]
 
 

@@ -40,6 +40,10 @@ def _failed(fields: Mapping[str, Any]) -> Text:
     return Text.assemble((f"{attempt} failed", "red"), f": {fields['reason']}{again}")
 
 
+def _rescaled(fields: Mapping[str, Any]) -> Text:
+    return Text.assemble(("rescaled", "green"), f" from {fields['slots_before']} to {fields['slots']} slots")
+
+
 def _restarted(fields: Mapping[str, Any]) -> Text:
     return Text.assemble(("restarted", "yellow"), f" from checkpoint {fields['checkpoint_id']}")
 
@@ -82,6 +86,7 @@ _EVENT_TEXTS: Mapping[str, Callable[[Mapping[str, Any]], Text]] = {
     "slots_started": _started,
     "attempt_failed": _failed,
     "restarted": _restarted,
+    "rescaled": _rescaled,
     "started_from_savepoint": _started_from,
     "state_changed": lambda f: Text(f["text"], "yellow"),
     "checkpoint_failed": _checkpoint_failed,

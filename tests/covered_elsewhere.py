@@ -18,6 +18,11 @@ COVERED = (
         memory_share checkpoint.increments state.increments seen_rows rocks.away snapshot_options
         rocks_units rocks_groups grouped_table""",
     ),
+    Covered(
+        "another number of slots while a job runs",
+        "simulation/test_rescaling integration/test_rescale",
+        "scale folder_io",
+    ),
     Covered("options, read for a run", "unit/driver/test_options unit/api/test_job", "run_options"),
     Covered("changed types", "properties/test_schema_evolution", "conversion members readers restored"),
     Covered(

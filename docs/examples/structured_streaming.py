@@ -23,4 +23,7 @@ def copy(spark: Any, checkpoint_dir: str) -> Any:
 if __name__ == "__main__":
     from pyspark.sql import SparkSession
 
-    copy(SparkSession.builder.getOrCreate(), "./checkpoints").awaitTermination()
+    query = copy(SparkSession.builder.getOrCreate(), "./checkpoints")
+    while not query.awaitTermination(60) and query.isActive:
+        print(query.lastProgress)
+    print(onceflow.why_failed(query.exception()))

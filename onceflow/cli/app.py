@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("onceflow.cli.status", "What a running job does now."),
     "stop": ("onceflow.cli.stop", "Stop a running job cleanly after a last checkpoint."),
     "cancel": ("onceflow.cli.cancel", "End a running job at once, without a last checkpoint."),
+    "rescale": ("onceflow.cli.rescale", "Give a running job another number of slots."),
     "connectors": (
         "onceflow.cli.connectors",
         "List sources, sinks and formats by name, with their packages.",

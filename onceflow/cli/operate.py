@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from typing import Any, TypeVar
 
 from onceflow.runtime.control.connection import Connection, ConnectionLostError
-from onceflow.runtime.control.messages import AskCancel, AskStatus, AskStop, Ended, Status
+from onceflow.runtime.control.messages import AskCancel, AskRescale, AskStatus, AskStop, Ended, Status
 from onceflow.runtime.driver.options import absolute_url
 from onceflow.runtime.environment.running_jobs import RunningJob, StartingJob, find, find_starting
 from onceflow.runtime.errors import OnceflowError, UsageError
@@ -19,7 +19,7 @@ TIMEOUT_S = 5.0
 LOOK_AGAIN_S = 0.05
 """The pause between two looks at whether the driver's process has let go of the job."""
 
-Question = AskStatus | AskStop | AskCancel
+Question = AskStatus | AskStop | AskRescale | AskCancel
 _GONE = (OSError, HandshakeError, ConnectionLostError)
 Answer = TypeVar("Answer")
 

@@ -8,9 +8,11 @@ little.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, MutableMapping
+import sys
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 STARTUP = str(Path(__file__).with_name("worker_startup"))
 _VARIABLE = "PYTHONPATH"
@@ -32,6 +34,24 @@ def startup_sent_along(environment: MutableMapping[str, str]) -> Iterator[None]:
             del environment[_VARIABLE]
         else:
             environment[_VARIABLE] = before
+
+
+@contextmanager
+def this_python(context: Any, environment: Mapping[str, str]) -> Iterator[None]:
+    """Functions that are made meanwhile run in this program's Python, if Spark runs on this machine alone
+    and nobody chose another one.
+
+    Spark takes the `python3` of the search path, which is the system's where a program is run as
+    `.venv/bin/python program.py`, and knows nothing of what is installed here.
+    """
+    before = context.pythonExec
+    is_chosen = environment.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python", "")
+    if context.master.partition("[")[0] == "local" and not is_chosen:
+        context.pythonExec = sys.executable
+    try:
+        yield
+    finally:
+        context.pythonExec = before
 
 
 def forget_startup(path: list[str], environment: MutableMapping[str, str]) -> None:

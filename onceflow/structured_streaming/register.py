@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.explained_calls import explained
-from onceflow.structured_streaming.python_path import startup_sent_along
+from onceflow.structured_streaming.python_path import startup_sent_along, this_python
+from onceflow.structured_streaming.told_mistakes import tell_mistakes_in_a_sentence
 
 
 @explained
@@ -14,12 +16,15 @@ def register(spark: Any) -> None:
     """Make `.format("onceflow-kafka")` and the sinks' formats (`"onceflow-postgres"` and the others of
     any_sink/formats.py) known to this SparkSession; the user's program calls it once.
 
-    Calling it again changes nothing. Executors need onceflow installed, in the same version. Raises
+    Calling it again changes nothing. Executors need onceflow installed, in the same version. From then on
+    an error of Spark's in which a format of onceflow's says what is wrong, and which nobody catches, ends
+    the program with that sentence instead of its traceback (ONCEFLOW_DEBUG=1 shows it all). Raises
     UsageError if `spark` has no place for Python data sources.
     """
     from onceflow.structured_streaming.any_sink.formats import FORMATS
     from onceflow.structured_streaming.data_source import OnceflowKafka
 
+    tell_mistakes_in_a_sentence()
     registration = getattr(spark, "dataSource", None)
     if registration is None:
         raise UsageError(
@@ -30,6 +35,6 @@ def register(spark: Any) -> None:
         for each in (OnceflowKafka, *FORMATS):
             registration.register(each)
         return
-    with startup_sent_along(environment):
+    with startup_sent_along(environment), this_python(spark.sparkContext, os.environ):
         for each in (OnceflowKafka, *FORMATS):
             registration.register(each)

@@ -19,11 +19,11 @@ from onceflow.runtime.checkpoint.options import IN_FLIGHT_MS
 from onceflow.runtime.checkpoint.store_url import check_folder
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.driver.driver import JobDriver
-from onceflow.runtime.driver.options import DEFAULT_MASTER, RunOptions
+from onceflow.runtime.driver.options import DEFAULT_MASTER, RunOptions, check_slots
 from onceflow.runtime.driver.result import JobResult
 from onceflow.runtime.environment.program import NO_PROGRAM, Program, running_program
 from onceflow.runtime.environment.running_jobs import StartingJob
-from onceflow.runtime.errors import JobFailedError, OnceflowError, OptionError, UsageError
+from onceflow.runtime.errors import JobFailedError, OnceflowError, UsageError
 from onceflow.runtime.explained_calls import explained_methods
 from onceflow.runtime.functions.resolve import resolve
 from onceflow.runtime.graph.job_graph import JobGraph
@@ -172,11 +172,8 @@ def run_job(
     graph: JobGraph, options: RunOptions, reporter: Reporter, program: Program = NO_PROGRAM
 ) -> JobResult:
     """Run a graph to its end. `program`: the user's, of which the slots need what the graph refers to."""
-    if options.parallelism is not None and options.parallelism > graph.max_parallelism:
-        raise OptionError(
-            f"parallelism={options.parallelism} is more than the job's max_parallelism, which is "
-            f"{graph.max_parallelism}"
-        )
+    if options.parallelism is not None:
+        check_slots(options.parallelism, graph.max_parallelism)
     resolve(graph.params, options.params)  # what is missing is said before anything starts
     check_folder(options.checkpoint_dir, options.storage_options)
     with StartingJob.announced(graph.job, options.checkpoint_dir), run_signals() as signals:

@@ -23,6 +23,7 @@ from onceflow.runtime.checkpoint.job_phase import JobPhase
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.options import CheckpointOptions
 from onceflow.runtime.checkpoint.pending import PendingCheckpoint, Phase
+from onceflow.runtime.checkpoint.scale import Scale
 from onceflow.runtime.checkpoint.stopping import NEVER as _NEVER
 from onceflow.runtime.checkpoint.stopping import Stopping
 from onceflow.runtime.checkpoint.verdict import Failure, FailureRow, GiveUp, Restart
@@ -48,7 +49,7 @@ class Coordinator:
     ) -> None:
         """`has_committers`: some sinks commit in the driver, once for all their writers."""
         assert 1 <= slots <= max_parallelism, (slots, max_parallelism)
-        self._slots = slots
+        self._scale = Scale(slots)
         self._max_parallelism = max_parallelism
         self._options = options
         self._wall_offset_ms = wall_offset_ms
@@ -115,8 +116,8 @@ class Coordinator:
                 self._on_slot_answer(event, now_ms)
             case ev.Tick():
                 pass
-            case ev.StopRequested():
-                self._request_stop(event, now_ms)
+            case ev.StopRequested() | ev.RescaleRequested():
+                self._on_request(event, now_ms)
             case ev.AttemptOpened() | ev.OpenFailed() | ev.AlreadyFinished():
                 self._on_open_answer(event, now_ms)
             case ev.Persisted() | ev.PersistNotDone() | ev.PersistUnknown() | ev.PersistConflict():
@@ -141,6 +142,7 @@ class Coordinator:
     def _open(self, now_ms: int) -> None:
         self.phase = JobPhase.OPENING
         self._deadline_ms = now_ms + self._options.open_timeout_ms
+        self._effects += self._scale.begin()
         self._emit(ev.OpenAttempt())
 
     def _on_open_answer(self, event: ev.OpenAnswer, now_ms: int) -> None:
@@ -169,11 +171,7 @@ class Coordinator:
                 self._stopping.begin(event.manifest.is_drained)
                 self._aborted_in_row = 0
                 self._failures.on_attempt(event.attempt)
-                n = event.manifest.checkpoint_id
-                self._announce("attempt_started", attempt=event.attempt, checkpoint_id=n)
-                for note in event.notes:
-                    self._announce("state_changed", uid=note.uid, change=note.change, text=note.text)
-                self._effects += event.notices
+                self._effects += event.told()
                 self._emit(ev.StartSlots(event.attempt, event.manifest))
 
     def _on_attempt_event(self, event: ev.AttemptEvent, now_ms: int) -> None:
@@ -240,19 +238,21 @@ class Coordinator:
     def _trigger(self, now_ms: int) -> None:
         assert self.attempt is not None
         assert self._pending is None
+        is_last = self._stopping.is_ending(self._all_drained)
         pending = PendingCheckpoint(
             self._next_checkpoint_id,
             self.attempt,
-            self._slots,
-            is_last=self._stopping.is_ending(self._all_drained),
+            self._scale.slots,
+            is_last,
             triggered_ms=now_ms,
             is_final=self._all_drained,
+            ends_attempt=self._scale.ends_attempt() or is_last,
         )
         pending.enter(Phase.COLLECTING, now_ms, self._options.timeout_ms)
         self._next_checkpoint_id += 1
         self._pending = pending
         self._trigger_at_ms = now_ms + self._options.interval_ms
-        self._emit(ev.Trigger(self.attempt, pending.checkpoint_id, pending.is_last))
+        self._emit(ev.Trigger(self.attempt, pending.checkpoint_id, pending.ends_attempt))
 
     def _on_slot_answer(self, event: ev.SlotAnswer, now_ms: int) -> None:
         pending = self._current(event.attempt, event.checkpoint_id)
@@ -355,6 +355,10 @@ class Coordinator:
             self._emit(ev.MarkFinished(pending.attempt))
         elif pending.is_last:
             self._finish(Outcome.STOPPED, "on request, after a last checkpoint")
+        elif pending.ends_attempt:
+            self._cancel("the job is rescaled")
+            self._last_failure = ""
+            self._open(now_ms)
 
     def _abort(
         self, pending: PendingCheckpoint, reason: str, now_ms: int, is_unavailable: bool = False
@@ -381,7 +385,7 @@ class Coordinator:
         if now_ms >= self._stopping.until_ms and self.phase is not JobPhase.OVER:
             self._mark("stop timeout")
             self._cancel("stop timeout")
-            self._finish(Outcome.CANCELLED, f"no last checkpoint within {self._stopping.patience_ms} ms")
+            self._finish(Outcome.CANCELLED, self._stopping.overdue())
         if now_ms >= self._deadline_ms:
             self._on_deadline(now_ms)
         if self.phase is not JobPhase.RUNNING:
@@ -401,12 +405,12 @@ class Coordinator:
 
     def _trigger_due_ms(self) -> float:
         """A job that is ending waits for no interval."""
-        is_ending = self._stopping.is_ending(self._all_drained)
+        is_ending = self._stopping.is_ending(self._all_drained) or self._scale.is_to_change
         return self._pause_until_ms if is_ending else max(self._trigger_at_ms, self._pause_until_ms)
 
     @property
     def _all_drained(self) -> bool:
-        return len(self._drained) == self._slots
+        return len(self._drained) == self._scale.slots
 
     def _on_deadline(self, now_ms: int) -> None:
         """The job was too long in its phase."""
@@ -414,14 +418,9 @@ class Coordinator:
         options = self._options
         match self.phase:
             case JobPhase.OPENING:
-                self._finish(
-                    Outcome.FAILED,
-                    f"no answer of checkpoint folder, sources and sinks for {options.open_timeout_ms} ms",
-                )
+                self._finish(Outcome.FAILED, options.open_overdue)
             case JobPhase.STARTING:
-                self._fail_attempt(
-                    Failure(f"the slots did not start within {options.start_timeout_ms} ms"), now_ms
-                )
+                self._fail_attempt(Failure(options.start_overdue), now_ms)
             case JobPhase.RESTARTING:
                 self._open(now_ms)
             case JobPhase.MARKING:
@@ -443,7 +442,10 @@ class Coordinator:
             is_durable = pending.phase is not Phase.PERSISTING
             self._emit(ev.CommitSinks(pending.manifest) if is_durable else ev.Persist(pending.manifest))
 
-    def _request_stop(self, event: ev.StopRequested, now_ms: int) -> None:
+    def _on_request(self, event: ev.StopRequested | ev.RescaleRequested, now_ms: int) -> None:
+        if isinstance(event, ev.RescaleRequested):
+            self._scale.request(event.slots)
+            return
         if self._stopping.is_requested:
             return
         options = self._options
@@ -454,10 +456,7 @@ class Coordinator:
             self._mark("stop while no attempt runs")
             has_read = self.attempt is not None and (is_hosted or self._last_failure != "")
             self._cancel("a stop was requested")
-            if has_read:
-                self._finish(Outcome.CANCELLED, "without a last checkpoint: no attempt was running")
-            else:
-                self._finish(Outcome.STOPPED, "on request, before an attempt of this run was started")
+            self._finish(*self._stopping.without_an_attempt(has_read))
 
     def _finish(self, outcome: Outcome, reason: str) -> None:
         self.phase = JobPhase.OVER

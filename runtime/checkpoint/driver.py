@@ -10,12 +10,11 @@ import contextlib
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TypeGuard
 
 from onceflow.runtime.checkpoint import events as ev
 from onceflow.runtime.checkpoint.create_proof import prove_create
 from onceflow.runtime.checkpoint.doors import SinkDoor, SplitDoor, discovered, with_new
-from onceflow.runtime.checkpoint.events import Effect, Event
+from onceflow.runtime.checkpoint.events import Event
 from onceflow.runtime.checkpoint.fingerprints import is_unavailable
 from onceflow.runtime.checkpoint.log import (
     AttemptStarted,
@@ -95,6 +94,8 @@ class CheckpointIO:
         match effect:
             case ev.OpenAttempt():
                 return self._open()
+            case ev.Rescale(slots):
+                self._parallelism = slots
             case ev.Persist(manifest):
                 return self._persist(manifest)
             case ev.CommitSinks(manifest):
@@ -293,8 +294,3 @@ class CheckpointIO:
         assert self._retention is not None
         with contextlib.suppress(OSError):
             clean(self._retention)
-
-
-def is_io_effect(effect: Effect) -> TypeGuard[IoEffect]:
-    """True: for CheckpointIO; False: for the slots' channel, the host, or the live line."""
-    return isinstance(effect, IoEffect)

@@ -30,6 +30,13 @@ class OpenAttempt:
 
 
 @dataclass(frozen=True, slots=True)
+class Rescale:
+    """Attempts that are opened from now on have so many slots. No answer."""
+
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
 class StartSlots:
     """Start the slots of this attempt from this manifest. Answer: SlotsRunning or AttemptFailed."""
 
@@ -144,5 +151,5 @@ class Announce:
 
 
 SlotEffect = StartSlots | Trigger | Resume | Drain | Commit | AbortCheckpoint | CancelAttempt
-StoreEffect = OpenAttempt | Persist | CommitSinks | Subsume | Discard | MarkFinished
+StoreEffect = Rescale | OpenAttempt | Persist | CommitSinks | Subsume | Discard | MarkFinished
 Effect = SlotEffect | StoreEffect | FinishJob | Announce

@@ -47,6 +47,9 @@ from onceflow.runtime.checkpoint.effects import (
     Persist as Persist,
 )
 from onceflow.runtime.checkpoint.effects import (
+    Rescale as Rescale,
+)
+from onceflow.runtime.checkpoint.effects import (
     Resume as Resume,
 )
 from onceflow.runtime.checkpoint.effects import (
@@ -79,6 +82,16 @@ class AttemptOpened:
     next_checkpoint_id: int
     notes: Sequence[StateNote] = ()
     notices: Sequence[Announce] = ()
+
+    def told(self) -> list[Announce]:
+        """All that is told of it."""
+        started = {"attempt": self.attempt, "checkpoint_id": self.manifest.checkpoint_id}
+        changed = [{"uid": note.uid, "change": note.change, "text": note.text} for note in self.notes]
+        return [
+            Announce("attempt_started", started),
+            *(Announce("state_changed", fields) for fields in changed),
+            *self.notices,
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +261,13 @@ class StopRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class RescaleRequested:
+    """A user asks for another number of slots, at most the job's max_parallelism."""
+
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed; wanted at `wake_at_ms` at the latest."""
 
@@ -258,4 +278,4 @@ SlotAnswer = SlotAcked | SlotDeclined | SlotCommitted
 SinkAnswer = SinksCommitted | SinksNotCommitted
 PersistAnswer = Persisted | PersistNotDone | PersistUnknown | PersistConflict
 DriverAnswer = PersistAnswer | SinkAnswer | FinishMarked
-Event = OpenAnswer | AttemptEvent | SlotAnswer | DriverAnswer | StopRequested | Tick
+Event = OpenAnswer | AttemptEvent | SlotAnswer | DriverAnswer | StopRequested | RescaleRequested | Tick

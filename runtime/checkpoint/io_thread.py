@@ -51,5 +51,5 @@ def _answer_to_fault(effect: IoEffect, reason: str) -> Event | None:
             return ev.AttemptFailed(manifest.attempt, reason, fingerprints=frozenset({reason}))
         case ev.MarkFinished(attempt):
             return ev.FinishMarked(attempt)
-        case ev.Subsume() | ev.Discard():
+        case ev.Rescale() | ev.Subsume() | ev.Discard():
             return None

@@ -69,6 +69,16 @@ class CheckpointOptions:
     """Completed checkpoints that are kept."""
     restart: RestartStrategy = field(default_factory=ExponentialDelay)
 
+    @property
+    def open_overdue(self) -> str:
+        """Why the job fails when an attempt could not be opened in time, in words."""
+        return f"no answer of checkpoint folder, sources and sinks for {self.open_timeout_ms} ms"
+
+    @property
+    def start_overdue(self) -> str:
+        """Why an attempt fails whose slots did not start in time, in words."""
+        return f"the slots did not start within {self.start_timeout_ms} ms"
+
     def __post_init__(self) -> None:
         if self.interval_ms < 1:
             raise OptionError(f"the checkpoint interval is {self.interval_ms} ms: it has to be at least 1 ms")

@@ -32,10 +32,12 @@ class PendingCheckpoint:
     attempt: int
     slots: int
     is_last: bool
-    """Sources send nothing after its barrier."""
+    """The job stops when it is committed."""
     triggered_ms: int
     is_final: bool = False
     """The input had ended in all slots when it was triggered: after it the job has finished."""
+    ends_attempt: bool = False
+    """Sources send nothing after its barrier, and the attempt ends when it is committed."""
     phase: Phase = Phase.COLLECTING
     phase_since_ms: int = 0
     deadline_ms: float = float("inf")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from onceflow.runtime.checkpoint.effects import Outcome
+
 NEVER = float("inf")
 
 
@@ -33,10 +35,21 @@ class Stopping:
             return "drained on request: its sources ended, all has fired, and all output is committed"
         return "all input was read and all output committed"
 
+    @staticmethod
+    def without_an_attempt(has_read: bool) -> tuple[Outcome, str]:
+        """How a job ends that is asked to stop while no attempt of it runs."""
+        if has_read:
+            return Outcome.CANCELLED, "without a last checkpoint: no attempt was running"
+        return Outcome.STOPPED, "on request, before an attempt of this run was started"
+
     def request(self, drains: bool, patience_ms: int, now_ms: int) -> None:
         """Take a request; of several the first one counts."""
         if not self.is_requested:
             self.until_ms, self.patience_ms, self._drains = now_ms + patience_ms, patience_ms, drains
+
+    def overdue(self) -> str:
+        """Why the job ends without a last checkpoint, in words."""
+        return f"no last checkpoint within {self.patience_ms} ms"
 
     def begin(self, is_drained: bool) -> None:
         """An attempt begins; `is_drained`: the checkpoint is, which it is restored from."""

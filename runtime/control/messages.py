@@ -152,6 +152,12 @@ class AskStop(Message):
     """The sources end before, as if their input had: windows and timers fire."""
 
 
+class AskRescale(Message):
+    """A checkpoint, then so many slots. Answered with Status; `refused` in it says what is in the way."""
+
+    slots: int
+
+
 class AskCancel(Message):
     """The end at once, without a checkpoint."""
 
@@ -172,6 +178,7 @@ ToDriver = (
     | LowestWatermarks
     | AskStatus
     | AskStop
+    | AskRescale
     | AskCancel
 )
 

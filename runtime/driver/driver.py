@@ -16,13 +16,10 @@ import msgspec
 
 from onceflow.runtime.checkpoint import events as ev
 from onceflow.runtime.checkpoint.coordinator import Coordinator
-from onceflow.runtime.checkpoint.driver import CheckpointIO
 from onceflow.runtime.checkpoint.events import Outcome
 from onceflow.runtime.checkpoint.io_thread import CheckpointIOThread
 from onceflow.runtime.checkpoint.job_phase import JobPhase
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
-from onceflow.runtime.checkpoint.savepoints.folder import savepoint_at
-from onceflow.runtime.checkpoint.savepoints.starting import Origin
 from onceflow.runtime.checkpoint.staged_files import PromisedStagedFiles
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.clock import Clock
@@ -34,6 +31,7 @@ from onceflow.runtime.control.messages import (
     AddSplits,
     Alive,
     AskCancel,
+    AskRescale,
     AskStatus,
     AskStop,
     Committed,
@@ -47,14 +45,14 @@ from onceflow.runtime.driver.away_notice import AwayNotice
 from onceflow.runtime.driver.committers import Committers
 from onceflow.runtime.driver.encryption import new_credentials
 from onceflow.runtime.driver.enumerators import Enumerators
-from onceflow.runtime.driver.graph_program import program_of
-from onceflow.runtime.driver.options import Guarantee, RunOptions
+from onceflow.runtime.driver.folder_io import checkpoint_io
+from onceflow.runtime.driver.options import Guarantee, RunOptions, check_slots
 from onceflow.runtime.driver.progress import ProgressMeter, shown_phase
 from onceflow.runtime.driver.result import JobResult
 from onceflow.runtime.driver.slot_closing import SlotClosing
 from onceflow.runtime.driver.start_watch import StartWatch
 from onceflow.runtime.environment.running_jobs import RunningJob
-from onceflow.runtime.errors import Fatal, OnceflowError, UsageError
+from onceflow.runtime.errors import Fatal, OnceflowError, OptionError, UsageError
 from onceflow.runtime.functions.resolve import resolve
 from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.hosts.launch import SlotLauncher
@@ -106,7 +104,9 @@ class JobDriver:
         self._server = ControlServer(
             self._credentials, control_host, self._on_messages, self._on_lost, listen_at
         )
-        io = self._checkpoint_io = self._make_checkpoint_io()
+        doors, slots = (self._enumerators, self._committers), self._parallelism
+        io = checkpoint_io(self._graph, self._options, self._store, self._clock, doors, slots)
+        self._checkpoint_io = io
         self._io = CheckpointIOThread(io, lambda event: self._inbox.put(lambda: self._handle(event)))
         try:
             self._carry_out(self._coordinator.start(self._now_ms()))
@@ -135,6 +135,16 @@ class JobDriver:
         """The end at once, without a checkpoint."""
         self._inbox.put(lambda: self._cancel(reason))
 
+    def _rescale(self, slots: int) -> Mapping[str, object]:
+        """The status; with what is in the way of so many slots, if something is."""
+        try:
+            check_slots(slots, self._graph.max_parallelism)
+            self._launcher.check_room(slots)
+            self._handle(ev.RescaleRequested(slots))
+        except OptionError as error:
+            return {**self._status(), "refused": str(error)}
+        return self._status()
+
     def _stop(self, drains: bool) -> None:
         if self._result is None:
             self._announce("stop_requested", {"drains": drains})
@@ -145,18 +155,6 @@ class JobDriver:
             last, outcome = self._coordinator.last_completed_id, Outcome.CANCELLED.value
             self._announce("job_finished", {"outcome": outcome, "reason": reason, "checkpoint_id": last})
             self._finish(JobResult(Outcome.CANCELLED, reason, last, self._meter.late_records))
-
-    def _make_checkpoint_io(self) -> CheckpointIO:
-        graph, options = self._graph, self._options
-        program = program_of(graph, options.allow_dropped_state)
-        doors = self._enumerators, self._committers
-        retained = options.checkpoints.retained
-        io = CheckpointIO(self._store, self._clock, *doors, program, self._parallelism, retained)
-        io.from_checkpoint_id = options.start_from
-        if options.start_savepoint is not None:
-            folder = savepoint_at(options.start_savepoint, options.storage_options)
-            io.origin = Origin(folder, options.start_changes)
-        return io
 
     # --- The loop -----------------------------------------------------------------------------------
 
@@ -190,6 +188,9 @@ class JobDriver:
             match effect:
                 case ev.StartSlots(attempt, manifest):
                     self._start_slots(attempt, manifest)
+                case ev.Rescale(slots):
+                    self._parallelism = self._start_watch.parallelism = slots
+                    self._io.submit(effect)
                 case ev.CancelAttempt(_, reason):
                     self._end_attempt(reason)
                 case ev.FinishJob(outcome, reason, last_id):
@@ -313,6 +314,8 @@ class JobDriver:
                 self._stoppers.append(peer)
                 self._stop(drains)
                 self._server.send(peer, Status(status=self._status()))
+            case AskRescale(slots=slots):
+                self._server.send(peer, Status(status=self._rescale(slots)))
             case AskCancel():
                 self._server.send(peer, Status(status=self._status()))
                 self.request_cancel("cancelled on request")
@@ -369,6 +372,7 @@ class JobDriver:
             **msgspec.to_builtins(self._latest_progress),
             "phase": self._shown_phase,
             "slots": self._slots.describe_usage() if self._slots else [],
+            "parallelism": self._parallelism,
             "last_checkpoint_id": self._coordinator.last_completed_id,
         }
 

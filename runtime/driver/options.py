@@ -116,6 +116,15 @@ def restart_strategy(value: str) -> RestartStrategy:
             )
 
 
+def check_slots(slots: int, max_parallelism: int) -> None:
+    """OptionError if no job with this max_parallelism can have so many slots."""
+    if not 1 <= slots <= max_parallelism:
+        raise OptionError(
+            f"parallelism={slots}: the job's max_parallelism is {max_parallelism}: choose a number from 1 to "
+            "that"
+        )
+
+
 def absolute_url(checkpoint_dir: str) -> str:
     """A local path as an absolute one: slots may run in another working directory."""
     if ":" in checkpoint_dir.split("/")[0]:

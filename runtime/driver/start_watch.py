@@ -22,7 +22,7 @@ class StartWatch:
     ) -> None:
         self._enumerators = enumerators
         self._launcher = launcher
-        self._parallelism = parallelism
+        self.parallelism = parallelism
         self._since = (JobPhase.OPENING, now_ms)
 
     def waiting(self, phase: JobPhase, group: SlotGroup | None, now_ms: float) -> Sequence[str]:
@@ -42,4 +42,4 @@ class StartWatch:
         if phase is not JobPhase.STARTING or group is None or group.first_record_ms is not None:
             return None
         said = None if group.slots else group.host_wait(now_ms)
-        return said or self._launcher.doing(self._parallelism, bool(group.slots))
+        return said or self._launcher.doing(self.parallelism, bool(group.slots))

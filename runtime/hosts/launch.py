@@ -36,6 +36,10 @@ class SlotLauncher(Protocol):
         """How many slots the host can run at once now; the default parallelism."""
         ...
 
+    def check_room(self, slots: int) -> None:
+        """Raises OptionError if the host can never run so many slots at once. Called while it runs."""
+        ...
+
     @property
     def driver_host(self) -> str:
         """The address at which the slots reach the control server on this machine."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from onceflow.runtime.checkpoint import events as ev
 from onceflow.runtime.checkpoint.coordinator import Coordinator
-from onceflow.runtime.checkpoint.driver import CheckpointIO, IoEffect, is_io_effect
+from onceflow.runtime.checkpoint.driver import CheckpointIO, IoEffect
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.options import CheckpointOptions
 from onceflow.runtime.checkpoint.staged_files import PromisedStagedFiles
@@ -97,6 +97,9 @@ class SimDriver:
             match effect:
                 case ev.StartSlots(attempt, manifest):
                     self._launch(attempt, manifest)
+                case ev.Rescale(slots):
+                    self.parallelism = slots
+                    self.io_effects.append(effect)
                 case ev.CancelAttempt(_, reason):
                     if self.group is not None:
                         self.group.end(reason)
@@ -107,7 +110,7 @@ class SimDriver:
                 case ev.Trigger() | ev.Resume() | ev.Drain() | ev.Commit() | ev.AbortCheckpoint():
                     assert self.group is not None
                     self.group.broadcast(command_of(effect))
-                case _ if is_io_effect(effect):
+                case _ if isinstance(effect, IoEffect):
                     self.io_effects.append(effect)
 
     def _launch(self, attempt: int, manifest: CheckpointManifest) -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from onceflow.cli.operate import ask
+from onceflow.runtime.control.messages import AskRescale
 
 pytestmark = pytest.mark.kafka
 START_MS = 1_700_000_000_000
@@ -84,3 +90,91 @@ def test_stopped_cleanly_and_restored_up_and_down(
         assert job.wait(240) == 0, job.story()
     verdict = judge(servers).verdict(expected, output)
     assert verdict.is_exact, verdict
+
+
+@pytest.mark.parametrize(
+    "host", ["threads[4]", pytest.param("local[4]", marks=[pytest.mark.spark, pytest.mark.slow])]
+)
+def test_rescaled_while_it_runs_and_killed_meanwhile(
+    host: str,
+    start_job: Any,
+    feed: Any,
+    judge: Any,
+    follow: Any,
+    broker: Any,
+    new_topic: Any,
+    tmp_path: Path,
+) -> None:
+    """Up and down by the command. Then a slot is killed while the attempt ends, and the next one has the new
+    number of slots. Then the driver is killed: its command's own number counts again."""
+    servers, source, output = broker.bootstrap_servers, new_topic("in", 4), new_topic("out", 4)
+    arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output)
+    data = feed(servers, source, 4)
+    rows = follow(servers, output)
+    data.run(4_000)
+
+    def start() -> Any:
+        return start_job(tmp_path / "ck", *arguments, master=host, parallelism=2, interval="200 ms")
+
+    job = start()
+    job.wait_event("checkpoint_completed", lambda e: e["bytes"] > 0)
+    for slots in (4, 1, 3):
+        since = job.mark
+        assert rescale(tmp_path / "ck", slots) == f"totals-under-test runs with {slots} slots"
+        told = job.wait_event("rescaled", after=since)
+        assert told["slots"] == slots
+        assert len(job.slots()) == slots
+        first = job.wait_event("first_record", after=since)
+        job.wait_event("checkpoint_completed", after=job.events.index(first) + 1)
+        paused_s = first["at"] - told["at"]
+        print(f"{host}: from {told['slots_before']} to {slots} slots: {paused_s:.2f} s to a record")
+    since = job.mark
+    ask(str(tmp_path / "ck"), AskRescale(slots=2))
+    victim = job.slots()[0]
+    if host == "local[4]":
+        os.kill(victim, signal.SIGKILL)
+    job.wait_event("rescaled", after=since)
+    job.wait_event(
+        "checkpoint_completed", after=job.events.index(job.wait_event("first_record", after=since)) + 1
+    )
+    assert len(job.slots()) == 2
+    assert rescale(tmp_path / "ck", 4).endswith("4 slots")
+    job.kill_group()
+    job.wait()
+    job = start()
+    job.wait_event("first_record")
+    assert len(job.slots()) == 2, "the command's own number"
+    data.close()
+    expected = judge(servers).expected(source)
+    rows.wait_rows(len(expected), job)
+    job.send(signal.SIGTERM)
+    assert job.wait(240) == 0, job.story()
+    verdict = judge(servers).verdict(expected, output)
+    assert verdict.is_exact, verdict
+
+
+def rescale(folder: Path, slots: int) -> str:
+    """What the command says."""
+    command = [sys.executable, "-c", "from onceflow.cli.app import main; main()"]
+    asked = [*command, "rescale", str(folder), str(slots)]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_number_of_slots_that_can_not_be_is_refused_and_the_job_goes_on(
+    start_job: Any, feed: Any, broker: Any, new_topic: Any, tmp_path: Path
+) -> None:
+    servers, source, output = broker.bootstrap_servers, new_topic("in", 2), new_topic("out", 2)
+    arguments = ("--bootstrap-servers", servers, "--input", source, "--output", output)
+    data = feed(servers, source, 2)
+    data.load(1_000, START_MS)
+    job = start_job(tmp_path / "ck", *arguments, parallelism=2, interval="100 ms")
+    job.wait_event("checkpoint_completed")
+    for slots in (0, 100_000):
+        answer = ask(str(tmp_path / "ck"), AskRescale(slots=slots))
+        assert "choose a number from 1 to that" in answer["refused"]
+    job.wait_event("checkpoint_completed", after=job.mark)
+    assert not job.named("rescaled")
+    job.send(signal.SIGTERM)
+    assert job.wait(240) == 0, job.story()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import threading
 import time
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
+import onceflow
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.produce.partitioner import partition_of_key
 
@@ -89,10 +91,11 @@ class Query:
         return [json.loads(message.value()) for message in dump(self.servers, self.topic)]
 
     def refused(self, sentence: str, **options: str | None) -> None:
-        """A run fails with this sentence, and nothing new is visible."""
+        """A run fails, of which we say this sentence, and nothing new is visible."""
         before = len(self.seen()) if options.get("topic") is None else 0
-        with pytest.raises(Exception, match=sentence):
+        with pytest.raises(Exception, match="onceflow") as error:
             self.run(**options)
+        assert re.search(sentence, str(onceflow.why_failed(error.value))), str(error.value)
         assert len(self.seen()) == before
 
 

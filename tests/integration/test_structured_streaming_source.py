@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +15,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+import onceflow
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -203,21 +207,64 @@ def said(query: Callable[[], Any]) -> str:
     return str(error.value)
 
 
+def sentence(query: Callable[[], Any]) -> str:
+    """Our own sentence alone."""
+    with pytest.raises(Exception, match="onceflow") as error:
+        query()
+    found = onceflow.why_failed(error.value)
+    assert found is not None, str(error.value)
+    return found
+
+
 def test_mistakes_are_told_in_a_sentence(
     spark: Any, reading: Callable[..., Reading], broker: EmbeddedKafka, new_topic: MakeTopic
 ) -> None:
     topic = new_topic("mistakes")
     produce(broker, topic, "no json")
     wrong = reading(subscribe=topic, startingOffset="earliest")
-    sentence = "has no option 'startingoffset' for spark.readStream (did you mean 'startingOffsets'"
-    text = said(wrong.run)
-    assert sentence in text
-    assert "UnboundLocalError" not in text, "Spark's own, when it has no reader to stop"
+    assert "UnboundLocalError" not in said(wrong.run), "Spark's own, when it has no reader to stop"
+    assert sentence(wrong.run) == (
+        "onceflow-kafka has no option 'startingoffset' for spark.readStream (did you mean 'startingOffsets'?)"
+    )
     missing = reading(subscribe=topic[:-1])
-    assert f"topic '{topic[:-1]}' does not exist (did you mean '{topic}'?)" in said(missing.run)
+    assert sentence(missing.run) == (
+        f"topic '{topic[:-1]}' does not exist (did you mean '{topic}'?): create it or correct the name"
+    )
+    away = reading(subscribe=topic, bootstrap_servers="127.0.0.1:1", broker_timeout="1 s")
+    assert sentence(away.run).startswith("can't ")
+    assert sentence(away.run).endswith("with the same checkpoint when it can be used")
     typed = load(spark, broker, subscribe=topic, format="json").schema("user STRING").load()
-    assert f"the value of the record in {topic}-0 at offset 0 can't be decoded" in said(typed.collect)
-    assert "needs the columns: .schema(" in said(load(spark, broker, subscribe=topic, format="json").load)
+    bad = sentence(typed.collect)
+    assert bad.startswith(f"the value of the record in {topic}-0 at offset 0 can't be decoded")
+    assert '.option("mode", "permissive")' in bad
+    untyped = load(spark, broker, subscribe=topic, format="json").load
+    assert sentence(untyped).startswith("option format='json' needs the columns: .schema(")
+
+
+def test_a_mistake_that_nobody_catches_ends_a_program_with_one_sentence(tmp_path: Path) -> None:
+    """The program is run by the Python that has onceflow, where Spark itself finds another one."""
+    (tmp_path / "python3").write_text('#!/bin/sh\necho "a Python without onceflow" >&2\nexit 1\n')
+    (tmp_path / "python3").chmod(0o755)
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import onceflow\n"
+        "from pyspark.sql import SparkSession\n"
+        "spark = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false').getOrCreate()\n"
+        "onceflow.register(spark)\n"
+        "spark.read.format('onceflow-kafka').option('subscrib', 'x').load().collect()\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
+    environment["PATH"] = f"{tmp_path}{os.pathsep}{environment['PATH']}"
+    done = subprocess.run(
+        [sys.executable, str(program)], env=environment, capture_output=True, text=True, timeout=480
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    told = [line for line in done.stderr.splitlines() if line.startswith("onceflow: ")]
+    assert told == [
+        f"onceflow: {program}:5: onceflow-kafka has no option 'subscrib' for spark.read (did you mean "
+        "'subscribe'?)"
+    ], done.stderr
 
 
 def test_a_topic_made_anew_is_told_and_not_read(

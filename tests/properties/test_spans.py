@@ -362,7 +362,7 @@ def test_windows_that_change_agree_with_naive_lists(
 
 
 @settings(max_examples=40, deadline=None)
-@given(steps=st.lists(STEP, max_size=14), window=SESSIONS | FIXED, firings=FIRINGS)
+@given(steps=st.lists(STEP, max_size=14), window=SESSIONS | FIXED | OWN, firings=FIRINGS)
 def test_windows_that_change_and_build_on_each_other_agree_with_naive_lists(
     steps: list[Any], window: Window, firings: Firings
 ) -> None:
@@ -371,7 +371,7 @@ def test_windows_that_change_and_build_on_each_other_agree_with_naive_lists(
 
 
 @settings(max_examples=40, deadline=None)
-@given(steps=st.lists(STEP, max_size=14), window=SESSIONS | FIXED, firings=FIRINGS)
+@given(steps=st.lists(STEP, max_size=14), window=SESSIONS | FIXED | OWN, firings=FIRINGS)
 @example(steps=ON_DISK, window=Session(5), firings=Firings(30, Results.RETRACTING))
 @example(steps=ON_DISK, window=Cumulative(20, 5, 0), firings=Firings(30, Results.ACCUMULATING))
 def test_windows_that_change_in_rocksdb_agree_with_naive_lists(

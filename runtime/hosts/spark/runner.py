@@ -42,7 +42,7 @@ from onceflow.runtime.hosts.spark.executor_watch import ExecutorWatch
 from onceflow.runtime.hosts.spark.jvm_errors import launch_jvm
 from onceflow.runtime.hosts.spark.settings import choose_python, job_settings
 from onceflow.runtime.hosts.spark.shipping import pack_graph
-from onceflow.runtime.hosts.spark.slot_limit import can_grow, slot_limit
+from onceflow.runtime.hosts.spark.slot_limit import can_grow, check_fits, slot_limit
 from onceflow.runtime.hosts.spark.spark_errors import cause_of, error_of, is_too_few_slots
 from onceflow.runtime.hosts.spark.submitted import keep_still, refuse_second_context
 from onceflow.runtime.slot.process import SlotLaunch
@@ -141,6 +141,10 @@ class SparkLauncher:
     def slots_max(self) -> int:
         assert self._slots_max is not None, "wait_ready comes first"
         return self._slots_max
+
+    def check_room(self, slots: int) -> None:
+        limit = slot_limit(self._master, self._settings)
+        check_fits(slots, self._slots_max if limit is None and self._is_local else limit, self._master)
 
     @property
     def driver_host(self) -> str:

@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from onceflow.structured_streaming.python_path import STARTUP, startup_sent_along
+import pytest
+
+from onceflow.structured_streaming.python_path import STARTUP, startup_sent_along, this_python
 
 
 def installed_pyspark(folder: Path) -> Path:
@@ -76,3 +78,35 @@ def test_the_environment_is_another_one_only_while_the_source_is_registered() ->
     with startup_sent_along(own):
         assert own == {"PYTHONPATH": os.pathsep.join([STARTUP, "/jobs"])}
     assert own == {"PYTHONPATH": "/jobs"}
+
+
+class Context:
+    """The part of a SparkContext that says which Python it starts."""
+
+    pythonExec = "python3"
+
+    def __init__(self, master: str, **conf: str) -> None:
+        self.master = master
+        self._conf = conf
+
+    def getConf(self) -> dict[str, str]:
+        return {name.replace("_", "."): value for name, value in self._conf.items()}
+
+
+@pytest.mark.parametrize(
+    ("context", "environment", "taken"),
+    [
+        (Context("local[2]"), {}, sys.executable),
+        (Context("local"), {}, sys.executable),
+        (Context("local[2]"), {"PYSPARK_PYTHON": "/mine"}, "python3"),
+        (Context("local[2]", spark_pyspark_python="/mine"), {}, "python3"),
+        (Context("local-cluster[1,1,512]"), {}, "python3"),
+        (Context("spark://host:7077"), {}, "python3"),
+    ],
+)
+def test_where_nobody_chose_a_python_it_is_the_programs(
+    context: Context, environment: dict[str, str], taken: str
+) -> None:
+    with this_python(context, environment):
+        assert context.pythonExec == taken
+    assert context.pythonExec == "python3"
