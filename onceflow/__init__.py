@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from onceflow.runtime.operators.triggers.own import Trigger, TriggerCtx, TriggerResult
     from onceflow.runtime.state.handles import ListState, MapState, ValueState
     from onceflow.runtime.state.timers import Timer
+    from onceflow.runtime.state_tables.reader import read_state
     from onceflow.runtime.types.value_types import FormerName, Scale
     from onceflow.structured_streaming.register import register
     from onceflow.structured_streaming.told_mistakes import why_failed
@@ -157,6 +158,7 @@ _MODULES = {
     "onceflow.runtime.operators.triggers.own": ("Trigger", "TriggerCtx", "TriggerResult"),
     "onceflow.runtime.state.handles": ("ListState", "MapState", "ValueState"),
     "onceflow.runtime.state.timers": ("Timer",),
+    "onceflow.runtime.state_tables.reader": ("read_state",),
     "onceflow.runtime.types.value_types": ("FormerName", "Scale"),
     "onceflow.structured_streaming.register": ("register",),
     "onceflow.structured_streaming.told_mistakes": ("why_failed",),
@@ -228,6 +230,7 @@ __all__ = [
     "processing_time",
     "purging",
     "quantile",
+    "read_state",
     "register",
     "run",
     "secret",

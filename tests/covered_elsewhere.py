@@ -110,6 +110,7 @@ COVERED = (
         """copies doors checkpoint.driver io_thread log_view manifest verification state_paths
         checkpoint.staged_files""",
     ),
+    Covered("state as tables", "unit/state_tables/test_reader", "shapes state_tables.listing stored_schemas"),
     Covered("stores: one suite for all", "conformance/test_store", "memory_store store_url"),
     Covered(
         "what an older program wrote, from folders that it left",
@@ -286,11 +287,12 @@ COVERED = (
     Covered(
         "what Spark calls, in a Spark",
         """integration/test_structured_streaming_sink integration/test_structured_streaming_source
-        integration/test_structured_streaming_source_tasks unit/structured_streaming/test_sink_staging""",
+        integration/test_structured_streaming_source_tasks unit/structured_streaming/test_sink_staging
+        integration/test_state_tables""",
         """data_source partitions structured_streaming.options query_record read_plan register
         structured_streaming.sink structured_streaming.source source_rows source_stream source_tasks
         structured_streaming.staged_files structured_streaming.staging whole_writes sitecustomize
-        shared_staging""",
+        shared_staging state_format state_source""",
     ),
     Covered(
         "how any sink writes micro-batches: in a simulated Spark with crashes, and in a real one",

@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "checkpoints": ("onceflow.cli.checkpoints", "List the checkpoints in a folder."),
     "savepoint": ("onceflow.cli.savepoint", "Take a savepoint: a checkpoint that is yours."),
     "savepoints": ("onceflow.cli.savepoints", "List, show, compare, delete and export savepoints."),
+    "state": ("onceflow.cli.state", "Print a job's state, of a checkpoint or a savepoint, as tables."),
     "broker": ("onceflow.cli.broker", "Start, stop or ask about a real single-node Kafka on this machine."),
     "transactions": ("onceflow.cli.transactions", "Find and end transactions that hold readers back."),
     "prepare": ("onceflow.cli.prepare", "Make ready what the first job would wait for."),

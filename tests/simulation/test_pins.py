@@ -243,7 +243,7 @@ def unpin_everything(store: CheckpointStore, taken: Savepoint) -> None:
 MUTANTS = (
     (Mutant("retention knows no pins", [(Pins, "paths", nothing_is_pinned)]), 0),
     (Mutant("retention reads the pins too early", [(Retention, "subsume", pins_first)]), 0),
-    (Mutant("a taker does not look again", [(taking, "_has_entry", always_kept)]), 0),
+    (Mutant("a taker does not look again", [(taking, "has_entry", always_kept)]), 0),
     (Mutant("abandoned pins go without a word", [(retention, "drop_abandoned", drop_at_once)]), 4),
     (Mutant("a deletion reads the pins too early", [(deleting, "_unpin", unpin_asking_pins_first)]), 2),
     (Mutant("an attempt takes a free place for the next one", [(log_view, "is_newest", always_kept)]), 1),

@@ -51,7 +51,7 @@ def _pin(store: CheckpointStore, taken: Savepoint, position: int) -> bool:
     # 1. From here on whoever reads the pins keeps the files. A crash leaves it to `drop_abandoned`.
     store.create(pin_path(savepoint_id), encode_pin(pin))
     # 2. Whoever dropped the checkpoint before may have read the pins before.
-    if not _has_entry(store, position):
+    if not has_entry(store, position):
         store.delete([pin_path(savepoint_id)])
         return False
     # 3. Now nobody deletes them: what is not there was lost. A crash is as after 1.
@@ -159,7 +159,7 @@ def _savepoint(
     )
 
 
-def _has_entry(store: CheckpointStore, position: int) -> bool:
+def has_entry(store: CheckpointStore, position: int) -> bool:
     """Whether the checkpoint is kept: its copy is deleted before its entry."""
     return any(_is_there(store, path) for path in (entry_path(position), copy_path(entry_path(position))))
 

@@ -1,0 +1,45 @@
+"""What a job remembers, read as tables when it is over: no code of the job's is needed for that."""
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from onceflow import Ctx, Job, KeyedProcess, ListState, ValueState, read_state
+
+
+@dataclass(frozen=True)
+class Reading:
+    sensor: str
+    celsius: float
+
+
+class Remember(KeyedProcess[str, Reading, Reading]):
+    highest = ValueState("highest", float)
+    all = ListState("all", float)
+
+    def process(self, record: Reading, ctx: Ctx) -> Iterator[Reading]:
+        self.highest.set(max(record.celsius, self.highest.get(-273.15)))
+        self.all.add(record.celsius)
+        yield record
+
+
+with tempfile.TemporaryDirectory() as folder:
+    job = Job("sensors")
+    readings = job.from_elements(
+        Reading("roof", 17.5), Reading("cellar", 11.0), Reading("roof", 21.0)
+    )
+    readings.key_by("sensor").process(Remember(), uid="remember").collect()
+    job.run(folder, master="threads[1]")
+
+    with read_state(folder) as state:
+        assert state.operators[-1] == "remember"
+        highest = state.table("remember", "highest")
+        assert highest.read(keys=["roof"]).to_pylist() == [
+            {"sensor": "roof", "value": 21.0}
+        ]
+        rows = [
+            row
+            for batch in state.table("remember", "all").batches()
+            for row in batch.to_pylist()
+        ]
+        assert {"sensor": "roof", "position": 1, "value": 21.0} in rows

@@ -1,0 +1,30 @@
+"""OnceflowState: what Spark makes of `.format("onceflow-state")`; the state of a job as tables.
+
+What is loaded is loaded where it is used, since Spark makes a new Python process for each step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql.datasource import DataSource
+
+NAME = "onceflow-state"
+
+
+class OnceflowState(DataSource):
+    """See pyspark.sql.datasource.DataSource. Holds the options, as the user wrote them, and nothing else."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> Any:
+        from onceflow.structured_streaming.state_source import state_schema
+
+        return state_schema(self.options)
+
+    def reader(self, schema: Any) -> Any:
+        from onceflow.structured_streaming.state_source import StateReader
+
+        return StateReader(schema, self.options)

@@ -1,0 +1,69 @@
+"""The options of `.format("onceflow-state")`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from onceflow.runtime.errors import OptionError
+from onceflow.runtime.nearest import nearest
+from onceflow.runtime.state_tables.chosen_keys import key_of_text
+
+KNOWN = ("path", "operator", "state", "checkpoint", "key", "keys")
+
+
+@dataclass(frozen=True, slots=True)
+class StateOptions:
+    """What to read. `operator` None: the list of what there is."""
+
+    path: str
+    operator: str | None
+    state: str | None
+    checkpoint: int | None
+    keys: Sequence[Any] | None
+    """Texts and JSON values, as they were given."""
+
+    def keys_of(self, columns: Sequence[str]) -> Sequence[Any] | None:
+        """The keys, for a table with these key columns."""
+        if self.keys is None:
+            return None
+        return [key_of_text(key, columns) if isinstance(key, str) else key for key in self.keys]
+
+
+def state_options(options: Mapping[str, str]) -> StateOptions:
+    """Raises OptionError."""
+    given = {name.lower(): value for name, value in options.items()}
+    for name in given:
+        if name not in KNOWN:
+            raise OptionError(f"onceflow-state has no option {name!r}{nearest(name, KNOWN)}; use {KNOWN}")
+    if "path" not in given:
+        raise OptionError(
+            "onceflow-state needs the folder of a job's checkpoints, or of a savepoint: load(path)"
+        )
+    operator = given.get("operator")
+    if operator is None and (of_one := [name for name in ("state", "key", "keys") if name in given]):
+        raise OptionError(f"option {of_one[0]!r} is of one operator: use option 'operator' too")
+    return StateOptions(given["path"], operator, given.get("state"), _checkpoint(given), _keys(given))
+
+
+def _checkpoint(given: Mapping[str, str]) -> int | None:
+    text = given.get("checkpoint")
+    if text is None or text.isdecimal():
+        return None if text is None else int(text)
+    raise OptionError(f"option 'checkpoint' is {text!r}: use the id of a checkpoint, a number")
+
+
+def _keys(given: Mapping[str, str]) -> list[Any] | None:
+    if "keys" not in given:
+        return [given["key"]] if "key" in given else None
+    if "key" in given:
+        raise OptionError("give one of 'key' and 'keys': use 'keys' for several")
+    try:
+        keys = json.loads(given["keys"])
+    except ValueError:
+        keys = None
+    if not isinstance(keys, list):
+        raise OptionError(f"option 'keys' is {given['keys']!r}: use a JSON array of keys")
+    return keys

@@ -1,0 +1,156 @@
+"""Reading the state of a job in Spark: one task for each subtask that left some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from onceflow.runtime.checkpoint.manifest import CheckpointManifest
+from onceflow.runtime.state_tables.reader import (
+    StoredState,
+    StoredTable,
+    files_of,
+    pinned_manifest,
+    read_state,
+)
+from onceflow.structured_streaming.arrow_types import arrow_schema_of
+from onceflow.structured_streaming.state_options import StateOptions, state_options
+
+LISTED = pa.schema(
+    [
+        ("operator", pa.string()),
+        ("state", pa.string()),
+        ("kind", pa.string()),
+        ("schema", pa.string()),
+        ("stored_rows", pa.int64()),
+    ]
+)
+_OTHERS = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+    pa.date64(): pa.date32(),
+}
+"""What Spark has not, and what holds all its values."""
+
+
+def state_schema(options: Mapping[str, str]) -> Any:
+    """The columns of what the options ask for, as Spark's."""
+    given = state_options(options)
+    if given.operator is None:
+        return from_arrow_schema(LISTED)
+    with read_state(given.path, given.checkpoint) as stored:
+        table = stored.table(given.operator, given.state)
+        return from_arrow_schema(pa.schema([_spark_field(field) for field in table.schema]))
+
+
+@dataclass
+class StatePart(InputPartition):
+    """The state of one subtask, by a manifest with nothing else."""
+
+    manifest: bytes
+    is_savepoint: bool
+
+    def __init__(self, manifest: bytes, is_savepoint: bool) -> None:
+        super().__init__(None)
+        self.manifest = manifest
+        self.is_savepoint = is_savepoint
+
+
+class StateReader(DataSourceReader):
+    """Plans in the driver, reads in tasks.
+
+    The plan pins the checkpoint: tasks may run when the job has dropped it. Nobody tells the plan when they
+    have ended, so its pin stays until it is an hour old, and somebody reads the folder or the job starts.
+    """
+
+    def __init__(self, schema: Any, options: Mapping[str, str]) -> None:
+        self._schema = schema
+        self._options: StateOptions = state_options(options)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        given = self._options
+        store, manifest, where, _ = pinned_manifest(given.path, given.checkpoint)
+        is_savepoint = where.startswith("savepoint ")
+        table = None
+        if given.operator is not None:
+            stored = StoredState(store, manifest, where)
+            table = stored.table(given.operator, given.state)
+            table.batches(given.keys_of(table.key_columns.names))  # what is wrong is said here
+        return [StatePart(each, is_savepoint) for each in _parts(manifest, table)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        given, schema = self._options, arrow_schema_of(self._schema)
+        assert isinstance(partition, StatePart)
+        manifest = msgspec.json.decode(partition.manifest, type=CheckpointManifest)
+        stored = StoredState(files_of(given.path, partition.is_savepoint), manifest, given.path)
+        if given.operator is None:
+            yield _listed(stored).cast(schema)
+            return
+        table = stored.table(given.operator, given.state)
+        for batch in table.batches(given.keys_of(table.key_columns.names)):
+            yield batch.cast(schema)
+
+
+def _parts(manifest: CheckpointManifest, table: StoredTable | None) -> Iterator[bytes]:
+    """Manifests, each with a part of the table; None: the whole."""
+    if table is None:
+        yield msgspec.json.encode(manifest)
+        return
+    mine = [handle for handle in manifest.states if handle.uid == table.operator]
+    operators = {uid: of for uid, of in manifest.operators.items() if uid == table.operator}
+    splits = {uid: of for uid, of in manifest.splits.items() if uid == table.operator}
+    small = replace(manifest, states=mine, operators=operators, splits=splits, committables=(), finished={})
+    if table.parts == 1:
+        yield msgspec.json.encode(small)
+        return
+    for handle in mine:
+        yield msgspec.json.encode(replace(small, states=[handle]))
+
+
+def _listed(stored: StoredState) -> pa.RecordBatch:
+    rows = [
+        {
+            "operator": table.operator,
+            "state": table.state,
+            "kind": table.kind,
+            "schema": ", ".join(f"{field.name} {field.type}" for field in table.schema),
+            "stored_rows": table.stored_rows,
+        }
+        for table in stored.tables
+    ]
+    return pa.RecordBatch.from_pylist(rows, LISTED)
+
+
+def _spark_field(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, _spark_type(field.type))
+
+
+def _spark_type(of: pa.DataType) -> pa.DataType:
+    """A type of Spark's that holds all values of this one."""
+    t = pa.types
+    if t.is_struct(of):
+        return pa.struct([_spark_field(field) for field in of])
+    if t.is_map(of):
+        return pa.map_(_spark_type(of.key_type), _spark_type(of.item_type))
+    if t.is_list(of) or t.is_large_list(of):
+        return pa.list_(_spark_field(of.value_field))
+    if t.is_dictionary(of):
+        return _spark_type(of.value_type)
+    if t.is_timestamp(of):
+        return pa.timestamp("us", None if of.tz is None else "UTC")
+    if t.is_decimal(of):
+        return pa.decimal128(of.precision, of.scale)
+    if t.is_time(of) or t.is_duration(of):
+        return pa.int64()
+    if t.is_fixed_size_binary(of):
+        return pa.binary()
+    return _OTHERS.get(of, of)
