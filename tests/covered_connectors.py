@@ -116,8 +116,9 @@ CONNECTORS = (
     # --- Files, and what a program has itself ---
     Covered(
         "records of a program as columns, and their one split",
-        "unit/connectors/collections/test_given_records conformance/test_collections",
-        "fixed_splits plain_types python_rows",
+        """unit/connectors/collections/test_given_records conformance/test_collections
+        unit/connectors/collections/test_all_types""",
+        "fixed_splits plain_types python_rows records_of_dicts made_up_values",
     ),
     Covered(
         "formats of files: what their readers meet, and each cut anywhere",

@@ -16,7 +16,7 @@ COVERED = (
         unit/state/test_handles unit/state/rocks/test_rocks_overflow unit/state/heap/test_heap_limit""",
         """expiries accepted_values expiring_items overflow frozen_tiers rocks.backend tight_state row_sizes
         memory_share checkpoint.increments state.increments seen_rows rocks.away snapshot_options
-        rocks_units rocks_groups grouped_table""",
+        rocks_units grouped_table""",
     ),
     Covered(
         "another number of slots while a job runs",
@@ -187,7 +187,7 @@ COVERED = (
         """properties/test_interval_join properties/test_window_join properties/test_regular_join
         properties/test_temporal_join unit/api/test_joins unit/api/test_regular_joins""",
         """described_sides joined_columns key_numbers frozen_sides runs window_sides meetings equal_rows
-        ordered_changes""",
+        ordered_changes joined_rows""",
     ),
     Covered(
         "functions of two streams",

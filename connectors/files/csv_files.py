@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from onceflow.connectors.files.file_format import Piece, WritableFile
+from onceflow.connectors.files.file_format import BadRecord, Piece, WritableFile, bad_record_error
 from onceflow.connectors.files.packing import (
     ENDINGS,
     WRITTEN,
@@ -96,6 +96,10 @@ class Csv:
     def decoder(self, schema: pa.Schema) -> CsvDecoder:
         return CsvDecoder(self, schema)
 
+    def tolerant_decoder(self, schema: pa.Schema) -> CsvDecoder:
+        """See TolerantFormat. A line of names that can't be read is the whole file's, and still raises."""
+        return CsvDecoder(self, schema, tolerates_bad=True)
+
     def encoder(self, file: WritableFile, schema: pa.Schema) -> CsvEncoder:
         return CsvEncoder(PackedFile(file, compression_of("", self.compression)), schema, self.delimiter)
 
@@ -103,8 +107,9 @@ class Csv:
 class CsvDecoder:
     """A FileDecoder. A place is a byte of what is unpacked."""
 
-    def __init__(self, form: Csv, schema: pa.Schema) -> None:
+    def __init__(self, form: Csv, schema: pa.Schema, tolerates_bad: bool = False) -> None:
         self._form = form
+        self._tolerates_bad = tolerates_bad
         self._schema = schema
         self._convert = pa_csv.ConvertOptions(
             column_types=dict(zip(schema.names, schema.types, strict=True)),
@@ -123,7 +128,8 @@ class CsvDecoder:
             begin_at = max(at, len(header))
             unpacked = UncompressedFile(file, path, self._form.compression)
             for begin, block in blocks(unpacked, begin_at, path, unquoted_lines_end, self._form.block_bytes):
-                yield Piece(begin, 0, self._decode(block, names, begin, path))
+                batch, bad = self._decode(block, names, begin, path)
+                yield Piece(begin, 0, batch, bad)
 
     def _header(self, file: UncompressedFile, path: str) -> bytes:
         """The first line; nothing of a file without any."""
@@ -146,27 +152,47 @@ class CsvDecoder:
                 raise BadRecordError(f"{path} has two columns {name!r}")
         return names
 
-    def _decode(self, block: bytes, names: list[str], begin: int, path: str) -> pa.RecordBatch:
+    def _decode(
+        self, block: bytes, names: list[str], begin: int, path: str
+    ) -> tuple[pa.RecordBatch, tuple[BadRecord, ...]]:
         if not block.strip():
-            return pa.RecordBatch.from_pylist([], self._schema)
+            return pa.RecordBatch.from_pylist([], self._schema), ()
         try:
-            return self._batch(self._read(block, names, self._convert))
-        except (pa.ArrowInvalid, _NullError) as error:
-            place, reason = self._culprit(block, names, error)
-            raise BadRecordError(f"{path}: the record at byte {begin + place}: {reason}") from error
+            return self._batch(self._read(block, names, self._convert)), ()
+        except (pa.ArrowInvalid, _NullError):
+            starts = unquoted_line_starts(block).tolist()
+            good, bad = self._by_halves(block, names, starts, begin)
+            if not bad:
+                raise
+            if not self._tolerates_bad:
+                raise bad_record_error(path, bad[0]) from None
+            table = pa.Table.from_batches(good, self._schema).combine_chunks()
+            return next(iter(table.to_batches()), pa.RecordBatch.from_pylist([], self._schema)), tuple(bad)
 
-    def _culprit(self, block: bytes, names: list[str], error: Exception) -> tuple[int, str]:
-        """Where the first record is that can't be read, and why: found by halves."""
-        starts = unquoted_line_starts(block).tolist()
-        low, high = 0, len(starts) - 1
-        while high - low > 1:
-            middle = (low + high) // 2
+    def _by_halves(
+        self, block: bytes, names: list[str], starts: list[int], begin: int
+    ) -> tuple[list[pa.RecordBatch], list[BadRecord]]:
+        """The records of a block of which some can't be read: as many at once as can be."""
+        good, bad, count = list[pa.RecordBatch](), list[BadRecord](), 0
+        parts = [(0, len(starts) - 1)]
+        while parts and (self._tolerates_bad or not bad):
+            low, high = parts.pop()
+            lines = block[starts[low] : starts[high]]
+            if not lines.strip():
+                continue
             try:
-                self._batch(self._read(block[starts[low] : starts[middle]], names, self._convert))
-                low = middle
-            except (pa.ArrowInvalid, _NullError) as found:
-                high, error = middle, found
-        return starts[low], _reason(error)
+                batch = self._batch(self._read(lines, names, self._convert))
+            except (pa.ArrowInvalid, _NullError) as error:
+                if high - low > 1:
+                    middle = (low + high) // 2
+                    parts += [(middle, high), (low, middle)]
+                    continue
+                bad.append(BadRecord(count, begin + starts[low], lines.rstrip(b"\r\n"), _reason(error)))
+                count += 1
+            else:
+                good.append(batch)
+                count += batch.num_rows
+        return good, bad
 
     def _read(self, block: bytes, names: list[str] | None, convert: pa_csv.ConvertOptions | None) -> pa.Table:
         """The rows of a block, as Arrow reads them. `names` None: the first line has them."""

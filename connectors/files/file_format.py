@@ -3,21 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
 import pyarrow as pa
 
 from onceflow.connectors.files.place import Place
+from onceflow.runtime.errors import BadRecordError
+from onceflow.runtime.records import Int64s
+
+
+class BadRecord(NamedTuple):
+    """A record of a piece that can't be decoded. `record`: which one of the piece's, those that can be
+    decoded counted, too; `place`: its byte in the file."""
+
+    record: int
+    place: int
+    value: bytes
+    reason: str
 
 
 class Piece(NamedTuple):
-    """Some rows of a file, and where its first one is: so many rows behind a place from which reading can
-    begin."""
+    """Some records of a file, and where the first one is: so many records behind a place from which reading
+    can begin. Each is a row of `batch` or in `bad`."""
 
     at: int
     """The place: a byte, or the number of a row group."""
     row: int
     batch: pa.RecordBatch
+    bad: tuple[BadRecord, ...] = ()
+
+    @property
+    def records(self) -> int:
+        return int(self.batch.num_rows) + len(self.bad)
+
+    @property
+    def kept(self) -> Int64s:
+        """Which of the records the rows are."""
+        return np.delete(np.arange(self.records, dtype=np.int64), [each.record for each in self.bad])
+
+    def cut(self, count: int) -> tuple[Piece, Piece]:
+        """The first so many records, and the others."""
+        before = tuple(each for each in self.bad if each.record < count)
+        behind = tuple(each._replace(record=each.record - count) for each in self.bad if each.record >= count)
+        rows = min(count, self.records) - len(before)
+        return (
+            Piece(self.at, self.row, self.batch.slice(0, rows), before),
+            Piece(self.at, self.row + count, self.batch.slice(rows), behind),
+        )
 
 
 class FileDecoder(Protocol):
@@ -28,6 +61,23 @@ class FileDecoder(Protocol):
 
         Raises BadRecordError naming file and record, DataLossError for a file that is cut off or damaged.
         """
+        ...
+
+
+def bad_record_error(path: str, bad: BadRecord) -> BadRecordError:
+    """What ends the job where bad records have no place to go."""
+    return BadRecordError(
+        f"{path}: the record at byte {bad.place}: {bad.reason}. To go on without such records, give "
+        "dead_letters= to files_source(...)"
+    )
+
+
+@runtime_checkable
+class TolerantFormat(Protocol):
+    """A FileFormat in which a record can be bad while its neighbours are not."""
+
+    def tolerant_decoder(self, schema: pa.Schema) -> FileDecoder:
+        """A decoder as `FileFormat.decoder` gives, but what can't be decoded is in `Piece.bad`."""
         ...
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onceflow.connectors.files.file_format import Piece, WritableFile
+from onceflow.connectors.files.file_format import BadRecord, Piece, WritableFile, bad_record_error
 from onceflow.connectors.files.packing import (
     ENDINGS,
     WRITTEN,
@@ -30,7 +30,7 @@ from onceflow.connectors.files.record_blocks import (
 )
 from onceflow.connectors.files.rolling import check_split_size, size_bytes
 from onceflow.connectors.formats import Json
-from onceflow.runtime.errors import BadRecordError, GraphError, UsageError
+from onceflow.runtime.errors import GraphError, UsageError
 from onceflow.runtime.explained_calls import explained
 
 _BLANK_BYTES = 8
@@ -99,6 +99,10 @@ class JsonLines:
     def decoder(self, schema: pa.Schema) -> JsonLinesDecoder:
         return JsonLinesDecoder(self, schema)
 
+    def tolerant_decoder(self, schema: pa.Schema) -> JsonLinesDecoder:
+        """See TolerantFormat."""
+        return JsonLinesDecoder(self, schema, tolerates_bad=True)
+
     def encoder(self, file: WritableFile, schema: pa.Schema) -> JsonLinesEncoder:
         return JsonLinesEncoder(PackedFile(file, compression_of("", self.compression)), schema)
 
@@ -106,7 +110,8 @@ class JsonLines:
 class JsonLinesDecoder:
     """A FileDecoder. A place is a byte of what is unpacked."""
 
-    def __init__(self, form: JsonLines, schema: pa.Schema) -> None:
+    def __init__(self, form: JsonLines, schema: pa.Schema, tolerates_bad: bool = False) -> None:
+        self._tolerates_bad = tolerates_bad
         self._decoder = form.values.decoder(frozenset(schema.names))
         self._form = form
 
@@ -114,9 +119,10 @@ class JsonLinesDecoder:
         with place.open(path) as file:
             content = UncompressedFile(file, path, self._form.compression)
             for begin, block in blocks(content, at, path, lines_end, self._form.block_bytes, end):
-                yield Piece(begin, 0, self._decode(block, begin, path))
+                batch, bad = self._decode(block, begin, path)
+                yield Piece(begin, 0, batch, bad)
 
-    def _decode(self, block: bytes, begin: int, path: str) -> pa.RecordBatch:
+    def _decode(self, block: bytes, begin: int, path: str) -> tuple[pa.RecordBatch, tuple[BadRecord, ...]]:
         if begin == 0 and block.startswith(_BYTE_ORDER_MARK):
             block = b"   " + block[3:]
         starts = line_starts(block)
@@ -132,10 +138,13 @@ class JsonLinesDecoder:
             is_record[blank] = False
             lines, places = pc.filter(lines, pa.array(is_record)), places[is_record]
         decoded = self._decoder.decode(lines)
-        if decoded.bad:
-            row, reason = decoded.bad[0]
-            raise BadRecordError(f"{path}: the record at byte {begin + int(places[row])}: {reason}")
-        return decoded.batch
+        bad = tuple(
+            BadRecord(row, begin + int(places[row]), lines[row].as_py().rstrip(b"\r\n"), reason)
+            for row, reason in decoded.bad
+        )
+        if bad and not self._tolerates_bad:
+            raise bad_record_error(path, bad[0])
+        return decoded.batch, bad
 
 
 class JsonLinesEncoder:

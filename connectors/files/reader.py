@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from onceflow.connectors.files.file_format import FileDecoder, Piece
+from onceflow.connectors.files.file_format import BadRecord, FileDecoder, Piece
 from onceflow.connectors.files.file_split import FileSplit
 from onceflow.connectors.files.place import Place
-from onceflow.runtime.contracts import Fetch, ReaderContext, SplitState
+from onceflow.runtime.contracts import DEAD_LETTER_SCHEMA, Fetch, ReaderContext, SplitState
 
 
 class FileReader:
@@ -33,7 +33,7 @@ class FileReader:
         self._piece: Piece | None = None
         """The piece of which rows are left, from the split's position on."""
         self._skip = 0
-        """How many rows behind the place at which the file was opened were read before."""
+        """How many records behind the place at which the file was opened were read before."""
 
     def add_splits(self, splits: Sequence[SplitState]) -> None:
         for split in splits:
@@ -51,11 +51,9 @@ class FileReader:
         piece = self._piece or self._next_piece(self._splits[split_id])
         if piece is None:
             return self._finish(split_id)
-        batch = piece.batch.slice(0, records_max)
-        count = batch.num_rows
-        is_left = count < piece.batch.num_rows
-        self._piece = Piece(piece.at, piece.row + count, piece.batch.slice(count)) if is_left else None
-        return self._fetch(split_id, piece, batch)
+        taken, rest = piece.cut(records_max)
+        self._piece = rest if rest.records else None
+        return self._fetch(split_id, taken)
 
     def _next_piece(self, split: FileSplit) -> Piece | None:
         """The next rows behind the split's position; None: there are none."""
@@ -67,18 +65,19 @@ class FileReader:
             else:
                 self._pieces = self._decoder.pieces(self._place, split.path, split.at, split.end)
         for piece in self._pieces:
-            count = piece.batch.num_rows
-            if self._skip < count:
+            if self._skip < piece.records:
                 skipped, self._skip = self._skip, 0
-                return Piece(piece.at, piece.row + skipped, piece.batch.slice(skipped))
-            self._skip -= count
+                return piece.cut(skipped)[1]
+            self._skip -= piece.records
         return None
 
-    def _fetch(self, split_id: str, piece: Piece, batch: pa.RecordBatch) -> Fetch:
-        split, count = self._splits[split_id], batch.num_rows
+    def _fetch(self, split_id: str, piece: Piece) -> Fetch:
+        split, count = self._splits[split_id], piece.records
         self._splits[split_id] = replace(split, at=piece.at, rows=piece.row + count, row=split.row + count)
-        offset = np.arange(split.row, split.row + count, dtype=np.int64) if self._with_origin else None
-        return Fetch(batch, np.zeros(count, np.uint16), (split_id,), offset)
+        offset = split.row + piece.kept if self._with_origin else None
+        letters = _dead_letters(split.path, piece.bad) if piece.bad else None
+        zeros = np.zeros(piece.batch.num_rows, np.uint16)
+        return Fetch(piece.batch, zeros, (split_id,), offset, dead_letters=letters)
 
     def _finish(self, split_id: str) -> Fetch:
         """The file has no more rows, and is still the one that it was when it was opened."""
@@ -113,3 +112,19 @@ class FileReader:
         if close is not None:
             close()
         self._pieces = self._piece = None
+
+
+def _dead_letters(path: str, bad: Sequence[BadRecord]) -> pa.RecordBatch:
+    """The topic is the file, the offset the record's byte in it."""
+    letters = [
+        {
+            "topic": path,
+            "partition": 0,
+            "offset": each.place,
+            "value": each.value,
+            "reason": each.reason,
+            "stage": "value",
+        }
+        for each in bad
+    ]
+    return pa.RecordBatch.from_pylist(letters, schema=DEAD_LETTER_SCHEMA)

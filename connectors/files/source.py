@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from onceflow.connectors.files.csv_files import Csv
 from onceflow.connectors.files.enumerator import FileEnumerator
-from onceflow.connectors.files.file_format import FileFormat
+from onceflow.connectors.files.file_format import FileFormat, TolerantFormat
 from onceflow.connectors.files.file_split import FileSplit
 from onceflow.connectors.files.finished_files import FinishedFiles
 from onceflow.connectors.files.json_lines import JsonLines
@@ -20,7 +20,7 @@ from onceflow.connectors.files.parquet_files import Parquet
 from onceflow.connectors.files.place import Place
 from onceflow.connectors.files.reader import FileReader
 from onceflow.runtime.clock import Clock
-from onceflow.runtime.contracts import Json, ReaderContext, SplitState
+from onceflow.runtime.contracts import Json, ReaderContext, Sink, SplitState
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import GraphError, OptionError
 from onceflow.runtime.explained_calls import explained
@@ -47,6 +47,8 @@ class FileSource:
     all_columns: pa.Schema
     record_type: type | None = None
     watch_ms: int | None = None
+    dead_letters: Sink | None = None
+    """Where records go that can't be decoded. None: one ends the job."""
     columns: frozenset[str] | None = None
     """The columns that are read; None: all."""
 
@@ -71,7 +73,15 @@ class FileSource:
         return FileEnumerator(self.place, self.watch_ms, clock, cuts)
 
     def open_reader(self, context: ReaderContext) -> FileReader:
-        return FileReader(self.place, self.form.decoder(self.schema), self.schema, context)
+        if self.dead_letters is not None and isinstance(self.form, TolerantFormat):
+            decoder = self.form.tolerant_decoder(self.schema)
+        else:
+            decoder = self.form.decoder(self.schema)
+        return FileReader(self.place, decoder, self.schema, context)
+
+    def dead_letter_sink(self) -> Sink | None:
+        """See DeadLetterSource."""
+        return self.dead_letters
 
     def add_finished(self, finished: Json, splits: Sequence[SplitState]) -> Json:
         files = [FileSplit.from_state(split) for split in splits]
@@ -86,6 +96,7 @@ def files_source(
     format: str | Any = None,
     watch: str | int | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    dead_letters: Sink | None = None,
 ) -> FileSource:
     """What `job.from_files(...)` reads, with its options, as a source: to be a part of another one, as of a
     HybridSource. Raises GraphError and OptionError."""
@@ -111,7 +122,13 @@ def files_source(
         )
     found.check(columns, where)
     watch_ms = None if watch is None else duration_ms(watch, "watch")
-    return FileSource(place, found.of_type(record_type or columns), columns, record_type, watch_ms)
+    if dead_letters is not None and not isinstance(found, TolerantFormat):
+        raise OptionError(
+            f"{where}: dead_letters= is for records that can't be decoded while their neighbours can, as in "
+            f"JSON lines and CSV: leave it out for {found.name}"
+        )
+    form = found.of_type(record_type or columns)
+    return FileSource(place, form, columns, record_type, watch_ms, dead_letters)
 
 
 def file_format(form: Any, url: str, where: str) -> FileFormat:

@@ -12,9 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from onceflow.connectors.generator.made_up_values import values_of
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.nearest import nearest
 from onceflow.runtime.records import Int64s
+from onceflow.runtime.types.columns_of_records import WrongFieldError, array_from_values
+from onceflow.runtime.types.value_types import Plain, RecordType, ValueType
 
 START_MS = 1_767_225_600_000
 """The event time of the first record: 2026-01-01T00:00:00Z. The clock would make each run another one."""
@@ -33,13 +36,16 @@ class RandomColumns:
     "number"        the number of the record, from 0
     "time"          when it happens: one record after the other, `per_s` in a second
 
-    What is not said: numbers from 0 to 99, floats from 0 to 1, texts such as `user-3`, times.
+    What is not said: numbers from 0 to 99, floats from 0 to 1, texts such as `user-3`, times, and of all
+    other types of a record some values, such as the members of an Enum.
     """
 
     schema: pa.Schema
     seed: int
     per_s: float
     fields: Mapping[str, Any]
+    record: RecordType | None = None
+    """The type that has the columns; None: values are what the columns' types say."""
 
     def check(self, where: str) -> None:
         """Raises GraphError, which begins with `where`, for a column for which there are no values."""
@@ -74,9 +80,11 @@ class RandomColumns:
         )
 
     def _column(self, field: pa.Field, numbers: Int64s) -> pa.Array:
-        said = self.fields.get(field.name, _default(field))
+        declared = None if self.record is None else self.record.field(field.name)
+        of = None if declared is None else declared.type
+        said = self.fields.get(field.name, _default(field, of))
         if isinstance(said, list):
-            values = pa.array(said, field.type)
+            values = _choices(said, field, of)
             return values.take(pa.array(self._hashes(field.name, numbers) % np.uint64(len(said))))
         if isinstance(said, tuple) and len(said) == 2:
             return self._between(field, said[0], said[1], numbers)
@@ -123,6 +131,18 @@ _DEFAULTS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[str], Any]]] 
 )
 
 
-def _default(field: pa.Field) -> Any:
+def _choices(values: list[Any], field: pa.Field, of: ValueType | None) -> pa.Array:
+    """The values as a column. Raises ValueError."""
+    if of is None:
+        return pa.array(values, field.type)
+    try:
+        return array_from_values(values, field, of)
+    except WrongFieldError as error:
+        raise ValueError(str(error)) from error
+
+
+def _default(field: pa.Field, of: ValueType | None) -> Any:
+    if of is not None and not isinstance(of.kind, Plain):
+        return values_of(of, field.name)
     found = (make(field.name) for is_kind, make in _DEFAULTS if is_kind(field.type))
     return next(found, None)

@@ -214,7 +214,9 @@ def generator_source(
         )
     made = row_type(of, where)
     said = {} if event_time is None or event_time not in made.schema.names else {event_time: "time"}
-    columns = RandomColumns(made.schema, seed, per_s or PER_S_WITHOUT_RATE, {**said, **(fields or {})})
+    columns = RandomColumns(
+        made.schema, seed, per_s or PER_S_WITHOUT_RATE, {**said, **(fields or {})}, made.record
+    )
     columns.check(where)
     return GeneratorSource(columns, made.schema, made.record_type, per_s, count)
 

@@ -1,8 +1,8 @@
-"""A function object with a client of its own, a parameter and a secret."""
+"""A function object with a client of its own, a parameter and a secret; its results by size."""
 
 from dataclasses import dataclass
 
-from onceflow import FunctionContext, Job, Secret, errors_to, secret
+from onceflow import FunctionContext, Job, Secret, col, errors_to, secret
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,8 @@ checked_orders = orders.map_async(checked, capacity=50, timeout="5 s", retries=2
 converted = checked_orders.map(Convert(), on_error=errors_to("failed"))
 failed = converted.side_output("failed").collect()
 euros = converted.collect()
+by_size = converted.split({"large": col("amount") > 10}, default="small")
+large, small = by_size["large"].collect(), by_size["small"].collect()
 
 if __name__ == "__main__":
     job.run()

@@ -12,6 +12,7 @@ GuaranteeOption = Annotated[str, typer.Option(help="exactly-once, at-least-once 
 BarriersOption = Annotated[
     str, typer.Option(help="aligned, unaligned, or halt: sources stand still for each checkpoint.")
 ]
+CheckpointTimeoutOption = Annotated[str, typer.Option(help="After so long a checkpoint is given up.")]
 UnalignedOption = Annotated[bool, typer.Option("--unaligned", help="The same as --barriers unaligned.")]
 AlignmentTimeoutOption = Annotated[
     str | None, typer.Option(help="After so long an aligned barrier goes on unaligned. Default: never.")
@@ -41,6 +42,13 @@ RestartOption = Annotated[
 StartFromOption = Annotated[
     str | None,
     typer.Option("--from", help="A checkpoint's id instead of the latest, or a savepoint's folder."),
+]
+DrySinkOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Write what each sink would get to FOLDER/<uid> as Parquet, and nothing to the sinks.",
+    ),
 ]
 DebugOption = Annotated[
     bool,

@@ -11,7 +11,9 @@ from onceflow.cli.job_options import (
     AlignmentTimeoutOption,
     AllowDroppedStateOption,
     BarriersOption,
+    CheckpointTimeoutOption,
     DebugOption,
+    DrySinkOption,
     GuaranteeOption,
     IncrementalOption,
     InFlightOption,
@@ -27,6 +29,7 @@ from onceflow.cli.params import ParamOption, ParamsFileOption, given_params
 from onceflow.cli.report import reporter_for
 from onceflow.cli.spark_files import ArchivesOption, PyFilesOption, let_import, with_files
 from onceflow.cli.start_options import MapUidOption, ResetOffsetsOption, given_starts, given_uids
+from onceflow.runtime.api.graph_builder import JobGraphBuilder
 from onceflow.runtime.api.job import run_job
 from onceflow.runtime.api.run_options import DEFAULT_INTERVAL, run_options
 from onceflow.runtime.checkpoint.events import Outcome
@@ -62,9 +65,7 @@ def run(
     ] = DEFAULT_MASTER,
     parallelism: Annotated[int | None, typer.Option(help="Slots. Default: what the master offers.")] = None,
     checkpoint_interval: Annotated[str, typer.Option(help='As in "1 s" or "100 ms".')] = DEFAULT_INTERVAL,
-    checkpoint_timeout: Annotated[
-        str, typer.Option(help="After so long a checkpoint is given up.")
-    ] = "10 min",
+    checkpoint_timeout: CheckpointTimeoutOption = "10 min",
     retained: Annotated[int, typer.Option(help="Completed checkpoints to keep.")] = 3,
     slot_timeout: Annotated[str, typer.Option(help="A slot silent for so long counts as lost.")] = "30 s",
     guarantee: GuaranteeOption = "exactly-once",
@@ -80,6 +81,7 @@ def run(
     allow_dropped_state: AllowDroppedStateOption = False,
     map_uid: MapUidOption = None,
     reset_offsets: ResetOffsetsOption = None,
+    dry_sink: DrySinkOption = None,
     conf: Annotated[
         list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
     ] = None,
@@ -125,9 +127,19 @@ def run(
         tls=tls,
         params=given_params(param or [], params_file, loaded.job.params),
     )
-    result = run_job(g := loaded.job.build(), options, _reporter(g, as_json, metrics_port), loaded.program)
+    graph = _graph(loaded.job, dry_sink)
+    result = run_job(graph, options, _reporter(graph, as_json, metrics_port), loaded.program)
     if result.outcome not in (Outcome.FINISHED, Outcome.STOPPED):
         _end_badly(result, checkpoint_dir, debug)
+
+
+def _graph(job: JobGraphBuilder, dry_sink: str | None) -> JobGraph:
+    if dry_sink is None:
+        return job.build()
+    # Here and not above: most runs are no dry ones.
+    from onceflow.cli.dry_run import dry_run
+
+    return dry_run(job.build(), dry_sink)
 
 
 def _reporter(graph: JobGraph, as_json: bool, metrics_port: int | None) -> Reporter:

@@ -33,6 +33,7 @@ from onceflow.runtime.api.lookups import Cache, lookup_join
 from onceflow.runtime.api.loops import Body, add_loop
 from onceflow.runtime.api.near_misses import no_such_name, sink_advice
 from onceflow.runtime.api.record_steps import call_each, filtered
+from onceflow.runtime.api.splits import side_of, split
 from onceflow.runtime.api.stream_ends import refuse_endless, write
 from onceflow.runtime.api.united_streams import united
 from onceflow.runtime.api.windowed_stream import ALL_ROWS, WindowedStream
@@ -41,9 +42,7 @@ from onceflow.runtime.contracts import Sink
 from onceflow.runtime.contracts.lookup import Lookup
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.explained_calls import explained_methods
-from onceflow.runtime.graph.columns import (
-    ColumnCheck,
-)
+from onceflow.runtime.graph.columns import ColumnCheck
 from onceflow.runtime.graph.functions import (
     batch_reader,
     returned_record,
@@ -52,15 +51,7 @@ from onceflow.runtime.graph.functions import (
     yielded_record,
 )
 from onceflow.runtime.graph.keys import check_key
-from onceflow.runtime.graph.steps import (
-    Express,
-    Input,
-    Route,
-    Rows,
-    Step,
-    Work,
-)
-from onceflow.runtime.nearest import nearest
+from onceflow.runtime.graph.steps import Express, Input, Route, Rows, Step, Work
 from onceflow.runtime.operators.expressions import Columns
 from onceflow.runtime.operators.windows.new_spans import Window
 from onceflow.runtime.types.records_of_columns import RecordReader
@@ -238,6 +229,19 @@ class Stream(Generic[T]):
         """The rows of all, in no order among them. The columns must be the same."""
         return united(self, others)
 
+    def split(
+        self,
+        by: Mapping[str, pl.Expr] | Callable[[T], str | None],
+        into: Sequence[str] | None = None,
+        default: str | None = None,
+        uid: str | None = None,
+    ) -> dict[str, Stream[T]]:
+        """Streams by name, each row in one of them at most: `{"large": col("amount") > 100, ...}`, where the
+        first condition that is true counts; or a function of the record that returns the name, or None, with
+        all names in `into`. A row that belongs to none goes to the stream `default`, and else is dropped, as
+        the plan says. The rows are read once, however many streams there are."""
+        return split(self, by, into, default, uid)
+
     def connect(self, other: Stream[R]) -> ConnectedStreams[T, R]:
         """This stream, the left one, and another of any type, for one function that sees the records of both:
         `a.connect(b).map(YourCoMap())`. With state, key both first: see KeyedStream.connect."""
@@ -266,14 +270,7 @@ class Stream(Generic[T]):
 
     def side_output(self, tag: Any) -> Stream[Any]:
         """The rows that the operator of this stream sends to a side output: late_to(tag), SideOutput."""
-        name = str(getattr(tag, "name", tag))
-        if name not in self._tags:
-            known = f"there are {', '.join(self._tags)}" if self._tags else "there is none"
-            raise GraphError(
-                f"operator {self._input.step.uid!r} has no side output {name!r}{nearest(name, self._tags)}; "
-                f"{known}. Call side_output directly on what the operator returned"
-            )
-        return Stream(self._job, self._tags[name])
+        return Stream(self._job, side_of(tag, self._tags, self._input.step.uid))
 
     def key_by(self, *keys: str | pl.Expr | Callable[[T], Any]) -> KeyedStream[Any, T]:
         """The rows by key: columns, polars expressions (each a new column, named by .alias), or one

@@ -34,7 +34,7 @@ from onceflow.runtime.checkpoint.recovery import Finished, NeverStarted, Resumab
 from onceflow.runtime.checkpoint.retention import Retention, mend_copies
 from onceflow.runtime.checkpoint.savepoints.starting import Begins, Origin, judge_start
 from onceflow.runtime.checkpoint.shared_folder import AttemptEntry
-from onceflow.runtime.checkpoint.state_fits import Fit, Program
+from onceflow.runtime.checkpoint.state_fits import Fit, Program, check_job
 from onceflow.runtime.checkpoint.store import AlreadyExists, CheckpointStore, DistantStore
 from onceflow.runtime.checkpoint.verification import check_state_is_there
 from onceflow.runtime.clock import Clock
@@ -139,6 +139,7 @@ class CheckpointIO:
             self._check_not_overtaken(view)
         job, begins = self._derive(view)
         if isinstance(job, Finished):
+            check_job(job.latest, self._program)
             return ev.AlreadyFinished(job.latest.checkpoint_id)
         restored: Fit | None = None
         if job.latest is not None:

@@ -60,7 +60,7 @@ def fit(
 ) -> Fit:
     """What this program is restored with. `in_files`: what the files say of states that the manifest does
     not describe. Raises UsageError if something does not fit."""
-    _check_job(manifest, program)
+    check_job(manifest, program)
     where = f"checkpoint {manifest.checkpoint_id}"
     notes: list[StateNote] = []
     kept = fitting_in_flight(manifest, program.ways, program.allows_dropped_state, notes)
@@ -94,7 +94,8 @@ def fit(
     return Fit(kept, notes)
 
 
-def _check_job(manifest: CheckpointManifest, program: Program) -> None:
+def check_job(manifest: CheckpointManifest, program: Program) -> None:
+    """Raises UsageError if the checkpoint is of another job, or has other key groups."""
     if manifest.job != program.job:
         raise UsageError(
             f"the checkpoint folder belongs to job {manifest.job!r}, not {program.job!r}: "

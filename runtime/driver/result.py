@@ -10,7 +10,7 @@ from onceflow.runtime.control.messages import Ended
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """How a run ended. `late_records` and `dead_letters` are over all attempts of this run."""
+    """How a run ended. `late_records` are over all attempts of this run."""
 
     outcome: Outcome
     reason: str

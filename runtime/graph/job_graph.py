@@ -19,7 +19,7 @@ from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.state.evolution.readers import Readers
 
 DEFAULT_MAX_PARALLELISM = 128
-OVERFLOWING = ("keys", "reduced", "windows", "counts", "spans")
+OVERFLOWING = ("keys", "reduced", "windows", "counts", "spans", "count_panes")
 """The tables (StateDescription.table) whose rows may go to disk: see state/overflow.py."""
 
 
@@ -53,6 +53,8 @@ class SourceNode:
     name: str = "source"
     rate_per_s: float | None = None
     """At most so many records a second, of the whole job; None: as many as there are."""
+    leaves_traces: bool = True
+    """Whether it may tell the outside how far it has read: publish offsets, acknowledge messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +190,14 @@ class JobGraph:
 
     def states_in_memory(self) -> list[str]:
         """Operators whose state is in memory, whatever the backend."""
-        return [uid for uid, state in self.states().items() if state and state.table not in OVERFLOWING]
+        return [uid for uid, state in self.states().items() if state and not _overflows(state)]
 
     def sources(self) -> list[SourceNode]:
         return [n for c in self.chains for n in c.nodes.values() if isinstance(n, SourceNode)]
 
     def sinks(self) -> list[SinkNode]:
         return [n for c in self.chains for n in c.nodes.values() if isinstance(n, SinkNode)]
+
+
+def _overflows(state: StateDescription) -> bool:
+    return state.table in OVERFLOWING or state.kind == "regular join"  # whose table others have, too

@@ -109,7 +109,11 @@ def _without(made_by: Work) -> str:
 def _refuse_ignorant(step: Step, source: str, without: str) -> None:
     changes = f"the updates and deletes of {source!r}"
     match step.work:
-        case Express() | Merge() | Call(is_per_record=True, sets_aside=False, answers_later=False):
+        case (
+            Express()
+            | Merge()
+            | Call(is_per_record=True, sets_aside=False, answers_later=False, splits=False)
+        ):
             return
         case TwoInputs(takes_kinds=True):
             return
@@ -127,6 +131,11 @@ def _refuse_ignorant(step: Step, source: str, without: str) -> None:
             )
         case Route():
             return
+        case Call(splits=True):
+            raise GraphError(
+                f"{step.uid!r} ({step.name}) would send {changes} to different streams, so that what takes a "
+                f"row back may not be where the row is: filter a stream for each condition, or {without}"
+            )
         case Call(answers_later=True):
             raise GraphError(
                 f"{step.uid!r} ({step.name}) asks for each of {changes} at another time, so that what takes "

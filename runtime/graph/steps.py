@@ -62,6 +62,8 @@ class Call:
     """How far its rows' event time may lie behind that of the rows it gets."""
     sets_aside: bool = False
     """Whether a row for which the function raises is dropped or sent to a side output."""
+    splits: bool = False
+    """Whether its rows go to one of several side outputs each."""
     answers_later: bool = False
     """Whether its rows are in flight meanwhile; they come out without their origin."""
 

@@ -90,7 +90,7 @@ class Expressions:
         narrow = records.with_batch(records.batch.select(self._kept))
         if self._mask is None:
             return narrow
-        frame = _to_polars(records.batch, set(self._mask.meta.root_names()))
+        frame = frame_of(records.batch, set(self._mask.meta.root_names()))
         mask = frame.select(self._mask.fill_null(False).alias("keep"))["keep"].to_numpy()
         if len(mask) != len(records):  # a predicate of nothing but literals
             mask = np.broadcast_to(mask, len(records))
@@ -99,7 +99,7 @@ class Expressions:
     def _run_rest(self, kept: Records) -> pl.DataFrame:
         # Row numbers go along: they say which rows stay, and keep the height of a frame that has no other
         # column for a while.
-        frame = _to_polars(kept.batch, self._rest_reads).lazy()
+        frame = frame_of(kept.batch, self._rest_reads).lazy()
         frame = frame.with_columns(pl.int_range(len(kept), dtype=pl.Int64).alias(_ROW))
         for step in self._rest:
             match step:
@@ -124,7 +124,8 @@ class Expressions:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
-def _to_polars(batch: pa.RecordBatch, columns: set[str]) -> pl.DataFrame:
+def frame_of(batch: pa.RecordBatch, columns: set[str]) -> pl.DataFrame:
+    """These columns for polars; without any a frame of as many rows."""
     if not columns:  # keep the number of rows
         return pl.DataFrame({_ROW: pl.int_range(batch.num_rows, eager=True)})
     frame = pl.from_arrow(batch.select(sorted(columns)))

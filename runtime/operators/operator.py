@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.functions.questions import Calls
 from onceflow.runtime.records import Records
-from onceflow.runtime.state.grouped_table import GroupedTable
+from onceflow.runtime.state.grouped_table import KeyedGroups
 from onceflow.runtime.state.operator_state import FrozenState, RestoredState
 from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
 from onceflow.runtime.state.table import IncrementalTable
@@ -72,7 +72,7 @@ class OperatorContext:
     shared_objects: dict[str, Any] = field(default_factory=dict)
     """What operators of the slot have in common, by name: see `shared`."""
 
-    def begin(self, table: IncrementalTable | GroupedTable) -> None:
+    def begin(self, table: IncrementalTable | KeyedGroups) -> None:
         """Let the snapshots of a table that was made now build on each other, if those of the job do."""
         if self.state.snapshots.are_incremental:
             table.build_on_snapshots(self.key_groups, self.max_parallelism, self.state.snapshots)

@@ -174,7 +174,7 @@ _LOOPS: Mapping[CodeType, Callable[[_Locals], UserCall]] = {
     MapBatches._call.__code__: _in_map_batches,
     call_or_set_aside.__code__: _in_each_or_aside,
     reduce_values.reduce_each.__code__: _in_reduce,
-    reduce_values.ReduceValues.merge.__code__: _in_merge,
+    reduce_values.ReduceValues._merge.__code__: _in_merge,
     window_values.UserAggregate.update.__code__: _in_add,
     window_values.UserAggregate._merge.__code__: _in_merge,
     window_values.UserAggregate.results.__code__: _in_get_result,

@@ -117,7 +117,8 @@ class SourceTask:
 
     def checkpoint_completed(self, splits: Sequence[SplitProgress]) -> None:
         """The checkpoint that has these is durable, and committed by this slot."""
-        self._reader.publish_offsets([p.split for p in splits])
+        if self._node.leaves_traces:
+            self._reader.publish_offsets([p.split for p in splits])
         if isinstance(self._node.source, PruningSource):
             self._forget({p.split.split_id for p in splits if p.is_finished})
 

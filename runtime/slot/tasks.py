@@ -14,6 +14,7 @@ from onceflow.runtime.checkpoint.manifest import StateHandle
 from onceflow.runtime.checkpoint.options import BarrierOptions
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.contracts import (
+    AcknowledgingReader,
     ReaderContext,
     SinkContext,
     SinkWriter,
@@ -22,6 +23,7 @@ from onceflow.runtime.contracts import (
 )
 from onceflow.runtime.contracts.batch_size import OPERATOR_RECORDS_MIN, RECORDS_MAX, BatchSize
 from onceflow.runtime.control.messages import Assignment
+from onceflow.runtime.errors import Fatal
 from onceflow.runtime.exchange.record_writer import RecordWriter
 from onceflow.runtime.exchange.wiring import Wiring, record_writer
 from onceflow.runtime.functions.context import FunctionContext, function_context
@@ -169,6 +171,11 @@ class SlotBuilder:
             )
         )
         self._readers[node.uid] = reader
+        if not node.leaves_traces and isinstance(reader, AcknowledgingReader):
+            raise Fatal(
+                f"source {node.uid!r}: a dry run would take its messages away from the job that they are "
+                "for: use a source that can be read again"
+            )
         limit = node.rate_per_s
         rate = None if limit is None else SourceRate(limit, self._assignment.parallelism)
         halts = self._environment.barriers.halts

@@ -182,10 +182,12 @@ class Increments:
         base, total = self.base, len(live) + away
         chosen = self._changed_in.used() > base
         is_live = None
+        stored = self._is_stored.used()
         if len(live) < len(chosen):
             is_live = np.zeros(len(chosen), np.bool_)
             is_live[live.all()] = True
             chosen &= is_live
+        stored[:] = True if is_live is None else is_live
         changed = (int(np.count_nonzero(chosen)) + away_changed) / max(1, total)
         share = min(1.0, max(1 / SLICES, changed))
         is_small = total <= self._options.whole_rows_max
@@ -197,7 +199,6 @@ class Increments:
             live = LiveRows(0, np.flatnonzero(chosen))
         # Without a snapshot to build on this one is whole, and none will ever ask for what was before it.
         self._removed = [] if base < 0 else [(n, gone) for n, gone in self._removed if n > base]
-        self._is_stored.used()[:] = True
         number, self.number = self.number, self.number + 1
         return live, Increment(
             number,

@@ -11,7 +11,7 @@ that an overflow may give those that it wrote down before by the names of their 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from onceflow.runtime.errors import Fatal
 from onceflow.runtime.records import WATERMARK_MAX_MS, Indices, Int64s, UInt64s
-from onceflow.runtime.state.grouped_table import GroupedTable
+from onceflow.runtime.state.grouped_table import KeyedGroups
 from onceflow.runtime.state.operator_state import FrozenRows
 from onceflow.runtime.state.snapshot_options import WHOLE, SnapshotOptions
 from onceflow.runtime.state.table import KeyedTable, Layout
@@ -120,7 +120,8 @@ class GroupedOverflow(Protocol):
         ...
 
     def load(self, batch: pa.RecordBatch) -> Indices:
-        """GroupedTable.load. The rows of a key may be in several batches, with others between them."""
+        """Add rows that `freeze` gave; what it returns means nothing. The rows of a key may be in several
+        batches, with others between them."""
         ...
 
     def compact(self) -> Indices | None:
@@ -191,7 +192,7 @@ class InMemory(_NothingAway):
 class GroupsInMemory(_NothingAway):
     """GroupedOverflow of a table whose keys stay: the table itself."""
 
-    def __init__(self, table: GroupedTable) -> None:
+    def __init__(self, table: KeyedGroups) -> None:
         self.find_keys, self.load = table.find_keys, table.load
         self.compact, self.freeze = table.compact, table.freeze
 
@@ -220,8 +221,9 @@ class StateBackend(Protocol):
         """The overflow of this table, which is empty. Raises Retryable or Fatal if it can't be opened."""
         ...
 
-    def grouped_overflow(self, table: GroupedTable, layout: Layout) -> GroupedOverflow:
-        """The same for a table with any number of rows for a key."""
+    def grouped_overflow(self, table: KeyedGroups, columns: Sequence[str]) -> GroupedOverflow:
+        """The same for a table with any number of rows for a key. `columns`: all that a snapshot of it may
+        have beside the key."""
         ...
 
 
@@ -234,7 +236,7 @@ class Unlimited:
     def overflow(self, table: KeyedTable, layout: Layout) -> Overflow:
         return InMemory(table)
 
-    def grouped_overflow(self, table: GroupedTable, layout: Layout) -> GroupedOverflow:
+    def grouped_overflow(self, table: KeyedGroups, columns: Sequence[str]) -> GroupedOverflow:
         return GroupsInMemory(table)
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from onceflow.runtime.records import Indices, Int64s, UInt64s
@@ -187,6 +188,27 @@ class IncrementalTable(KeyedTable, Protocol):
         """Called at most once, before the first row: from now on `freeze` gives a FrozenIncrement, with the
         rows that a snapshot needs which builds on the latest one that is durable. `key_groups`: of all keys
         that there will be."""
+        ...
+
+
+class IdentifiedTable(IncrementalTable, Protocol):
+    """An IncrementalTable that tells by what its rows are known."""
+
+    @property
+    def identities(self) -> npt.NDArray[np.uint64]:
+        """Both hashes of each row's key, side by side, by row. Never changed in place."""
+        ...
+
+    def identities_of(self, batch: pa.RecordBatch, key_hash: UInt64s) -> npt.NDArray[np.uint64]:
+        """Both hashes of each key of a batch."""
+        ...
+
+    def find_identities(self, identities: npt.NDArray[np.uint64]) -> Indices:
+        """The row of each, or NOT_THERE."""
+        ...
+
+    def renumber(self) -> Indices:
+        """Do what `compact` does, whether or not it pays."""
         ...
 
 

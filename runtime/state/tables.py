@@ -12,13 +12,14 @@ from onceflow.runtime.state.heap.heap_panes import HeapPanes
 from onceflow.runtime.state.heap.heap_table import HeapTable
 from onceflow.runtime.state.heap.seen_rows import SeenRows
 from onceflow.runtime.state.overflow import MEMORY_BYTES, StateBackend, StateOptions, Unlimited
-from onceflow.runtime.state.table import IncrementalTable, Layout, PaneTable, TrackedTable
+from onceflow.runtime.state.table import IdentifiedTable, IncrementalTable, Layout, PaneTable, TrackedTable
 
 __all__ = [
     "Layout",
     "SeenRows",
     "grouped_table",
     "has_rocksdb",
+    "identified_table",
     "keyed_table",
     "pane_table",
     "state_backend",
@@ -27,6 +28,10 @@ __all__ = [
 
 
 def keyed_table(layout: Layout) -> IncrementalTable:
+    return HeapTable(layout)
+
+
+def identified_table(layout: Layout) -> IdentifiedTable:
     return HeapTable(layout)
 
 

@@ -83,12 +83,12 @@ class RecordWriter:
 
 
 def _column(field: pa.Field, record: RecordType | None) -> tuple[pa.Field, ValueType | None, Convert]:
-    """The column, the type of its values (None: they are plain), and what gets one out of a record."""
+    """The column, the type of its values (None: Arrow's own), and what gets one out of a record."""
     declared = None if record is None else record.field(field.name)
     if record is None or declared is None:
         return field, None, attrgetter(field.name)
     get = field_getter(record, declared) if record.is_dict else attrgetter(field.name)
-    return field, None if declared.type.is_plain else declared.type, get
+    return field, declared.type, get
 
 
 def batch_from_records(records: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
@@ -100,6 +100,7 @@ def batch_from_records(records: Sequence[Any], schema: pa.Schema) -> pa.RecordBa
 def array_from_values(values: list[Any], field: pa.Field, of: ValueType | None = None) -> pa.Array:
     """Values as a column; None only where the field is nullable. `of`: their type; None: what Arrow's type
     says. Raises WrongFieldError."""
+    said = python_name(field.type) if of is None or not pa.types.is_nested(field.type) else of.said
     of = None if of is None or of.is_plain else of
     try:
         array = pa.array(_arrow_values(values, field.type, of), type=field.type)
@@ -111,7 +112,7 @@ def array_from_values(values: list[Any], field: pa.Field, of: ValueType | None =
         ValueError,
         AttributeError,
     ) as error:
-        raise WrongFieldError(*_culprit(values, field, of)) from error
+        raise WrongFieldError(*_culprit(values, field, of, said)) from error
     if array.null_count and not field.nullable:
         raise WrongFieldError(
             values.index(None), f"field {field.name!r} is None, but is declared without None"
@@ -129,16 +130,20 @@ def _arrow_values(values: list[Any], arrow: pa.DataType, of: ValueType | None) -
     return values if convert is None else [None if v is None else convert(v) for v in values]
 
 
-def _culprit(values: list[Any], field: pa.Field, of: ValueType | None) -> tuple[int, str]:
-    """The first value that fails alone, and the sentence about it."""
-    name = python_name(field.type) if of is None else of.said
+def _culprit(values: list[Any], field: pa.Field, of: ValueType | None, said: str) -> tuple[int, str]:
+    """The first value that fails alone, and the sentence about it. `said`: what a plain type is called."""
+    name = said if of is None else of.said
     for row, value in enumerate(values):
         try:
             pa.array(_arrow_values([value], field.type, of), type=field.type)
         except Exception as error:  # whatever it is, the sentence carries it
             shown = repr(value)[:80]
             is_big = isinstance(value, int) and pa.types.is_integer(field.type)
-            reason = "does not fit 64 bits" if is_big else str(error).splitlines()[0]
+            if isinstance(error, AttributeError):  # it has none of the fields of a record
+                kind = type(value).__name__
+                reason = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} is no {name}"
+            else:
+                reason = "does not fit 64 bits" if is_big else str(error).splitlines()[0]
             return row, (
                 f"field {field.name!r} is declared {name} but is {shown} ({type(value).__name__}): {reason}"
             )

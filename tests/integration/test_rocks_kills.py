@@ -1,12 +1,14 @@
-"""A process function whose state is in RocksDB, from Kafka to Kafka, its process killed again and again: each
-count is there once, though checkpoints hold only what has changed, and no killed process's files stay."""
+"""Process functions and sessions whose state is in RocksDB, from Kafka to Kafka, their process killed again
+and again: each result is there once, though checkpoints hold only what has changed, and no killed process's
+files stay."""
 
 from __future__ import annotations
 
 import json
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +18,40 @@ from confluent_kafka import Producer
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 
 pytestmark = pytest.mark.kafka
-PROGRAM = Path(__file__).parent / "jobs" / "running_counts.py"
+JOBS = Path(__file__).parent / "jobs"
+GAP_MS = 3_000
 KEYS = 6_000
 MEMORY = "16MB"
 """A third of what the keys remember, or less."""
-Row = tuple[int, int, bool]
+Visits = dict[int, list[int]]
+"""The times of each key's records, in order."""
 
 
+def counts(visits: Visits) -> Counter[Any]:
+    """What running_counts sends."""
+    expected = Counter((key, n, False) for key, times in visits.items() for n in range(1, len(times) + 1))
+    expected.update((key, len(times), True) for key, times in visits.items())
+    return expected
+
+
+def sessions(visits: Visits) -> Counter[Any]:
+    """What running_sessions sends."""
+    expected: Counter[Any] = Counter()
+    for key, times in visits.items():
+        cuts = [n for n in range(1, len(times)) if times[n] - times[n - 1] > GAP_MS]
+        for first, end in pairwise([0, *cuts, len(times)]):
+            expected[key, times[first], times[end - 1] + GAP_MS, end - first, True] += 1
+    return expected
+
+
+@pytest.mark.parametrize(("program", "expects"), [("running_counts", counts), ("running_sessions", sessions)])
 @pytest.mark.parametrize(
     ("seed", "rows", "kills"),
     [(1, 7_000, 2), *(pytest.param(n, 40_000, 20, marks=pytest.mark.soak) for n in (2, 3))],
 )
-def test_each_count_is_there_once_whatever_is_killed(
+def test_each_result_is_there_once_whatever_is_killed(
+    program: str,
+    expects: Callable[[Visits], Counter[Any]],
     seed: int,
     rows: int,
     kills: int,
@@ -48,7 +72,7 @@ def test_each_count_is_there_once_whatever_is_killed(
             servers,
             source,
             output,
-            program=PROGRAM,
+            program=JOBS / f"{program}.py",
             interval="100 ms",
             parallelism=pick.choice([1, 2, 3]),
             master="threads[3]",
@@ -65,10 +89,10 @@ def test_each_count_is_there_once_whatever_is_killed(
         increments += len(incremental(job.events))
     assert job.wait(480) == 0, job.story()
     assert increments + len(incremental(job.events)) > kills / 2
-    expected = Counter((key, n, False) for key, count in visits.items() for n in range(1, count + 1))
-    expected.update((key, count, True) for key, count in visits.items())
-    rows_found = (json.loads(value) for value in engine.read_topic(servers, output))
-    found: Counter[Row] = Counter((row["key"], row["count"], row["at_end"]) for row in rows_found)
+    expected = expects(visits)
+    found: Counter[Any] = Counter(
+        tuple(json.loads(value).values()) for value in engine.read_topic(servers, output)
+    )
     assert found == expected, (len(expected - found), len(found - expected))
     assert [path for path in scratch.rglob("*") if path.is_file()] == [], "files of who was killed"
     print(f"{kills} kills, {found.total()} rows")
@@ -80,13 +104,13 @@ def incremental(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [event for event in completed if event["written_bytes"] < event["bytes"]]
 
 
-def produced(servers: str, topic: str, rows: int, pick: random.Random) -> Counter[int]:
-    """How many records of each key there are."""
+def produced(servers: str, topic: str, rows: int, pick: random.Random) -> Visits:
+    """The records that there are."""
     producer = Producer({"bootstrap.servers": servers, "log_level": 0})
-    visits: Counter[int] = Counter()
+    visits: Visits = defaultdict(list)
     for n in range(rows):
         key = pick.randrange(KEYS)
-        visits[key] += 1
+        visits[key].append(n)
         producer.produce(topic, json.dumps({"key": key, "ts": n}), partition=n % 2)
         producer.poll(0)
     assert producer.flush(30) == 0

@@ -113,7 +113,8 @@ class KeptGroups:
         self.table.build_on_snapshots(range(MAX_PARALLELISM), MAX_PARALLELISM, OPTIONS)
         self.overflow: GroupedOverflow = GroupsInMemory(self.table)
         if kind.is_on_disk:
-            self.overflow = stack.enter_context(tight_rocksdb(20)).grouped_overflow(self.table, layout)
+            backend = stack.enter_context(tight_rocksdb(20))
+            self.overflow = backend.grouped_overflow(self.table, list(layout.columns))
             stack.callback(self.overflow.close)
 
     def row(self, place: Place) -> Indices:

@@ -3,240 +3,26 @@ any batches, watermarks, and restores at another parallelism."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from onceflow.runtime.clock import ManualClock
+from onceflow.runtime.errors import Retryable
 from onceflow.runtime.operators.joins import equal_rows, regular_join
-from onceflow.runtime.operators.joins.joined_columns import JoinedColumns
+from onceflow.runtime.operators.joins.joined_rows import JoinedRows
 from onceflow.runtime.operators.joins.meetings import Meetings
 from onceflow.runtime.operators.joins.ordered_changes import OrderedChanges
-from onceflow.runtime.operators.joins.regular_join import RegularJoin, RegularJoinOperator
-from onceflow.runtime.operators.joins.runs import EVER_MS, PAIRS_MAX, SideRows
-from onceflow.runtime.records import WATERMARK_MIN_MS, RowKind
-from onceflow.runtime.state.description import TimeToLive
-from onceflow.runtime.testing.harness import OperatorHarness
+from onceflow.runtime.operators.joins.regular_join import RegularJoinOperator
+from onceflow.runtime.operators.joins.runs import EVER_MS, PAIRS_MAX, Run
+from onceflow.runtime.records import RowKind
+from onceflow.runtime.state.rocks.rocks_groups import RocksGroups
 from onceflow.runtime.testing.mutation import Mutant, mutated
-
-LEFT = pa.schema([("id", pa.string()), ("n", pa.int64()), ("of", pa.list_(pa.float64()))])
-RIGHT = pa.schema([("n", pa.int64()), ("ref", pa.string()), ("mark", pa.int64())])
-CONDITION = pl.col("n") <= pl.col("n_right")
-TTL_MS = 20
-ADDS = (RowKind.INSERT, RowKind.UPDATE_AFTER)
-
-
-class Row(NamedTuple):
-    id: str | None
-    n: int | None
-    ts: int
-    kind: RowKind = RowKind.INSERT
-
-
-class Case(NamedTuple):
-    how: str
-    ttl: str | None
-    has_condition: bool = False
-    has_kinds: bool = True
-
-    def config(self) -> RegularJoin:
-        columns = JoinedColumns("j", (("id",), ("ref",)), self.how)
-        ttl = None if self.ttl is None else TimeToLive(TTL_MS, self.ttl == "processing")
-        condition = CONDITION if self.has_condition else None
-        return RegularJoin(columns, (LEFT, RIGHT), columns.passes(LEFT, RIGHT), condition, ttl)
-
-    @property
-    def pads(self) -> tuple[bool, bool]:
-        return self.how in ("left", "full"), self.how in ("right", "full")
-
-
-# --- The model ---
-
-
-@dataclass
-class Kept:
-    row: Row
-    since: int
-    partners: int = 0
-
-
-Change = tuple[bool, tuple[Any, ...]]
-"""(whether it is a new row, the row with its event time)"""
-
-
-@dataclass
-class Model:
-    """Takes a row at a time, and says what it causes."""
-
-    case: Case
-    kept: tuple[list[Kept], list[Kept]] = field(default_factory=lambda: ([], []))
-
-    def take(self, side: int, row: Row, now: int) -> list[Change]:
-        if row.kind in ADDS:
-            return self._add(side, Kept(row, now))
-        return self._take_back(side, row, now)
-
-    def _add(self, side: int, mine: Kept) -> list[Change]:
-        changes = []
-        for other in self._partners(side, mine):
-            if self.case.pads[1 - side] and other.partners == 0:
-                changes.append((False, self._out(1 - side, other, None, mine.row)))
-            changes.append((True, self._out(side, mine, other, mine.row)))
-            mine.partners += 1
-            other.partners += 1
-        if self.case.pads[side] and not mine.partners:
-            changes.append((True, self._out(side, mine, None, mine.row)))
-        self.kept[side].append(mine)
-        return changes
-
-    def _take_back(self, side: int, row: Row, now: int) -> list[Change]:
-        if row.id is None:
-            return [(False, self._out(side, Kept(row, now), None, row))] if self.case.pads[side] else []
-        equal = [each for each in self.kept[side] if each.row[:2] == row[:2] and self._is_there(each, now)]
-        if not equal:
-            return []
-        mine = max(equal, key=lambda each: (each.since, each.row.ts, each.partners))
-        self.kept[side].remove(mine)
-        changes = []
-        if self.case.pads[side] and not mine.partners:
-            changes.append((False, self._out(side, Kept(row, now), None, row)))
-        for other in self._partners(side, mine):
-            if self._is_there(other, now):
-                changes.append((False, self._out(side, Kept(row, now), other, row)))
-                other.partners -= 1
-                if self.case.pads[1 - side] and not other.partners:
-                    changes.append((True, self._out(1 - side, other, None, row)))
-        return changes
-
-    def _is_there(self, kept: Kept, now: int) -> bool:
-        return self.case.ttl is None or now < kept.since + TTL_MS
-
-    def _partners(self, side: int, mine: Kept) -> list[Kept]:
-        return [other for other in self.kept[1 - side] if self._join(*_in_order(side, mine, other))]
-
-    def _join(self, left: Kept, right: Kept) -> bool:
-        """The whole of what a pair is."""
-        a, b = left.row.n, right.row.n
-        return (
-            left.row.id is not None
-            and left.row.id == right.row.id
-            and (self.case.ttl is None or abs(left.since - right.since) < TTL_MS)
-            and (not self.case.has_condition or (a is not None and b is not None and a <= b))
-        )
-
-    def _out(self, side: int, mine: Kept, other: Kept | None, cause: Row) -> tuple[Any, ...]:
-        left, right = _in_order(side, mine, other)
-        some = left or right
-        assert some is not None
-        times = [cause.ts, *(each.row.ts for each in (left, right) if each is not None)]
-        left_n, right_n = (None if each is None else each.row.n for each in (left, right))
-        return some.row.id, left_n, right_n, left is None, right is None, max(times)
-
-
-def _in_order(side: int, mine: Any, other: Any) -> tuple[Any, Any]:
-    return (mine, other) if side == 0 else (other, mine)
-
-
-# --- The operator beside it ---
-
-
-class Play:
-    def __init__(self, case: Case) -> None:
-        self.case, self.model, self.clock = case, Model(case), ManualClock()
-        self.watermark = WATERMARK_MIN_MS
-        self.harness = self.make(2)
-        self.sent = 0
-        self.result: Counter[tuple[Any, ...]] = Counter()
-
-    def make(self, parallelism: int, states: Any = None) -> OperatorHarness:
-        create = self.case.config().create
-        keys = ("id",), ("ref",)
-        return OperatorHarness(create, keys[0], parallelism, 8, states, self.clock, right_keys=keys[1])
-
-    def push(self, side: int, rows: Sequence[Row]) -> None:
-        if not self.case.has_kinds:
-            rows = [row._replace(kind=RowKind.INSERT) for row in rows]
-        expected: dict[Any, list[list[Change]]] = defaultdict(list)
-        for row in rows:
-            now = self.comes_at(row)
-            if changes := self.model.take(side, row, now):
-                expected[row.id].append(changes)
-        kinds = [row.kind for row in rows] if self.case.has_kinds else None
-        if side == 0:
-            made = [{"id": row.id, "n": row.n, "of": [1.5, None]} for row in rows]
-            self.harness.push(pa.RecordBatch.from_pylist(made, LEFT), [row.ts for row in rows], kind=kinds)
-        else:
-            made = [{"n": row.n, "ref": row.id, "mark": 7} for row in rows]
-            self.harness.push_right(pa.RecordBatch.from_pylist(made, RIGHT), [row.ts for row in rows], kinds)
-        self.check(expected)
-
-    def comes_at(self, row: Row) -> int:
-        match self.case.ttl:
-            case "processing":
-                return self.clock.now_ms()
-            case "event":
-                return max(row.ts, self.watermark)
-            case _:
-                return row.ts
-
-    def check(self, expected: dict[Any, list[list[Change]]]) -> None:
-        """Each row causes what it has to. Of a join that pads, in the order of the rows, too."""
-        found: dict[Any, list[Change]] = defaultdict(list)
-        for change in self.take():
-            found[change[1][0]].append(change)
-        assert found.keys() == expected.keys()
-        for key, causes in expected.items():
-            sent = found[key]
-            assert Counter(sent) == Counter(change for cause in causes for change in cause)
-            if any(self.case.pads):
-                for cause in causes:
-                    its, sent = sent[: len(cause)], sent[len(cause) :]
-                    assert Counter(its) == Counter(cause)
-
-    def take(self) -> list[Change]:
-        """What was sent since the last time; nothing is taken back that is not there."""
-        found = []
-        for _, records in self.harness.out.emitted:
-            assert records.event_time is not None
-            kinds = [0] * len(records) if records.kind is None else records.kind.tolist()
-            rows = zip(kinds, records.event_time.tolist(), records.batch.to_pylist(), strict=True)
-            for kind, time, row in rows:
-                assert list(row) == ["id", "n", "of", "n_right", "mark"]
-                is_new, shown = kind in ADDS, str(row)
-                self.result[shown] += 1 if is_new else -1
-                assert row["id"] is None or self.result[shown] >= 0, "it takes back what is not there"
-                lone = row["of"] is None, row["mark"] is None
-                found.append((is_new, (row["id"], row["n"], row["n_right"], *lone, time)))
-        self.harness.out.emitted.clear()
-        return found
-
-
-def play(case: Case, moves: Sequence[tuple[str, Any]]) -> Play:
-    run = Play(case)
-    for kind, value in moves:
-        match kind:
-            case "left":
-                run.push(0, value)
-            case "right":
-                run.push(1, value)
-            case "watermark":
-                run.watermark = max(run.watermark, value)
-                run.harness.advance(run.watermark)
-            case "clock":
-                run.harness.tick(value)
-            case "restore":
-                run.harness = run.make(value, run.harness.snapshot())
-    assert not run.harness.out.emitted, "only rows cause something"
-    return run
-
+from onceflow.runtime.testing.tight_state import INCREMENTAL, tight_rocksdb
+from tests.regular_join_model import LEFT, RIGHT, Case, Play, Row, play
 
 KIND = st.sampled_from([RowKind.INSERT, RowKind.INSERT, *RowKind])
 ROW = st.builds(
@@ -286,7 +72,17 @@ ONE_OF_MANY = [
     ("right", [Row("a", 0, 1), Row("a", 3, 1)]),
 ]
 """One row goes of a run that stays, and then rows come of which the first has other partners."""
+OTHERS = ("left", [Row(key, 1, 0) for key in "bcdefghijk"])
+TAKEN_BACK_FROM_DISK: list[tuple[str, Any]] = [
+    ("left", [Row("a", 1, 0)]),
+    OTHERS,
+    OTHERS,
+    ("left", GONE),
+    OTHERS,
+    ("right", [Row("a", 1, 1)]),
+]
 PLAYS = [
+    (Case("inner", None), TAKEN_BACK_FROM_DISK),
     (Case("full", None), TO_AND_FRO),
     (Case("full", "event"), TO_AND_FRO),
     (Case("left", "event"), [("left", TWICE), ("watermark", 25), ("left", [*GONE, *GONE])]),
@@ -297,11 +93,32 @@ PLAYS = [
 
 @settings(max_examples=100, deadline=None)
 @given(CASE, st.lists(MOVE, max_size=14))
+@example(*PLAYS[1])
+@example(*PLAYS[2])
+@example(*PLAYS[3])
+def test_a_join_agrees_with_nested_loops(case: Case, moves: list[tuple[str, Any]]) -> None:
+    play(case, moves)
+
+
+@settings(max_examples=40, deadline=None)
+@given(CASE, st.lists(MOVE, max_size=14))
+@example(*PLAYS[1])
+@example(*PLAYS[2])
+@example(*PLAYS[3])
+def test_so_does_one_whose_snapshots_build_on_each_other(case: Case, moves: list[tuple[str, Any]]) -> None:
+    play(case, moves, INCREMENTAL)
+
+
+@settings(max_examples=40, deadline=None)
+@given(CASE, st.lists(MOVE, max_size=14))
 @example(*PLAYS[0])
 @example(*PLAYS[1])
 @example(*PLAYS[2])
-def test_a_join_agrees_with_nested_loops(case: Case, moves: list[tuple[str, Any]]) -> None:
-    play(case, moves)
+@example(*PLAYS[3])
+@example(*PLAYS[4])
+def test_so_does_one_in_rocksdb(case: Case, moves: list[tuple[str, Any]]) -> None:
+    with tight_rocksdb(rows_in_memory=1) as state:
+        play(case, moves, state)
 
 
 @settings(max_examples=30, deadline=None)
@@ -326,7 +143,7 @@ def kept_rows(run: Play) -> int:
 
 
 def keys_of(run: Play) -> int:
-    return sum(len(op._keys) for op in run.harness.subtasks if isinstance(op, RegularJoinOperator))
+    return sum(op._rows.key_count for op in run.harness.subtasks if isinstance(op, RegularJoinOperator))
 
 
 def test_rows_that_expired_or_were_taken_back_are_let_go_of_and_so_are_their_keys() -> None:
@@ -340,6 +157,16 @@ def test_rows_that_expired_or_were_taken_back_are_let_go_of_and_so_are_their_key
             run.harness.advance(first)
         assert kept_rows(run) < 2_000
         assert keys_of(run) < 3_000
+
+
+def test_what_expires_on_disk_is_let_go_of_there() -> None:
+    with tight_rocksdb(rows_in_memory=1) as state:
+        run = Play(Case("full", "event"), state)
+        run.push(0, [Row(f"k{n}", 1, n) for n in range(40)])
+        assert kept_rows(run) < 40
+        for watermark in (30, 90):
+            run.harness.advance(watermark)
+        assert not [rows for state in run.harness.snapshot() for rows in state.batches("rows")]
 
 
 def test_one_row_that_meets_very_many_sends_them_in_pieces_and_many_rows_are_taken_some_at_a_time() -> None:
@@ -359,7 +186,8 @@ def test_one_row_that_meets_very_many_sends_them_in_pieces_and_many_rows_are_tak
 # --- What a wrong join would do ---
 
 _keep, _met_by = Meetings._keep, Meetings._met_by
-_frozen, _add, _ranks = SideRows.frozen, OrderedChanges.add, equal_rows._ranks
+_add, _ranks = OrderedChanges.add, equal_rows._ranks
+_split, _load = RocksGroups.split, JoinedRows.load_keys
 
 
 def _keeps_no_partners(self: Meetings, rows: Any, kept: Any, partners: Any) -> None:
@@ -388,8 +216,8 @@ def _all_at_once(row: Any, adds: Any) -> Any:
     return np.zeros(len(row), np.int64)
 
 
-def _with_what_is_gone(self: SideRows) -> Any:
-    return [replace(run, is_gone=None) for run in _frozen(self)]
+def _with_what_is_gone(self: Run, limit: int) -> Any:
+    return np.flatnonzero(self.time > limit)
 
 
 def _the_first_of_equals(*arguments: Any) -> list[int]:
@@ -405,7 +233,7 @@ def _the_first_of_equals(*arguments: Any) -> list[int]:
         Mutant("rows expire too early", [(regular_join, "limit_of", _expires_early)]),
         Mutant("changes come in any order", [(OrderedChanges, "add", _unordered)]),
         Mutant("a batch is taken in one turn", [(regular_join, "_turns", _all_at_once)]),
-        Mutant("what is gone is in the snapshot", [(SideRows, "frozen", _with_what_is_gone)]),
+        Mutant("what is gone is in the snapshot", [(Run, "live", _with_what_is_gone)]),
         Mutant("of equal rows the first goes", [(equal_rows, "_ranks", _the_first_of_equals)]),
     ],
     ids=lambda mutant: mutant.title,
@@ -416,6 +244,45 @@ def test_a_wrong_join_is_found(mutant: Mutant) -> None:
             for case, moves in PLAYS:
                 play(case, moves)
         except AssertionError:
+            return False
+        return True
+
+    assert is_right()
+    with mutated(mutant):
+        assert not is_right()
+
+
+def _one_row_of_a_key(content: bytes) -> Any:
+    return _split(content)[:1]
+
+
+def _never_deleted(self: RocksGroups, identities: Any) -> None:
+    if (kept := self._table.kept_keys) is not None:
+        self._keep(kept)
+
+
+def _rows_without_partners(self: JoinedRows, batch: pa.RecordBatch) -> Any:
+    place = batch.schema.get_field_index("partners")
+    none = pa.nulls(batch.num_rows, pa.int64())
+    return _load(self, batch.set_column(place, "partners", none))
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        Mutant("of a key one row comes back", [(RocksGroups, "split", staticmethod(_one_row_of_a_key))]),
+        Mutant("what was taken back is there again", [(RocksGroups, "_renumbered", _never_deleted)]),
+        Mutant("who comes back has no partners", [(JoinedRows, "load_keys", _rows_without_partners)]),
+    ],
+    ids=lambda mutant: mutant.title,
+)
+def test_a_wrong_join_in_rocksdb_is_found(mutant: Mutant) -> None:
+    def is_right() -> bool:
+        try:
+            with tight_rocksdb(rows_in_memory=1) as state:
+                for case, moves in PLAYS:
+                    play(case, moves, state)
+        except (AssertionError, Retryable):
             return False
         return True
 

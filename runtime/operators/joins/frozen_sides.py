@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from onceflow.runtime.operators.two_keys import keys_of
 from onceflow.runtime.records import Indices, Int64s, Mask
 from onceflow.runtime.state.columns import one_batch
 from onceflow.runtime.state.hashing import hash_keys
@@ -58,12 +59,16 @@ class FrozenSides:
         keys: Sequence[Sequence[str]],
         max_parallelism: int,
         beside: Sequence[str] = (),
+        key_schema: pa.Schema | None = None,
     ) -> None:
+        """`key_schema`: of the column `key`, the keys of both sides under the names of the left one; None:
+        there is no such column."""
         self._sides = sides
         self._beside = beside
         self._schemas = schemas
         self._keys = keys
         self._max_parallelism = max_parallelism
+        self._key_schema = key_schema
 
     @cached_property
     def _parts(self) -> list[tuple[int, FrozenPart, Indices]]:
@@ -109,6 +114,7 @@ class FrozenSides:
         return pa.RecordBatch.from_pydict(
             {
                 KEY_GROUP_COLUMN: pa.array(groups, pa.uint16()),
+                **self._key(side, batch),
                 "is_right": pa.array(np.full(len(batch), side == 1)),
                 "event_time": pa.array(time),
                 "is_matched": pa.array(np.zeros(len(batch), np.bool_) if matched is None else matched),
@@ -117,6 +123,11 @@ class FrozenSides:
                 NAMES[1]: structs[1],
             }
         )
+
+    def _key(self, side: int, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        if self._key_schema is None:
+            return {}
+        return {"key": keys_of(batch, self._keys[side], self._key_schema).to_struct_array()}
 
 
 def restored_rows(

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from onceflow.runtime.operators.joins.equal_rows import equal_rows
-from onceflow.runtime.operators.joins.frozen_sides import FrozenPart
 from onceflow.runtime.operators.joins.joined_columns import LEFT, Gatherer
 from onceflow.runtime.operators.joins.ordered_changes import OrderedChanges
 from onceflow.runtime.operators.joins.runs import EVER_MS, FrozenRun, Run, SideRows, pairs
@@ -67,9 +66,6 @@ class Meetings:
     def load(self, rows: Arrivals, partners: Int64s) -> None:
         """Rows of a snapshot."""
         self._keep(rows, np.arange(len(rows)), partners)
-
-    def frozen(self) -> list[list[FrozenPart]]:
-        return [[_FrozenKept(run) for run in side.frozen()] for side in self.sides]
 
     def partners_within(self, rows: Arrivals) -> Int64s:
         """How many pairs each of these would have at most."""
@@ -189,7 +185,7 @@ class Meetings:
 
 
 @dataclass(frozen=True, slots=True)
-class _FrozenKept:
+class FrozenKept:
     """FrozenPart: the rows of a run, with their event times apart from when they came."""
 
     run: FrozenRun

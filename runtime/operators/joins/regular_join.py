@@ -10,18 +10,18 @@ import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.operators.joins.described_sides import described_sides, side_readers
-from onceflow.runtime.operators.joins.frozen_sides import TABLE, FrozenSides, restored_parts
-from onceflow.runtime.operators.joins.joined_columns import LEFT, RIGHT, Gatherer, JoinedColumns, null_keys
-from onceflow.runtime.operators.joins.key_numbers import KeyNumbers
-from onceflow.runtime.operators.joins.meetings import PARTNERS, SINCE, Arrivals, Meetings
+from onceflow.runtime.operators.joins.frozen_sides import TABLE
+from onceflow.runtime.operators.joins.joined_columns import LEFT, RIGHT, Gatherer, JoinedColumns
+from onceflow.runtime.operators.joins.joined_rows import COLUMNS, JoinedRows
+from onceflow.runtime.operators.joins.meetings import Arrivals, Meetings
 from onceflow.runtime.operators.joins.ordered_changes import OrderedChanges
 from onceflow.runtime.operators.joins.runs import PAIRS_MAX, limit_of
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
-from onceflow.runtime.records import WATERMARK_MIN_MS, Int64s, Kinds, Mask, Records, RowKind, UInt64s
+from onceflow.runtime.records import WATERMARK_MIN_MS, Int64s, Kinds, Mask, Records, RowKind
 from onceflow.runtime.state.description import StateDescription, TimeToLive
 from onceflow.runtime.state.evolution.readers import Readers
-from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.operator_state import restored_watermark
+from onceflow.runtime.state.overflow import GroupedOverflow, GroupsInMemory
 
 
 @dataclass(frozen=True)
@@ -65,28 +65,35 @@ class RegularJoin:
         return RegularJoinOperator(self)
 
 
+_EXPIRED = 0
+"""The kind of time at which a key comes back: its last row has expired."""
+_WOKEN_MAX = 1 << 12
+
+
 class RegularJoinOperator:
     """One subtask of a regular join. What a batch causes is sent at once; a watermark lets go of rows."""
 
     def __init__(self, config: RegularJoin) -> None:
         self._config = config
-        self._keys = KeyNumbers(config.columns.keys, config.schemas)
         gatherer = Gatherer(config.columns, config.passes, config.schemas, config.condition)
         ttl_ms = None if config.ttl is None else config.ttl.ms
         self._meetings = Meetings(config.schemas, gatherer, config.columns.padded, ttl_ms)
+        self._rows = JoinedRows(config.columns, config.schemas, self._meetings, config.has_event_time)
+        self._overflow: GroupedOverflow = GroupsInMemory(self._rows)
         self._watermark = WATERMARK_MIN_MS
         self._clock_ms = WATERMARK_MIN_MS
 
     def open(self, context: OperatorContext, out: Output) -> None:
         self._context = context
         self._out = out
+        context.begin(self._rows)
+        self._overflow = context.state.grouped_overflow(self._rows, COLUMNS)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         for state in states:
-            for side, batch, its in restored_parts(state.batches(TABLE), self._config.schemas):
-                time, since = (its.column(name).to_numpy() for name in ("event_time", SINCE))
-                partners = np.array(its.column(PARTNERS).fill_null(0))  # they will change
-                self._meetings.load(self._arrivals(side, batch, None, time, since), partners)
+            for piece in state.batches(TABLE):
+                self._overflow.load(piece)
+                self._make_room()
         if states:
             self._watermark = restored_watermark(min(int(state.meta["watermark"]) for state in states))
 
@@ -99,28 +106,23 @@ class RegularJoinOperator:
     def on_watermark(self, time_ms: int) -> None:
         self._watermark = max(time_ms, self._watermark)  # after a restore it begins again lower
         self._forget()
+        self._make_room()
 
     def snapshot(self) -> FrozenState:
         self._forget()
-        config = self._config
-        frozen = FrozenSides(
-            self._meetings.frozen(),
-            config.schemas,
-            config.columns.keys,
-            self._context.max_parallelism,
-            (SINCE, PARTNERS),
-        )
+        frozen = self._overflow.freeze(self._context.max_parallelism)
         return FrozenState(self._context.key_groups, {TABLE: frozen}, {"watermark": self._watermark})
 
     def close(self) -> None:
-        pass
+        self._overflow.close()
 
     # --- Rows that come ---
 
     def _arrive(self, side: int, records: Records) -> None:
         assert records.key_hash is not None, "a join comes after a key_by"
         since = self._since(records)
-        rows = self._arrivals(side, records.batch, records.key_hash, records.event_time, since)
+        numbers = self._overflow.find_keys(self._rows.keys_of(side, records.batch), records.key_hash)
+        rows = self._rows.arrivals(side, records.batch, numbers, records.event_time, since)
         adds = _adds(records.kind)
         if adds is None and not self._config.columns.padded:
             out = OrderedChanges(self._out.emit, sends_at_once=True)
@@ -128,6 +130,7 @@ class RegularJoinOperator:
         else:
             self._change(rows, np.ones(len(rows), np.bool_) if adds is None else adds)
         self._forget()
+        self._make_room()
 
     def _change(self, rows: Arrivals, adds: Mask) -> None:
         for first, end in self._pieces(rows):
@@ -144,16 +147,6 @@ class RegularJoinOperator:
                 mine = np.flatnonzero(is_due & (adds == is_add))
                 if len(mine):
                     meet(rows, mine, out)
-
-    def _arrivals(
-        self, side: int, batch: pa.RecordBatch, key_hash: UInt64s | None, time: Int64s | None, since: Int64s
-    ) -> Arrivals:
-        keys = self._config.columns.keys[side]
-        hashes = hash_keys(batch, list(keys)) if key_hash is None else key_hash
-        no_key = null_keys(batch, keys)
-        event_time = time if self._config.has_event_time else None
-        row = self._keys.of(side, batch, hashes)
-        return Arrivals(side, batch, event_time, since, row, None if no_key is None else ~no_key)
 
     def _since(self, records: Records) -> Int64s:
         """When these rows come, in the time that rows expire by."""
@@ -177,16 +170,22 @@ class RegularJoinOperator:
     # --- Rows that go ---
 
     def _forget(self) -> None:
-        """Let go of what has expired, and of keys without rows."""
-        ttl, sides = self._config.ttl, self._meetings.sides
+        """Let go of what has expired, of some that is away, and of keys without rows."""
+        ttl = self._config.ttl
         if ttl is not None:
-            limit = limit_of(self._clock() if ttl.is_by_clock else self._watermark, ttl.ms)
-            for side in sides:
-                side.expire(limit)
-        kept = self._keys.forget([run.row for side in sides for run in side.runs])
-        if kept is not None:
-            for side in sides:
-                side.renumber(kept)
+            now_ms = self._clock() if ttl.is_by_clock else self._watermark
+            first_ms = self._overflow.first_wake(_EXPIRED)
+            if first_ms is not None and first_ms <= now_ms:
+                self._overflow.wake(_EXPIRED, now_ms, _WOKEN_MAX)
+            for side in self._meetings.sides:
+                side.expire(limit_of(now_ms, ttl.ms))
+        self._overflow.compact()
+
+    def _make_room(self) -> None:
+        while self._overflow.needs_room():
+            going, ttl = self._overflow.going(), self._config.ttl
+            wakes = {} if ttl is None else {_EXPIRED: self._rows.expire_ms(going, ttl.ms)}
+            self._overflow.make_room(going, wakes)
 
     def _clock(self) -> int:
         """The time of the clock; it does not go back, since what had expired may be gone."""

@@ -209,6 +209,21 @@ class SideRows:
             kept.append(run)
         self.runs = kept
 
+    @property
+    def limit(self) -> int:
+        """Rows up to this time have expired."""
+        return self._limit
+
+    def keep(self, keys: Mask) -> None:
+        """Keep the rows of these keys only, of those that are there; `keys`: by number."""
+        kept = []
+        for run in self.runs:
+            live = run.live(self._limit)
+            left = live[keys[run.row[live]]]
+            if len(left):
+                kept.append(run if len(left) == len(run) else run.take(left, run.level))
+        self.runs = kept
+
     def let_go_of_what_is_gone(self) -> None:
         """Rows were taken away: runs of which that are half the rows are made anew."""
         self.expire(self._limit)

@@ -47,14 +47,14 @@ class ReduceValues:
         self._merge(groups, fresh._column.values, more)
         return fresh
 
-    def _merge(self, into: Indices, values: list[Any], more: Iterable[Any]) -> None:
-        merge, other = self._fn, None
+    def _merge(self, into: Indices, values: list[Any], records: Iterable[Any]) -> None:
+        merge, more = self._fn, None
         try:
-            for row, other in zip(into.tolist(), more, strict=True):
-                if other is not EMPTY:
-                    values[row] = other if values[row] is EMPTY else merge(values[row], other)
+            for row, more in zip(into.tolist(), records, strict=True):
+                if more is not EMPTY:
+                    values[row] = more if values[row] is EMPTY else merge(values[row], more)
         except Exception as error:
-            raise user_function_error(self._uid, merge, error, None, 0, other) from error
+            raise user_function_error(self._uid, merge, error, None, 0, more) from error
 
     def results(self, keys: pa.RecordBatch, start: Int64s, end: Int64s, rows: Indices) -> pa.RecordBatch:
         mine = self._column.values

@@ -21,6 +21,7 @@ from onceflow.runtime.operators.windows.pane_operator import MergeableValues
 from onceflow.runtime.operators.windows.ranks import rank
 from onceflow.runtime.records import Indices, Int64s, Records
 from onceflow.runtime.state.number_columns import NumberColumn
+from onceflow.runtime.state.overflow import GroupedOverflow, GroupsInMemory
 from onceflow.runtime.state.table import NOT_THERE, RowColumn
 from onceflow.runtime.state.tables import Layout, grouped_table
 
@@ -73,18 +74,23 @@ class SlidingCountOperator:
         self._first, self._count = NumberColumn(), NumberColumn()
         self._values = values
         columns: dict[str, RowColumn] = {"first": self._first, "rows": self._count, "value": values}
-        self._table = grouped_table(Layout(key_columns, schema, columns))
+        self._layout = Layout(key_columns, schema, columns)
+        self._table = grouped_table(self._layout)
+        self._overflow: GroupedOverflow = GroupsInMemory(self._table)
 
     def open(self, context: OperatorContext, out: Output) -> None:
         self._context = context
         self._out = out
+        context.begin(self._table)
+        self._overflow = context.state.grouped_overflow(self._table, list(self._layout.columns))
         for function in self._values.functions:
             context.open_function(function)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         for state in states:
             for piece in state.batches(TABLE):
-                self._table.load(piece)
+                self._overflow.load(piece)
+                self._make_room()
 
     def on_records(self, records: Records) -> None:
         if not len(records):
@@ -92,7 +98,7 @@ class SlidingCountOperator:
         if records.event_time is None:  # aggregates that go by time go by arrival
             records = replace(records, event_time=np.zeros(len(records), np.int64))
         assert records.key_hash is not None, "windows come after a key_by"
-        numbers = self._table.find_keys(records.batch, records.key_hash)
+        numbers = self._overflow.find_keys(records.batch, records.key_hash)
         keys, key = np.unique(numbers, return_inverse=True)
         there = self._panes_of(keys)
         position = self._rows_so_far(there, len(keys))[key] + rank(key)
@@ -105,11 +111,16 @@ class SlidingCountOperator:
         pass
 
     def snapshot(self) -> FrozenState:
-        rows = self._table.freeze(self._context.max_parallelism)
+        rows = self._overflow.freeze(self._context.max_parallelism)
         return FrozenState(self._context.key_groups, {TABLE: rows})
 
     def close(self) -> None:
-        pass
+        self._overflow.close()
+
+    def _make_room(self) -> None:
+        """Let keys go that have no room, each with all its panes; they come back with their next row."""
+        while self._overflow.needs_room():
+            self._overflow.make_room(self._overflow.going(), {})
 
     def _panes_of(self, keys: Indices) -> Panes:
         """The panes of these keys, which rise."""
@@ -144,7 +155,7 @@ class SlidingCountOperator:
         try:
             self._values.update(records, rows)
         except SumOverflow as error:
-            raise self._overflow(error, error.row) from error
+            raise self._too_large(error, error.row) from error
 
     def _fire(self, records: Records, key: Indices, position: Int64s, panes: Panes) -> None:
         """Send the windows whose last row is among these."""
@@ -167,7 +178,7 @@ class SlidingCountOperator:
         try:
             merged = self._values.merged(rows, groups, len(first))
         except SumOverflow as error:
-            raise self._overflow(error, int(first[error.row])) from error
+            raise self._too_large(error, int(first[error.row])) from error
         nothing: Int64s = np.zeros(len(first), np.int64)
         return merged.results(self._table.keys(first), nothing, nothing, np.arange(len(first)))
 
@@ -175,9 +186,10 @@ class SlidingCountOperator:
         """Forget the panes that are before each key's next window."""
         next_start = (so_far // self._slide + 1) * self._slide - self._size
         self._table.remove(panes.rows[panes.firsts < next_start[panes.keys]])
-        self._table.compact()
+        self._overflow.compact()
+        self._make_room()
 
-    def _overflow(self, error: SumOverflow, row: int) -> Fatal:
+    def _too_large(self, error: SumOverflow, row: int) -> Fatal:
         [key] = self._table.keys(np.array([row])).to_pylist()
         named = ", ".join(f"{name}={value!r}" for name, value in key.items())
         where = f"operator {self._context.uid!r}, column {error.column!r}"

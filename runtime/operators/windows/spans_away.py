@@ -53,7 +53,7 @@ class SpansAway:
 
     def open(self, context: OperatorContext, owner: SpanOwner, lateness: Lateness) -> None:
         context.begin(self.table)
-        self._overflow = context.state.grouped_overflow(self.table, self._layout)
+        self._overflow = context.state.grouped_overflow(self.table, list(self._layout.columns))
         self._context = context
         self._owner = owner
         self._lateness = lateness
@@ -137,7 +137,7 @@ class SpansAway:
         self._overflow.close()
 
     def _wake(self, kind: int, until_ms: int) -> int:
-        self.make_room()
+        self.compact()  # what has fired takes room, too
         return self._bringing(lambda: self._overflow.wake(kind, until_ms, _WOKEN_MAX))
 
     def _bringing(self, bring: Callable[[], _Brought]) -> _Brought:

@@ -84,6 +84,11 @@ class HeapGroups:
         """Both hashes of each key of a batch."""
         return np.stack((key_hash, hash_keys(batch, self._key_columns, CHECK_SEED)), axis=1)
 
+    def identities_in(self, batch: pa.RecordBatch) -> npt.NDArray[np.uint64]:
+        """Both hashes of the keys of rows of a snapshot."""
+        keys = pa.RecordBatch.from_struct_array(batch.column("key"))
+        return self.identities_of(keys, hash_keys(keys, self._key_columns))
+
     def find_identities(self, identities: npt.NDArray[np.uint64]) -> Indices:
         """The number of each key, or NOT_THERE."""
         hashes, checks = np.ascontiguousarray(identities[:, 0]), np.ascontiguousarray(identities[:, 1])
@@ -230,6 +235,13 @@ class HeapGroups:
         rows[order] = self.add(numbers[order])
         load_columns(self._columns, rows, batch)
         return rows
+
+    def load_keys(self, batch: pa.RecordBatch) -> Indices:
+        """Do what `load` does; the number of the key of each row."""
+        return self.key_numbers(self.load(batch))
+
+    def note_gone(self) -> None:
+        """They are noted when they go."""
 
     def _link(self, rows: Indices, numbers: Indices, behind: Indices | int) -> None:
         """Let these rows, in which those of one key are neighbours, be the first of their keys; `behind` the

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from onceflow.runtime.state.grouped_table import GroupedTable
-from onceflow.runtime.state.heap.heap_groups import HeapGroups
+from collections.abc import Sequence
+
+from onceflow.runtime.state.grouped_table import KeyedGroups
 from onceflow.runtime.state.heap.heap_table import HeapTable
 from onceflow.runtime.state.heap.memory_share import MemoryShare
 from onceflow.runtime.state.heap.row_sizes import RowSizes
@@ -29,8 +30,7 @@ class LimitedHeap:
         assert isinstance(table, HeapTable), "tables are made in tables.py"
         return HeapLimit(table, self._share)
 
-    def grouped_overflow(self, table: GroupedTable, layout: Layout) -> GroupedOverflow:
-        assert isinstance(table, HeapGroups), "tables are made in tables.py"
+    def grouped_overflow(self, table: KeyedGroups, columns: Sequence[str]) -> GroupedOverflow:
         return GroupsLimit(table, self._share)
 
 
@@ -49,19 +49,19 @@ class HeapLimit(InMemory):
 class GroupsLimit(GroupsInMemory):
     """GroupedOverflow."""
 
-    def __init__(self, table: HeapGroups, share: MemoryShare) -> None:
+    def __init__(self, table: KeyedGroups, share: MemoryShare) -> None:
         super().__init__(table)
         self._limit = _Limit(table, share)
 
     def needs_room(self) -> bool:
-        self._limit.check("windows")
+        self._limit.check("rows")
         return False
 
 
 class _Limit:
     """What one table may take of the memory that all have together."""
 
-    def __init__(self, table: HeapTable | HeapGroups, share: MemoryShare) -> None:
+    def __init__(self, table: HeapTable | KeyedGroups, share: MemoryShare) -> None:
         self._table = table
         self._share = share
         self._sizes = RowSizes(table)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from onceflow.runtime.state.heap.heap_groups import HeapGroups
+from onceflow.runtime.state.grouped_table import KeyedGroups
 from onceflow.runtime.state.heap.heap_table import HeapTable
 from onceflow.runtime.state.plain_values import plain_values
 from onceflow.runtime.state.table import LiveRows
@@ -26,7 +26,7 @@ _CALLS_MAX = 256
 class RowSizes:
     """Asked after every batch; looks at rows now and then."""
 
-    def __init__(self, table: HeapTable | HeapGroups) -> None:
+    def __init__(self, table: HeapTable | KeyedGroups) -> None:
         self._table = table
         self._row_bytes = 0
         self._next_rows = SAMPLE_ROWS
@@ -46,6 +46,8 @@ class RowSizes:
     def _sampled(self) -> int:
         live = self._table.live_rows().all()
         count = min(SAMPLE_ROWS, len(live))
+        if not count:
+            return _ROW_BYTES
         sample = np.sort(self._random.choice(live, count, replace=False))
         batch = self._table.freeze_rows(LiveRows(self._table.size, sample), 1).piece(0, count)
         columns = [plain_values(column) for column in batch.columns[1:]]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from onceflow.runtime.errors import Retryable
-from onceflow.runtime.state.grouped_table import GroupedTable
-from onceflow.runtime.state.heap.heap_groups import HeapGroups
+from onceflow.runtime.state.grouped_table import KeyedGroups
 from onceflow.runtime.state.heap.heap_table import HeapTable
 from onceflow.runtime.state.heap.memory_share import MemoryShare
 from onceflow.runtime.state.overflow import GroupedOverflow, Overflow
@@ -47,9 +47,8 @@ class RocksBackend:
         assert isinstance(table, HeapTable), "tables are made in tables.py"
         return RocksOverflow(table, layout, self._share, self._database(), self._rows_min)
 
-    def grouped_overflow(self, table: GroupedTable, layout: Layout) -> GroupedOverflow:
-        assert isinstance(table, HeapGroups), "tables are made in tables.py"
-        return RocksGroups(table, layout, self._share, self._database(), self._rows_min)
+    def grouped_overflow(self, table: KeyedGroups, columns: Sequence[str]) -> GroupedOverflow:
+        return RocksGroups(table, columns, self._share, self._database(), self._rows_min)
 
     def _database(self) -> Database:
         try:

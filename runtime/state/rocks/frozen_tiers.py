@@ -9,9 +9,8 @@ import pyarrow as pa
 
 from onceflow.runtime.errors import Retryable
 from onceflow.runtime.state.hashing import without_start
-from onceflow.runtime.state.heap.frozen import FrozenTable
 from onceflow.runtime.state.key_groups import key_groups_of
-from onceflow.runtime.state.operator_state import KEY_GROUP_COLUMN
+from onceflow.runtime.state.operator_state import KEY_GROUP_COLUMN, FrozenRows
 from onceflow.runtime.state.rocks.away import Away
 from onceflow.runtime.state.rocks.row_codec import RowCodec
 from onceflow.runtime.state.rocks.row_ids import Identities, are_among, identities_of, in_order
@@ -25,7 +24,7 @@ class FrozenTiers:
 
     def __init__(
         self,
-        hot: FrozenTable,
+        hot: FrozenRows,
         away: Away,
         twice: Identities,
         codec: RowCodec,

@@ -1,4 +1,4 @@
-"""RocksGroups: keys of a GroupedTable in RocksDB, each with all its rows as one value."""
+"""RocksGroups: keys in RocksDB, each with all its rows as one value."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from onceflow.runtime.records import Indices, UInt64s
-from onceflow.runtime.state.hashing import hash_keys
-from onceflow.runtime.state.heap.heap_groups import HeapGroups
+from onceflow.runtime.state.grouped_table import KeyedGroups
 from onceflow.runtime.state.heap.memory_share import MemoryShare
 from onceflow.runtime.state.overflow import Wakes
 from onceflow.runtime.state.rocks.database import WRITE_ROWS, Database
 from onceflow.runtime.state.rocks.rocks_units import RocksUnits
 from onceflow.runtime.state.rocks.row_ids import Identities
-from onceflow.runtime.state.table import Layout, LiveRows
+from onceflow.runtime.state.table import LiveRows
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(list[bytes])
@@ -30,11 +29,15 @@ class RocksGroups(RocksUnits):
     split = staticmethod(_DECODER.decode)
 
     def __init__(
-        self, table: HeapGroups, layout: Layout, share: MemoryShare, database: Database, rows_min: int
+        self,
+        table: KeyedGroups,
+        columns: Sequence[str],
+        share: MemoryShare,
+        database: Database,
+        rows_min: int,
     ) -> None:
-        super().__init__(table, layout, share, database, rows_min)
+        super().__init__(table, columns, share, database, rows_min)
         self._table = table
-        self._key_columns = list(layout.key_columns)
 
     def find_keys(self, batch: pa.RecordBatch, key_hash: UInt64s) -> Indices:
         if self._units:
@@ -44,10 +47,11 @@ class RocksGroups(RocksUnits):
         return numbers
 
     def load(self, batch: pa.RecordBatch) -> Indices:
-        self._codec.learn(batch.schema)
-        keys = pa.RecordBatch.from_struct_array(batch.column("key"))
-        self.find_keys(keys, hash_keys(keys, self._key_columns))
-        return self._table.load(batch)
+        if self._units:
+            self._bring_missing(self._table.identities_in(batch))
+        numbers = self._table.load_keys(batch)
+        self._use(numbers)
+        return numbers
 
     def compact(self) -> Indices | None:
         identities, kept = self._table.identities, self._table.compact()
@@ -78,6 +82,9 @@ class RocksGroups(RocksUnits):
         self._forget(np.flatnonzero(is_gone), identities)
         self._keep(kept)
 
+    def _note_gone(self) -> None:
+        self._table.note_gone()
+
     # --- A unit is a key ---
 
     @property
@@ -92,8 +99,8 @@ class RocksGroups(RocksUnits):
 
     def _load(self, contents: Sequence[bytes]) -> tuple[Indices, Indices]:
         rows = list(chain.from_iterable(map(self.split, contents)))
-        loaded = self._table.load(pa.RecordBatch.from_pydict(self._codec.decode(rows)))
-        return np.unique(self._table.key_numbers(loaded), return_counts=True)
+        numbers = self._table.load_keys(pa.RecordBatch.from_pydict(self._codec.decode(rows)))
+        return np.unique(numbers, return_counts=True)
 
     def _contents(self, units: Indices) -> Iterator[list[bytes]]:
         rows = np.sort(self._table.rows_of_keys(units))

@@ -21,7 +21,7 @@ class RocksOverflow(RocksUnits):
     def __init__(
         self, table: HeapTable, layout: Layout, share: MemoryShare, database: Database, rows_min: int
     ) -> None:
-        super().__init__(table, layout, share, database, rows_min)
+        super().__init__(table, [*layout.columns], share, database, rows_min, layout.start_column)
         self._table = table
 
     def find_or_add(self, batch: pa.RecordBatch, key_hash: UInt64s, starts: Int64s | None = None) -> Indices:
@@ -72,6 +72,9 @@ class RocksOverflow(RocksUnits):
 
     def _rows_of(self, units: LiveRows) -> LiveRows:
         return units
+
+    def _note_gone(self) -> None:
+        """Each row is noted when it goes."""
 
     def _load(self, contents: Sequence[bytes]) -> tuple[Indices, int]:
         return self._table.load(pa.RecordBatch.from_pydict(self._codec.decode(contents))), 1

@@ -17,8 +17,7 @@ import numpy.typing as npt
 
 from onceflow.runtime.records import WATERMARK_MIN_MS, Indices, Int64s
 from onceflow.runtime.state.columns import GrowableColumn
-from onceflow.runtime.state.heap.frozen import FrozenTable
-from onceflow.runtime.state.heap.heap_groups import HeapGroups
+from onceflow.runtime.state.grouped_table import KeyedGroups
 from onceflow.runtime.state.heap.heap_table import HeapTable
 from onceflow.runtime.state.heap.memory_share import MemoryShare
 from onceflow.runtime.state.heap.row_sizes import RowSizes
@@ -30,7 +29,7 @@ from onceflow.runtime.state.rocks.database import WRITE_ROWS, Database, Wake
 from onceflow.runtime.state.rocks.frozen_tiers import FrozenTiers
 from onceflow.runtime.state.rocks.row_codec import RowCodec
 from onceflow.runtime.state.rocks.row_ids import Identities, identities_of, last_places, row_ids
-from onceflow.runtime.state.table import NOT_THERE, Layout, LiveRows
+from onceflow.runtime.state.table import NOT_THERE, LiveRows
 
 _GOING_PART = 16
 """One part of so many goes at once: were it less, rows would be renumbered more often, were it more, it would
@@ -53,20 +52,22 @@ class RocksUnits(ABC):
 
     def __init__(
         self,
-        table: HeapTable | HeapGroups,
-        layout: Layout,
+        table: HeapTable | KeyedGroups,
+        columns: Sequence[str],
         share: MemoryShare,
         database: Database,
         rows_min: int,
+        start_column: str | None = None,
     ) -> None:
+        """`columns`: all that a snapshot of the table may have, beside the key and the start."""
         self._in_memory = table
         self._share = share
         self._rows_min = rows_min
         self._sizes = RowSizes(table)
         self._database = database
-        self._start_column = layout.start_column
-        starts = [] if layout.start_column is None else [layout.start_column]
-        self._codec = RowCodec(["key", *starts, *layout.columns])
+        self._start_column = start_column
+        starts = [] if start_column is None else [start_column]
+        self._codec = RowCodec(["key", *starts, *columns])
         self._rows = self._units = 0
         """How many rows and units RocksDB has."""
         self._stored_rows = GrowableColumn(np.int32)
@@ -105,20 +106,26 @@ class RocksUnits(ABC):
     def _contents(self, units: Indices) -> Iterator[list[bytes]]:
         """What RocksDB is to have of these units, in their order, some at a time."""
 
+    @abstractmethod
+    def _note_gone(self) -> None:
+        """Have in the increments of the table what is gone."""
+
     # --- What both do ---
 
     def freeze(self, max_parallelism: int) -> FrozenRows:
         """Freeze the table, with the rows that are away."""
         stored, table = self._stored(), self._in_memory
+        live = table.live_rows()
         both = np.flatnonzero(stored)
         twice, away = table.identities[both], self._rows - int(stored.sum())
         if (increments := table.increments) is None:
             below: Away = AllAway(self._database, away, self.split)
-            return self._frozen(table.live_rows(), below, twice, max_parallelism)
+            return self._frozen(live, below, twice, max_parallelism)
+        self._note_gone()
         went = self._away_changed(increments.base)
         units_away = self._units - len(both)
         units, increment = increments.next(self._live_units(), table.identities[:, 0], units_away, len(went))
-        increment = replace(increment, table_rows=len(table) + away)
+        increment = replace(increment, table_rows=len(live) + away)
         if increment.is_whole:
             below = AllAway(self._database, away, self.split)
         else:
@@ -213,9 +220,7 @@ class RocksUnits(ABC):
         ids = ids[last[is_there[last] & is_new[last]]]
         return np.asarray(ids[self._in_memory.find_identities(ids) == NOT_THERE])
 
-    def _frozen(
-        self, rows: LiveRows, away: Away, twice: Identities, max_parallelism: int
-    ) -> FrozenTable | FrozenTiers:
+    def _frozen(self, rows: LiveRows, away: Away, twice: Identities, max_parallelism: int) -> FrozenRows:
         hot = self._in_memory.freeze_rows(rows, max_parallelism)
         if away.is_empty:
             return hot

@@ -25,8 +25,10 @@ from onceflow.runtime.operators.assigners.sliding import sliding
 from onceflow.runtime.operators.triggers.built_in import every_rows
 from onceflow.runtime.operators.windows.new_spans import Window
 from onceflow.runtime.operators.windows.window import WindowAggregate
+from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
 from onceflow.runtime.testing.harness import OperatorHarness
 from onceflow.runtime.testing.mutation import Mutant, mutated
+from onceflow.runtime.testing.tight_state import INCREMENTAL, tight_rocksdb
 from onceflow.runtime.types.record_types import record_class
 from onceflow.runtime.types.records_of_columns import RecordReader
 
@@ -69,24 +71,30 @@ def configured(eviction: Eviction, window: Window, firings: Firings = ONCE) -> W
     return WindowAggregate("w", ("user",), window, aggregates, SCHEMA, firings=firings)
 
 
+def opened(config: WindowAggregate, parallelism: int, states: Any, state: StateBackend) -> OperatorHarness:
+    return OperatorHarness(config.create, ["user"], parallelism, states=states, state=state)
+
+
 def push(to: OperatorHarness, rows: list[Any]) -> None:
     batch = pa.RecordBatch.from_pylist([{"user": user, "price": price} for _, user, price in rows], SCHEMA)
     to.push(batch, [time for time, _, _ in rows])
 
 
-def check(steps: list[Any], kind: str, every: int) -> None:
+def check(steps: list[Any], kind: str, every: int, state: StateBackend = UNLIMITED) -> None:
     eviction, left = EVICTIONS[kind]
     firings = Firings(0, Results.ACCUMULATING, every_rows(every))
     with using(PLAIN):
         config = configured(eviction, GlobalWindow(), firings)
-        harness, kept, counts = OperatorHarness(config.create, ["user"]), dict[str, Any](), dict[str, int]()
+        harness, kept, counts = opened(config, 1, None, state), dict[str, Any](), dict[str, int]()
         expected: list[Any] = []
         found: list[Any] = []
         for step in steps:
             if isinstance(step, int):
                 states = harness.snapshot()
-                push(harness, [(9, user, 1) for user in "ab"] * 5)  # lost in the crash
-                harness = OperatorHarness(config.create, ["user"], step, states=states)
+                if step > 1:
+                    push(harness, [(9, user, 1) for user in "ab"] * 5)  # lost in the crash
+                    harness.close()
+                    harness = opened(config, step, states, state)
                 continue
             for time, user, price in step:
                 kept.setdefault(user, []).append((time, price))
@@ -97,6 +105,7 @@ def check(steps: list[Any], kind: str, every: int) -> None:
             push(harness, step)
             found += [(row["user"], [r["price"] for r in row["rows"]]) for row in harness.rows()]
             harness.out.emitted.clear()
+    harness.close()
     for user in "ab":
         assert [row for row in found if row[0] == user] == [row for row in expected if row[0] == user]
 
@@ -106,6 +115,21 @@ def check(steps: list[Any], kind: str, every: int) -> None:
 @example([[(0, "a", 1)] * 2, 2, [(1, "a", 2)] * 2], "own", 2)
 def test_what_is_left_out_is_gone(steps: list[Any], kind: str, every: int) -> None:
     check(steps, kind, every)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=STEPS, kind=st.sampled_from([*EVICTIONS]), every=st.integers(1, 3))
+@example([[(0, "a", 1)] * 2, 1, [(1, "a", 2)], 1, [(1, "a", 2)], 1, 2, [(2, "a", 2)] * 2], "own", 2)
+def test_what_is_left_out_is_gone_from_increments(steps: list[Any], kind: str, every: int) -> None:
+    check(steps, kind, every, INCREMENTAL)
+
+
+@settings(max_examples=15, deadline=None)
+@given(steps=STEPS, kind=st.sampled_from([*EVICTIONS]), every=st.integers(1, 3))
+@example([[(0, "a", 1)] * 2, [(0, "b", 1)], [(1, "a", 2)], 2, [(1, "b", 2)], [(1, "a", 2)]], "own", 2)
+def test_what_is_left_out_is_gone_from_rocksdb(steps: list[Any], kind: str, every: int) -> None:
+    with tight_rocksdb(rows_in_memory=1) as state:
+        check(steps, kind, every, state)
 
 
 original_results = EvictedRows.results

@@ -14,8 +14,11 @@ from onceflow.runtime.operators.assigners.counting import CountWindow, count_win
 from onceflow.runtime.operators.windows import sliding_count_operator
 from onceflow.runtime.operators.windows.sliding_count_operator import Panes, SlidingCountOperator
 from onceflow.runtime.operators.windows.window import WindowAggregate, WindowReduce
+from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
+from onceflow.runtime.state.rocks.rocks_units import RocksUnits
 from onceflow.runtime.testing.harness import OperatorHarness
 from onceflow.runtime.testing.mutation import Mutant, mutated
+from onceflow.runtime.testing.tight_state import INCREMENTAL, tight_rocksdb
 
 SCHEMA = pa.schema([("user", pa.string()), ("amount", pa.int64())])
 AGGREGATES = {
@@ -47,17 +50,20 @@ def result(user: str, rows: list[tuple[int, int | None]]) -> tuple[Any, ...]:
     return (user, len(rows), *values, rows[-1][0])
 
 
-def check(steps: list[Any], size: int, slide: int) -> None:
+def check(steps: list[Any], size: int, slide: int, state: StateBackend = UNLIMITED) -> None:
     with using(PLAIN):
-        harness, clock = OperatorHarness(config(size, slide).create, ["user"]), 0
+        create, clock = config(size, slide).create, 0
+        harness = OperatorHarness(create, ["user"], state=state)
         came: dict[str, list[tuple[int, int | None]]] = {}
         expected: list[tuple[Any, ...]] = []
         found: list[tuple[Any, ...]] = []
         for step in steps:
             if isinstance(step, int):  # to so many subtasks
                 states = harness.snapshot()
-                harness.push(as_batch([("a", 1)] * 7), [0] * 7)  # lost in the crash
-                harness = OperatorHarness(config(size, slide).create, ["user"], step, states=states)
+                if step > 1:
+                    harness.push(as_batch([("a", 1)] * 7), [0] * 7)  # lost in the crash
+                    harness.close()
+                    harness = OperatorHarness(create, ["user"], step, states=states, state=state)
                 continue
             for n, (user, amount) in enumerate(step):
                 rows = came.setdefault(user, [])
@@ -73,6 +79,7 @@ def check(steps: list[Any], size: int, slide: int) -> None:
                 ]
             harness.out.emitted.clear()
         harness.finish()
+        harness.close()
         assert harness.rows() == [], "a window that is not full sends nothing"
         for user in "abc":
             assert [r for r in found if r[0] == user] == [r for r in expected if r[0] == user]
@@ -83,6 +90,30 @@ def check(steps: list[Any], size: int, slide: int) -> None:
 @example([[("a", 1)] * 5, 2, [("a", 2)] * 7, 3, [("a", 3)] * 2], (5, 3))
 def test_each_result_is_of_the_last_rows(steps: list[Any], sizes: tuple[int, int]) -> None:
     check(steps, *sizes)
+
+
+INCREMENTS = [[("a", 1)] * 5, 1, [("b", 1)] * 2, 1, [("a", 2)] * 3, 1, 2, [("b", 2)] * 5, [("a", 3)] * 5]
+
+
+@settings(max_examples=80, deadline=None)
+@given(steps=STEPS, sizes=SIZES)
+@example(INCREMENTS, (5, 3))
+def test_each_result_after_increments_is_of_the_last_rows(steps: list[Any], sizes: tuple[int, int]) -> None:
+    check(steps, *sizes, INCREMENTAL)
+
+
+@settings(max_examples=20, deadline=None)
+@given(steps=STEPS, sizes=SIZES)
+@example(INCREMENTS, (5, 3))
+def test_each_result_from_rocksdb_is_of_the_last_rows(steps: list[Any], sizes: tuple[int, int]) -> None:
+    with tight_rocksdb(rows_in_memory=1) as state:
+        check(steps, *sizes, state)
+
+
+def test_a_key_that_does_not_come_back_from_disk_is_found() -> None:
+    mutant = Mutant("a key does not come back", [(RocksUnits, "_bring_missing", lambda *_: None)])
+    with mutated(mutant), tight_rocksdb(rows_in_memory=1) as state, pytest.raises(AssertionError):
+        check([[("a", 1)] * 5, [("b", 1)] * 2, [("a", 2)] * 3, [("b", 2)] * 5], 5, 3, state)
 
 
 original_let_go = SlidingCountOperator._let_go

@@ -41,12 +41,12 @@ def test_so_is_one_with_many_rows_for_a_key() -> None:
     backend = LimitedHeap(1 << 20)
     layout = Layout(["user"], SCHEMA, {"n": NumberColumn()})
     table = grouped_table(layout)
-    limit = backend.grouped_overflow(table, layout)
+    limit = backend.grouped_overflow(table, [*layout.columns])
     batch = pa.record_batch([pa.array([1], pa.int64())], SCHEMA)
     table.add(limit.find_keys(batch, hash_keys(batch, ["user"])).repeat(1_000))
     assert not limit.needs_room()
     table.add(limit.find_keys(batch, hash_keys(batch, ["user"])).repeat(9_000))
-    with pytest.raises(StateFullError, match=r"10,000 windows take 2 MB .* --state-backend rocksdb"):
+    with pytest.raises(StateFullError, match=r"10,000 rows take 2 MB .* --state-backend rocksdb"):
         limit.needs_room()
 
 
