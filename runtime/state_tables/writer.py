@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import structs
 
+from onceflow.runtime.checkpoint.copies import copy_path
 from onceflow.runtime.checkpoint.manifest import MANIFEST_VERSION, CheckpointManifest, StateHandle
 from onceflow.runtime.checkpoint.savepoints.copying import copy_state
 from onceflow.runtime.checkpoint.savepoints.reading_pins import unpin
@@ -62,7 +63,6 @@ def write_state(
     kind: str = "value",
     base: str | None = None,
     max_parallelism: int | None = None,
-    job: str = "",
 ) -> str:
     """Write a savepoint into the new folder or URL `target`, in which a state of a process function is made
     of these rows; `onceflow run --from` starts a job from it. Returns the savepoint's id.
@@ -80,12 +80,11 @@ def write_state(
     where = f"state {state!r} of {operator!r}"
     distinct, values = grouped(_table(rows), keys, kind, where)
     savepoint_id = uuid.uuid4().hex[:16]
-    begun = _begin(store, base, max_parallelism, job, savepoint_id)
+    begun = _begin(store, base, max_parallelism, savepoint_id)
     manifest = begun.manifest
     old = manifest.operators.get(operator)
-    described = _described(
-        old, distinct, StatePart(state, kind, type_text(values.type), is_nullable=True), where
-    )
+    part = StatePart(state, kind, type_text(values.type), is_nullable=True)
+    described = _described(old, distinct, part, where)
     merged = _merged(_stored(store, manifest, operator), distinct, values, state)
     mine = [handle for handle in manifest.states if handle.uid == operator]
     states = [handle for handle in manifest.states if handle.uid != operator]
@@ -96,6 +95,8 @@ def write_state(
         operators={**manifest.operators, operator: described},
         total_bytes=sum(handle.size for handle in states),
     )
+    replaced = begun.manifest.paths() - manifest.paths()
+    store.delete([each for path in replaced for each in (path, copy_path(path))])
     taken = Savepoint(
         MANIFEST_VERSION,
         savepoint_id,
@@ -121,14 +122,12 @@ def _table(rows: Any) -> pa.Table:
 
 
 def _begin(
-    store: CheckpointStore, base: str | None, max_parallelism: int | None, job: str, savepoint_id: str
+    store: CheckpointStore, base: str | None, max_parallelism: int | None, savepoint_id: str
 ) -> _Begun:
     if base is None:
         groups, now = max_parallelism or MAX_PARALLELISM, SystemClock().now_ms()
-        manifest = CheckpointManifest(
-            job or "state", savepoint_id, 1, 1, now, now, min(SUBTASKS, groups), groups
-        )
-        return _Begun(manifest)
+        parts = min(SUBTASKS, groups)
+        return _Begun(CheckpointManifest("state", savepoint_id, 1, 1, now, now, parts, groups))
     source, manifest, where, pin = pinned_manifest(base, None)
     try:
         if max_parallelism not in (None, manifest.max_parallelism):
@@ -139,7 +138,7 @@ def _begin(
     finally:
         if pin is not None:
             unpin(source, pin)
-    return _Begun(replace(copied, job=job or manifest.job), base)
+    return _Begun(copied, base)
 
 
 def _described(
@@ -150,9 +149,7 @@ def _described(
     if old is None:
         return StateDescription(PROCESS, KEYS_TABLE, columns, (part,))
     if old.table != KEYS_TABLE:
-        raise UsageError(
-            f"{where}: the base has a {old.kind} there: only process functions' state is written"
-        )
+        raise UsageError(f"{where}: the base has a {old.kind} there: give a process function's uid")
     was, now = ([(key.name, key.type) for key in each] for each in (old.keys, columns))
     if was != now:
         shown = (", ".join(f"{name} {of}" for name, of in each) for each in (now, was))
