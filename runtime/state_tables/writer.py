@@ -13,11 +13,12 @@ import pyarrow.compute as pc
 from msgspec import structs
 
 from onceflow.runtime.checkpoint.copies import copy_path
+from onceflow.runtime.checkpoint.log_view import read_log
 from onceflow.runtime.checkpoint.manifest import MANIFEST_VERSION, CheckpointManifest, StateHandle
 from onceflow.runtime.checkpoint.savepoints.copying import copy_state
 from onceflow.runtime.checkpoint.savepoints.reading_pins import unpin
 from onceflow.runtime.checkpoint.savepoints.savepoint import Savepoint
-from onceflow.runtime.checkpoint.savepoints.taking import check_is_free, finish_copy
+from onceflow.runtime.checkpoint.savepoints.taking import check_is_free, committed_checkpoint, finish_copy
 from onceflow.runtime.checkpoint.state_files import StateFiles
 from onceflow.runtime.checkpoint.state_paths import STATE_FOLDER
 from onceflow.runtime.checkpoint.store import CheckpointStore
@@ -128,7 +129,7 @@ def _begin(
         groups, now = max_parallelism or MAX_PARALLELISM, SystemClock().now_ms()
         parts = min(SUBTASKS, groups)
         return _Begun(CheckpointManifest("state", savepoint_id, 1, 1, now, now, parts, groups))
-    source, manifest, where, pin = pinned_manifest(base, None)
+    source, manifest, where, pin = pinned_manifest(base, _committed(base))
     try:
         if max_parallelism not in (None, manifest.max_parallelism):
             raise UsageError(
@@ -139,6 +140,14 @@ def _begin(
         if pin is not None:
             unpin(source, pin)
     return _Begun(copied, base)
+
+
+def _committed(base: str) -> int | None:
+    """The checkpoint of a folder that a savepoint may be taken of: no output of it can be lost. None: the
+    base is a savepoint, which was taken of such a one."""
+    store = open_store(base)
+    view = read_log(store)
+    return committed_checkpoint(store, view).checkpoint_id if view.entries or view.corrupt else None
 
 
 def _described(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,11 @@ from hypothesis import strategies as st
 
 import onceflow
 from onceflow import Ctx, Job, KeyedProcess, ListState, MapState, ValueState
+from onceflow.runtime.checkpoint.copies import copy_path
+from onceflow.runtime.checkpoint.log import CheckpointCompleted, encode_entry, entry_path
+from onceflow.runtime.checkpoint.log_view import read_log
+from onceflow.runtime.checkpoint.store_url import open_store
+from onceflow.runtime.contracts import Committable
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.state_tables import writer
 from onceflow.runtime.testing.mutation import Mutant, mutated
@@ -160,6 +166,22 @@ def test_a_write_that_forgets_the_base_is_found(tmp_path: Path) -> None:
     mutant = Mutant("no key is in the base", [(writer, "places", all_are_new)])
     with mutated(mutant), pytest.raises(AssertionError):
         test_states_of_other_operators_are_copied(tmp_path)
+
+
+def test_a_checkpoint_whose_output_may_not_be_committed_is_no_base(tmp_path: Path) -> None:
+    """A job that is started from what was made of it would leave that output out."""
+    base, target = tmp_path / "checkpoints", str(tmp_path / "edited")
+    shutil.copytree(PROGRAMS / "golden_3", base)
+    store, rows = open_store(str(base)), pa.table({"user": ["a"], "value": [77]})
+    [(position, manifest)] = read_log(store).completed()
+    output = Committable("out", "0", manifest.checkpoint_id, {})
+    entry = CheckpointCompleted(replace(manifest, committables=[output]))
+    for later in read_log(store).entries.keys() - range(position):
+        store.delete([entry_path(later), copy_path(entry_path(later))])
+    store.create(entry_path(position), encode_entry(position, entry))
+    with pytest.raises(UsageError, match=r"output of checkpoint 2 in .* may not be committed yet: run"):
+        onceflow.write_state(target, "process", "n", rows, keys=["user"], base=str(base))
+    assert not Path(target).exists()
 
 
 def test_what_does_not_fit_the_base_is_refused(tmp_path: Path) -> None:
