@@ -17,8 +17,8 @@ from onceflow.runtime.checkpoint.log import CheckpointCompleted, encode_entry, e
 from onceflow.runtime.checkpoint.log_view import read_log
 from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.errors import UsageError
-from onceflow.runtime.state_tables import changes
-from onceflow.runtime.state_tables.changes import changes_of
+from onceflow.runtime.state_tables import changed_rows
+from onceflow.runtime.state_tables.changed_rows import changes_of
 from onceflow.runtime.testing.mutation import Mutant, mutated
 
 PROGRAMS = Path(__file__).parents[1] / "changed_programs"
@@ -71,7 +71,7 @@ def test_a_null_that_counts_for_nothing_is_found() -> None:
     place = ("a", None)
     was, now = table({place: None}), table({place: 1.5})
     assert changes_of(was, now, ["user", "n"]).num_rows == 2
-    mutant = Mutant("null is like everything", [(changes, "_differ", null_is_like_everything)])
+    mutant = Mutant("null is like everything", [(changed_rows, "_differ", null_is_like_everything)])
     with mutated(mutant), pytest.raises(AssertionError):
         replayed({place: None}, {place: 1.5})
 
