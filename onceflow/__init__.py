@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from onceflow.runtime.state.handles import ListState, MapState, ValueState
     from onceflow.runtime.state.timers import Timer
     from onceflow.runtime.state_tables.reader import read_state
+    from onceflow.runtime.state_tables.writer import write_state
     from onceflow.runtime.types.value_types import FormerName, Scale
     from onceflow.structured_streaming.register import register
     from onceflow.structured_streaming.told_mistakes import why_failed
@@ -159,6 +160,7 @@ _MODULES = {
     "onceflow.runtime.state.handles": ("ListState", "MapState", "ValueState"),
     "onceflow.runtime.state.timers": ("Timer",),
     "onceflow.runtime.state_tables.reader": ("read_state",),
+    "onceflow.runtime.state_tables.writer": ("write_state",),
     "onceflow.runtime.types.value_types": ("FormerName", "Scale"),
     "onceflow.structured_streaming.register": ("register",),
     "onceflow.structured_streaming.told_mistakes": ("why_failed",),
@@ -239,6 +241,7 @@ __all__ = [
     "sum_",
     "tumbling",
     "why_failed",
+    "write_state",
 ]
 
 

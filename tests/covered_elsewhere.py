@@ -292,7 +292,7 @@ COVERED = (
         """data_source partitions structured_streaming.options query_record read_plan register
         structured_streaming.sink structured_streaming.source source_rows source_stream source_tasks
         structured_streaming.staged_files structured_streaming.staging whole_writes sitecustomize
-        shared_staging state_format state_source""",
+        shared_staging state_format state_source state_sink""",
     ),
     Covered(
         "how any sink writes micro-batches: in a simulated Spark with crashes, and in a real one",
