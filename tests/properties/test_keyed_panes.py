@@ -161,7 +161,7 @@ def check(steps: list[Any], window: Sliding, first: str = "disk") -> None:
 @example(steps=BETWEEN, window=WINDOW, first="disk")
 @example(steps=BETWEEN, window=WINDOW, first="increments")
 @given(steps=st.lists(STEP, max_size=14), window=SLIDING, first=st.sampled_from(["disk", "increments"]))
-def test_sliding_windows_by_key_agree_with_a_naive_list(steps, window, first):
+def test_sliding_windows_by_key_agree_with_a_naive_list(steps: Any, window: Any, first: Any) -> None:
     check(steps, window, first)
 
 

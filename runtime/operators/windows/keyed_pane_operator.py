@@ -100,7 +100,7 @@ class KeyedPaneOperator:
         is_between = self._lateness.has_floors or self._lateness.fired_ms < self._lateness.reached_ms
         if is_between:
             self._fire_all(keys)
-        self._update(records, self._rows(keys, key, panes), panes)
+        self._update(records, self._rows(keys, key, panes))
         if is_between:
             rows = self._table.rows_of_keys(keys)
             passed = np.zeros(len(keys), np.int64) + self._passed(keys)
@@ -154,7 +154,7 @@ class KeyedPaneOperator:
             self._note_next(rows[is_new])
         return np.asarray(rows[code])
 
-    def _update(self, records: Records, rows: Indices, panes: Int64s) -> None:
+    def _update(self, records: Records, rows: Indices) -> None:
         try:
             self._values.update(records, rows)
         except SumOverflow as error:
@@ -211,8 +211,7 @@ class KeyedPaneOperator:
         if self._next_ms > reached_ms:
             return NO_ROWS
         rows = self._table.rows()
-        keys = self._table.key_numbers(rows)
-        all_keys = np.arange(self._table.key_count)
+        keys, all_keys = self._table.key_numbers(rows), np.arange(self._table.key_count)
         times = self._times(rows, self._fired_ms(all_keys, rows, keys)[keys])
         is_due = times <= reached_ms
         self._next_ms = int(times[~is_due].min(initial=WATERMARK_MAX_MS))
@@ -229,15 +228,13 @@ class KeyedPaneOperator:
         order = np.argsort(keys)
         rows = self._table.rows_of_keys(keys)
         place = order[np.searchsorted(keys, self._table.key_numbers(rows), sorter=order)]
-        fired_ms = self._fired_ms(keys, rows, place)
-        starts = self._start.of(rows)
+        fired_ms, starts = self._fired_ms(keys, rows, place), self._start.of(rows)
         last_ms = self._window.last_ends(starts) - 1
         times = self._times(rows, fired_ms[place])
         next_ms = np.full(len(keys), WATERMARK_MAX_MS)
         is_open = last_ms > fired_ms[place]
         np.minimum.at(next_ms, place[is_open], times[is_open])
-        fires = (next_ms <= until_ms) & (next_ms < WATERMARK_MAX_MS)
-        ends = next_ms[place] + 1
+        fires, ends = (next_ms <= until_ms) & (next_ms < WATERMARK_MAX_MS), next_ms[place] + 1
         is_in_it = fires[place] & (starts < ends) & (starts >= ends - self._window.size_ms)
         self._emit(rows[is_in_it], place[is_in_it], starts[is_in_it], next_ms)
         fired_ms[fires] = next_ms[fires]
