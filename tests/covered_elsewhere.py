@@ -199,7 +199,7 @@ COVERED = (
         """properties/test_spans simulation/test_spans unit/operators/test_session
         unit/operators/test_counting unit/operators/test_clock_windows unit/api/test_stream""",
         """firings new_spans span_operator heap_groups number_columns reduce_values windowed_stream by_clock
-        count_operator span_rows spans_away ranks""",
+        count_operator span_rows spans_away ranks keyed_pane_operator sliding_operator""",
     ),
     Covered("functions of whole windows", "unit/api/test_window_functions", "processed"),
     Covered(

@@ -19,7 +19,7 @@ from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.state.evolution.readers import Readers
 
 DEFAULT_MAX_PARALLELISM = 128
-OVERFLOWING = ("keys", "reduced", "windows", "counts", "spans", "count_panes")
+OVERFLOWING = ("keys", "reduced", "windows", "counts", "spans", "count_panes", "panes")
 """The tables (StateDescription.table) whose rows may go to disk: see state/overflow.py."""
 
 

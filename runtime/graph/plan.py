@@ -28,7 +28,7 @@ SIDES = ("left", "right")
 
 IN_MEMORY = (
     "keeps its state in memory: of --state-backend rocksdb process functions, rolling reduces, regular joins "
-    "and windows other than sliding aggregates make use (docs/state-backends.md)"
+    "and windows make use (docs/state-backends.md)"
 )
 UNNAMED = "keeps state, and has no uid= of yours: a program that has changed may not find the state again"
 

@@ -217,6 +217,11 @@ class StateBackend(Protocol):
     @property
     def snapshots(self) -> SnapshotOptions: ...
 
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether state takes as much memory as there is."""
+        ...
+
     def overflow(self, table: KeyedTable, layout: Layout) -> Overflow:
         """The overflow of this table, which is empty. Raises Retryable or Fatal if it can't be opened."""
         ...
@@ -229,6 +234,8 @@ class StateBackend(Protocol):
 
 class Unlimited:
     """StateBackend: all in memory, as much as there is."""
+
+    is_unlimited = True
 
     def __init__(self, snapshots: SnapshotOptions = WHOLE) -> None:
         self.snapshots = snapshots

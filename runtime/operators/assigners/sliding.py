@@ -61,6 +61,10 @@ class Sliding:
         last_end = (after_ms - self.offset_ms - self.size_ms) // self.slide_ms * self.slide_ms
         return last_end + self.slide_ms + self.offset_ms + self.size_ms
 
+    def first_ends(self, after_ms: Int64s) -> Int64s:
+        """The end of the first window that ends later than each of these times."""
+        return self._last_starts(after_ms - self.size_ms) + self.slide_ms + self.size_ms
+
     def _last_starts(self, event_time: Int64s) -> Int64s:
         shifted = np.floor_divide(event_time - self.offset_ms, self.slide_ms)
         return np.asarray(shifted * self.slide_ms + self.offset_ms)

@@ -56,6 +56,13 @@ class Lateness:
             return None
         return np.asarray(self._fired_floors[key_groups_of(key_hash, self._max_parallelism)] >= last_ms)
 
+    def fired_until(self, key_hash: UInt64s) -> int | Int64s:
+        """Up to where windows have fired for each of these keys or for all, before the restore too."""
+        if self._fired_floors is None:
+            return self.fired_ms
+        floors = self._fired_floors[key_groups_of(key_hash, self._max_parallelism)]
+        return np.maximum(floors, self.fired_ms)
+
     def late_until(self, key_hash: UInt64s) -> int | Int64s:
         """What ends at this time or before is late, for each of these keys or for all."""
         if self._reached_floors is None:

@@ -95,7 +95,10 @@ class PaneOperator:
         if not len(records):
             return
         assert records.key_hash is not None
+        keys_before = self._table.key_count
         rows = self._table.find_or_add(records.batch, records.key_hash, panes)
+        if self._lateness.has_floors:
+            self._note_new_keys(keys_before)
         try:
             self._values.update(records, rows)
         except SumOverflow as error:
@@ -240,6 +243,19 @@ class PaneOperator:
             fired_ms[: len(self._fired_before)] = self._fired_before
         if FIRED in piece.schema.names:
             fired_ms[rows] = piece.column(FIRED).to_numpy()
+        self._fired_before = fired_ms
+
+    def _note_new_keys(self, first: int) -> None:
+        """After a restore it is not known of keys without panes which windows fired before: what comes of
+        them counts in those only that event time had not passed."""
+        rows = np.arange(self._table.size)
+        rows = rows[self._table.key_numbers(rows) >= first]
+        if not len(rows):
+            return
+        fired_ms = np.full(self._table.size, WATERMARK_MIN_MS, np.int64)
+        if self._fired_before is not None:
+            fired_ms[: len(self._fired_before)] = self._fired_before
+        fired_ms[rows] = self._lateness.late_until(self._table.key_hashes(self._table.key_numbers(rows)))
         self._fired_before = fired_ms
 
     def _note_pane(self, start: int) -> None:

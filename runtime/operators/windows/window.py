@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
@@ -43,12 +43,14 @@ from onceflow.runtime.operators.user_state import RecordRows
 from onceflow.runtime.operators.windows.clock_windows import ClockWindowOperator
 from onceflow.runtime.operators.windows.count_operator import TABLE as COUNTS
 from onceflow.runtime.operators.windows.count_operator import CountOperator
+from onceflow.runtime.operators.windows.keyed_pane_operator import KeyedPaneOperator
 from onceflow.runtime.operators.windows.new_spans import Window, check_gap
 from onceflow.runtime.operators.windows.pane_operator import TABLE as PANES
 from onceflow.runtime.operators.windows.pane_operator import MergeableValues, PaneOperator
 from onceflow.runtime.operators.windows.reduce_values import ReduceValues
 from onceflow.runtime.operators.windows.sliding_count_operator import TABLE as COUNT_PANES
 from onceflow.runtime.operators.windows.sliding_count_operator import SlidingCountOperator
+from onceflow.runtime.operators.windows.sliding_operator import SlidingOperator
 from onceflow.runtime.operators.windows.span_operator import SpanOperator
 from onceflow.runtime.operators.windows.span_rows import TABLE as SPANS
 from onceflow.runtime.operators.windows.trigger_rules import check_trigger, trigger_rows
@@ -156,7 +158,8 @@ class WindowAggregate:
         typed = [replace(t, aggregate=own_instance(t.aggregate, self.uid)) for t in self.typed]
         values = AggregateValues(self.uid, typed, self._reader, self.output_schema)
         if isinstance(self.window, Sliding) and self.firings == ONCE:
-            return PaneOperator(self.key_columns, schema, self.window, values, self.late)
+            of = (self.key_columns, schema, self.window, values, self.late)
+            return SlidingOperator(partial(PaneOperator, *of), partial(KeyedPaneOperator, *of))
         return _operator(self, values, self._reader)
 
 

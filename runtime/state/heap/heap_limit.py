@@ -22,6 +22,8 @@ from onceflow.runtime.state.table import KeyedTable, Layout
 class LimitedHeap:
     """StateBackend: all in memory, and no more than so many bytes."""
 
+    is_unlimited = False
+
     def __init__(self, memory_bytes: int, snapshots: SnapshotOptions = WHOLE) -> None:
         self._share = MemoryShare(memory_bytes)
         self.snapshots = snapshots

@@ -25,6 +25,8 @@ ROWS_MIN = 64
 class RocksBackend:
     """StateBackend."""
 
+    is_unlimited = False
+
     def __init__(
         self,
         memory_bytes: int,
