@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from onceflow.runtime.operators.triggers.own import Trigger, TriggerCtx, TriggerResult
     from onceflow.runtime.state.handles import ListState, MapState, ValueState
     from onceflow.runtime.state.timers import Timer
+    from onceflow.runtime.state_tables.client import StateClient
     from onceflow.runtime.state_tables.reader import read_state
     from onceflow.runtime.state_tables.writer import write_state
     from onceflow.runtime.types.value_types import FormerName, Scale
@@ -159,6 +160,7 @@ _MODULES = {
     "onceflow.runtime.operators.triggers.own": ("Trigger", "TriggerCtx", "TriggerResult"),
     "onceflow.runtime.state.handles": ("ListState", "MapState", "ValueState"),
     "onceflow.runtime.state.timers": ("Timer",),
+    "onceflow.runtime.state_tables.client": ("StateClient",),
     "onceflow.runtime.state_tables.reader": ("read_state",),
     "onceflow.runtime.state_tables.writer": ("write_state",),
     "onceflow.runtime.types.value_types": ("FormerName", "Scale"),
@@ -192,6 +194,7 @@ __all__ = [
     "Scale",
     "Secret",
     "SideOutput",
+    "StateClient",
     "Timer",
     "Trigger",
     "TriggerCtx",
