@@ -28,7 +28,7 @@ class ChosenKeys:
         arrays = [_array([row[place] for row in rows], field, where) for place, field in enumerate(columns)]
         batch = pa.RecordBatch.from_arrays(arrays, schema=columns)
         self.hashes = hash_keys(batch, columns.names)
-        """Of each key, in the order in which they were given."""
+        """The first hash of each key, in the order in which they were given."""
         self.checks = hash_keys(batch, columns.names, CHECK_SEED)
         """The second hash of each key."""
         self._identities = set(zip(self.hashes.tolist(), self.checks.tolist(), strict=True))
