@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from onceflow.runtime.state.handles import ListState, MapState, ValueState
     from onceflow.runtime.state.timers import Timer
     from onceflow.runtime.state_tables.client import StateClient
+    from onceflow.runtime.state_tables.changed_rows import read_changes
     from onceflow.runtime.state_tables.reader import read_state
     from onceflow.runtime.state_tables.writer import write_state
     from onceflow.runtime.types.value_types import FormerName, Scale
@@ -161,6 +162,7 @@ _MODULES = {
     "onceflow.runtime.state.handles": ("ListState", "MapState", "ValueState"),
     "onceflow.runtime.state.timers": ("Timer",),
     "onceflow.runtime.state_tables.client": ("StateClient",),
+    "onceflow.runtime.state_tables.changed_rows": ("read_changes",),
     "onceflow.runtime.state_tables.reader": ("read_state",),
     "onceflow.runtime.state_tables.writer": ("write_state",),
     "onceflow.runtime.types.value_types": ("FormerName", "Scale"),
@@ -235,6 +237,7 @@ __all__ = [
     "processing_time",
     "purging",
     "quantile",
+    "read_changes",
     "read_state",
     "register",
     "run",

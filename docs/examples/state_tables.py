@@ -11,6 +11,7 @@ from onceflow import (
     KeyedProcess,
     ListState,
     ValueState,
+    read_changes,
     read_state,
     write_state,
 )
@@ -61,3 +62,10 @@ with tempfile.TemporaryDirectory() as folder:
         attic = state.table("remember", "highest").read(keys=["attic"])
         assert attic.to_pylist() == [{"sensor": "attic", "value": 25.0}]
         assert state.table("remember", "all").read().num_rows == 3
+
+    # What the last checkpoint has changed; there may be one only, which has changed nothing.
+    with read_state(folder) as state:
+        last = state.checkpoint_id
+    changes = read_changes(folder, last, last, "remember", "highest")
+    assert changes.schema.names == ["row_kind", "sensor", "value"]
+    assert changes.num_rows == 0

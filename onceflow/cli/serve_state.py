@@ -60,7 +60,7 @@ def serve_state(
 
 
 def _follow(followed: FollowedState, refresh_s: float, ended: threading.Event) -> None:
-    """Load newer checkpoints until it has ended. What goes wrong is told once, and the earlier one answers."""
+    """Load newer checkpoints until it has ended. What goes wrong is told once; the earlier one answers."""
     told = ""
     while not ended.wait(refresh_s):
         try:
