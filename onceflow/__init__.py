@@ -69,8 +69,8 @@ if TYPE_CHECKING:
     from onceflow.runtime.operators.triggers.own import Trigger, TriggerCtx, TriggerResult
     from onceflow.runtime.state.handles import ListState, MapState, ValueState
     from onceflow.runtime.state.timers import Timer
-    from onceflow.runtime.state_tables.client import StateClient
     from onceflow.runtime.state_tables.changed_rows import read_changes
+    from onceflow.runtime.state_tables.client import StateClient
     from onceflow.runtime.state_tables.reader import read_state
     from onceflow.runtime.state_tables.writer import write_state
     from onceflow.runtime.types.value_types import FormerName, Scale
