@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from onceflow.runtime.state.handles import ListState, MapState, ValueState
     from onceflow.runtime.state.timers import Timer
     from onceflow.runtime.state_tables.changed_rows import read_changes
+    from onceflow.runtime.state_tables.client import StateClient
     from onceflow.runtime.state_tables.reader import read_state
     from onceflow.runtime.state_tables.writer import write_state
     from onceflow.runtime.types.value_types import FormerName, Scale
@@ -160,6 +161,7 @@ _MODULES = {
     "onceflow.runtime.operators.triggers.own": ("Trigger", "TriggerCtx", "TriggerResult"),
     "onceflow.runtime.state.handles": ("ListState", "MapState", "ValueState"),
     "onceflow.runtime.state.timers": ("Timer",),
+    "onceflow.runtime.state_tables.client": ("StateClient",),
     "onceflow.runtime.state_tables.changed_rows": ("read_changes",),
     "onceflow.runtime.state_tables.reader": ("read_state",),
     "onceflow.runtime.state_tables.writer": ("write_state",),
@@ -194,6 +196,7 @@ __all__ = [
     "Scale",
     "Secret",
     "SideOutput",
+    "StateClient",
     "Timer",
     "Trigger",
     "TriggerCtx",

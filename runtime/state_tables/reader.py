@@ -51,6 +51,11 @@ class StoredState:
         return self._manifest.checkpoint_id
 
     @property
+    def completed_ms(self) -> int:
+        """When the checkpoint was completed, in ms since 1970."""
+        return self._manifest.completed_ms
+
+    @property
     def job(self) -> str:
         """The name of the job."""
         return self._manifest.job
