@@ -18,7 +18,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from onceflow.cli.state import as_json
 from onceflow.runtime.errors import OnceflowError, UsageError
 from onceflow.runtime.state_tables.chosen_keys import key_of_text
-from onceflow.runtime.state_tables.followed import FollowedState, Found, UnknownTableError
+from onceflow.runtime.state_tables.followed import FollowedState, Found
+from onceflow.runtime.state_tables.reader import UnknownTableError
 
 BODY_BYTES_MAX = 32 * 2**20
 

@@ -115,15 +115,8 @@ def _loaded(stored: StoredState, names: Iterable[Name]) -> View:
     return View(stored, offsets, {name: _index(stored, name) for name in names})
 
 
-class UnknownTableError(UsageError):
-    """There is no such table; the sentence has the nearest name."""
-
-
 def _index(stored: StoredState, name: Name) -> IndexedRows:
-    try:
-        table = stored.table(*name)
-    except UsageError as error:
-        raise UnknownTableError(str(error)) from error
+    table = stored.table(*name)
     where = f"state {table.state!r} of {table.operator!r}"
     if not table.key_columns.names:
         raise UsageError(f"{where} has no key: read it with onceflow.read_state")

@@ -12,9 +12,9 @@ import pytest
 from onceflow import read_state
 from onceflow.runtime.errors import CorruptCheckpointError, UsageError
 from onceflow.runtime.state_tables import followed as module
-from onceflow.runtime.state_tables.followed import FollowedState, UnknownTableError, View
+from onceflow.runtime.state_tables.followed import FollowedState, View
 from onceflow.runtime.state_tables.indexed_rows import IndexedRows
-from onceflow.runtime.state_tables.reader import StoredState
+from onceflow.runtime.state_tables.reader import StoredState, UnknownTableError
 from onceflow.runtime.testing.mutation import Mutant, mutated
 
 PROGRAMS = Path(__file__).parents[1] / "changed_programs"
