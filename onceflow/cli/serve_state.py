@@ -66,9 +66,10 @@ def _follow(followed: FollowedState, refresh_s: float, ended: threading.Event) -
         try:
             followed.refresh()
             told = ""
-        except (OnceflowError, OSError) as error:
-            if str(error) != told:
-                told = str(error)
+        except Exception as error:  # whatever it is: old answers for good, without a word, would be worse
+            shown = str(error) if isinstance(error, OnceflowError | OSError) else repr(error)
+            if shown != told:
+                told = shown
                 typer.echo(f"onceflow: the earlier checkpoint goes on to answer: {told}", err=True)
 
 

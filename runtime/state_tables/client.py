@@ -46,7 +46,7 @@ class StateClient:
         return self._ask("POST", path, json.dumps({"keys": list(keys)}))
 
     def tables(self) -> dict[str, Any]:
-        """Which tables there are: `tables` has operator, state, kind and columns of each."""
+        """Which tables there are: `tables` has operator, state and kind of each."""
         return self._ask("GET", "/v1/tables", None)
 
     def close(self) -> None:

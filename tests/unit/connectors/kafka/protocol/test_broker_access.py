@@ -138,7 +138,8 @@ def test_a_certificate_that_is_not_there_is_a_wrong_option(folder: Path) -> None
 TOKEN = """
 from onceflow.connectors.kafka.options import KafkaOptions
 from onceflow.connectors.kafka.protocol.broker_access import kafka_python
-settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda config: ("t", 0)}
+settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
+settings["oauth_cb"] = lambda config: ("t", 0)
 given = kafka_python(KafkaOptions("a:1", settings))
 from kafka.net.sasl.oauth import SaslMechanismOAuth
 assert SaslMechanismOAuth(**given).auth_bytes()
