@@ -37,7 +37,7 @@ class SaslLogin:
 
     def for_kafka_python(self) -> Mapping[str, Any]:
         """The settings of its mechanisms and clients, which take a token only from a class that they know."""
-        # Here, since the package takes a tenth of a CPU-second, which a process that logs in nowhere can save.
+        # Here, since the package takes a tenth of a CPU-second, which a process without logins can save.
         from kafka.net.sasl.oauth import AbstractTokenProvider
 
         AbstractTokenProvider.register(_Token)
