@@ -69,7 +69,10 @@ if TYPE_CHECKING:
     from onceflow.runtime.operators.triggers.own import Trigger, TriggerCtx, TriggerResult
     from onceflow.runtime.state.handles import ListState, MapState, ValueState
     from onceflow.runtime.state.timers import Timer
+    from onceflow.runtime.state_tables.changed_rows import read_changes
+    from onceflow.runtime.state_tables.client import StateClient
     from onceflow.runtime.state_tables.reader import read_state
+    from onceflow.runtime.state_tables.writer import write_state
     from onceflow.runtime.types.value_types import FormerName, Scale
     from onceflow.structured_streaming.register import register
     from onceflow.structured_streaming.told_mistakes import why_failed
@@ -158,7 +161,10 @@ _MODULES = {
     "onceflow.runtime.operators.triggers.own": ("Trigger", "TriggerCtx", "TriggerResult"),
     "onceflow.runtime.state.handles": ("ListState", "MapState", "ValueState"),
     "onceflow.runtime.state.timers": ("Timer",),
+    "onceflow.runtime.state_tables.client": ("StateClient",),
+    "onceflow.runtime.state_tables.changed_rows": ("read_changes",),
     "onceflow.runtime.state_tables.reader": ("read_state",),
+    "onceflow.runtime.state_tables.writer": ("write_state",),
     "onceflow.runtime.types.value_types": ("FormerName", "Scale"),
     "onceflow.structured_streaming.register": ("register",),
     "onceflow.structured_streaming.told_mistakes": ("why_failed",),
@@ -190,6 +196,7 @@ __all__ = [
     "Scale",
     "Secret",
     "SideOutput",
+    "StateClient",
     "Timer",
     "Trigger",
     "TriggerCtx",
@@ -230,6 +237,7 @@ __all__ = [
     "processing_time",
     "purging",
     "quantile",
+    "read_changes",
     "read_state",
     "register",
     "run",
@@ -239,6 +247,7 @@ __all__ = [
     "sum_",
     "tumbling",
     "why_failed",
+    "write_state",
 ]
 
 

@@ -111,6 +111,7 @@ COVERED = (
         checkpoint.staged_files""",
     ),
     Covered("state as tables", "unit/state_tables/test_reader", "shapes state_tables.listing stored_schemas"),
+    Covered("queries", "unit/cli/test_query_server", "state_tables.client"),
     Covered("stores: one suite for all", "conformance/test_store", "memory_store store_url"),
     Covered(
         "what an older program wrote, from folders that it left",
@@ -292,7 +293,7 @@ COVERED = (
         """data_source partitions structured_streaming.options query_record read_plan register
         structured_streaming.sink structured_streaming.source source_rows source_stream source_tasks
         structured_streaming.staged_files structured_streaming.staging whole_writes sitecustomize
-        shared_staging state_format state_source""",
+        shared_staging state_format state_source state_sink""",
     ),
     Covered(
         "how any sink writes micro-batches: in a simulated Spark with crashes, and in a real one",

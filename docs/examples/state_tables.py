@@ -1,10 +1,20 @@
-"""What a job remembers, read as tables when it is over: no code of the job's is needed for that."""
+"""What a job remembers, read as tables when it is over, and changed for another job."""
 
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from onceflow import Ctx, Job, KeyedProcess, ListState, ValueState, read_state
+import pyarrow as pa
+from onceflow import (
+    Ctx,
+    Job,
+    KeyedProcess,
+    ListState,
+    ValueState,
+    read_changes,
+    read_state,
+    write_state,
+)
 
 
 @dataclass(frozen=True)
@@ -43,3 +53,19 @@ with tempfile.TemporaryDirectory() as folder:
             for row in batch.to_pylist()
         ]
         assert {"sensor": "roof", "position": 1, "value": 21.0} in rows
+
+    # The highest is another one, whatever the sensors have sent; all else is kept.
+    known = pa.table({"sensor": ["roof", "attic"], "value": [30.0, 25.0]})
+    edited = f"{folder}/edited"
+    write_state(edited, "remember", "highest", known, keys=["sensor"], base=folder)
+    with read_state(edited) as state:
+        attic = state.table("remember", "highest").read(keys=["attic"])
+        assert attic.to_pylist() == [{"sensor": "attic", "value": 25.0}]
+        assert state.table("remember", "all").read().num_rows == 3
+
+    # What the last checkpoint has changed; there may be one only, which has changed nothing.
+    with read_state(folder) as state:
+        last = state.checkpoint_id
+    changes = read_changes(folder, last, last, "remember", "highest")
+    assert changes.schema.names == ["row_kind", "sensor", "value"]
+    assert changes.num_rows == 0

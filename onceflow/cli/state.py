@@ -67,7 +67,7 @@ def state(
             _show(columns, found, f"{stored.job}, checkpoint {stored.checkpoint_id}")
             return
         for row in found:
-            typer.echo(json.dumps(row, default=_as_json, ensure_ascii=False))
+            typer.echo(json.dumps(row, default=as_json, ensure_ascii=False))
 
 
 def _listed(stored: StoredState) -> Iterator[dict[str, Any]]:
@@ -96,10 +96,10 @@ def _show(columns: list[str], rows: Iterator[dict[str, Any]], title: str) -> Non
 
 
 def _cell(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=_as_json, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(value, default=as_json, ensure_ascii=False)
 
 
-def _as_json(value: Any) -> Any:
+def as_json(value: Any) -> Any:
     """What JSON has no form for."""
     if isinstance(value, bytes):
         return {"base64": base64.b64encode(value).decode()}

@@ -28,3 +28,8 @@ class OnceflowState(DataSource):
         from onceflow.structured_streaming.state_source import StateReader
 
         return StateReader(schema, self.options)
+
+    def writer(self, schema: Any, overwrite: bool) -> Any:
+        from onceflow.structured_streaming.state_sink import StateWriter
+
+        return StateWriter(schema, self.options)

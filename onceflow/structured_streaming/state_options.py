@@ -12,6 +12,7 @@ from onceflow.runtime.nearest import nearest
 from onceflow.runtime.state_tables.chosen_keys import key_of_text
 
 KNOWN = ("path", "operator", "state", "checkpoint", "key", "keys")
+WRITTEN = ("path", "operator", "state", "key_columns", "kind", "base", "max_parallelism")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,45 @@ class StateOptions:
         if self.keys is None:
             return None
         return [key_of_text(key, columns) if isinstance(key, str) else key for key in self.keys]
+
+
+@dataclass(frozen=True, slots=True)
+class StateToWrite:
+    """What to write, as `onceflow.write_state` takes it."""
+
+    path: str
+    operator: str
+    state: str
+    key_columns: Sequence[str]
+    kind: str
+    base: str | None
+    max_parallelism: int | None
+
+
+def state_to_write(options: Mapping[str, str]) -> StateToWrite:
+    """The options of a write. Raises OptionError."""
+    given = {name.lower(): value for name, value in options.items()}
+    for name in given:
+        if name not in WRITTEN:
+            near = nearest(name, WRITTEN)
+            raise OptionError(f"writing onceflow-state has no option {name!r}{near}; use {WRITTEN}")
+    needed = WRITTEN[:4]
+    for name in needed:
+        if not given.get(name):
+            raise OptionError(f"writing onceflow-state needs {name!r}: use all of {', '.join(needed)}")
+    columns = [column.strip() for column in given["key_columns"].split(",")]
+    groups = given.get("max_parallelism")
+    if groups is not None and not (groups.isdecimal() and int(groups)):
+        raise OptionError(f"option 'max_parallelism' is {groups!r}: use a number, that of the job")
+    return StateToWrite(
+        given["path"],
+        given["operator"],
+        given["state"],
+        columns,
+        given.get("kind", "value"),
+        given.get("base"),
+        None if groups is None else int(groups),
+    )
 
 
 def state_options(options: Mapping[str, str]) -> StateOptions:

@@ -27,16 +27,18 @@ class ChosenKeys:
         rows = [_values(key, columns.names, where) for key in keys]
         arrays = [_array([row[place] for row in rows], field, where) for place, field in enumerate(columns)]
         batch = pa.RecordBatch.from_arrays(arrays, schema=columns)
-        self._hashes = hash_keys(batch, columns.names)
-        checks = hash_keys(batch, columns.names, CHECK_SEED)
-        self._identities = set(zip(self._hashes.tolist(), checks.tolist(), strict=True))
-        self.key_groups = frozenset(key_groups_of(self._hashes, max_parallelism).tolist())
+        self.hashes = hash_keys(batch, columns.names)
+        """The first hash of each key, in the order in which they were given."""
+        self.checks = hash_keys(batch, columns.names, CHECK_SEED)
+        """The second hash of each key."""
+        self._identities = set(zip(self.hashes.tolist(), self.checks.tolist(), strict=True))
+        self.key_groups = frozenset(key_groups_of(self.hashes, max_parallelism).tolist())
         """The key groups that have them."""
 
     def of(self, keys: pa.RecordBatch) -> Mask:
         """Which of these rows, of key columns alone, have one of the keys."""
         hashes = hash_keys(keys, keys.schema.names)
-        chosen = np.isin(hashes, self._hashes)
+        chosen = np.isin(hashes, self.hashes)
         rows = np.flatnonzero(chosen)
         if len(rows):
             some = keys.take(pa.array(rows))

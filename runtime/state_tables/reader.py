@@ -29,6 +29,10 @@ from onceflow.runtime.state_tables.source_offsets import OFFSETS, SCHEMA, offset
 from onceflow.runtime.state_tables.stored_schemas import stored_schema
 
 
+class UnknownTableError(UsageError):
+    """There is no such table; the sentence has the nearest name."""
+
+
 class StoredState:
     """The state of a job as it was at a checkpoint: `onceflow.read_state` makes it.
 
@@ -49,6 +53,11 @@ class StoredState:
     @property
     def checkpoint_id(self) -> int:
         return self._manifest.checkpoint_id
+
+    @property
+    def completed_ms(self) -> int:
+        """When the checkpoint was completed, in ms since 1970."""
+        return self._manifest.completed_ms
 
     @property
     def job(self) -> str:
@@ -76,13 +85,15 @@ class StoredState:
         states = {shape.state: shape for shape in self._shapes if shape.uid == operator}
         if not states:
             near = nearest(operator, self.operators)
-            raise UsageError(f"{self._where} has no state of {operator!r}{near}; use one of {self.operators}")
+            raise UnknownTableError(
+                f"{self._where} has no state of {operator!r}{near}; use one of {self.operators}"
+            )
         if state is None and len(states) > 1:
             raise UsageError(f"{operator!r} has several states in {self._where}: use one of {list(states)}")
         name = next(iter(states)) if state is None else state
         if name not in states:
             near = nearest(name, states)
-            raise UsageError(
+            raise UnknownTableError(
                 f"{operator!r} has no state {name!r} in {self._where}{near}; use one of {list(states)}"
             )
         return StoredTable(self, states[name])

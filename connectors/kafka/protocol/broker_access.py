@@ -109,7 +109,7 @@ def _kafka_python_login(settings: Mapping[str, Any]) -> dict[str, Any]:
             f"a login by {mechanism} with these sasl.* settings is not possible here: kafka-python, which "
             "looks at transactions, needs sasl.username (without ',' and '=') and sasl.password, or oauth_cb"
         )
-    return {**(login.config if login else {}), "sasl_mechanism": mechanism}
+    return {**(login.for_kafka_python() if login else {}), "sasl_mechanism": mechanism}
 
 
 def may_access(settings: Mapping[str, Any]) -> bool:

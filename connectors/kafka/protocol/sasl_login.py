@@ -30,10 +30,18 @@ class SaslLogin:
 
     mechanism: str
     config: Mapping[str, Any]
-    """For kafka-python's mechanism."""
+    """For kafka-python's mechanism; see `for_kafka_python`."""
 
     def __repr__(self) -> str:
         return f"SaslLogin({self.mechanism!r})"
+
+    def for_kafka_python(self) -> Mapping[str, Any]:
+        """The settings of its mechanisms and clients, which take a token only from a class that they know."""
+        # Here, since the package takes a tenth of a CPU-second, which a process that logs in nowhere can save.
+        from kafka.net.sasl.oauth import AbstractTokenProvider
+
+        AbstractTokenProvider.register(_Token)
+        return self.config
 
     def exchange(self, ask: Ask, client_id: str) -> float:
         """Logs in, on a connection on which only ApiVersions was asked before. Returns for how many seconds
@@ -43,7 +51,7 @@ class SaslLogin:
         if answer.int16():
             offered = ", ".join(answer.texts())
             raise ProtocolError(f"the broker takes no logins by {self.mechanism}, but by {offered}")
-        mechanism = _mechanism(self.mechanism, self.config)
+        mechanism = _mechanism(self.mechanism, self.for_kafka_python())
         for number in range(1, _ROUNDS_MAX + 1):
             said: bytes = mechanism.auth_bytes()
             body = struct.pack(">i", len(said)) + said
@@ -84,11 +92,9 @@ def mechanism_of(settings: Mapping[str, Any]) -> str:
 
 def _mechanism(name: str, config: Mapping[str, Any]) -> Any:
     """One of kafka-python's mechanisms, for one login."""
-    # Here, since the package takes a tenth of a CPU-second, which a process that logs in nowhere can save.
+    # Here and not above: see `for_kafka_python`.
     from kafka.net.sasl import get_sasl_mechanism
-    from kafka.net.sasl.oauth import AbstractTokenProvider
 
-    AbstractTokenProvider.register(_Token)
     return get_sasl_mechanism(name)(**config)
 
 

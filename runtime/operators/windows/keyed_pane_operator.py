@@ -50,8 +50,8 @@ class KeyedPaneOperator:
         late: bool,
     ) -> None:
         self._start, self._fired = NumberColumn(), NumberColumn()
-        """Numbers of rows; `fired`: the highest of a key says up to where windows have fired for it, if that
-        is further than for all keys."""
+        """`fired`: the highest of a key says up to where windows have fired for it, if that is further than
+        for all keys."""
         self._layout = Layout(
             key_columns, schema, {"pane_start": self._start, "value": values, FIRED: self._fired}
         )

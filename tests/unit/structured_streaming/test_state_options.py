@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onceflow.runtime.errors import OptionError
-from onceflow.structured_streaming.state_options import state_options
+from onceflow.structured_streaming.state_options import state_options, state_to_write
 
 
 def test_what_options_mean() -> None:
@@ -31,3 +31,32 @@ def test_what_options_mean() -> None:
 def test_what_is_refused(options: dict[str, str], sentence: str) -> None:
     with pytest.raises(OptionError, match=sentence):
         state_options(options)
+
+
+WRITE = {"path": "sp", "operator": "o", "state": "s", "key_columns": "user, day"}
+
+
+def test_the_options_of_a_write() -> None:
+    given = state_to_write({**WRITE, "max_parallelism": "16"})
+    assert (given.key_columns, given.kind, given.base, given.max_parallelism) == (
+        ["user", "day"],
+        "value",
+        None,
+        16,
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            {"path": "sp"},
+            "writing onceflow-state needs 'operator': use all of path, operator, state, key",
+        ),
+        ({**WRITE, "kid": "map"}, r"has no option 'kid' \(did you mean 'kind'\?\); use"),
+        ({**WRITE, "max_parallelism": "0"}, "option 'max_parallelism' is '0': use a number"),
+    ],
+)
+def test_what_is_refused_of_a_write(options: dict[str, str], sentence: str) -> None:
+    with pytest.raises(OptionError, match=sentence):
+        state_to_write(options)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ssl
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -131,3 +133,18 @@ def test_a_certificate_that_is_not_there_is_a_wrong_option(folder: Path) -> None
     wrong = {"security.protocol": "SSL", "ssl.ca.location": str(folder / "none.pem")}
     with pytest.raises(OptionError, match=r"ssl\.\* name can't be used: .*No such file"):
         kafka_python(KafkaOptions("a:1", wrong))
+
+
+TOKEN = """
+from onceflow.connectors.kafka.options import KafkaOptions
+from onceflow.connectors.kafka.protocol.broker_access import kafka_python
+settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda config: ("t", 0)}
+given = kafka_python(KafkaOptions("a:1", settings))
+from kafka.net.sasl.oauth import SaslMechanismOAuth
+assert SaslMechanismOAuth(**given).auth_bytes()
+"""
+
+
+def test_the_first_client_of_a_process_is_believed_its_token() -> None:
+    """Only a process that had logged in by a direct route before was: `onceflow transactions` never has."""
+    subprocess.run([sys.executable, "-c", TOKEN], check=True, timeout=240)

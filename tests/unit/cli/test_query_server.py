@@ -1,0 +1,79 @@
+"""The server over HTTP: what the client asks, what is refused, and each refusal's sentence."""
+
+from __future__ import annotations
+
+import http.client
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import uvicorn
+
+from onceflow import StateClient
+from onceflow.cli.query_server import query_app
+from onceflow.runtime.errors import Retryable, UsageError
+from onceflow.runtime.state_tables.followed import FollowedState
+
+PROGRAMS = Path(__file__).parents[1] / "changed_programs"
+TOKEN = "0123456789abcdef"
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    followed = FollowedState(str(shutil.copytree(PROGRAMS / "golden_3", tmp_path / "checkpoints")))
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(query_app(followed, TOKEN), log_level="warning"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    server.should_exit = True
+    thread.join(60)
+    followed.close()
+
+
+def test_one_key_many_keys_and_tables(url: str) -> None:
+    client = StateClient(url, TOKEN)
+    row = {"user": "user-023", "map_key": 30000, "value": 395}
+    answer = client.get("process", "totals", "user-023")
+    assert (answer["checkpoint_id"], answer["rows"]) == (2, [row])
+    assert answer["offsets"]["src"][0]["position"] == '{"next_offset": 330}'
+    assert client.get_many("process", "totals", ["nobody", "user-023"])["rows"] == [[], [row]]
+    states = [table["state"] for table in client.tables()["tables"] if table["operator"] == "process"]
+    assert states == ["n", "totals", "times", "timers"]
+    client.close()
+    assert client.get("process", "totals", "nobody")["rows"] == []
+    client.close()
+
+
+def test_what_is_refused(url: str) -> None:
+    with pytest.raises(UsageError, match="the token is missing or wrong"):
+        StateClient(url, "another").tables()
+    client = StateClient(url, TOKEN)
+    with pytest.raises(UsageError, match="did you mean 'process'"):
+        client.get("proces", "totals", "a")
+    with pytest.raises(UsageError, match="has no column 'usr'"):
+        client.get("process", "totals", {"usr": "a"})
+    with pytest.raises(UsageError, match="write http://HOST:PORT"):
+        StateClient("localhost", TOKEN)
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("totals?key=user-023", 200), ("totals", 400), ("totls?key=a", 404)],
+)
+def test_get(url: str, path: str, status: int) -> None:
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
+    connection.request("GET", f"/v1/state/process/{path}", headers={"Authorization": f"Bearer {TOKEN}"})
+    assert connection.getresponse().status == status
+    connection.close()
+
+
+def test_nobody_is_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(Retryable, match="can't be reached"):
+        StateClient(f"http://127.0.0.1:{port}", TOKEN).tables()
