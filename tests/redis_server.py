@@ -19,11 +19,25 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from onceflow.connectors.kafka.embedded.ports import free_port
+from onceflow.connectors.kafka.embedded.ports import free_port, is_free
 
 DEADLINE_S = 240
+EPHEMERAL_FROM = 32_768
+"""From here on Linux takes the ports of outgoing connections."""
 DURABLE = ("--appendonly", "yes", "--appendfsync", "no")
 """What it has answered is the operating system's, and so survives a SIGKILL of the server."""
+
+
+BUS = 10_000
+"""How much higher the port is at which the servers of a cluster speak to each other."""
+
+
+def free_ports_of_a_cluster() -> int:
+    """A port that is free, as is its bus port, which is none of those that systems give to clients."""
+    while True:
+        port = free_port()
+        if port + BUS < EPHEMERAL_FROM and is_free(port + BUS):
+            return port
 
 
 class RedisServer:
@@ -38,7 +52,7 @@ class RedisServer:
         self._folder = Path(tempfile.mkdtemp(prefix="onceflow-redis-"))
         self._settings = [*DURABLE, *settings]
         self._process: subprocess.Popen[bytes] | None = None
-        self.port = free_port()
+        self.port = free_ports_of_a_cluster() if "--cluster-enabled" in settings else free_port()
 
     @property
     def url(self) -> str:
@@ -68,6 +82,8 @@ class RedisServer:
         reraise=True,
     )
     def _wait(self) -> None:
+        assert self._process is not None
+        assert self._process.poll() is None, (self._folder / "server.log").read_text()
         socket.create_connection(("127.0.0.1", self.port)).close()
         with self.client() as client, suppress(redis.AuthenticationError):
             client.ping()

@@ -179,7 +179,7 @@ def test_the_commands_and_options_in_the_documents_exist() -> None:
     """`onceflow run … --option`: of every command that is named in a document."""
     wrong = []
     for document in DOCUMENTS:
-        for command, rest in re.findall(r"\bonceflow (\w+)([^\n`|]*)", document.read_text()):
+        for command, rest in re.findall(r"\bonceflow (\w[\w-]*)([^\n`|]*)", document.read_text()):
             if command not in COMMANDS:
                 if re.search(
                     rf"`onceflow {command}|^ +onceflow {command}", document.read_text(), re.MULTILINE

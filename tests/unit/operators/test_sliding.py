@@ -107,7 +107,8 @@ def test_keys_that_are_gone_leave_no_memory():
     for step in range(50):
         push(h, *((step * 100 + i % 10, f"u{step}-{i}", 1) for i in range(500)))
         h.advance(step * 100 + 50)
-    [operator] = h.subtasks
+    [sliding_operator] = h.subtasks
+    operator = sliding_operator._of
     assert operator._table.size <= 1_000
     assert operator._table.key_count <= 1_000
     assert len(h.rows()) > 0
