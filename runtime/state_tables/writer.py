@@ -111,14 +111,15 @@ def write_state(
 
 
 def _table(rows: Any) -> pa.Table:
+    table: Any = rows
     if isinstance(rows, pa.RecordBatch):
-        rows = pa.Table.from_batches([rows])
+        table = pa.Table.from_batches([rows])
     elif hasattr(rows, "to_arrow"):  # polars, whose texts are large ones
-        rows = rows.to_arrow()
+        table = rows.to_arrow()
     elif isinstance(rows, Iterable) and not isinstance(rows, pa.Table):
-        rows = pa.Table.from_batches(list(rows))
-    if isinstance(rows, pa.Table):
-        return rows.cast(pa.schema([field.with_type(usual_type(field.type)) for field in rows.schema]))
+        table = pa.Table.from_batches(list(rows))
+    if isinstance(table, pa.Table):
+        return table.cast(pa.schema([field.with_type(usual_type(field.type)) for field in table.schema]))
     raise UsageError(f"rows is a {type(rows).__name__}: give a pyarrow.Table, record batches, or a DataFrame")
 
 

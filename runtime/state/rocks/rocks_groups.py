@@ -98,6 +98,7 @@ class RocksGroups(RocksUnits):
         return self._table.rows_of_live(units)
 
     def _load(self, contents: Sequence[bytes]) -> tuple[Indices, Indices]:
+        assert self.split is not None, "a unit of several rows"
         rows = list(chain.from_iterable(map(self.split, contents)))
         numbers = self._table.load_keys(pa.RecordBatch.from_pydict(self._codec.decode(rows)))
         return np.unique(numbers, return_counts=True)
