@@ -141,7 +141,7 @@ CONNECTORS = (
         "PostgreSQL, on a real server",
         "integration/test_postgres_sink integration/test_postgres_kills integration/test_postgres_two_phase",
         """postgres.bad_rows postgres.catalog postgres.columns postgres.ledger postgres.rows postgres.session
-        postgres.settings postgres.target postgres.server_errors sinks.postgres two_phase""",
+        postgres.settings postgres.target sinks.postgres two_phase""",
     ),
     Covered(
         "what sinks on SQL databases share, on two real servers",

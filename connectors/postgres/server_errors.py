@@ -11,6 +11,9 @@ _BAD_VALUES = ("22", "23")
 """The classes of SQLSTATE for data exceptions and violated constraints."""
 _RAISED = "P0001"
 """RAISE EXCEPTION in a trigger."""
+_CREATED_MEANWHILE = ("42P07", "42710")
+"""CREATE TABLE IF NOT EXISTS, of two subtasks at one time, finds a table or its type that was not there when
+it looked; or a key of PostgreSQL's own catalogue, as in the constraint pg_type_typname_nsp_index."""
 _PASSING = ("08", "25", "40", "53", "55", "57", "58", "XX")
 """The connection, a standby that takes no writes, rollback, resources, a lock, an operator, I/O."""
 _HOPELESS_ANSWERS = (
@@ -26,8 +29,10 @@ _HOPELESS_ANSWERS = (
 def meaning(error: psycopg.Error, doing: str) -> OnceflowError | BadRowsError:
     """What to raise for an error of a statement before COMMIT, or of connecting: nothing was committed."""
     state, text = error.sqlstate or "", _first_line(error)
+    diagnosis = error.diag
+    if state in _CREATED_MEANWHILE or (diagnosis.constraint_name or "").startswith("pg_"):
+        return Retryable(f"{doing}: {text} (SQLSTATE {state})")
     if state[:2] in _BAD_VALUES or state == _RAISED:
-        diagnosis = error.diag
         return BadRowsError(text, diagnosis.constraint_name or diagnosis.column_name or "", state)
     if not state:
         if isinstance(error, psycopg.OperationalError) and not any(a in text for a in _HOPELESS_ANSWERS):

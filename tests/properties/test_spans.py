@@ -353,6 +353,9 @@ def test_windows_that_end_together_and_become_one_are_found() -> None:
 @settings(max_examples=150, deadline=None)
 @given(steps=st.lists(STEP, max_size=14), window=SESSIONS | FIXED | OWN, firings=FIRINGS)
 @example([("rows", [ENDS_TOGETHER])], Hops(3), Firings())
+@example(
+    [("rows", [(0, "a", None, 1, None), (1, "a", None, 1, ""), (1, "a", None, 1, "x")])], Hops(1), Firings()
+)
 @example([("watermark", 30), ("rows", [ENDS_TOGETHER, (4, "a", 1, 1, "x")])], Hops(3), Firings())
 def test_windows_that_change_agree_with_naive_lists(
     steps: list[Any], window: Window, firings: Firings

@@ -67,6 +67,10 @@ def own_spans(window: WindowAssigner, uid: str, records: Records) -> Spans:
         _check_bounds(starts, ends, where)
     if place is not None and len(place):
         _check_places(len(records), place, starts, ends, where)
+        in_order = np.argsort(
+            place, kind="stable"
+        )  # so that of rows of one time the first that came is first
+        return starts[in_order], ends[in_order], place[in_order]
     return starts, ends, place
 
 
