@@ -13,7 +13,7 @@ _RAISED = "P0001"
 """RAISE EXCEPTION in a trigger."""
 _CREATED_MEANWHILE = ("42P07", "42710")
 """CREATE TABLE IF NOT EXISTS, of two subtasks at one time, finds a table or its type that was not there when
-it looked; or a key of PostgreSQL's own catalogue, as in the constraint pg_type_typname_nsp_index."""
+it looked; or a key of PostgreSQL's own catalogue, whose tables no row of a user's is in."""
 _PASSING = ("08", "25", "40", "53", "55", "57", "58", "XX")
 """The connection, a standby that takes no writes, rollback, resources, a lock, an operator, I/O."""
 _HOPELESS_ANSWERS = (
@@ -30,7 +30,7 @@ def meaning(error: psycopg.Error, doing: str) -> OnceflowError | BadRowsError:
     """What to raise for an error of a statement before COMMIT, or of connecting: nothing was committed."""
     state, text = error.sqlstate or "", _first_line(error)
     diagnosis = error.diag
-    if state in _CREATED_MEANWHILE or (diagnosis.constraint_name or "").startswith("pg_"):
+    if state in _CREATED_MEANWHILE or diagnosis.schema_name == "pg_catalog":
         return Retryable(f"{doing}: {text} (SQLSTATE {state})")
     if state[:2] in _BAD_VALUES or state == _RAISED:
         return BadRowsError(text, diagnosis.constraint_name or diagnosis.column_name or "", state)

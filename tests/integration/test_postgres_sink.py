@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,10 +18,12 @@ import pytest
 
 from onceflow import Job
 from onceflow.connectors.postgres.ledger import Ledger
+from onceflow.connectors.postgres.server_errors import meaning
 from onceflow.connectors.postgres.settings import PostgresSettings
 from onceflow.connectors.postgres.target import PostgresTarget
+from onceflow.connectors.sql_tables.session import BadRowsError
 from onceflow.connectors.sql_tables.table import TableName
-from onceflow.runtime.errors import JobFailedError
+from onceflow.runtime.errors import JobFailedError, Retryable
 from onceflow.sinks.postgres import PostgresSink
 from onceflow.testing.kit import SinkKit
 from tests.postgres_server import PostgresServer
@@ -244,3 +247,32 @@ class TestTarget(SqlTargetCases):
     def claim_alone(self, server: PostgresServer, table: str, attempt: int) -> int:
         with server.connect() as connection:
             return Ledger(TableName.of("onceflow_ledger"), owner(table, attempt)).claim(connection)
+
+
+def test_who_creates_a_table_at_the_same_time_as_another_may_try_again(server: PostgresServer) -> None:
+    """IF NOT EXISTS rules out neither the table, nor its type, nor their rows in the catalogue. A user's own
+    constraint is none of those, whatever its name."""
+    meant = set()
+    for number in range(20):
+        together = threading.Barrier(4)
+
+        def create(together: threading.Barrier = together, name: str = f"at_once_{number}") -> None:
+            with psycopg.connect(server.url, autocommit=True) as connection:
+                together.wait(60)
+                try:
+                    connection.execute(f"CREATE TABLE IF NOT EXISTS {name} (n int)")
+                except psycopg.Error as error:
+                    meant.add(type(meaning(error, "creating")))
+
+        threads = [threading.Thread(target=create) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert meant == {Retryable}
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE at_once (n int CONSTRAINT pg_mine UNIQUE)")
+        connection.execute("INSERT INTO at_once VALUES (1)")
+        with pytest.raises(psycopg.errors.UniqueViolation) as raised:
+            connection.execute("INSERT INTO at_once VALUES (1)")
+    assert isinstance(meaning(raised.value, "writing"), BadRowsError)
