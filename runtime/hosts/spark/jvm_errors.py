@@ -2,7 +2,8 @@
 
 Of the modules that Spark asks for, and of the classes of Java that it uses, the JVM itself warns: no
 setting of Spark or of its logging keeps that away. What is left out here goes to the log, and everything
-else to where it would have gone.
+else to where it would have gone. Py4J logs a traceback when a JVM dies in the middle of a call, beside the
+error that it raises and the job tells in a sentence: that goes to onceflow's log as well.
 """
 
 from __future__ import annotations
@@ -31,8 +32,7 @@ _AT_EACH_START = re.compile(
     rb"|To adjust logging level use sc\.setLogLevel"
     rb"|.* WARN (?:[\w.]*\.)?NativeCodeLoader: "
 )
-
-
+_PY4J = "java_gateway"
 _OF_EXECUTORS = re.compile(rf"\S+ (?:INFO|WARN) {LOGGER}\$".encode())
 
 
@@ -40,10 +40,19 @@ def launch_jvm(conf: SparkConf, on_executors: Callable[[str], None]) -> Any:
     """PySpark's gateway to a new JVM. `on_executors` gets each line that it logs of a standalone cluster's
     executors, on another thread."""
     errors = open_errors(on_executors=on_executors)
+    logging.getLogger().addFilter(is_not_py4j)
     try:
         return launch_gateway(conf, {"stderr": errors})
     finally:
         os.close(errors)
+
+
+def is_not_py4j(record: logging.LogRecord) -> bool:
+    """A filter of the root logger: what Py4J logs there itself goes to our log and is not shown."""
+    if record.name == "root" and record.module == _PY4J:
+        _LOG.info("Py4J: %s", record.getMessage(), exc_info=record.exc_info)
+        return False
+    return True
 
 
 def open_errors(target: int = 2, on_executors: Callable[[str], None] = lambda line: None) -> int:

@@ -8,8 +8,10 @@ import subprocess
 import sys
 
 import pytest
+from py4j.java_gateway import GatewayClient
+from py4j.protocol import Py4JNetworkError
 
-from onceflow.runtime.hosts.spark.jvm_errors import open_errors
+from onceflow.runtime.hosts.spark.jvm_errors import is_not_py4j, open_errors
 
 AT_EACH_START = """\
 WARNING: Using incubator modules: jdk.incubator.vector
@@ -63,3 +65,44 @@ def test_only_what_is_said_at_each_start_is_left_out_and_it_is_logged(
     os.close(target)
     assert "".join(got) == ABOUT_THIS_ONE
     assert [record.message for record in caplog.records] == AT_EACH_START.splitlines()
+
+
+class _DeadJvm:
+    """A connection to a JVM that has died in the middle of a call."""
+
+    socket = None
+
+    def send_command(self, command: str) -> str:
+        raise Py4JNetworkError("Error while sending or receiving")
+
+    def close(self, reset: bool) -> None:
+        pass
+
+
+class _ClientOfDeadJvm(GatewayClient):  # type: ignore[misc]
+    def _get_connection(self) -> _DeadJvm:
+        return _DeadJvm()
+
+    def _should_retry(self, *_: object) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("is_filtered", [False, True])
+def test_a_call_into_a_jvm_that_dies_prints_no_traceback(
+    is_filtered: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = logging.getLogger()
+    if is_filtered:
+        root.addFilter(is_not_py4j)
+    try:
+        with caplog.at_level(logging.INFO):
+            _ClientOfDeadJvm().send_command("c")
+            root.error("a user's own")
+    finally:
+        root.removeFilter(is_not_py4j)
+    loud = [record.module for record in caplog.records if record.levelno >= logging.WARNING]
+    assert loud == ["test_jvm_errors"] if is_filtered else ["java_gateway", "test_jvm_errors"]
+    if is_filtered:
+        (kept,) = (record for record in caplog.records if record.name.startswith("onceflow"))
+        assert kept.exc_info is not None
+        assert "while sending" in kept.getMessage()
