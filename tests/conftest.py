@@ -89,7 +89,7 @@ KILL = "kill"
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """As what shared brokers ran; how often who was killed in which step, over all tests that tell it."""
+    """What shared brokers ran as; how often who was killed in which step, over all tests that tell it."""
     for runs_as, times in terminalreporter.config.stash[BROKERS].items():
         terminalreporter.write_line(f"the shared Kafka of {times} processes of tests ran {runs_as}")
     kills = Counter(
@@ -155,7 +155,7 @@ def broker(
 
 
 BROKERS = pytest.StashKey[Counter[str]]()
-"""As what shared brokers ran: of this process, and in the end of all workers of xdist."""
+"""What shared brokers ran as: of this process, and in the end of all workers of xdist."""
 
 
 def pytest_configure(config: pytest.Config) -> None:

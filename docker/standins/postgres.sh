@@ -3,7 +3,7 @@
 set -eu
 if [ ! -s "$PGDATA/PG_VERSION" ]; then
     printf '%s' "$POSTGRES_PASSWORD" >/tmp/password
-    initdb --username="$POSTGRES_USER" --pwfile=/tmp/password --auth-host=scram-sha-256 --auth-local=trust
+    initdb --username="$POSTGRES_USER" --pwfile=/tmp/password --auth-host=scram-sha-256 --auth-local=trust --encoding=UTF8
     rm /tmp/password
     echo "host all all all scram-sha-256" >>"$PGDATA/pg_hba.conf"
     pg_ctl -w start -o "-c listen_addresses= -k /tmp"

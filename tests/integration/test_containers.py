@@ -205,8 +205,8 @@ def produce(compose: Project, rows: list[dict[str, Any]], *, every_partition: bo
 
 def table(compose: Project) -> list[tuple[tuple[str, int], int]]:
     """Key and total of each row; nothing before the job has made the table."""
-    url = f"postgresql://onceflow:onceflow@localhost:{compose.postgres}/shop"
-    with psycopg.connect(url) as connection:
+    login = {"user": "onceflow", "password": "onceflow", "dbname": "shop"}
+    with psycopg.connect(host="localhost", port=compose.postgres, **login) as connection:
         try:
             rows = connection.execute('select "user", window_end, total from totals').fetchall()
         except psycopg.errors.UndefinedTable:

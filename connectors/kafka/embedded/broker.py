@@ -159,10 +159,7 @@ class EmbeddedKafka:
 
     def create_topic(self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
         """Create the topic and wait until the broker leads its partitions; returns its name."""
-        try:
-            return create_topic(self.bootstrap_servers, topic, partitions, config or {})
-        except BrokerError as error:
-            raise BrokerError(f"{error}: see {self.log_file}") from error
+        return create_topic(self.bootstrap_servers, topic, partitions, config or {})
 
     # --- How it is done ---
 

@@ -24,4 +24,6 @@ def create_topic(servers: str, topic: str, partitions: int, config: Mapping[str,
         has_leaders = len(found) == partitions and all(p.leader >= 0 for p in found.values())
         if has_leaders and leads_all(admin, topic, partitions):
             return topic
-    raise BrokerError(f"the partitions of {topic} got no leader within {_TIMEOUT_S:.0f} s")
+    raise BrokerError(
+        f"the partitions of {topic} got no leader within {_TIMEOUT_S:.0f} s: see the broker's log"
+    )
