@@ -253,7 +253,7 @@ COVERED = (
         """checkers choices checking overtaking_mutants
         conformance.committers conformance.sinks conformance.sources
         conformance.stores coordination faults firing_mutants harness mutants mutation pausing
-        retention_mutants sim_broker sim_driver sim_job sim_rows sim_slot sim_store sim_table
+        retention_mutants sim_broker sim_driver sim_job sim_rows sim_sliding sim_slot sim_store sim_table
         sim_tally sim_world simulate shared_files violations world""",
     ),
     Covered(
