@@ -24,6 +24,11 @@ COVERED = (
         "scale folder_io",
     ),
     Covered("options, read for a run", "unit/driver/test_options unit/api/test_job", "run_options"),
+    Covered(
+        "states that are called otherwise",
+        "unit/changed_programs/test_renamed_states",
+        "renamed_parts state_names",
+    ),
     Covered("objects that are kept as pickles", "unit/state/test_object_codecs", "pickled_objects"),
     Covered("changed types", "properties/test_schema_evolution", "conversion members readers restored"),
     Covered(
