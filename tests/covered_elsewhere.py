@@ -24,6 +24,7 @@ COVERED = (
         "scale folder_io",
     ),
     Covered("options, read for a run", "unit/driver/test_options unit/api/test_job", "run_options"),
+    Covered("objects that are kept as pickles", "unit/state/test_object_codecs", "pickled_objects"),
     Covered("changed types", "properties/test_schema_evolution", "conversion members readers restored"),
     Covered(
         "what an aggregate of the user's has to say of its types",

@@ -117,12 +117,7 @@ class Comparison:
         if was.ttl != now.ttl:
             self._other_ttl(was, now)
         if self.was.is_whole:
-            is_same = (was.kind, was.type, was.column, was.function) == (
-                now.kind,
-                now.type,
-                now.column,
-                now.function,
-            )
+            is_same = _identity(was) == _identity(now)
             if not is_same or (was.expression is None) != (now.expression is None):
                 self._refuse(part_text(was, now), part_text(now, was), todo)
             if was.expression is not None:
@@ -212,11 +207,14 @@ class Comparison:
 
 _SIDE = "side"
 _JOINS = ("interval join", "window join", "co-group", "temporal join", "regular join")
-_NOUNS = {"process": "state", "reduce": "function", "window reduce": "function"} | dict.fromkeys(
-    _JOINS, _SIDE
-)
+_FUNCTIONS = {"reduce": "function", "window reduce": "function"}
+_NOUNS = {"process": "state", "function": "state"} | _FUNCTIONS | dict.fromkeys(_JOINS, _SIDE)
 """What an operator's parts are called; else they are aggregates. The two sides of a join have their names
 from the engine."""
+
+
+def _identity(part: StatePart) -> tuple[str, ...]:
+    return part.kind, part.type, part.column, part.function, part.codec
 
 
 def _ttl(part: StatePart) -> str:
@@ -259,6 +257,8 @@ def _gap_text(windows: Windows) -> str:
 def part_text(part: StatePart, other: StatePart | None = None) -> str:
     """`total=sum_('amount')`; the type only where it is the difference to the other."""
     argument = repr(part.column) if part.column else part.function
+    if part.codec:
+        argument = f"{part.codec} of {part.function}"
     if part.expression is not None:
         argument = part.expression.text
     call = f"{part.name}={part.kind}({argument})"

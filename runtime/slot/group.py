@@ -173,6 +173,7 @@ class SlotGroup:
             str(error or "the host ended the slots"),
             isinstance(error, Fatal | UsageError),
             is_unavailable=error is not None and is_unavailable(error),
+            kind="" if error is None else type(error).__name__,
         )
         if self._arrived and not failed.is_fatal:
             # Why is for the slots to say. It comes on another way than this, and may come behind it.
@@ -260,6 +261,7 @@ class SlotGroup:
                 failed.is_fenced,
                 failed.is_unavailable,
                 frozenset(failed.fingerprints),
+                failed.kind,
             )
         ]
 

@@ -43,14 +43,19 @@ D = TypeVar("D")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
+def check_state_name(name: object) -> None:
+    """Raises GraphError for what is no name of a state."""
+    if not (isinstance(name, str) and _NAME.fullmatch(name)):
+        raise GraphError(f"state name {name!r}: use letters, digits, '.', '_' and '-'")
+
+
 class State:
     """What the three kinds have in common: a name, a time to live or none, and for the operator `bind`."""
 
     def __init__(
         self, name: str, codec: Callable[[], Codec], ttl: str | int | None, refresh: Refresh, time: Time
     ) -> None:
-        if not (isinstance(name, str) and _NAME.fullmatch(name)):
-            raise GraphError(f"state name {name!r}: use letters, digits, '.', '_' and '-'")
+        check_state_name(name)
         self.name = name
         self.ttl: TimeToLive | None = time_to_live(name, ttl, refresh, time)
         self.of_rows: RowValues = Outside(codec())

@@ -26,8 +26,9 @@ PAGES = (  # what users call; the other pages are for those who write connectors
 )
 NOT_CALLED = (  # given to users, or made by them as classes of their own
     "AggregateFunction, Auction, BadValue, BatchContext, Bid, Collected, Decoded, EncodeError, Evictor, "
-    "FunctionContext, JobResult, Lookup, Person, Secret, Target, TargetContext, TransactionalStore, Trigger, "
-    "TriggerCtx, TriggerResult, WatermarkGenerator, WindowAssigner, WindowBounds, for_topic, run"
+    "FunctionContext, InitializationContext, JobResult, Lookup, Person, Secret, SnapshotContext, Target, "
+    "TargetContext, TransactionalStore, Trigger, TriggerCtx, TriggerResult, WatermarkGenerator, "
+    "WindowAssigner, WindowBounds, for_topic, run"
 )
 
 
