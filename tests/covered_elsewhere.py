@@ -312,6 +312,6 @@ COVERED = (
         "sources as formats: planners, and what Spark does with them",
         "unit/connectors/files/test_batches integration/test_structured_streaming_any_source",
         """contracts.batches batch_reading any_source.source_format stream_reader files_form spark_limits
-        option_texts""",
+        option_texts source_data_source any_source.formats""",
     ),
 )

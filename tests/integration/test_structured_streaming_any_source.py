@@ -13,7 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from onceflow.runtime.errors import OptionError
+from onceflow.structured_streaming.any_source.formats import OnceflowKinesis
+from onceflow.structured_streaming.any_source.source_format import read_options
 from tests.integration.killed_query import KilledQuery
+from tests.kinesis_server import WHY_NOT, KinesisServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -92,16 +96,16 @@ def test_what_is_wrong_is_said(
 
 
 class KilledCopy(KilledQuery):
-    """A query from files to files, both ours."""
+    """A query from a source of ours to files."""
 
-    def __init__(self, folder: Path) -> None:
-        source = {"path": str(folder / "input"), "format": "jsonl", "maxFilesPerTrigger": "2"}
+    def __init__(self, folder: Path, source: str = "onceflow-files", **options: str) -> None:
+        files = {"path": str(folder / "input"), "format": "jsonl", "maxFilesPerTrigger": "2"}
         super().__init__(
             folder,
             {
                 "format": "onceflow-files",
                 "options": {"path": str(folder / "out")},
-                "source": {"format": "onceflow-files", "options": source},
+                "source": {"format": source, "options": options or files},
             },
         )
 
@@ -137,3 +141,52 @@ def test_each_record_of_files_is_written_once_whoever_is_killed(killed: KilledCo
     killed.kill("worker", "mid-stage")
     killed.kill("driver", "after-commit")
     killed.check(in_files(killed.folder / "out"))
+
+
+class KilledStream(KilledCopy):
+    """A query from Kinesis to files; the stream is resharded before each kill."""
+
+    def __init__(self, folder: Path, server: KinesisServer) -> None:
+        self.server = server
+        self.stream = server.new_stream(2)
+        self.sent = 0
+        super().__init__(folder, "onceflow-kinesis", stream=self.stream, **server.place)
+
+    def add_batch(self) -> None:
+        for reshard in (self.server.split, self.server.merge):
+            numbers = range(self.sent, self.sent + 100)
+            rows = [{"id": n, "user": f"u{n % 17}"} for n in numbers]
+            self.server.put_many(self.stream, [(row["user"], json.dumps(row).encode()) for row in rows])
+            self.sent += 100
+            reshard(self.stream, 0)
+
+
+@pytest.mark.kinesis
+@pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+def test_each_record_of_kinesis_is_written_once_whoever_is_killed(tmp_path: Path) -> None:
+    with KinesisServer(reshards=True) as server:
+        query = KilledStream(tmp_path, server)
+        try:
+            query.kill("driver", "mid-stage")
+            query.kill("worker", "mid-stage")
+            query.kill("driver", "after-commit")
+        finally:
+            query.close()
+        ids = [row["id"] for row in in_files(tmp_path / "out")]
+        assert sorted(ids) == list(range(query.sent))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({}, r'needs \.option\("stream"'),
+        ({"stream": "s", "start": "soon"}, "write earliest, latest, or a time"),
+        ({"stream": "s", "shard_column": "shard"}, "column 'shard' is not in the schema"),
+        ({"stream": "s", "until": "latest"}, "no option 'until'"),
+    ],
+)
+def test_what_is_wrong_with_kinesis_is_said(options: dict[str, str], sentence: str) -> None:
+    with pytest.raises(OptionError, match=sentence):
+        OnceflowKinesis.reading.make(
+            read_options(OnceflowKinesis.reading, options).given, pa.schema([("n", pa.int64())])
+        )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from onceflow.runtime.contracts import Sink
+from onceflow.structured_streaming.any_sink.files_format import WRITE_FILES
 from onceflow.structured_streaming.any_sink.sink_data_source import SinkDataSource
 from onceflow.structured_streaming.any_sink.sink_format import SinkFormat
 from onceflow.structured_streaming.any_source.files_form import READ_FILES
@@ -64,22 +65,10 @@ class OnceflowMySql(SinkDataSource):
     )
 
 
-def _files(given: Mapping[str, Any]) -> Sink:
-    from onceflow.sinks.files import file_sink
-
-    return file_sink(given["path"], given.get("format", "parquet"), None)
-
-
 class OnceflowFiles(SinkDataSource):
     """Rows into files of a folder: sinks/files.py; and out of files: connectors/files."""
 
-    form = SinkFormat(
-        "onceflow-files",
-        _files,
-        {"path": path, "format": text},
-        needs=("path",),
-        instead_of_reading='read a batch with .format("parquet"), "json" or "csv"',
-    )
+    form = WRITE_FILES
     reading = READ_FILES
 
 
