@@ -31,7 +31,7 @@ class DeltaSettings:
 
     @staticmethod
     def to_read(url: str, storage_options: Mapping[str, str]) -> DeltaSettings:
-        """Of a table to which nothing is written."""
+        """Settings of a table to which nothing is written."""
         return DeltaSettings(url, storage_options, (), (), False, False, False, None, None)
 
     @property

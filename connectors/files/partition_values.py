@@ -25,7 +25,7 @@ def with_constants(
 
 
 def constant(text: str | None, of: pa.DataType, rows: int) -> pa.Array:
-    """So many times the value that a text stands for, as tables write it: `true`, `2026-11-27`, and times in
+    """A column of one value, that a text stands for as tables write it: `true`, `2026-11-27`, and times in
     UTC as `2026-11-27 12:00:00.000000`."""
     if text is None:
         return pa.nulls(rows, of)
