@@ -190,7 +190,7 @@ CONNECTORS = (
     Covered(
         "Delta tables as a source, by the suite of sources, and killed before a topic",
         "conformance/test_delta_source integration/test_hybrid",
-        "delta.source table_files partition_values",
+        "delta.source table_files file_constants",
     ),
     Covered(
         "Iceberg tables of a catalog in SQLite, read by DuckDB and pyiceberg, and kills inside commits",

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from onceflow.connectors.files.partition_values import with_constants
+from onceflow.connectors.files.file_constants import with_constants
 from onceflow.connectors.files.file_format import BadRecord, FileDecoder, Piece
 from onceflow.connectors.files.file_split import FileSplit
 from onceflow.connectors.files.place import StoredFiles
