@@ -70,6 +70,11 @@ class StoredState:
         return self._manifest.max_parallelism
 
     @property
+    def offsets(self) -> dict[str, list[dict[str, Any]]]:
+        """How far each source was read, by its uid: the rows of its table `offsets`."""
+        return {uid: offsets_of(splits).to_pylist() for uid, splits in self._manifest.splits.items()}
+
+    @property
     def operators(self) -> list[str]:
         """The uids of operators with state, and of sources, sorted."""
         return sorted({shape.uid for shape in self._shapes})

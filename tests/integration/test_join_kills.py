@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
+from tests.integration.job_process import JobProcess
+from tests.integration.killed_runs import run_killed
+from tests.integration.numbered_events import produced, table_of
 
 pytestmark = pytest.mark.kafka
 JOBS = Path(__file__).parent / "jobs"
@@ -37,7 +39,8 @@ def test_each_pair_is_there_once_whatever_is_killed(
 ) -> None:
     topics, pick = [new_topic(name, 2) for name in ("left", "right", "pairs")], random.Random(seed)
     events = [produced(broker.bootstrap_servers, topic, rows, pick, KEYS) for topic in topics[:2]]
-    run_killed(start_job, tmp_path, "interval_pairs.py", (broker.bootstrap_servers, *topics), kills, pick)
+    start = starting(start_job, tmp_path, "interval_pairs.py", (broker.bootstrap_servers, *topics), pick)
+    run_killed(start, kills, pick)
     expected = nested_loops(events[0], events[1], WITHIN_MS)
     found = (json.loads(value) for value in engine.read_topic(broker.bootstrap_servers, topics[2]))
     assert Counter((row["key"], row["n"], row["n_right"]) for row in found) == expected
@@ -52,67 +55,27 @@ def test_the_table_of_a_regular_join_is_the_join_whatever_is_killed(
 ) -> None:
     topics, pick = [new_topic(name, 2) for name in ("left", "right", "pairs")], random.Random(seed)
     events = [produced(broker.bootstrap_servers, topic, 12_000, pick, 4_000) for topic in topics[:2]]
-    run_killed(start_job, tmp_path, "regular_pairs.py", (broker.bootstrap_servers, *topics), 10, pick)
+    start = starting(start_job, tmp_path, "regular_pairs.py", (broker.bootstrap_servers, *topics), pick)
+    run_killed(start, 10, pick)
     expected = nested_loops(events[0], events[1], EVER_MS)
-    table, deletes = table_of(broker.bootstrap_servers, topics[2])
+    table, _, deletes = table_of(broker.bootstrap_servers, topics[2])
     assert Counter((row["key"], row["n"], row["n_right"]) for row in table) == expected
     alone = sum(None in row for row in expected)
     print(f"10 kills, {expected.total()} rows, {alone} of them without a partner, {deletes} deletes")
     assert deletes > 1_000
 
 
-def run_killed(
-    start_job: Any, folder: Path, program: str, arguments: tuple[str, ...], kills: int, pick: random.Random
-) -> None:
-    """Kill a job so often, each time after some checkpoints, and let it end."""
-    for killed in range(kills + 1):
-        job = start_job(
-            folder / "ck",
-            *arguments,
-            program=JOBS / program,
-            interval="50 ms",
-            parallelism=pick.choice([1, 2, 3]),
-            master="threads[3]",
-        )
-        if killed < kills:
-            since = 0
-            for _ in range(pick.randrange(1, 4)):
-                since = job.events.index(job.wait_event("checkpoint_completed", after=since)) + 1
-            job.kill_group()
-            job.wait()
-    assert job.wait(240) == 0, job.story()
-
-
-def table_of(servers: str, topic: str) -> tuple[list[dict[str, Any]], int]:
-    """The last value of each key, but for those that are deleted; and how many deletes there are."""
-    settings = {"group.id": "judge", "isolation.level": "read_committed", "enable.partition.eof": True}
-    consumer = Consumer({"bootstrap.servers": servers, "enable.auto.commit": False, **settings})
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(2)])
-    table: dict[bytes, bytes | None] = {}
-    deletes, at_end = 0, set[int]()
-    while len(at_end) < 2:
-        for message in consumer.consume(10_000, 0.2):
-            if message.error() is None:
-                table[message.key()] = message.value()
-                deletes += message.value() is None
-            else:
-                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-                at_end.add(message.partition())
-    consumer.close()
-    return [json.loads(value) for value in table.values() if value is not None], deletes
-
-
-def produced(
-    servers: str, topic: str, rows: int, pick: random.Random, keys: int
-) -> list[tuple[int, int, int]]:
-    """(key, number, event time) of each row, out of order by less than the slack."""
-    producer = Producer({"bootstrap.servers": servers, "log_level": 0})
-    made = [(pick.randrange(keys), n, n + pick.randrange(15)) for n in range(rows)]
-    for key, n, ts in made:
-        producer.produce(topic, json.dumps({"key": key, "n": n, "ts": ts}), partition=n % 2)
-        producer.poll(0)
-    assert producer.flush(30) == 0
-    return made
+def starting(
+    start_job: Any, folder: Path, program: str, arguments: tuple[str, ...], pick: random.Random
+) -> Callable[[], JobProcess]:
+    return lambda: start_job(
+        folder / "ck",
+        *arguments,
+        program=JOBS / program,
+        interval="50 ms",
+        parallelism=pick.choice([1, 2, 3]),
+        master="threads[3]",
+    )
 
 
 def nested_loops(

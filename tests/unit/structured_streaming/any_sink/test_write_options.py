@@ -10,8 +10,9 @@ from onceflow.runtime.errors import OptionError
 from onceflow.sinks.files import FileSink
 from onceflow.sinks.postgres import PostgresSink
 from onceflow.structured_streaming.any_sink.formats import FORMATS, OnceflowFiles, OnceflowPostgres
-from onceflow.structured_streaming.any_sink.sink_format import SinkFormat, number
+from onceflow.structured_streaming.any_sink.sink_format import SinkFormat
 from onceflow.structured_streaming.any_sink.write_options import write_options
+from onceflow.structured_streaming.option_texts import number
 
 STREAM = {"url": "postgresql://h/d", "table": "t", "uid": "u", "checkpointLocation": "/c"}
 
