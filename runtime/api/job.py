@@ -79,6 +79,7 @@ class Job(JobGraphBuilder):
         allow_dropped_state: bool = False,
         map_uid: Mapping[str, str] | None = None,
         reset_offsets: Mapping[str, Any] | None = None,
+        rekey: Mapping[str, Any] | None = None,
         tls: bool = False,
         params: Mapping[str, Any] | None = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -88,7 +89,7 @@ class Job(JobGraphBuilder):
 
         Goes on from the latest completed checkpoint in `checkpoint_dir` (else a temporary folder), or from
         the kept one whose id `start_from` is; a path or URL there is a savepoint with which a folder begins.
-        `allow_dropped_state`, `map_uid`, `reset_offsets`: docs/savepoints.md. `barriers`,
+        `allow_dropped_state`, `map_uid`, `reset_offsets`, `rekey`: docs/savepoints.md. `barriers`,
         `alignment_timeout`, `in_flight`: checkpoints.md. `state_backend`, `state_memory`, `incremental`:
         state-backends.md. `tls`: encrypt what slots say. `storage_options`: fsspec's. `master`: Spark's, or
         `threads[N]`; None: spark-submit's, or `local[2]`. `reporter`: who is told; None: a cell, or nobody.
@@ -114,6 +115,7 @@ class Job(JobGraphBuilder):
                 allow_dropped_state=allow_dropped_state,
                 map_uid=(map_uid or {}).items(),
                 reset_offsets=reset_offsets or {},
+                rekey=rekey,
                 tls=tls,
                 params=params,
                 storage_options=storage_options,
