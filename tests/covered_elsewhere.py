@@ -27,7 +27,7 @@ COVERED = (
     Covered(
         "state under other keys, and written anew",
         "properties/test_rekeyed_state unit/state_tables/test_writer",
-        "state_tables.rekeyed operator_rows",
+        "state_tables.rekeyed merged_keys operator_rows",
     ),
     Covered(
         "states that are called otherwise",

@@ -32,9 +32,7 @@ from onceflow.cli.start_options import (
     MapUidOption,
     RekeyOption,
     ResetOffsetsOption,
-    given_rekeys,
-    given_starts,
-    given_uids,
+    given_changes,
 )
 from onceflow.runtime.api.graph_builder import JobGraphBuilder
 from onceflow.runtime.api.job import run_job
@@ -130,9 +128,7 @@ def run(
         control_port=control_port,
         start_from=int(start_from) if start_from and start_from.isdecimal() else start_from,
         allow_dropped_state=allow_dropped_state,
-        map_uid=given_uids(map_uid or []),
-        reset_offsets=given_starts(reset_offsets or []),
-        rekey=given_rekeys(rekey or []),
+        **given_changes(map_uid or [], reset_offsets or [], rekey or []),
         tls=tls,
         params=given_params(param or [], params_file, loaded.job.params),
     )

@@ -48,6 +48,17 @@ RekeyOption = Annotated[
 ]
 
 
+def given_changes(
+    map_uid: Sequence[str], reset_offsets: Sequence[str], rekey: Sequence[str]
+) -> dict[str, Any]:
+    """What is otherwise, as `run_options` takes it. Raises OptionError."""
+    return {
+        "map_uid": given_uids(map_uid),
+        "reset_offsets": given_starts(reset_offsets),
+        "rekey": given_rekeys(rekey),
+    }
+
+
 def given_rekeys(pairs: Sequence[str]) -> dict[str, Any]:
     """The functions of the keys, and of what is kept where they meet, by uid. Raises OptionError."""
     form = "UID=MODULE:KEY, or UID=MODULE:KEY,MERGE"

@@ -56,7 +56,6 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
         raise OptionError(f"parallelism={parallelism}: at least 1 slot is needed")
     given = Guarantee.parse(guarantee)
     other_keys = {uid: _other_keys(uid, each) for uid, each in (rekey or {}).items()}
-    functions = {uid: str(each) for uid, each in other_keys.items()}
     through = barrier_options(barriers, alignment_timeout, in_flight, given)
     return RunOptions(
         checkpoint_dir=absolute_url(checkpoint_dir),
@@ -77,7 +76,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
         control_port=control_port,
         start_from=start_from if isinstance(start_from, int) else None,
         start_savepoint=absolute_url(start_from) if isinstance(start_from, str) else None,
-        start_changes=start_changes(map_uid, reset_offsets or {}, isinstance(start_from, str), functions),
+        start_changes=start_changes(map_uid, reset_offsets or {}, isinstance(start_from, str), other_keys),
         other_keys=other_keys,
         allow_dropped_state=allow_dropped_state,
         tls=tls,

@@ -43,10 +43,10 @@ def start_changes(
     map_uid: Iterable[tuple[str, str]],
     reset_offsets: Mapping[str, Any],
     has_savepoint: bool,
-    other_keys: Mapping[str, str] | None = None,
+    other_keys: Mapping[str, object] | None = None,
 ) -> StartChanges:
-    """What a user gives as `map_uid` (pairs of old and new uid), `reset_offsets`, and the names of functions
-    for other keys. Raises OptionError, also
+    """What a user gives as `map_uid` (pairs of old and new uid), `reset_offsets`, and what makes other keys,
+    whose text is its name. Raises OptionError, also
     if he gives no savepoint with them."""
     new_uids: dict[str, str] = {}
     for old, new in map_uid:
@@ -56,7 +56,8 @@ def start_changes(
             raise OptionError(f"--map-uid {old}={new}: {new!r} can go on with one state only: leave one out")
         new_uids[old] = new
     starts = {uid: _checked(uid, start) for uid, start in reset_offsets.items()}
-    changes = StartChanges(new_uids, starts, other_keys or {})
+    functions = {uid: str(each) for uid, each in (other_keys or {}).items()}
+    changes = StartChanges(new_uids, starts, functions)
     if changes and not has_savepoint:
         raise OptionError(
             f"{changes} changes what a job begins with, and this one begins with no savepoint: take one with "

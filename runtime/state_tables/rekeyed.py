@@ -5,11 +5,10 @@ from __future__ import annotations
 import inspect
 import typing
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from msgspec import structs
 
@@ -21,14 +20,13 @@ from onceflow.runtime.checkpoint.store_url import open_store
 from onceflow.runtime.errors import OnceflowError, UsageError
 from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.nearest import nearest
-from onceflow.runtime.records import Indices
 from onceflow.runtime.state.columns import one_batch
-from onceflow.runtime.state.description import KeyColumn, StateDescription, StatePart, type_text
+from onceflow.runtime.state.description import KeyColumn, StateDescription, type_text
 from onceflow.runtime.state.hashing import is_hashable
 from onceflow.runtime.state.in_flight import is_in_flight, way_ends
 from onceflow.runtime.state.operator_state import KEY_GROUP_COLUMN
+from onceflow.runtime.state_tables.merged_keys import Merge, merged_rows
 from onceflow.runtime.state_tables.operator_rows import OperatorState, begin, finish, stored_rows
-from onceflow.runtime.state_tables.rows_of_keys import identities
 from onceflow.runtime.state_tables.shapes import KEYS_TABLE
 from onceflow.runtime.state_tables.type_texts import type_of_text
 from onceflow.runtime.types.declared_fields import is_record_type
@@ -36,9 +34,6 @@ from onceflow.runtime.types.record_types import arrow_schema, arrow_type, record
 from onceflow.runtime.types.user_functions import function_name
 
 KeyFunction = Callable[[Any], Any]
-Merge = Callable[[Any, list[dict[str, Any]]], Mapping[str, Any]]
-_TIMERS = ("timers", "processing_timers")
-_EXPIRIES = ("expires", "processing_expires")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +56,7 @@ class OtherKeys:
         rows = _no_rows(described) if rest is None else one_batch(rest)
         old = pa.RecordBatch.from_struct_array(rows.column("key"))
         new = _new_keys(self.key, old, uid)
-        merged = _merged(rows, old, new, described.parts, self.merge, uid)
+        merged = merged_rows(rows, old, new, described.parts, self.merge, uid)
         columns = tuple(KeyColumn(field.name, type_text(field.type)) for field in new.schema)
         right = columns if described.right_keys else ()
         return OperatorState(uid, structs.replace(described, keys=columns, right_keys=right), merged)
@@ -175,133 +170,3 @@ def _one_by_one(key: KeyFunction, old: pa.RecordBatch, returned: Any, who: str) 
         )
     of = arrow_type(returned, who)
     return pa.RecordBatch.from_arrays([pa.array(made, of)], names=names)
-
-
-def _merged(
-    rows: pa.RecordBatch,
-    old: pa.RecordBatch,
-    new: pa.RecordBatch,
-    parts: Sequence[StatePart],
-    merge: Merge | None,
-    operator: str,
-) -> pa.RecordBatch:
-    """The rows under their new keys, each key once."""
-    _, first, group, counts = np.unique(
-        identities(new), return_index=True, return_inverse=True, return_counts=True
-    )
-    met = np.flatnonzero(counts > 1)
-    by_key = np.argsort(group, kind="stable")
-    ends = np.cumsum(counts)
-    groups = [_in_order(old, by_key[ends[n] - counts[n] : ends[n]]) for n in met]
-    if len(met) and merge is None:
-        shown = [old.slice(int(row), 1).to_pylist()[0] for row in groups[0][:2]]
-        raise UsageError(
-            f"operator {operator!r}: the keys {shown[0]} and {shown[1]} both become "
-            f"{new.slice(int(groups[0][0]), 1).to_pylist()[0]}, as {int(counts[met].sum())} keys meet in "
-            f"{len(met)}: give a merge function, or a key that keeps them apart"
-        )
-    kept = {
-        name: column.take(pa.array(first))
-        for name, column in zip(rows.schema.names, rows.columns, strict=True)
-    }
-    kept["key"] = pa.StructArray.from_arrays(
-        new.take(pa.array(first)).columns, fields=[f.with_nullable(True) for f in new.schema]
-    )
-    if merge is not None and len(met):
-        kept["state"] = _states(rows, new, groups, met, kept["state"], parts, merge, operator)
-        for name in rows.schema.names:
-            if name in _TIMERS:
-                kept[name] = _timers(rows.column(name), groups, met, kept[name])
-            elif name in _EXPIRIES:
-                kept[name] = _expiries(rows.column(name), groups, met, kept[name], operator)
-    del kept[KEY_GROUP_COLUMN]
-    return pa.RecordBatch.from_arrays(list(kept.values()), names=list(kept))
-
-
-def _in_order(old: pa.RecordBatch, rows: Indices) -> Indices:
-    """These rows by their old keys, so that what a merge gets does not hang on how state was dealt out."""
-    keys = old.take(pa.array(rows)).to_pylist()
-    order = sorted(range(len(rows)), key=lambda n: [(v is not None, v) for v in keys[n].values()])
-    return rows[order]
-
-
-def _states(
-    rows: pa.RecordBatch,
-    new: pa.RecordBatch,
-    groups: Sequence[Indices],
-    met: Indices,
-    first: pa.StructArray,
-    parts: Sequence[StatePart],
-    merge: Merge,
-    operator: str,
-) -> pa.StructArray:
-    """What is kept of each new key: of those that meet what the user's function says."""
-    kinds = {part.name: part.kind for part in parts}
-    who = f"operator {operator!r}: {function_name(merge)}"
-    struct, result = rows.column("state"), first.to_pylist()
-    for place, mine in zip(met.tolist(), groups, strict=True):
-        key = new.slice(int(mine[0]), 1).to_pylist()[0]
-        given = [_shown(each, kinds) for each in struct.take(pa.array(mine)).to_pylist()]
-        try:
-            made = merge(next(iter(key.values())) if len(key) == 1 else key, given)
-        except Exception as error:
-            raise UsageError(f"{who} failed on {key}: {type(error).__name__}: {error}: correct it") from error
-        if not isinstance(made, Mapping) or set(made) - set(kinds):
-            _refuse_result(who, key, kinds)
-        result[place] = {name: _kept(made.get(name), kinds.get(name, "")) for name in result[place]}
-    try:
-        return pa.array(result, struct.type)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        raise UsageError(f"{who} returned what its states can't have: {error}: return their types") from error
-
-
-def _refuse_result(who: str, key: Any, kinds: Mapping[str, str]) -> NoReturn:
-    raise UsageError(
-        f"{who} returned no states for {key}: return a dictionary with some of {', '.join(kinds)}"
-    )
-
-
-def _shown(state: Mapping[str, Any], kinds: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        name: {e["key"]: e["value"] for e in value}
-        if value is not None and kinds.get(name) == "map"
-        else value
-        for name, value in state.items()
-    }
-
-
-def _kept(value: Any, kind: str) -> Any:
-    if kind == "map" and value is not None:
-        return [{"key": key, "value": each} for key, each in value.items()] or None
-    return (list(value) or None) if kind == "list" and value is not None else value
-
-
-def _timers(times: pa.Array, groups: Sequence[Indices], met: Indices, first: pa.Array) -> pa.Array:
-    result = first.to_pylist()
-    for place, mine in zip(met.tolist(), groups, strict=True):
-        result[place] = sorted(
-            {time for each in times.take(pa.array(mine)).to_pylist() for time in each or ()}
-        )
-    return pa.array(result, times.type)
-
-
-def _expiries(
-    times: pa.StructArray, groups: Sequence[Indices], met: Indices, first: pa.StructArray, operator: str
-) -> pa.StructArray:
-    """A value that was merged lives as long as the one of them that lives longest."""
-    for field in times.type:
-        if pa.types.is_list(field.type):
-            raise UsageError(
-                f"operator {operator!r}: keys meet, and what is in state {field.name!r} expires one by one, "
-                "which a merge can't say: give a key that keeps them apart, or begin that state anew"
-            )
-    result = first.to_pylist()
-    for place, mine in zip(met.tolist(), groups, strict=True):
-        found = [each for each in times.take(pa.array(mine)).to_pylist() if each is not None]
-        result[place] = {
-            field.name: max(
-                (each[field.name] for each in found if each[field.name] is not None), default=None
-            )
-            for field in times.type
-        }
-    return pa.array(result, times.type)

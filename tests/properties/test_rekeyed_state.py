@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import onceflow
 from onceflow import Ctx, Job, KeyedProcess, ListState, MapState, ReducingState
 from onceflow.runtime.errors import OptionError, UsageError
-from onceflow.runtime.state_tables import rekeyed
+from onceflow.runtime.state_tables import merged_keys
 from onceflow.runtime.testing.mutation import Mutant, mutated
 
 Kept = dict[int, tuple[int, dict[str, int], list[int]]]
@@ -131,16 +131,20 @@ def in_other_order(old: pa.RecordBatch, rows: Any) -> Any:
     return IN_ORDER(old, rows)[::-1]
 
 
-IN_ORDER = rekeyed._in_order
+def the_first(*given: Any) -> Any:
+    return given[4]
+
+
+IN_ORDER = merged_keys._in_order
 ONE = lambda keys: np.zeros(keys.num_rows, np.uint64)  # noqa: E731
 
 
 @pytest.mark.parametrize(
     "mutant",
     [
-        Mutant("only the first of those that meet counts", [(rekeyed, "_states", lambda *given: given[4])]),
-        Mutant("they come as they lie", [(rekeyed, "_in_order", in_other_order)]),
-        Mutant("all keys are one", [(rekeyed, "identities", ONE)]),
+        Mutant("only the first of those that meet counts", [(merged_keys, "_states", the_first)]),
+        Mutant("they come as they lie", [(merged_keys, "_in_order", in_other_order)]),
+        Mutant("all keys are one", [(merged_keys, "identities", ONE)]),
     ],
     ids=lambda mutant: mutant.title,
 )
@@ -181,7 +185,7 @@ def test_a_job_goes_on_with_it(tmp_path: Any) -> None:
 
 
 def test_a_job_begins_with_other_keys(tmp_path: Any) -> None:
-    """By an option of its start, which a start after a crash is given again."""
+    """An option of its start says so, which a start after a crash is given again."""
     base = written(str(tmp_path), {1: (1, {"a": 1}, [1]), 11: (2, {"a": 5}, [2, 3]), 2: (4, {"b": 1}, [4])})
 
     def start(rekey: Any, *items: Item, **options: Any) -> list[Any]:
@@ -239,7 +243,7 @@ def wrong(key: Any, states: Any) -> dict[str, Any]:
         (untold, None, "annotate what it returns"),
         (fails, None, "fails failed on the keys: ValueError: it is not to be"),
         (short, None, "has to return a RecordBatch with a row for each of 12 keys"),
-        (group, wrong, "return a dictionary with some of sum, counts, every"),
+        (group, wrong, "give a dictionary with some of sum, counts, every"),
     ],
 )
 def test_what_is_refused_leaves_nothing(key: Any, merge: Any, said: str, tmp_path: Any) -> None:

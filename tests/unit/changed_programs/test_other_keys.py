@@ -10,7 +10,7 @@ import pytest
 import onceflow
 from onceflow import KeyedProcess, ListState, ValueState
 from onceflow.runtime.errors import UsageError
-from onceflow.runtime.state_tables import rekeyed
+from onceflow.runtime.state_tables import merged_keys
 from onceflow.runtime.testing.mutation import Mutant, mutated
 
 LAST = [("zed", 1, 1.5, 2_600)]
@@ -72,8 +72,10 @@ def test_timers_of_all_and_the_longest_life(folder: Any) -> None:
 @pytest.mark.parametrize(
     "mutant",
     [
-        Mutant("timers of the first only", [(rekeyed, "_timers", lambda times, groups, met, first: first)]),
-        Mutant("the first one's life", [(rekeyed, "_EXPIRIES", ())]),
+        Mutant(
+            "timers of the first only", [(merged_keys, "_timers", lambda times, groups, met, first: first)]
+        ),
+        Mutant("the first one's life", [(merged_keys, "_EXPIRIES", ())]),
     ],
     ids=lambda mutant: mutant.title,
 )
