@@ -313,4 +313,10 @@ COVERED = (
         """batch_commits batch_parts promised_batches sink_data_source sink_format any_sink.formats sink_tie
         any_sink.writers""",
     ),
+    Covered(
+        "sources as formats: planners, and what Spark does with them",
+        "unit/connectors/files/test_batches integration/test_structured_streaming_any_source",
+        """contracts.batches batch_reading any_source.source_format stream_reader files_form spark_limits
+        option_texts source_data_source any_source.formats""",
+    ),
 )
