@@ -88,11 +88,10 @@ class Job(JobGraphBuilder):
         """Run to the end in this process: a script, a notebook, what spark-submit runs; as `onceflow run`.
 
         Goes on from the latest completed checkpoint in `checkpoint_dir` (else a temporary folder), or from
-        the kept one whose id `start_from` is; a path or URL there is a savepoint with which a folder begins;
-        for `allow_dropped_state`, `map_uid`, `reset_offsets`, `rekey` see docs/savepoints.md; for `barriers`,
-        `alignment_timeout`, `in_flight` checkpoints.md; for `state_backend`, `state_memory`, `incremental`
-        state-backends.md. `tls`: encrypt what slots say. `storage_options`: fsspec's. `master`: Spark's,
-        `threads[N]`, or None: spark-submit's, or `local[2]`. `reporter`: who is told; None: nobody.
+        the kept one with the id `start_from`, or begins with the savepoint at that path or URL: savepoints.md,
+        with `allow_dropped_state`, `map_uid`, `reset_offsets`, `rekey`. `barriers` and the two behind it:
+        checkpoints.md; `state_backend` and those behind it: state-backends.md. `tls`: encrypt what slots say.
+        `master`: Spark's, `threads[N]`, or None: spark-submit's, or `local[2]`. `reporter`: who is told.
         Ctrl-C and SIGTERM stop it after a last checkpoint. Raises UsageError, JobFailedError.
         """
         chosen, spark_conf = _chosen(master)

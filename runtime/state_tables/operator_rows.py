@@ -96,19 +96,20 @@ class OperatorState:
     rows: pa.RecordBatch
 
     def written(
-        self, store: CheckpointStore, manifest: CheckpointManifest, attempt: int
+        self, store: CheckpointStore, manifest: CheckpointManifest, attempt: int, checkpoint_id: int
     ) -> list[StateHandle]:
-        """The rows in files of this attempt, in as many parts, and under the notes, as this manifest has what
-        the operator kept."""
+        """The rows in files of this attempt and checkpoint, in as many parts, and under the notes, as this
+        manifest has what the operator kept."""
         old = [handle for handle in manifest.states if handle.uid == self.uid]
-        return _written(StateFiles(store, attempt), manifest, self.uid, self.rows, old)
+        at = replace(manifest, attempt=attempt, checkpoint_id=checkpoint_id)
+        return _written(store, at, self.uid, self.rows, old)
 
 
 def finish(store: CheckpointStore, begun: Begun, state: OperatorState, savepoint_id: str) -> str:
     """Write this as all that the operator keeps, and the savepoint. Returns its id."""
     manifest = begun.manifest
     states = [handle for handle in manifest.states if handle.uid != state.uid]
-    states += state.written(store, manifest, manifest.attempt)
+    states += state.written(store, manifest, manifest.attempt, manifest.checkpoint_id)
     manifest = replace(
         manifest,
         states=states,
@@ -135,7 +136,7 @@ def row_batch(
 
 
 def _written(
-    files: StateFiles,
+    store: CheckpointStore,
     manifest: CheckpointManifest,
     uid: str,
     rows: pa.RecordBatch,
@@ -146,7 +147,7 @@ def _written(
     hashes = identities(pa.RecordBatch.from_struct_array(rows.column("key")))["hash"]
     groups = key_groups_of(np.ascontiguousarray(hashes), manifest.max_parallelism)
     column = pa.field(KEY_GROUP_COLUMN, pa.uint16(), nullable=False)
-    handles = []
+    files, handles = StateFiles(store, manifest.attempt), []
     ranges = [handle.key_groups for handle in old] or [
         key_group_range(manifest.max_parallelism, manifest.parallelism, n)
         for n in range(manifest.parallelism)

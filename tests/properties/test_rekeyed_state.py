@@ -192,8 +192,8 @@ def test_a_job_begins_with_other_keys(tmp_path: Any) -> None:
         job = Job("counts")
         made = job.from_elements(*items)
         rows = made.key_by("group", "is_odd").process(Counts(), uid="op").collect()
-        options = {"master": "threads[2]", "start_from": base, "rekey": rekey, **options}
-        job.run(f"{tmp_path}/ck", **options)
+        options = {"start_from": base, "rekey": rekey, **options}
+        job.run(f"{tmp_path}/ck", master="threads[2]", restart="none", **options)
         return sorted((row.group, row.item) for row in rows)
 
     one = Item("g1", True, "a")
@@ -210,6 +210,21 @@ def test_a_job_begins_with_other_keys(tmp_path: Any) -> None:
     assert start({"op": (group, together)}, one) == [("1003", "[('a', 7)] [1, 2, 3]")]
     with pytest.raises(UsageError, match=r"was started with --rekey op=.*group,together, and what"):
         start({"op": groups}, one)
+
+
+def own_group(number: int) -> Group:
+    return Group(f"g{number}", number % 2 == 1)
+
+
+def test_its_files_are_in_no_checkpoints_way(tmp_path: Any) -> None:
+    """Rows in all parts of the operator: the job writes files of the same attempt, operator and subtasks."""
+    base = written(str(tmp_path), {n: (n, {"a": 1}, [n]) for n in range(64)})
+    job = Job("counts")
+    made = job.from_elements(*(Item(f"g{n}", n % 2 == 1, "b") for n in range(64)))
+    rows = made.key_by("group", "is_odd").process(Counts(), uid="op").collect()
+    options: dict[str, Any] = {"start_from": base, "rekey": {"op": own_group}, "restart": "none"}
+    job.run(f"{tmp_path}/ck", master="threads[2]", **options)
+    assert {row.group for row in rows} == {f"{1_000 + n}" for n in range(64)}
 
 
 def wide(number: int) -> str:

@@ -43,9 +43,9 @@ class OtherState(Protocol):
     def described(self) -> StateDescription: ...
 
     def written(
-        self, store: CheckpointStore, manifest: CheckpointManifest, attempt: int
+        self, store: CheckpointStore, manifest: CheckpointManifest, attempt: int, checkpoint_id: int
     ) -> list[StateHandle]:
-        """Its files, in place of what this manifest has of the operator."""
+        """Its files, of this attempt and checkpoint, in place of what this manifest has of the operator."""
         ...
 
 
@@ -78,7 +78,7 @@ class Begins:
         kept = [handle for handle in manifest.states if handle.uid not in self.others]
         copied = copy_state(self.source, store, replace(manifest, states=kept), folder)
         others = self.others.keys() & {handle.uid for handle in manifest.states}
-        written = [h for uid in sorted(others) for h in self.others[uid].written(store, manifest, attempt)]
+        written = [h for uid in sorted(others) for h in self.others[uid].written(store, manifest, attempt, 0)]
         return replace(copied, states=[*copied.states, *written])
 
     def with_splits(self, splits: Mapping[str, Sequence[SplitProgress]]) -> Begins:
