@@ -88,10 +88,9 @@ class Job(JobGraphBuilder):
         """Run to the end in this process: a script, a notebook, what spark-submit runs; as `onceflow run`.
 
         Goes on from the latest completed checkpoint in `checkpoint_dir` (else a temporary folder), or from
-        the kept one with the id `start_from`, or begins with the savepoint at that path or URL: savepoints.md,
-        with `allow_dropped_state`, `map_uid`, `reset_offsets`, `rekey`. `barriers` and the two behind it:
-        checkpoints.md; `state_backend` and those behind it: state-backends.md. `tls`: encrypt what slots say.
-        `master`: Spark's, `threads[N]`, or None: spark-submit's, or `local[2]`. `reporter`: who is told.
+        the checkpoint id or savepoint `start_from` (docs/savepoints.md, as all up to `rekey`). `barriers` and
+        the two behind it: checkpoints.md; `state_backend` and the two behind it: state-backends.md. `tls`:
+        encrypt what slots say. `master`: Spark's, `threads[N]`, or None: spark-submit's, or `local[2]`.
         Ctrl-C and SIGTERM stop it after a last checkpoint. Raises UsageError, JobFailedError.
         """
         chosen, spark_conf = _chosen(master)
