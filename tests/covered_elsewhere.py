@@ -25,6 +25,11 @@ COVERED = (
     ),
     Covered("options, read for a run", "unit/driver/test_options unit/api/test_job", "run_options"),
     Covered(
+        "state under other keys, and written anew",
+        "properties/test_rekeyed_state unit/state_tables/test_writer",
+        "state_tables.rekeyed merged_keys operator_rows",
+    ),
+    Covered(
         "states that are called otherwise",
         "unit/changed_programs/test_renamed_states",
         "renamed_parts state_names",
