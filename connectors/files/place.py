@@ -40,6 +40,7 @@ class StoredFiles(Protocol):
 
     def open(self, path: str) -> BinaryIO:
         """The file, to be read from any place. Raises OSError."""
+        ...
 
 
 @dataclass(frozen=True)

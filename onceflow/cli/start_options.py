@@ -81,8 +81,8 @@ def _functions(asked: str, name: str, functions: Sequence[str]) -> Any:
     for each in functions:
         if not hasattr(module, each):
             raise OptionError(f"{asked}: there is no {each!r} in {name}: name a function of that module")
-    found = tuple(getattr(module, each) for each in functions)
-    return found if len(found) > 1 else found[0]
+    found = [getattr(module, each) for each in functions]
+    return found[0] if len(found) == 1 else tuple(found)
 
 
 def given_uids(pairs: Sequence[str]) -> list[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from onceflow.runtime.checkpoint.options import IN_FLIGHT_MS, CheckpointOptions
 from onceflow.runtime.checkpoint.start_changes import start_changes
@@ -18,6 +18,7 @@ from onceflow.runtime.driver.options import (
 )
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
+from onceflow.runtime.state_tables.merged_keys import Merge
 from onceflow.runtime.state_tables.rekeyed import OtherKeys
 
 DEFAULT_INTERVAL = "1 s"
@@ -89,4 +90,4 @@ def _other_keys(uid: str, given: Any) -> OtherKeys:
     key, merge = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
     if not callable(key) or not (merge is None or callable(merge)):
         raise OptionError(f"rekey={{{uid!r}: {given!r}}}: write a function of the key, or (function, merge)")
-    return OtherKeys(key, merge)
+    return OtherKeys(key, cast("Merge | None", merge))

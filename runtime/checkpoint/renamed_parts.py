@@ -26,6 +26,7 @@ def renamed_parts(
                 f"{who}: state {name!r} may be {' or '.join(map(repr, names))} by its former_names{also}: "
                 "leave only the one whose content it is to keep"
             )
-        said.append(f"{who}: state {name!r} keeps what was called {names[0]!r}")
-        parts[name] = structs.replace(parts.pop(names[0]), name=name)
+        (was,) = names
+        said.append(f"{who}: state {name!r} keeps what was called {was!r}")
+        parts[name] = structs.replace(parts.pop(was), name=name)
     return parts, said

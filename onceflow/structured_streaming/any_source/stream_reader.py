@@ -112,9 +112,8 @@ class BatchedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._planner = None
 
     def _ask(self, question: Callable[[BatchPlanner], Answer]) -> Answer:
-        if self._planner is None:
-            self._planner = self._source.open_planner(SystemClock(), self._limit)
-        planner = self._planner
+        planner = self._planner or self._source.open_planner(SystemClock(), self._limit)
+        self._planner = planner
         again = Retrying(
             retry=retry_if_exception_type(Retryable),
             stop=stop_after_delay(PATIENCE_S),
