@@ -144,8 +144,10 @@ class PlayedLauncher:
     def wait_ready(self, timeout_s: float) -> bool:
         return True
 
-    def check_room(self, slots: int) -> None:
-        pass
+    def coming_up(self) -> str:
+        return "nothing"
+
+    def check_room(self, slots: int) -> None: ...
 
     def doing(self, parallelism: int, has_slots: bool) -> str:
         return "the playing process starts"

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from onceflow.runtime.operators.assigners.sliding import sliding
     from onceflow.runtime.operators.assigners.tumbling import tumbling
     from onceflow.runtime.operators.declared import SideOutput
+    from onceflow.runtime.operators.function_state import InitializationContext, SnapshotContext
     from onceflow.runtime.operators.joins.window_join import CoGroup, GroupWindow
     from onceflow.runtime.operators.processing.broadcast import (
         BroadcastCtx,
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from onceflow.runtime.operators.triggers.evictors import Evictor, evict_count, evict_delta, evict_time
     from onceflow.runtime.operators.triggers.own import Trigger, TriggerCtx, TriggerResult
     from onceflow.runtime.state.handles import ListState, MapState, ValueState
+    from onceflow.runtime.state.operator_lists import OperatorListState, UnionListState
     from onceflow.runtime.state.timers import Timer
     from onceflow.runtime.state_tables.changed_rows import read_changes
     from onceflow.runtime.state_tables.client import StateClient
@@ -120,6 +122,7 @@ _MODULES = {
         "quantile",
         "sum_",
     ),
+    "onceflow.runtime.operators.function_state": ("InitializationContext", "SnapshotContext"),
     "onceflow.runtime.operators.joins.window_join": ("CoGroup", "GroupWindow"),
     "onceflow.runtime.operators.processing.broadcast": (
         "BroadcastCtx",
@@ -160,6 +163,7 @@ _MODULES = {
     ),
     "onceflow.runtime.operators.triggers.own": ("Trigger", "TriggerCtx", "TriggerResult"),
     "onceflow.runtime.state.handles": ("ListState", "MapState", "ValueState"),
+    "onceflow.runtime.state.operator_lists": ("OperatorListState", "UnionListState"),
     "onceflow.runtime.state.timers": ("Timer",),
     "onceflow.runtime.state_tables.client": ("StateClient",),
     "onceflow.runtime.state_tables.changed_rows": ("read_changes",),
@@ -185,22 +189,26 @@ __all__ = [
     "FormerName",
     "FunctionContext",
     "GroupWindow",
+    "InitializationContext",
     "Job",
     "KeyedBroadcastProcess",
     "KeyedCoProcess",
     "KeyedProcess",
     "ListState",
     "MapState",
+    "OperatorListState",
     "ReducingState",
     "Retryable",
     "Scale",
     "Secret",
     "SideOutput",
+    "SnapshotContext",
     "StateClient",
     "Timer",
     "Trigger",
     "TriggerCtx",
     "TriggerResult",
+    "UnionListState",
     "ValueState",
     "WatermarkGenerator",
     "WatermarkStrategy",

@@ -102,7 +102,7 @@ CONNECTORS = (
         """integration/test_embedded_kafka integration/test_kafka_formatting integration/test_three_brokers
         unit/connectors/kafka/embedded/registry/test_requests""",
         """embedded.broker embedded.cluster embedded.formatting embedded.jars embedded.ports embedded.process
-        embedded.settings fault_proxy registry.rules schema_texts""",
+        embedded.settings embedded.topics fault_proxy registry.rules schema_texts""",
     ),
     Covered(
         "a socket to a broker", "unit/connectors/kafka/protocol/test_polling_connection", "broker_socket"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import sysconfig
 import traceback
 from pathlib import Path
 
@@ -15,6 +15,9 @@ _OURS = tuple(
     for folder in onceflow.__path__
     for part in ("", "runtime", "connectors", "sinks")  # links, where it is installed from its repository
 )
+
+_PYTHONS = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib"))
+_PACKAGES = ("site-packages", "dist-packages")
 
 
 def with_users_line(error: UsageError) -> UsageError:
@@ -42,12 +45,21 @@ def has_users_line(error: Exception) -> bool:
 def _users_line(error: Exception) -> str:
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not _is_machinery(f.filename)]
     own = [f for f in frames if not _is_ours(f.filename)]
-    return f"{own[-1].filename}:{own[-1].lineno}" if own else ""
+    # A package that the program called is not the program, unless the program itself is such a package.
+    nearest_own = [f for f in own if not _is_installed(f.filename)] or own
+    return f"{nearest_own[-1].filename}:{nearest_own[-1].lineno}" if own else ""
 
 
 def _is_machinery(filename: str) -> bool:
-    """Whether a file is Python's own: imports, and code made of text, as the `__init__` of a dataclass."""
-    return filename.startswith("<") or filename == importlib.__file__
+    """Whether a file is Python's own: its library, or code made of text, as a dataclass's `__init__`."""
+    if filename.startswith("<"):
+        return True
+    path = Path(filename).resolve()
+    return not _is_installed(filename) and any(path.is_relative_to(folder) for folder in _PYTHONS)
+
+
+def _is_installed(filename: str) -> bool:
+    return any(part in _PACKAGES for part in Path(filename).parts)
 
 
 def _is_ours(filename: str) -> bool:

@@ -77,11 +77,14 @@ def _listen(host: str, port: int) -> socket.socket:
     if host in ("0.0.0.0", "::", ""):
         raise OptionError(f"--host {host!r} would listen on all addresses: give one of this machine")
     try:
-        return socket.create_server((host, port))
+        listener = socket.create_server((host, port))
     except (OSError, OverflowError) as error:
         raise OptionError(
             f"--port {port}: can't listen on {host}: {error}: choose another port, or 0 for any"
         ) from error
+    # Connections have it from here: without it the second part of an answer waits 40 ms for the first.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 def _token_of(file: Path) -> str:

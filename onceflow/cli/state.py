@@ -91,11 +91,12 @@ def _rows(table: StoredTable, keys: list[str] | None) -> Iterator[dict[str, Any]
 def _show(columns: list[str], rows: Iterator[dict[str, Any]], title: str) -> None:
     shown = Table(*map(escape, columns), title=escape(title))
     for row in rows:
-        shown.add_row(*(escape(_cell(row[column])) for column in columns))
+        shown.add_row(*(escape(cell(row[column])) for column in columns))
     show(shown)
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
+    """A value as a table shows it."""
     return value if isinstance(value, str) else json.dumps(value, default=as_json, ensure_ascii=False)
 
 

@@ -1,8 +1,8 @@
-"""A KeyedProcess alone: records in, time moved by hand, what comes out, what it keeps."""
+"""A KeyedProcess or a function object alone: records in, time moved by hand, what it makes and keeps."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -84,21 +84,23 @@ class ProcessHarness:
 
 @explained
 def harness(
-    process: KeyedProcess[Any, Any, Any],
-    key: str | Sequence[str],
+    process: KeyedProcess[Any, Any, Any] | Callable[[Any], Any],
+    key: str | Sequence[str] | None = None,
     takes: type | None = None,
     parallelism: int = 1,
     params: Mapping[str, Any] | None = None,
 ) -> ProcessHarness:
     """A KeyedProcess as it runs in a job, keyed by these fields of the records that it takes. `takes`: their
     type, where neither the class nor the annotations of process() say it. `params`: what it
-    reads as `ctx.params` in open(); a class with close() is used in a `with`, at whose end it is called."""
+    reads as `ctx.params` in open(); a class with close() is used in a `with`, at whose end it is called.
+
+    Without `key` it is a function object as map, filter or flat_map takes it, by what it returns: a record, a
+    bool, or an iterable of records."""
     taken = takes or _taken(process)
-    keys = [key] if isinstance(key, str) else list(key)
     script = Script(_INPUT, arrow_schema(taken), taken)
     job = Job("harness")
     source = job.source(ScriptedSource(script), watermarks=WatermarkStrategy.monotonous(), uid=_INPUT)
-    stream: Stream[Any] = source.key_by(*keys).process(process, uid=_PROCESS)
+    stream = _without_key(source, process) if key is None else _by_key(source, process, key)
     sides = {s.name: s for s in vars(type(process)).values() if isinstance(s, SideOutput)}
     made = stream.record_type
     if made is not None:
@@ -109,8 +111,31 @@ def harness(
     return ProcessHarness(run(job, parallelism=parallelism, params=params, input=[]), made, sides)
 
 
-def _taken(process: KeyedProcess[Any, Any, Any]) -> type:
-    annotated = [each for name, each in hints(process.process, _PROCESS).items() if name != "return"]
+def _by_key(source: Stream[Any], process: Any, key: str | Sequence[str]) -> Stream[Any]:
+    keys = [key] if isinstance(key, str) else list(key)
+    made: Stream[Any] = source.key_by(*keys).process(process, uid=_PROCESS)
+    return made
+
+
+def _without_key(source: Stream[Any], function: Any) -> Stream[Any]:
+    if isinstance(function, KeyedProcess):
+        raise UsageError(
+            f"{type_name(type(function))} has a key: write harness({type_name(type(function))}(), key=...)"
+        )
+    returned = hints(function, _PROCESS).get("return")
+    if returned is bool:
+        return source.filter(function, uid=_PROCESS)
+    made: Stream[Any]
+    if is_record_type(returned):
+        made = source.map(function, uid=_PROCESS)
+    else:
+        made = source.flat_map(function, uid=_PROCESS)
+    return made
+
+
+def _taken(process: Any) -> type:
+    called = process.process if isinstance(process, KeyedProcess) else process
+    annotated = [each for name, each in hints(called, _PROCESS).items() if name != "return"]
     arguments = [
         a for base in getattr(type(process), "__orig_bases__", ()) for a in getattr(base, "__args__", ())
     ]

@@ -22,6 +22,7 @@ from onceflow.runtime.operators.async_calls.async_operator import Answered, Asyn
 from onceflow.runtime.operators.async_calls.frozen_calls import in_flight_description
 from onceflow.runtime.operators.async_calls.retry_policy import RetryPolicy
 from onceflow.runtime.operators.failed_records import ErrorPolicy
+from onceflow.runtime.operators.function_state import refuse_function_state
 from onceflow.runtime.types.columns_of_records import RecordWriter
 from onceflow.runtime.types.record_types import describe_record
 from onceflow.runtime.types.records_of_columns import RecordReader
@@ -86,6 +87,7 @@ def map_async(
 ) -> Stream[Any]:
     """See Stream.map_async."""
     check_called(fn, uid)
+    refuse_function_state(fn, uid, "map_async")
     rows = stream._input.rows
     returned = returned_record(fn, uid, returns)
     reader = RecordReader(taken_record(fn, uid, rows.schema, rows.record_type))

@@ -44,7 +44,7 @@ def map_batches(
     operator = partial(MapBatches, uid, fn, made, takes_polars(fn, uid), event_time, behind_ms)
     reads = frozenset(stream.schema.names)
     aside = aside_of(on_error, uid, fn, stream.schema)
-    build = always(operator, made, aside.policy)
+    build = always(uid, fn, operator, made, aside.policy)
     work = Call(build, reads, False, aside.is_wanted, behind_ms, aside.is_wanted)
     rows = Rows(made, record_type, has_event_time)
     return stream._add(uid, f"map_batches {function_name(fn)}", work, rows, aside)

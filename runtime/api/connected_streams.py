@@ -17,6 +17,7 @@ from onceflow.runtime.graph.functions import returned_record, yielded_record
 from onceflow.runtime.graph.keys import declared_keys
 from onceflow.runtime.graph.steps import Built, Input, Rows, Side, Step, TwoInputs
 from onceflow.runtime.operators.declared import check_states, declared_sides, declared_types
+from onceflow.runtime.operators.function_state import function_state
 from onceflow.runtime.operators.operator import MAIN
 from onceflow.runtime.operators.processing.co_functions import (
     AnyCoFunction,
@@ -97,9 +98,13 @@ class ConnectedStreams(Generic[L, R]):
             for method, of, source in zip(methods, declared[:2], (left, right), strict=True)
         ]
         rows, writer = records_made(methods[0], made, uid, left.rows.has_event_time)
-        config = CoFunctionConfig(uid, function, readers[0], readers[1], writer)
+        kept = function_state(function, uid)
+        config = CoFunctionConfig(uid, function, readers[0], readers[1], writer, kept)
+        state, read = (None, {}) if kept is None else (kept.description, kept.readers)
         sides = [Side(frozenset(reader.columns)) for reader in readers]
-        work = TwoInputs(sides[0], sides[1], lambda *_: Built(config.create, writer.schema), True)
+        work = TwoInputs(
+            sides[0], sides[1], lambda *_: Built(config.create, writer.schema, state, read), True
+        )
         name = f"{kind} {type(function).__name__}"
         return self._left._job.add(Step(uid, name, work, (left, right), {MAIN: rows}, uid))
 

@@ -23,7 +23,7 @@ from onceflow.runtime.driver.options import DEFAULT_MASTER, RunOptions, check_sl
 from onceflow.runtime.driver.result import JobResult
 from onceflow.runtime.environment.program import NO_PROGRAM, Program, running_program
 from onceflow.runtime.environment.running_jobs import StartingJob
-from onceflow.runtime.errors import JobFailedError, OnceflowError, UsageError
+from onceflow.runtime.errors import JobFailedError, OnceflowError, OptionError, UsageError
 from onceflow.runtime.explained_calls import explained_methods
 from onceflow.runtime.functions.resolve import resolve
 from onceflow.runtime.graph.job_graph import JobGraph
@@ -136,7 +136,7 @@ def run(job: Job, checkpoint_dir: str | None = None, **options: Any) -> JobResul
 
 def _check_master(master: str) -> None:
     if not _THREADS.fullmatch(master):
-        check_master(master)
+        check_master(master, os.environ)
 
 
 def _raise_if_failed(job: str, result: JobResult, checkpoint_dir: str | None) -> None:
@@ -199,7 +199,7 @@ def _wait_for_host(launcher: SlotLauncher, job: str, signals: RunSignals, report
         if launcher.wait_ready(HOST_WAIT_S):
             return True
         seconds = (clock.monotonic_ms() - began_ms) / 1000
-        wait = f"Spark's JVM starts and executors register, since {seconds:.0f} s"
+        wait = f"{launcher.coming_up()}, since {seconds:.0f} s"
         reporter.progress(JobProgress(job, JobPhase.STARTING.value, waiting=(wait,)))
     return False
 
@@ -215,8 +215,10 @@ def _stopped_early(reporter: Reporter) -> JobResult:
 def _launcher(graph: JobGraph, options: RunOptions, program: Program) -> SlotLauncher:
     threads = _THREADS.fullmatch(options.master)
     if threads:
-        return LocalLauncher(int(threads[1] or 1))
-    check_master(options.master)
+        if (slots := int(threads[1] or 1)) == 0:
+            raise OptionError(f"--master {options.master} has no slot: write threads[1], or more")
+        return LocalLauncher(slots)
+    check_master(options.master, os.environ)
     check_fits(options.parallelism or 1, slot_limit(options.master, options.spark_conf), options.master)
     # Here and not above: the JVM's client is slow to import and a job on threads needs none of it.
     from onceflow.runtime.hosts.spark.runner import SparkLauncher

@@ -15,6 +15,7 @@ from onceflow.runtime.graph.functions import returned_type, taken_record
 from onceflow.runtime.graph.keys import key_types
 from onceflow.runtime.graph.steps import Call, Rows
 from onceflow.runtime.operators import stateless
+from onceflow.runtime.operators.function_state import refuse_function_state
 from onceflow.runtime.types.record_types import describe_type
 from onceflow.runtime.types.records_of_columns import RecordReader
 from onceflow.runtime.types.user_functions import function_name
@@ -71,6 +72,7 @@ def _with_key_function(stream: Stream[T], uid: str, fn: Callable[[T], Any]) -> t
             "expression with .alias(...), or a column"
         )
     uid = stream._uid(None, "key", fn)
+    refuse_function_state(fn, uid, "key_by")
     record_type = taken_record(fn, uid, rows.schema, rows.record_type)
     returned = returned_type(fn, uid, "-> str", with_extras=True)
     of = describe_type(returned, f"operator {uid!r}: the key of {function_name(fn)}")

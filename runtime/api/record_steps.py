@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from onceflow.runtime.api.error_policies import OnError, aside_of
-from onceflow.runtime.api.record_functions import always, filter_records
+from onceflow.runtime.api.record_functions import always, filter_records, kept_by
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.graph.columns import ColumnCheck
 from onceflow.runtime.graph.functions import taken_record
@@ -36,7 +36,7 @@ def call_each(
     writer = RecordWriter.of(describe_record(returned))
     aside = aside_of(on_error, uid, fn, rows.schema)
     operator = partial(_OPERATORS[kind], uid, fn, reader, writer)
-    build = always(operator, writer.schema, aside.policy)
+    build = always(uid, fn, operator, writer.schema, aside.policy)
     work = Call(build, aside.reads(frozenset(reader.columns)), sets_aside=aside.is_wanted)
     made = Rows(writer.schema, returned, rows.has_event_time)
     return stream._add(uid, f"{kind} {function_name(fn)}", work, made, aside)
@@ -56,6 +56,7 @@ def filtered(
     uid = stream._uid(uid, "filter", predicate)
     reader = RecordReader(taken_record(predicate, uid, rows.schema, rows.record_type))
     aside = aside_of(on_error, uid, predicate, rows.schema)
-    build = partial(filter_records, uid, predicate, reader, aside.policy)
+    kept = kept_by(predicate, uid, aside.policy)
+    build = partial(filter_records, uid, predicate, reader, aside.policy, kept)
     work = Call(build, aside.reads(frozenset(reader.columns)), passes=True, sets_aside=aside.is_wanted)
     return stream._add(uid, f"filter {function_name(predicate)}", work, rows, aside)

@@ -14,6 +14,7 @@ from onceflow.runtime.graph.columns import ColumnCheck
 from onceflow.runtime.graph.functions import taken_record
 from onceflow.runtime.graph.steps import Built, Call, Input, Rows, Step
 from onceflow.runtime.nearest import nearest
+from onceflow.runtime.operators.function_state import refuse_function_state
 from onceflow.runtime.operators.operator import MAIN
 from onceflow.runtime.operators.splitting import Choice, FirstThatHolds, NamedByFunction, SplitRows
 from onceflow.runtime.types.records_of_columns import RecordReader
@@ -48,6 +49,7 @@ def split(
         _check_conditions(by, rows.schema, uid)
         make: Callable[[], Choice] = partial(FirstThatHolds, list(by.values()))
     elif callable(by):
+        refuse_function_state(by, uid or "split", "split")
         uid = stream._uid(uid, "split", by)
         names = _names(into, f'say what {function_name(by)} returns: into=["large", "small"]', uid)
         reader = RecordReader(taken_record(by, uid, rows.schema, rows.record_type))

@@ -51,7 +51,7 @@ def process_windows(
     reader = WindowReader(keys, bounds, ROWS, RecordReader(_record_type(fn, anchor, rows)))
     writer = RecordWriter.of(describe_record(returned))
     uid = collected._uid(None, "process", fn)
-    build = always(partial(ProcessWindows, uid, fn, reader, writer), writer.schema)
+    build = always(uid, fn, partial(ProcessWindows, uid, fn, reader, writer), writer.schema, None)
     made = Rows(writer.schema, returned, collected._input.rows.has_event_time)
     results = collected._add(
         uid, f"process {function_name(fn)}", Call(build, frozenset(reader.columns)), made

@@ -278,7 +278,7 @@ class CheckpointIO:
         except Fenced as error:
             return ev.AttemptFailed(attempt, str(error), is_fenced=True)
         except (Fatal, UsageError) as error:
-            return ev.AttemptFailed(attempt, str(error), is_fatal=True)
+            return ev.AttemptFailed(attempt, str(error), is_fatal=True, kind=type(error).__name__)
         except (OnceflowError, OSError) as error:
             return ev.SinksNotCommitted(attempt, n, str(error))
         return ev.SinksCommitted(attempt, n)

@@ -140,6 +140,8 @@ class AttemptFailed:
     """Something outside (a broker, a registry, a folder) could not be used."""
     fingerprints: Set[str] = frozenset()
     """What it has in common with the same failure another time; none: it may pass by itself."""
+    kind: str = ""
+    """The name of the class of the error, where it was one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from onceflow.runtime.checkpoint.log_view import LogView
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest, StateHandle
 from onceflow.runtime.contracts import Committable, SplitProgress
 from onceflow.runtime.errors import CorruptCheckpointError, UsageError
+from onceflow.runtime.state.description import BY_SUBTASK
 from onceflow.runtime.state.key_groups import key_group_range, subtask_of_key_group
 
 
@@ -143,10 +144,14 @@ class SlotRestore:
 
 def assign(manifest: CheckpointManifest, parallelism: int) -> list[SlotRestore]:
     """Every part of the manifest to the slots of the new parallelism; each part to exactly the slots
-    that own it: state by key group, splits balanced, committables by their owner."""
+    that own it: state by key group, splits balanced, committables by their owner. State without a key goes
+    to all of them."""
     slots = [SlotRestore(manifest.checkpoint_id) for _ in range(parallelism)]
     for handle in manifest.states:
-        for slot in _owners(handle.key_groups, manifest.max_parallelism, parallelism):
+        described = manifest.operators.get(handle.uid)
+        is_for_all = described is not None and described.distribution == BY_SUBTASK
+        owners = _owners(handle.key_groups, manifest.max_parallelism, parallelism)
+        for slot in range(parallelism) if is_for_all else owners:
             slots[slot].states.setdefault(handle.uid, []).append(handle)
     for first, (uid, splits) in enumerate(sorted(manifest.splits.items())):
         for slot, progress in _balance(splits, parallelism, first):

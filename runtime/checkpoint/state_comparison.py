@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from msgspec import structs
 
+from onceflow.runtime.checkpoint.renamed_parts import renamed_parts
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.state.description import (
     RECORD,
@@ -27,8 +28,8 @@ _NEW_UID = f"or give the operator a new uid and start with {ALLOW}"
 
 @dataclass(frozen=True, slots=True)
 class StateNote:
-    """Something about restored state that is told. `change`: added, widened, evolved, ttl, dropped, or
-    unchecked."""
+    """Something about restored state that is told. `change`: added, renamed, widened, evolved, ttl,
+    dropped, or unchecked."""
 
     uid: str
     change: str
@@ -64,8 +65,10 @@ class Comparison:
             self._check_windows(was.windows, now.windows)
         if was.has_timers and not now.has_timers:
             self._refuse("event-time timers", "no event time", f"give the source its watermarks, {_NEW_UID}")
-        old = {part.name: part for part in was.parts}
         new = {part.name: part for part in now.parts}
+        who = f"operator {self.uid!r} in {self.where}"
+        old, said = renamed_parts(who, {part.name: part for part in was.parts}, new, self.readers)
+        self.found.extend(StateNote(self.uid, "renamed", text) for text in said)
         for name in sorted(new.keys() & old.keys()):
             self._check_part(old[name], new[name])
         for name in sorted(old.keys() - new.keys()):
@@ -117,12 +120,7 @@ class Comparison:
         if was.ttl != now.ttl:
             self._other_ttl(was, now)
         if self.was.is_whole:
-            is_same = (was.kind, was.type, was.column, was.function) == (
-                now.kind,
-                now.type,
-                now.column,
-                now.function,
-            )
+            is_same = _identity(was) == _identity(now)
             if not is_same or (was.expression is None) != (now.expression is None):
                 self._refuse(part_text(was, now), part_text(now, was), todo)
             if was.expression is not None:
@@ -212,11 +210,14 @@ class Comparison:
 
 _SIDE = "side"
 _JOINS = ("interval join", "window join", "co-group", "temporal join", "regular join")
-_NOUNS = {"process": "state", "reduce": "function", "window reduce": "function"} | dict.fromkeys(
-    _JOINS, _SIDE
-)
+_FUNCTIONS = {"reduce": "function", "window reduce": "function"}
+_NOUNS = {"process": "state", "function": "state"} | _FUNCTIONS | dict.fromkeys(_JOINS, _SIDE)
 """What an operator's parts are called; else they are aggregates. The two sides of a join have their names
 from the engine."""
+
+
+def _identity(part: StatePart) -> tuple[str, ...]:
+    return part.kind, part.type, part.column, part.function, part.codec
 
 
 def _ttl(part: StatePart) -> str:
@@ -259,6 +260,8 @@ def _gap_text(windows: Windows) -> str:
 def part_text(part: StatePart, other: StatePart | None = None) -> str:
     """`total=sum_('amount')`; the type only where it is the difference to the other."""
     argument = repr(part.column) if part.column else part.function
+    if part.codec:
+        argument = f"{part.codec} of {part.function}"
     if part.expression is not None:
         argument = part.expression.text
     call = f"{part.name}={part.kind}({argument})"

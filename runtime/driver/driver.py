@@ -173,7 +173,7 @@ class JobDriver:
                 self._report()
 
     def _handle(self, event: ev.Event) -> None:
-        if isinstance(event, ev.OpenFailed):
+        if isinstance(event, ev.OpenFailed | ev.AttemptFailed):
             self._cause = event.kind
         self._handle_at(event, self._clock.monotonic_ms())
 
@@ -228,7 +228,7 @@ class JobDriver:
             restored = assignments(attempt, replace(manifest, splits=splits), self._parallelism)
         except OnceflowError as error:
             is_fatal = isinstance(error, Fatal | UsageError)
-            self._handle(ev.AttemptFailed(attempt, str(error), is_fatal))
+            self._handle(ev.AttemptFailed(attempt, str(error), is_fatal, kind=type(error).__name__))
             return
         self._enumerators.restore(manifest)
         silence_ms = silence_ms_max(self._parallelism, self._options.slot_timeout_ms)
@@ -321,7 +321,7 @@ class JobDriver:
                 self.request_cancel("cancelled on request")
             case _ if self._slots is not None:
                 if isinstance(message, Failed):
-                    self._detail, self._cause = message.detail, message.kind
+                    self._detail = message.detail
                 self._take_slot_message(self._slots, peer, message)
 
     def _take_slot_message(self, group: SlotGroup, peer: int, message: ToDriver) -> None:

@@ -1,12 +1,14 @@
 """RecordWriter: the sending side of an edge; says which subtask gets which records.
 
 Watermarks, barriers and ends go to every channel; records to the owner of their key, to the subtask of
-the same number, or to each subtask in turn.
+the same number, or to each subtask in turn. Rows go without their origin unless the edge is one that has it:
+it does not cross to other slots then, and a gate puts rows of several channels into one batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from onceflow.runtime.exchange.channel import CAPACITY_BYTES, OutputChannel
@@ -40,8 +42,9 @@ class RecordWriter(Protocol):
 class ForwardWriter:
     """Subtask i to subtask i."""
 
-    def __init__(self, channel: OutputChannel) -> None:
+    def __init__(self, channel: OutputChannel, with_origin: bool = True) -> None:
         self._channel = channel
+        self._with_origin = with_origin
 
     @property
     def has_room(self) -> bool:
@@ -56,7 +59,7 @@ class ForwardWriter:
         return self._channel.sent_bytes
 
     def emit(self, records: Records) -> None:
-        self._channel.send(records)
+        self._channel.send(_as_said(records, self._with_origin))
 
     def broadcast(self, element: Element) -> None:
         self._channel.send(element)
@@ -65,8 +68,9 @@ class ForwardWriter:
 class RebalanceWriter:
     """Batch by batch to each subtask in turn."""
 
-    def __init__(self, channels: Sequence[OutputChannel], first: int) -> None:
+    def __init__(self, channels: Sequence[OutputChannel], first: int, with_origin: bool = True) -> None:
         self._channels = channels
+        self._with_origin = with_origin
         self._next = first % len(channels)
 
     @property
@@ -82,7 +86,7 @@ class RebalanceWriter:
         return sum(channel.sent_bytes for channel in self._channels)
 
     def emit(self, records: Records) -> None:
-        self._channels[self._next].send(records)
+        self._channels[self._next].send(_as_said(records, self._with_origin))
         self._next = (self._next + 1) % len(self._channels)
 
     def broadcast(self, element: Element) -> None:
@@ -93,8 +97,9 @@ class RebalanceWriter:
 class BroadcastWriter:
     """All records to each subtask."""
 
-    def __init__(self, channels: Sequence[OutputChannel]) -> None:
+    def __init__(self, channels: Sequence[OutputChannel], with_origin: bool = True) -> None:
         self._channels = channels
+        self._with_origin = with_origin
 
     @property
     def has_room(self) -> bool:
@@ -109,7 +114,7 @@ class BroadcastWriter:
         return sum(channel.sent_bytes for channel in self._channels)
 
     def emit(self, records: Records) -> None:
-        self.broadcast(records)
+        self.broadcast(_as_said(records, self._with_origin))
 
     def broadcast(self, element: Element) -> None:
         for channel in self._channels:
@@ -120,9 +125,14 @@ class KeyedWriter:
     """Each record to the subtask that owns its key group."""
 
     def __init__(
-        self, channels: Sequence[OutputChannel], columns: tuple[str, ...], max_parallelism: int
+        self,
+        channels: Sequence[OutputChannel],
+        columns: tuple[str, ...],
+        max_parallelism: int,
+        with_origin: bool = True,
     ) -> None:
         self._channels = channels
+        self._with_origin = with_origin
         self._partitioner = Partitioner(columns, max_parallelism, len(channels))
 
     @property
@@ -138,12 +148,16 @@ class KeyedWriter:
         return sum(channel.sent_bytes for channel in self._channels)
 
     def emit(self, records: Records) -> None:
-        for subtask, part in self._partitioner.split(records):
+        for subtask, part in self._partitioner.split(_as_said(records, self._with_origin)):
             self._channels[subtask].send(part)
 
     def broadcast(self, element: Element) -> None:
         for channel in self._channels:
             channel.send(element)
+
+
+def _as_said(records: Records, with_origin: bool) -> Records:
+    return records if with_origin or records.origin is None else replace(records, origin=None)
 
 
 def slow_bytes(channels: Sequence[OutputChannel]) -> int | None:

@@ -45,16 +45,16 @@ class Wiring(Protocol):
 
 def record_writer(edge: Edge, wiring: Wiring, slot: int, max_parallelism: int) -> RecordWriter:
     """The sending side of an edge for the upstream subtask in this slot."""
-    channels = wiring.outputs(edge)
+    channels, has = wiring.outputs(edge), edge.with_origin
     match edge.partitioning:
         case Forward():
-            return ForwardWriter(channels[0])
+            return ForwardWriter(channels[0], has)
         case Rebalance():
-            return RebalanceWriter(channels, first=slot)
+            return RebalanceWriter(channels, slot, has)
         case Broadcast():
-            return BroadcastWriter(channels)
+            return BroadcastWriter(channels, has)
         case ByKey(columns):
-            return KeyedWriter(channels, columns, max_parallelism)
+            return KeyedWriter(channels, columns, max_parallelism, has)
 
 
 class LocalWiring:

@@ -15,6 +15,9 @@ from onceflow.runtime.errors import GraphError, UserFunctionError
 from onceflow.runtime.functions.context import FunctionContext
 from onceflow.runtime.types.user_functions import function_name, user_error_at
 
+INITIALIZE, SNAPSHOT = "initialize_state", "snapshot_state"
+"""What a function object may define besides open and close, if it keeps state without a key."""
+
 
 @dataclass(frozen=True, slots=True)
 class Life:
@@ -31,23 +34,33 @@ def life_of(function: Any) -> Life | None:
     owner = function.__self__ if isinstance(function, MethodType) else function
     if isinstance(owner, type | FunctionType | ModuleType):
         return None
-    found = [_method(owner, name) for name in ("open", "close")]
-    if not any(found):
+    found = [method_of(owner, name) for name in ("open", "close")]
+    if not any(found) and not keeps_state(owner):
         return None
     return Life(owner, *found)
 
 
+def keeps_state(owner: Any) -> bool:
+    """Whether the class of a function object declares state without a key, or what is called with it."""
+    of_class = (value for each in type(owner).__mro__ for value in vars(each).values())
+    return any(method_of(owner, name) for name in (INITIALIZE, SNAPSHOT)) or any(
+        getattr(value, "is_kept_for_function", False) for value in of_class
+    )
+
+
 def check_life(function: Any, uid: str) -> None:
-    """Raises GraphError if open or close of a function object can't be called as they will be."""
+    """Raises GraphError if a method of a function object can't be called as it will be when its subtask
+    begins or ends, or at a checkpoint."""
     life = life_of(function)
-    for method, wanted in (
-        () if life is None else ((life.open, "open(self, ctx)"), (life.close, "close(self)"))
-    ):
+    if life is None:
+        return
+    hooks = [(method_of(life.owner, name), f"{name}(self, ctx)") for name in (INITIALIZE, SNAPSHOT)]
+    for method, wanted in ((life.open, "open(self, ctx)"), (life.close, "close(self)"), *hooks):
         arguments = (None,) if "ctx" in wanted else ()
         if method is not None and not _takes(method, *arguments):
             raise GraphError(
                 f"operator {uid!r}: {function_name(method)} can't be called as `{wanted}`, which it is when "
-                "a subtask begins or ends: define it so, or give it another name"
+                "a subtask begins or ends, or at a checkpoint: define it so, or give it another name"
             )
 
 
@@ -140,7 +153,7 @@ def _call(function: Callable[..., Any], *arguments: Any) -> Any:
     return function(*arguments)
 
 
-def _method(owner: Any, name: str) -> Any:
+def method_of(owner: Any, name: str) -> Any:
     """The method of this name, if the owner's class defines it in Python."""
     return getattr(owner, name) if isinstance(getattr(type(owner), name, None), FunctionType) else None
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from onceflow.runtime.contracts import Sink, Source, WatermarkStrategy
 from onceflow.runtime.functions.parameters import Declared
 from onceflow.runtime.operators.operator import Operator
-from onceflow.runtime.state.description import StateDescription
+from onceflow.runtime.state.description import BY_SUBTASK, StateDescription
 from onceflow.runtime.state.evolution.readers import Readers
 
 DEFAULT_MAX_PARALLELISM = 128
@@ -185,6 +185,11 @@ class JobGraph:
         """The types under which the node reads what was kept before."""
         nodes = (n for c in self.chains for n in c.nodes.values() if n.uid == uid)
         return next((n.readers for n in nodes if isinstance(n, OperatorNode)), {})
+
+    def has_keyed_state(self, uid: str) -> bool:
+        """Whether a subtask gets the state of its own key groups; else it gets that of all subtasks."""
+        state = self.states().get(uid)
+        return state is None or state.distribution != BY_SUBTASK
 
     def unnamed_states(self) -> list[str]:
         """Operators that keep state under a derived uid."""

@@ -31,6 +31,10 @@ class SlotLauncher(Protocol):
         """
         ...
 
+    def coming_up(self) -> str:
+        """What `wait_ready` waits for, for people. Never waits."""
+        ...
+
     @property
     def slots_max(self) -> int:
         """How many slots the host can run at once now; the default parallelism."""

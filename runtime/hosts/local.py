@@ -28,6 +28,9 @@ class LocalLauncher:
     def wait_ready(self, timeout_s: float) -> bool:
         return True
 
+    def coming_up(self) -> str:
+        return "nothing"
+
     @property
     def slots_max(self) -> int:
         return self._slots_max

@@ -10,6 +10,7 @@ import pyarrow as pa
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.state.handles import State
+from onceflow.runtime.state.operator_lists import OperatorList
 from onceflow.runtime.types.columns_of_records import RecordWriter
 from onceflow.runtime.types.record_types import describe_record
 
@@ -49,9 +50,22 @@ def declared_states(function: object, uid: str) -> dict[str, State]:
     return found
 
 
+def declared_lists(function: object, uid: str) -> dict[str, OperatorList[Any]]:
+    """The states without a key that are declared in the class, by attribute. Raises GraphError if two have
+    the same name."""
+    found = {name: value for name, value in _attributes(function).items() if isinstance(value, OperatorList)}
+    _check_names(uid, "state", [state.name for state in found.values()])
+    return found
+
+
 def check_states(function: object, uid: str, has_event_time: bool) -> None:
     """Raises GraphError for states that an operator by key, on a stream with or without event time, can't
     have."""
+    for each in declared_lists(function, uid).values():
+        raise GraphError(
+            f"operator {uid!r}: state {each.name!r} of {type(function).__name__} is one without a key, and "
+            "the class has keys: use a ListState, or keep it in a map or flat_map"
+        )
     for state in declared_states(function, uid).values():
         if state.ttl is not None and not state.ttl.is_by_clock and not has_event_time:
             raise GraphError(
@@ -61,12 +75,14 @@ def check_states(function: object, uid: str, has_event_time: bool) -> None:
 
 
 def check_lasting(function: object, uid: str) -> None:
-    """Raises GraphError for states with a time to live, in a class whose states have an end of their own."""
+    """Raises GraphError for states with a time to live or former names, in a class whose states have an end
+    of their own."""
     for state in declared_states(function, uid).values():
-        if state.ttl is not None:
+        given = "ttl" if state.ttl is not None else "former_names" if state.former_names else ""
+        if given:
             raise GraphError(
-                f"operator {uid!r}: state {state.name!r} of {type(function).__name__} has a ttl, but what a "
-                "trigger remembers goes with its window: leave ttl= out"
+                f"operator {uid!r}: state {state.name!r} of {type(function).__name__} has {given}, but what "
+                f"a trigger remembers goes with its window: leave {given}= out"
             )
 
 

@@ -39,6 +39,10 @@ class MapBatches:
         self._uid, self._fn, self._schema = uid, own_instance(fn, uid), schema
         self._is_polars, self._event_time, self._behind_ms = is_polars, event_time, behind_ms
 
+    @property
+    def function(self) -> Any:
+        return self._fn
+
     def open(self, context: OperatorContext, failed: FailedRecords | None) -> None:
         context.open_function(self._fn)
         self._failed = failed

@@ -18,6 +18,7 @@ __all__ = [
     "MAIN",
     "AnsweringOperator",
     "BarrierOperator",
+    "BeginningOperator",
     "ClockOperator",
     "EndHoldingOperator",
     "FiringOperator",
@@ -92,7 +93,8 @@ class Operator(Protocol):
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         """Called after open, before the first element, if the job starts from a checkpoint. Each state comes
-        from one earlier subtask, cut down to key groups of this subtask; each has its own meta."""
+        from one earlier subtask, cut down to key groups of this subtask; each has its own meta. Of an
+        operator whose state has no key (BY_SUBTASK) it is the whole state of every earlier subtask."""
         ...
 
     def on_records(self, records: Records) -> None: ...
@@ -178,6 +180,16 @@ class AnsweringOperator(ClockOperator, Protocol):
 
     def end_hold(self) -> None:
         """It goes on; nothing before it is left."""
+        ...
+
+
+@runtime_checkable
+class BeginningOperator(Operator, Protocol):
+    """An operator that has something to do when its state is there."""
+
+    def begin(self) -> None:
+        """Once, behind `restore`, or behind `open` if there is nothing to restore; before the first
+        element."""
         ...
 
 

@@ -40,6 +40,11 @@ from onceflow.runtime.types.value_types import ValueType
 class CallsFunction(Protocol):
     """A transform that calls a function of the user's."""
 
+    @property
+    def function(self) -> Any:
+        """The one of this subtask."""
+        ...
+
     def open(self, context: OperatorContext, failed: FailedRecords | None) -> None:
         """Open it, before the first batch. `failed`: where records go for which it raises; None: it fails."""
         ...
@@ -108,6 +113,10 @@ class MapRecords:
         self._uid, self._fn = uid, fn if is_own else own_instance(fn, uid)
         self._reader, self._writer = reader, writer
 
+    @property
+    def function(self) -> Any:
+        return self._fn
+
     def open(self, context: OperatorContext, failed: FailedRecords | None) -> None:
         context.open_function(self._fn)
         self._failed = failed
@@ -133,6 +142,10 @@ class KeyRecords:
         self._uid, self._fn = uid, own_instance(fn, uid)
         self._reader, self._field, self._of = reader, field, of
 
+    @property
+    def function(self) -> Any:
+        return self._fn
+
     def open(self, context: OperatorContext, failed: FailedRecords | None) -> None:
         context.open_function(self._fn)
 
@@ -152,6 +165,10 @@ class FilterRecords:
 
     def __init__(self, uid: str, fn: Callable[[Any], Any], reader: RecordReader) -> None:
         self._uid, self._fn, self._reader = uid, own_instance(fn, uid), reader
+
+    @property
+    def function(self) -> Any:
+        return self._fn
 
     def open(self, context: OperatorContext, failed: FailedRecords | None) -> None:
         context.open_function(self._fn)
@@ -180,6 +197,10 @@ class FlatMapRecords:
         """`is_own`: see MapRecords."""
         self._uid, self._fn = uid, fn if is_own else own_instance(fn, uid)
         self._reader, self._writer = reader, writer
+
+    @property
+    def function(self) -> Any:
+        return self._fn
 
     def open(self, context: OperatorContext, failed: FailedRecords | None) -> None:
         context.open_function(self._fn)

@@ -33,7 +33,7 @@ from onceflow.runtime.functions.metrics import MetricRegistry
 from onceflow.runtime.functions.parameters import NO_PARAMS, Parameters
 from onceflow.runtime.functions.questions import Calls
 from onceflow.runtime.graph.job_graph import Chain, JobGraph, OperatorNode, SinkNode, SourceNode
-from onceflow.runtime.operators.operator import Operator, OperatorContext, RestoredState
+from onceflow.runtime.operators.operator import BeginningOperator, Operator, OperatorContext, RestoredState
 from onceflow.runtime.slot.call_watch import current_origin
 from onceflow.runtime.slot.chain_body import ChainBody
 from onceflow.runtime.slot.firing import PIECE_ROWS_MAX
@@ -134,6 +134,8 @@ class SlotBuilder:
             assert isinstance(node, OperatorNode)
             operator.open(self._operator_context(uid, counters), body.outlet(node.outputs))
             self._restore(uid, operator)
+            if isinstance(operator, BeginningOperator):
+                operator.begin()
 
         def on_snapshot(snapshot: TaskSnapshot) -> None:
             self._environment.on_snapshot(number, snapshot)
@@ -249,6 +251,9 @@ class SlotBuilder:
 
     def _states_of(self, uid: str) -> list[RestoredState]:
         handles = [handle for handle in self._assignment.states if handle.uid == uid]
-        readers = self._graph.readers(uid)
-        found = [self._environment.read_state(handle, self._key_groups) for handle in handles]
+        readers, is_keyed = self._graph.readers(uid), self._graph.has_keyed_state(uid)
+        found = [
+            self._environment.read_state(handle, self._key_groups if is_keyed else handle.key_groups)
+            for handle in handles
+        ]
         return [as_declared(state, readers, uid) for state in found]

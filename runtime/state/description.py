@@ -17,6 +17,8 @@ import pyarrow as pa
 
 KEYED = "keyed"
 """Each row belongs to a key group, and goes to the subtask that owns it."""
+BY_SUBTASK = "by subtask"
+"""There is no key: each subtask of a restore gets what all earlier ones left, and takes its part of it."""
 RECORD = "record"
 """The name of a reduce's only part."""
 NOT_NULL = " not null"
@@ -87,7 +89,8 @@ class StatePart(msgspec.Struct, frozen=True, omit_defaults=True):
     """What comes and goes by itself in an operator's state: an aggregate, or a declared state of a
     KeyedProcess; a reduce has one.
 
-    `kind`: of an aggregate its name (`sum_`, ...) or `function`; `value`, `list` or `map`; `reduce`.
+    `kind`: of an aggregate its name (`sum_`, ...) or `function`; `value`, `list` or `map`; `reduce`; of a
+    function without a key `split list` or `union list`.
     `type`: of what is kept, as `type_text` says it.
     """
 
@@ -104,6 +107,8 @@ class StatePart(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether its result can be null."""
     ttl: TimeToLive | None = None
     """After what time a declared state forgets; None: it does not."""
+    codec: str = ""
+    """How values are kept as bytes, `msgspec` or `pickle`; empty: as columns. `function` says of what."""
 
 
 class StateDescription(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -19,6 +19,8 @@ _BESIDE_KEY: Mapping[str, int] = {
     "list": 1,
     "map": 1,
     "broadcast": 1,
+    "split list": 2,
+    "union list": 2,
     "timers": 2,
     "offsets": 1,
     "windows": 1,
@@ -83,7 +85,7 @@ def _differ(left: pl.DataFrame, right: pl.DataFrame, names: Sequence[str]) -> pl
 
 def _identity(table: StoredTable) -> list[str]:
     keys = table.key_columns.names
-    beside = _BESIDE_KEY.get(table.kind, _BESIDE_KEY.get(table.state))
+    beside = _BESIDE_KEY.get(table.kind.partition(" by ")[0], _BESIDE_KEY.get(table.state))
     if beside is None or not (keys or beside):
         raise UsageError(
             f"rows of {table.state!r} of {table.operator!r} have nothing that tells one from another: "

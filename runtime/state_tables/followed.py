@@ -15,7 +15,6 @@ from onceflow.runtime.errors import UsageError
 from onceflow.runtime.records import Int64s
 from onceflow.runtime.state_tables.indexed_rows import IndexedRows
 from onceflow.runtime.state_tables.reader import StoredState, read_state
-from onceflow.runtime.state_tables.source_offsets import OFFSETS
 
 Name = tuple[str, str]
 """Operator and state."""
@@ -110,9 +109,7 @@ class FollowedState:
 
 
 def _loaded(stored: StoredState, names: Iterable[Name]) -> View:
-    sources = [table for table in stored.tables if table.kind == OFFSETS]
-    offsets = {table.operator: table.read().to_pylist() for table in sources}
-    return View(stored, offsets, {name: _index(stored, name) for name in names})
+    return View(stored, stored.offsets, {name: _index(stored, name) for name in names})
 
 
 def _index(stored: StoredState, name: Name) -> IndexedRows:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.state.in_flight import is_in_flight
-from onceflow.runtime.state_tables.shapes import BROADCAST, KEYS_TABLE, TIMERS, Shape
+from onceflow.runtime.state_tables.shapes import BROADCAST, KEYS_TABLE, LISTS_TABLE, TIMERS, Shape
 from onceflow.runtime.state_tables.source_offsets import OFFSETS
 
 
@@ -27,6 +27,11 @@ def shapes_of(manifest: CheckpointManifest) -> list[Shape]:
 
 
 def _of_operator(uid: str, described: StateDescription) -> Iterator[Shape]:
+    if described.table == LISTS_TABLE:
+        for part in described.parts:
+            kind = f"{part.kind} by {part.codec}" if part.codec else part.kind
+            yield Shape(uid, part.name, kind, LISTS_TABLE, described, part)
+        return
     if described.table != KEYS_TABLE:
         yield Shape(uid, described.table, described.kind, described.table, described)
         return

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from onceflow.runtime.checkpoint.log_view import read_log
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest, StateHandle
-from onceflow.runtime.checkpoint.savepoints.folder import savepoint_at
+from onceflow.runtime.checkpoint.savepoints.folder import NoSavepointError, savepoint_at
 from onceflow.runtime.checkpoint.savepoints.reading_pins import pin_to_read, unpin
 from onceflow.runtime.checkpoint.state_files import StateFiles
 from onceflow.runtime.checkpoint.store import CheckpointStore
@@ -68,6 +68,11 @@ class StoredState:
     def max_parallelism(self) -> int:
         """How many key groups there are."""
         return self._manifest.max_parallelism
+
+    @property
+    def offsets(self) -> dict[str, list[dict[str, Any]]]:
+        """How far each source was read, by its uid: the rows of its table `offsets`."""
+        return {uid: offsets_of(splits).to_pylist() for uid, splits in self._manifest.splits.items()}
 
     @property
     def operators(self) -> list[str]:
@@ -243,7 +248,13 @@ def pinned_manifest(
         manifest, pin_id = pin_to_read(store, SystemClock(), checkpoint)
         return store, manifest, f"checkpoint {manifest.checkpoint_id} in {store.describe()}", pin_id
     folder = savepoint_at(path)
-    taken = folder.read()
+    try:
+        taken = folder.read()
+    except NoSavepointError:
+        raise UsageError(
+            f"{folder.describe()} has no state: neither checkpoints of a job nor a savepoint is there; give "
+            "the --checkpoint-dir of a job that has run, or a savepoint's folder"
+        ) from None
     if checkpoint not in (None, taken.manifest.checkpoint_id):
         raise UsageError(
             f"{folder.describe()} is a savepoint of checkpoint {taken.manifest.checkpoint_id}: "

@@ -24,6 +24,9 @@ KEYS_TABLE = "keys"
 """The table of process functions (`operators/describe.py`)."""
 ROWS_TABLE = "rows"
 """The table of joins."""
+LISTS_TABLE = "lists"
+"""The table of functions without a key (`operators/function_state.py`)."""
+SPLIT_LIST, UNION_LIST = "split list", "union list"
 TIMERS = "timers"
 BROADCAST = "broadcast"
 """The kind of a state that all subtasks have alike, in the manifest itself."""
@@ -37,6 +40,7 @@ _LEADING: Mapping[str, Mapping[str, pa.DataType]] = {
     ROWS_TABLE: {"is_right": pa.bool_(), "event_time": _INT},
 }
 """The columns between the key and what is remembered, of a table of which there is no file."""
+_FLAT = ("list", "map", SPLIT_LIST, UNION_LIST)
 _TIMER_COLUMNS = (("timers", "event"), ("processing_timers", "processing"))
 
 
@@ -101,9 +105,11 @@ class Shape:
         column, expires = _field_of(batch, "state", part.name), self._expiries(batch, part)
         if column is None:
             return np.empty(0, np.int64), {}
-        if part.kind in ("list", "map"):
+        if part.kind in _FLAT:
             rows, items = _flat(column)
             values = _entries(items) if part.kind == "map" else {"position": _places(rows), "value": items}
+            if part.kind in (SPLIT_LIST, UNION_LIST):
+                values = {"subtask": batch.column("subtask").take(pa.array(rows)), **values}
             times = None if expires is None else _flat(expires)[1]
         else:
             rows = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
@@ -151,6 +157,8 @@ def _part_columns(part: StatePart, stored: pa.Schema | None) -> dict[str, pa.Dat
         return {"map_key": entry.field("key").type, "value": entry.field("value").type, **expires}
     if part.kind == "list":
         return {"position": _INT, "value": of.value_type, **expires}
+    if part.kind in (SPLIT_LIST, UNION_LIST):
+        return {"subtask": pa.int32(), "position": _INT, "value": of.value_type}
     return {"value": of, **expires}
 
 

@@ -212,7 +212,7 @@ def to_rows(batch: pa.RecordBatch) -> list[Row]:
     columns = [column.to_pylist() for column in batch.columns]
     if batch.schema.names[0] == "id":
         return [(RAW, record_id) for record_id in columns[0]]
-    if batch.schema.names[1] == "window_start":
+    if batch.schema.names[0] == "key":
         return [(REAL_WINDOW, *row) for row in zip(columns[0], *columns[2:], strict=True)]
     rows: list[Row] = []
     for kind, key, at, count, total in zip(*columns, strict=True):

@@ -12,7 +12,7 @@ a third path goes through the product's own window operator, which is slower.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,11 +76,20 @@ class SimRecord:
     value: int
 
 
+Splits = Mapping[str, Sequence["SimRecord"]]
+
+
+def tumbling_rows(splits: Splits) -> Counter[Row]:
+    """What the real windows send of these records if they are tumbling ones."""
+    return expected_windows([r for part in splits.values() for r in part], REAL_WINDOW)
+
+
 @dataclass(frozen=True)
 class SimInput:
-    """All records, by split, in order."""
+    """All records, by split, in order; and what the real windows make of them."""
 
-    splits: Mapping[str, Sequence[SimRecord]]
+    splits: Splits
+    real_windows: Callable[[Splits], Counter[Row]] = tumbling_rows
 
     @staticmethod
     def draw(choices: Choices, splits: int, records_max: int, keys: int) -> SimInput:
@@ -107,7 +116,7 @@ class SimInput:
         records = [r for part in self.splits.values() for r in part]
         windows = expected_windows(records, WINDOW)
         if has_real_windows:
-            windows += expected_windows(records, REAL_WINDOW)
+            windows += self.real_windows(self.splits)
         return expected_raw(records) + expected_running(records) + windows
 
 
@@ -248,7 +257,7 @@ def sim_graph(
     aggregates: Mapping[str, Aggregate] = AGGREGATES,
 ) -> JobGraph:
     """The job of the picture above. `firings`: of the real windows; no record is late, so they change
-    nothing but the operator that is taken. `window`, `aggregates`: others that give the same results."""
+    nothing but the operator that is taken. `window`, `aggregates`: others, whose results the input knows."""
     targets: list[Target] = [ToEdge(0), InChain("raw")]
     src = SourceNode("src", source, watermarks, {MAIN: targets})
     state = StateDescription("tally", "counts", (KeyColumn("key", "int64"),))

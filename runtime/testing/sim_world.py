@@ -26,8 +26,10 @@ class SimWorld(World):
         graph: Callable[[SimSource, SimSink, int, bool], JobGraph] = sim_graph,
         is_traced: bool = False,
         promised: Promised | None = rows_in_payloads,
+        input_of: Callable[[SimInput], SimInput] = lambda drawn: drawn,
     ) -> None:
-        self.input = SimInput.draw(choices, options.splits, options.records_max, options.keys)
+        """`input_of`: what a graph with windows of its own needs to be made of the input that is drawn."""
+        self.input = input_of(SimInput.draw(choices, options.splits, options.records_max, options.keys))
         durable = MemoryStore("simulated")
         checker = self.checker_type(
             self.input, durable, options.is_aligned, options.has_real_windows, promised

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.integration.jobs.carousel import ROUNDS
+from tests.integration.killed_runs import run_with_slots_killed
 
 pytestmark = pytest.mark.spark
 PROGRAM = Path(__file__).parent / "jobs" / "carousel.py"
@@ -37,21 +36,7 @@ def test_each_row_leaves_a_loop_once_and_the_job_ends(
         settings = {"program": PROGRAM, "interval": "150 ms", "parallelism": parallelism}
         return start_job(tmp_path / "ck", *arguments, master=f"local[{parallelism}]", **settings)
 
-    job = start(2)
-    for number in range(kills):
-        since = job.mark
-        for _ in range(pick.randrange(1, 4)):
-            done = job.wait_event("checkpoint_completed", after=since)
-            since = job.events.index(done) + 1
-        if number % 3 < 2:
-            os.kill(pick.choice(job.slots()), signal.SIGKILL)
-            job.wait_event("restarted", after=since)
-        else:
-            job.kill_group()
-            job.wait()
-            job = start(3 - number % 2)
-            job.wait_event("attempt_started")
-    assert job.wait(480) == 0, job.story()
+    run_with_slots_killed(start, kills, pick, slots_of_three=2)
     expected = Counter((number, 1 + number % ROUNDS) for number in range(riders))
     found = left(tmp_path / "out")
     assert found == expected, (len(expected - found), len(found - expected))

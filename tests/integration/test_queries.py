@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from onceflow import StateClient, read_state
+from onceflow.cli.operate import ask
+from onceflow.runtime.control.messages import AskRescale
 from onceflow.runtime.errors import UsageError
 
 pytestmark = [pytest.mark.timeout(600)]
@@ -43,6 +45,34 @@ def test_answers_go_on_while_the_job_is_killed(start_job: Any, tmp_path: Path) -
             assert compared >= 2
         finally:
             server.terminate()
+
+
+def test_answers_go_on_while_the_job_is_rescaled(start_job: Any, tmp_path: Path) -> None:
+    """Up and down, by the command of a running job: the server asks nothing of its slots."""
+    folder = tmp_path / "checkpoints"
+    job = start_job(folder, program=JOB, master="threads[4]")
+    job.wait_event("checkpoint_completed", lambda e: e["checkpoint_id"] >= 2)
+    command = [*SERVE, str(folder), "--refresh", "50 ms", "--table", "remembered.items"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            url, token = server.stdout.readline().strip(), server.stdout.readline().split()[1]
+            client = StateClient(url, token)
+            answers, compared = [client.get_many("remembered", "items", USERS)], 0
+            for slots in (4, 1, 3):
+                since = job.mark
+                ask(str(folder), AskRescale(slots=slots))
+                while not [e for e in job.events[since:] if e["event"] == "rescaled"]:
+                    compared += ask_until(client, folder, answers, answers[-1]["checkpoint_id"])
+                    answers.append(client.get_many("remembered", "items", USERS))
+                compared += ask_until(client, folder, answers, answers[-1]["checkpoint_id"] + 2)
+            ids = [answer["checkpoint_id"] for answer in answers]
+            assert ids == sorted(ids)
+            assert compared >= 3
+        finally:
+            server.terminate()
+    job.kill_group()
+    job.wait(60)
 
 
 def ask_until(client: StateClient, folder: Path, answers: list[dict[str, Any]], checkpoint_id: int) -> int:

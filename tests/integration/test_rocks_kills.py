@@ -16,6 +16,8 @@ import pytest
 from confluent_kafka import Producer
 
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
+from tests.integration.job_process import JobProcess
+from tests.integration.killed_runs import run_killed
 
 pytestmark = pytest.mark.kafka
 JOBS = Path(__file__).parent / "jobs"
@@ -65,9 +67,9 @@ def test_each_result_is_there_once_whatever_is_killed(
     servers, source, output = broker.bootstrap_servers, new_topic("visits", 2), new_topic("counts", 2)
     visits = produced(servers, source, rows, pick)
     (scratch := tmp_path / "scratch").mkdir()
-    increments = 0
-    for killed in range(kills + 1):
-        job = start_job(
+
+    def start() -> JobProcess:
+        job: JobProcess = start_job(
             tmp_path / "ck",
             servers,
             source,
@@ -79,16 +81,10 @@ def test_each_result_is_there_once_whatever_is_killed(
             options=("--state-backend", "rocksdb", "--state-memory", MEMORY),
             env={"TMPDIR": str(scratch)},
         )
-        if killed == kills:
-            break
-        since = 0
-        for _ in range(pick.randrange(1, 5)):
-            since = job.events.index(job.wait_event("checkpoint_completed", after=since)) + 1
-        job.kill_group()
-        job.wait()
-        increments += len(incremental(job.events))
-    assert job.wait(480) == 0, job.story()
-    assert increments + len(incremental(job.events)) > kills / 2
+        return job
+
+    told = run_killed(start, kills, pick, checkpoints=(1, 4))
+    assert len(incremental(told)) > kills / 2
     expected = expects(visits)
     found: Counter[Any] = Counter(
         tuple(json.loads(value).values()) for value in engine.read_topic(servers, output)

@@ -148,6 +148,33 @@ def test_a_signal_while_the_master_is_away_ends_the_job(
     assert "Traceback" not in job.errors()
 
 
+def test_a_master_whose_name_is_not_known_ends_the_job_in_one_sentence(
+    topics: tuple[str, ...], start_job: Any, tmp_path: Path
+) -> None:
+    """Spark looks for it for a minute and says that it was stopped, and an error of each try without what
+    it is about."""
+    job = start_job(tmp_path / "ck", *topics, master="spark://no-such-host.invalid:7077", options=SMALL)
+    assert job.wait(240) == 1, job.story()
+    told = job.errors().splitlines()
+    assert told[0].startswith(
+        "onceflow: Spark did not start on spark://no-such-host.invalid:7077: no answer from the master at "
+        "no-such-host.invalid:7077 ("
+    )
+    assert len(told) == 1, told
+
+
+def test_what_a_jvm_says_that_does_not_start_is_in_the_one_sentence(
+    topics: tuple[str, ...], start_job: Any, tmp_path: Path
+) -> None:
+    heap = ["--conf", "spark.driver.memory=lots"]
+    job = start_job(tmp_path / "ck", *topics, master="local[2]", options=heap)
+    assert job.wait(240) == 1, job.story()
+    told = job.errors().splitlines()
+    assert "did not start: Invalid maximum heap size: -Xmxlots; Could not create the Java" in told[0]
+    assert "fix the cause, then run the same command again" in told[1]
+    assert len(told) == 2, told
+
+
 def test_a_local_cluster_refuses_more_slots_than_it_can_have(
     topics: tuple[str, ...], start_job: Any, tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@ import threading
 from dataclasses import dataclass
 
 from onceflow.runtime.clock import Clock
+from onceflow.runtime.hosts.spark.master_watch import MasterWatch
 
 ENDED_MAX = 2
 """How many executors may end before one has registered; more are no accident."""
@@ -37,6 +38,7 @@ class ExecutorWatch:
     waits for slots."""
 
     def __init__(self, clock: Clock) -> None:
+        self.masters = MasterWatch()
         self._clock = clock
         self._lock = threading.Lock()
         self._executors: dict[str, _Executor] = {}
@@ -52,7 +54,8 @@ class ExecutorWatch:
                     executor.since_ms = self._clock.monotonic_ms()
 
     def hear(self, line: str) -> None:
-        """Take what a line of the log says, if it is about an executor."""
+        """Take what a line of the log says, if it is about an executor or a master."""
+        self.masters.hear(line)
         with self._lock:
             if added := _ADDED.search(line):
                 self._executors[added[1]] = _Executor(added[2])

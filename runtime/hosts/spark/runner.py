@@ -116,8 +116,11 @@ class SparkLauncher:
             if self._modules.exists():
                 context.addArchive(str(self._modules))
         except (Py4JError, PySparkRuntimeError, OSError, ValueError) as error:
-            raise Fatal(f"Spark did not start on {self._master}: {cause_of(str(error))}") from error
+            raise self._executors.masters.not_started(self._master, cause_of(str(error))) from error
         return context
+
+    def coming_up(self) -> str:
+        return f"Spark's JVM starts and executors register{self._executors.masters.waiting}"
 
     def wait_ready(self, timeout_s: float) -> bool:
         """At once on a local master, where all is known; elsewhere when the JVM is up and has read its files,
@@ -132,6 +135,7 @@ class SparkLauncher:
                 if has_settled and 0 < before == slots_now(context):
                     self._slots_max = before
         except TimeoutError:
+            self._executors.masters.check(self._master)
             return False
         except Exception as error:
             raise self._named(error) from error

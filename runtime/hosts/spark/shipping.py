@@ -27,6 +27,8 @@ from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.hosts.spark.shipped_types import is_struct, reduced_otherwise, reduced_struct
 from onceflow.runtime.types.declared_fields import is_record_type
 
+_CACHE = "__msgspec_cache__"
+"""What msgspec keeps on a class that it was asked for: no pickle takes it, and it is made anew."""
 _STAND_IN = "In a slot: the classes and functions of the user's file that the job needs."
 _SENTINELS = ("MISSING", "KW_ONLY", "_HAS_DEFAULT_FACTORY")
 
@@ -129,6 +131,7 @@ class _Pickler(cloudpickle.Pickler):
                 return reduced_struct(obj)
         if isinstance(reduced, tuple) and is_record_type(obj):
             attributes = reduced[2][0]  # of the class, to be set when it is made anew
+            attributes.pop(_CACHE, None)
             if annotations := attributes.get("__annotations__"):
                 attributes["__annotations__"] = _resolved(obj, annotations)
         return reduced

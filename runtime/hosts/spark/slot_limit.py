@@ -9,6 +9,8 @@ from onceflow.runtime.errors import OptionError
 from onceflow.runtime.nearest import nearest
 
 _LOCAL = re.compile(r"local(?:\[\s*(\d+|\*)\s*(?:,\s*\d+\s*)?\])?")
+_OF_YARN = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+_FIRST_NUMBER = re.compile(r"\d+")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]")
 
 
@@ -27,17 +29,23 @@ def slot_limit(master: str, settings: Mapping[str, str]) -> int | None:
     return None if cores_max is None else cores_max // cores_per_slot
 
 
-def check_master(master: str) -> None:
-    """OptionError if Spark knows no such master: it would say so itself, behind seconds and a stack trace."""
+def check_master(master: str, environment: Mapping[str, str]) -> None:
+    """OptionError if Spark knows no such master, or lacks what says where a cluster is: it would say so
+    itself, behind seconds and a stack trace."""
     is_local = _LOCAL.fullmatch(master) or _LOCAL_CLUSTER.fullmatch(master)
     if not is_local and master != "yarn" and not master.startswith(("spark://", "k8s://")):
-        _, bracket, slots = master.partition("[")
+        slots = _FIRST_NUMBER.search(master)
         address = master.partition(":")[2].strip("/")
-        meant = (f"{known}{bracket}{slots}" for known in ("threads", "local", "local-cluster"))
+        meant = (f"{known}[{slots[0]}]" if slots else known for known in ("threads", "local"))
         hint = nearest(master, (*meant, "yarn", f"spark://{address}", f"k8s://{address}"))
         raise OptionError(
             f"there is no master {master!r}{hint}: write threads[N] for slots without Spark, local[N] for a "
             "Spark on this machine, or a cluster's address: spark://HOST:PORT, yarn, or k8s://URL"
+        )
+    if master == "yarn" and not any(environment.get(name) for name in _OF_YARN):
+        raise OptionError(
+            f"--master yarn needs {' or '.join(_OF_YARN)} in the environment: the folder with the cluster's "
+            "yarn-site.xml and core-site.xml; set one of them"
         )
 
 

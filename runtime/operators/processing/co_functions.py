@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from onceflow.runtime.functions.lives import own_instance
+from onceflow.runtime.operators.function_state import FunctionState, FunctionStateConfig
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
 from onceflow.runtime.operators.stateless import FlatMapRecords, MapRecords
 from onceflow.runtime.records import Records
@@ -21,8 +22,8 @@ Out = TypeVar("Out")
 class CoMap(Generic[Left, Right, Out]):
     """The user's class for `a.connect(b).map(...)`: CoMap[L, R, O], one record out for each record in.
 
-    One object serves both streams of a subtask; what it keeps is lost at a restart. State that is kept
-    belongs to a key: see KeyedCoProcess.
+    One object serves both streams of a subtask; what it keeps is lost at a restart, unless it is in an
+    OperatorListState or UnionListState. State that belongs to a key: see KeyedCoProcess.
     """
 
     def map_left(self, record: Left, /) -> Out:
@@ -60,6 +61,8 @@ class CoFunctionConfig:
     left: RecordReader
     right: RecordReader
     made: RecordWriter
+    state: FunctionStateConfig | None = None
+    """What it keeps."""
 
     def create(self) -> CoFunctionOperator:
         """A fresh operator for one subtask and attempt."""
@@ -72,6 +75,8 @@ class CoFunctionOperator:
     def __init__(self, config: CoFunctionConfig) -> None:
         uid = config.uid
         self._function = function = own_instance(config.function, uid)
+        self._state = None if config.state is None else FunctionState(config.state, function)
+        self._checkpoint_id = 0
         self._left: Callable[[Records], Records | None]
         self._right: Callable[[Records], Records | None]
         if isinstance(function, CoMap):
@@ -83,10 +88,20 @@ class CoFunctionOperator:
 
     def open(self, context: OperatorContext, out: Output) -> None:
         self._out = out
+        if self._state is not None:
+            self._state.open(context)
         context.open_function(self._function)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
-        assert not states, "it has no state"
+        assert self._state is not None, "it has no state"
+        self._state.restore(states)
+
+    def begin(self) -> None:
+        if self._state is not None:
+            self._state.begin()
+
+    def on_barrier(self, checkpoint_id: int) -> None:
+        self._checkpoint_id = checkpoint_id
 
     def on_records(self, records: Records) -> None:
         self._send(self._left(records))
@@ -98,7 +113,7 @@ class CoFunctionOperator:
         pass
 
     def snapshot(self) -> FrozenState | None:
-        return None
+        return None if self._state is None else self._state.snapshot(self._checkpoint_id)
 
     def close(self) -> None:
         pass

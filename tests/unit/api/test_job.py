@@ -40,6 +40,18 @@ def test_a_folder_of_this_machine_is_no_place_for_the_checkpoints_of_a_cluster()
         numbers().run(master="spark://host:7077")
 
 
+def test_a_master_without_a_slot_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"--master threads\[0\] has no slot: write threads\[1\], or more"):
+        numbers().run(master="threads[0]")
+
+
+@pytest.mark.parametrize("folder", ["", " "])
+def test_a_folder_without_a_name_is_refused(folder: str) -> None:
+    """It would be the folder in which the command runs."""
+    with pytest.raises(OptionError, match=r"checkpoint_dir='' names no folder: write './checkpoints'"):
+        numbers().run(folder, master="threads[1]")
+
+
 def test_a_job_that_fails_raises() -> None:
     job = Job("numbers")
     job.from_records(breaks, type=int).collect()

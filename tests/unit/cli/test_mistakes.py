@@ -90,6 +90,13 @@ LINE = PROGRAM.count("\n") + 1
             r"TypeError: Purchase\.__init__\(\) missing 1 required positional argument: 'amount'",
         ),
         ("int('x')", "ValueError: invalid literal for int"),
+        # Through Python's own library, and through a package of somebody else's: still the program's line.
+        (
+            "stream.key_by('user').window(tumbling('1 s')).aggregate(n=sum_('amout'))",
+            r"there is no column 'amout' \(did you mean 'amount'\?\)",
+        ),
+        ("__import__('json').loads('x')", "JSONDecodeError: Expecting value"),
+        ("__import__('numpy').linalg.inv('x')", "LinAlgError: 0-dimensional"),
     ],
 )
 def test_a_mistake_is_one_sentence_with_the_programs_line(tmp_path: Path, line: str, sentence: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import shutil
 import socket
 import threading
@@ -13,7 +14,7 @@ import pytest
 import uvicorn
 
 from onceflow import StateClient
-from onceflow.cli.query_server import query_app
+from onceflow.cli.query_server import BODY_BYTES_MAX, query_app
 from onceflow.runtime.errors import Retryable, UsageError
 from onceflow.runtime.state_tables.followed import FollowedState
 
@@ -70,6 +71,33 @@ def test_get(url: str, path: str, status: int) -> None:
     connection.request("GET", f"/v1/state/process/{path}", headers={"Authorization": f"Bearer {TOKEN}"})
     assert connection.getresponse().status == status
     connection.close()
+
+
+def status_of(url: str, body: bytes) -> tuple[int, str]:
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
+    connection.request("POST", "/v1/state/process/totals", body, {"Authorization": f"Bearer {TOKEN}"})
+    answer = connection.getresponse()
+    said = json.loads(answer.read())
+    connection.close()
+    return answer.status, str(said.get("error", ""))
+
+
+def test_a_question_that_is_too_large(url: str) -> None:
+    assert status_of(url, b" " * (BODY_BYTES_MAX - 20) + b'{"keys": []}') == (200, "")
+    status, said = status_of(url, b" " * (BODY_BYTES_MAX + 1))
+    assert (status, said) == (413, f"the question has more than {BODY_BYTES_MAX} bytes: ask for fewer keys")
+    assert status_of(url, b"[1]")[0] == 400
+
+
+def test_files_that_can_not_be_read_are_a_matter_of_the_server(url: str, tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "checkpoints" / "state")
+    client = StateClient(url, TOKEN)
+    for _ in range(2):
+        with pytest.raises(Retryable, match="is gone"):
+            client.get("process", "totals", "user-023")
+    assert status_of(url, b'{"keys": ["user-023"]}')[0] == 503
+    assert client.tables()["checkpoint_id"] == 2, "the server is there"
+    client.close()
 
 
 def test_nobody_is_there() -> None:

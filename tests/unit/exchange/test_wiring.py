@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +14,16 @@ from onceflow.runtime.exchange.record_writer import ForwardWriter, KeyedWriter, 
 from onceflow.runtime.exchange.remote_channel import RemoteInput, RemoteOutput
 from onceflow.runtime.exchange.transport import Network
 from onceflow.runtime.exchange.wiring import LocalWiring, NetworkWiring, record_writer
-from onceflow.runtime.graph.job_graph import ByKey, Edge, Forward, JobGraph, Partitioning, Rebalance
-from onceflow.runtime.records import Barrier, Records, Watermark
+from onceflow.runtime.graph.job_graph import (
+    Broadcast,
+    ByKey,
+    Edge,
+    Forward,
+    JobGraph,
+    Partitioning,
+    Rebalance,
+)
+from onceflow.runtime.records import Barrier, Origin, Records, Watermark
 from onceflow.runtime.sockets.credentials import Credentials
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.key_groups import key_groups_of, subtask_of_key_group
@@ -72,6 +81,20 @@ def test_a_keyed_writer_sends_each_row_to_the_owner_of_its_key_group() -> None:
         assert found.event_time is not None
         assert found.event_time.tolist() == owned
         assert found.key_hash is not None
+
+
+@pytest.mark.parametrize("partitioning", [Forward(), ByKey(("k",)), Rebalance(), Broadcast()])
+@pytest.mark.parametrize("with_origin", [True, False])
+def test_regression_rows_have_no_origin_on_an_edge_without(
+    partitioning: Partitioning, with_origin: bool
+) -> None:
+    """Rows of another slot have none there, and both kinds are put into one batch."""
+    wiring, of = LocalWiring(), replace(edge(1, partitioning), with_origin=with_origin)
+    sent = replace(rows(1, 2, 3), origin=Origin(("t-0",), np.zeros(3, np.uint16), np.arange(3)))
+    record_writer(of, wiring.slot(0, 1), 0, MAX_PARALLELISM).emit(sent)
+    found = wiring.channel(1, 0, 0).receive()
+    assert isinstance(found, Records)
+    assert (found.origin is not None) == with_origin
 
 
 def test_control_elements_go_to_every_subtask_and_batches_to_each_in_turn() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from onceflow.runtime.checkpoint import events as ev
+from onceflow.runtime.checkpoint.fingerprints import Unexpected
 from onceflow.runtime.checkpoint.manifest import SlotSnapshot
 from onceflow.runtime.control.messages import (
     Acked,
@@ -156,20 +157,34 @@ def test_the_hosts_end_fails_the_attempt(
     if not is_fatal:
         assert driver.group.on_host_ended(error, 5_000) == [], "a slot may have said why"
         assert driver.group.check_alive(5_999) == []
-        assert driver.group.check_alive(6_000) == [ev.AttemptFailed(ATTEMPT, said)]
+        events = driver.group.check_alive(6_000)
     else:
-        assert driver.group.on_host_ended(error, 5_000) == [ev.AttemptFailed(ATTEMPT, said, is_fatal)]
+        events = driver.group.on_host_ended(error, 5_000)
+    kind = type(error).__name__ if error else ""
+    assert events == [ev.AttemptFailed(ATTEMPT, said, is_fatal, kind=kind)], "what to do next hangs on it"
+
+
+def test_what_a_slot_did_not_expect_is_compared_with_the_next_failure() -> None:
+    marks = []
+    for port in (7, 8):
+        (failed,) = Driver().group.on_host_ended(Unexpected(f"ValueError: port {port}"), 0.0)
+        assert isinstance(failed, ev.AttemptFailed)
+        assert not failed.is_fatal
+        marks.append(failed.fingerprints)
+    assert marks[0] == marks[1] != frozenset()
 
 
 def test_the_hosts_end_before_a_slot_has_come_fails_the_attempt_at_once() -> None:
-    assert Driver().group.on_host_ended(Retryable("no slots"), 0.0) == [ev.AttemptFailed(ATTEMPT, "no slots")]
+    assert Driver().group.on_host_ended(Retryable("no slots"), 0.0) == [
+        ev.AttemptFailed(ATTEMPT, "no slots", kind="Retryable")
+    ]
 
 
 def test_a_host_that_could_not_use_something_outside_says_so_also_if_some_slots_came() -> None:
     """A slot that can't reach the driver beside one that can: else it would be tried twelve times."""
     driver = Driver()
     error = Unavailable("the driver can't be reached from worker")
-    failed = ev.AttemptFailed(ATTEMPT, str(error), is_unavailable=True)
+    failed = ev.AttemptFailed(ATTEMPT, str(error), is_unavailable=True, kind="Unavailable")
     assert driver.group.on_host_ended(error, 0.0) == [failed]
     half = Driver()
     half.hello(10, partition=0)
@@ -192,9 +207,13 @@ def test_what_a_peer_says_counts_if_nobody_else_says_why(driver: Driver) -> None
 
 
 def test_what_may_be_compared_and_what_is_outside_is_passed_on(driver: Driver) -> None:
-    failed = Failed(ATTEMPT, "why", is_fatal=False, is_unavailable=True, fingerprints=("a", "b"))
+    failed = Failed(
+        ATTEMPT, "why", is_fatal=False, is_unavailable=True, fingerprints=("a", "b"), kind="KeyError"
+    )
     (event,) = driver.hear(10, failed)
-    assert event == ev.AttemptFailed(ATTEMPT, "why", is_unavailable=True, fingerprints=frozenset("ab"))
+    assert event == ev.AttemptFailed(
+        ATTEMPT, "why", is_unavailable=True, fingerprints=frozenset("ab"), kind="KeyError"
+    )
     declined = Declined(ATTEMPT, 7, "read-only", is_unavailable=True)
     assert driver.hear(10, declined) == [ev.SlotDeclined(ATTEMPT, 7, 0, "read-only", True)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from onceflow.runtime.errors import UsageError
-from onceflow.runtime.state_tables import indexed_rows
+from onceflow.runtime.records import UInt64s
+from onceflow.runtime.state.hashing import hash_keys
+from onceflow.runtime.state_tables import chosen_keys, indexed_rows
 from onceflow.runtime.state_tables.indexed_rows import IndexedRows
 from onceflow.runtime.testing.mutation import Mutant, mutated
 
@@ -40,12 +43,36 @@ def test_a_dictionary_has_the_same_rows(given_keys: list[Key], wanted: list[Key]
     check(given_keys, wanted, pieces)
 
 
-def test_keys_that_share_a_hash_are_told_apart() -> None:
-    """All keys have one hash here: only the second tells them apart, and without it the test notices."""
-    original = indexed_rows._hashes
-    one = lambda b, n, seed: original(b, n, seed) if seed else np.zeros_like(original(b, n, 0))  # noqa: E731
-    with mutated(Mutant("one hash", [(indexed_rows, "_hashes", one)])), pytest.raises(AssertionError):
-        check([("a", 1), ("b", 1)], [("a", 1)], 1)
+def one_hash(batch: pa.RecordBatch, names: Sequence[str], seed: int = 0) -> UInt64s:
+    """All keys have one first hash, in the table and in the question."""
+    return hash_keys(batch, names, seed) if seed else np.zeros(batch.num_rows, np.uint64)
+
+
+def one_of_each(batch: pa.RecordBatch, names: Sequence[str], seed: int = 0) -> UInt64s:
+    return np.zeros(batch.num_rows, np.uint64)
+
+
+def same_hashes(hashes: Any) -> Mutant:
+    return Mutant(
+        "keys share hashes", [(module, "hash_keys", hashes) for module in (indexed_rows, chosen_keys)]
+    )
+
+
+COLLIDING: list[Key] = [("a", 1), ("b", 1), ("a", 2), ("a", 1)]
+
+
+@given(st.lists(keys, max_size=12), st.lists(keys, max_size=5))
+@example(COLLIDING, [("a", 1), ("c", 1)])
+def test_keys_that_share_a_hash_are_told_apart_by_the_second(
+    given_keys: list[Key], wanted: list[Key]
+) -> None:
+    with mutated(same_hashes(one_hash)):
+        check(given_keys, wanted, 1)
+
+
+def test_without_the_second_hash_they_would_not_be() -> None:
+    with mutated(same_hashes(one_of_each)), pytest.raises(AssertionError):
+        check(COLLIDING, [("a", 1), ("c", 1)], 1)
 
 
 def test_what_is_no_key_is_told() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -33,3 +35,19 @@ def test_a_function_that_holds_a_lock_is_refused_with_its_operator() -> None:
         GraphError, match=r"operator 'holds' holds something that can't be sent to the slots: .*lock"
     ):
         pack_graph(graph_with(threading.Lock()), None)
+
+
+def test_a_class_that_msgspec_was_asked_for_travels() -> None:
+    """msgspec leaves something on the class that no pickle takes."""
+
+    @dataclass
+    class Model:
+        n: int
+
+    decode = msgspec.json.Decoder(Model).decode
+    assert decode(b'{"n": 1}') == Model(1)
+    graph = graph_with(Model)
+    there = unpack_graph(pack_graph(graph, None)).chains[0].nodes["holds"]
+    (made,) = (each.cell_contents for each in there.create.__closure__ if each.cell_contents is not there)
+    assert msgspec.json.encode(made(2)) == b'{"n":2}'
+    assert decode(b'{"n": 3}') == Model(3), "it is still there here"

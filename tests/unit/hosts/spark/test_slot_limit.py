@@ -61,7 +61,7 @@ def test_executors_come_late_but_on_a_local_master(master: str, grows: bool) -> 
 @pytest.mark.parametrize("master", ["foo", "thread[2]", "local[two]", "localhost:7077", ""])
 def test_a_master_that_spark_does_not_know_is_refused_before_spark_starts(master: str) -> None:
     with pytest.raises(OptionError, match=r"write threads\[N\] for slots without Spark, local\[N\]"):
-        check_master(master)
+        check_master(master, {"HADOOP_CONF_DIR": "/etc/hadoop"})
 
 
 @pytest.mark.parametrize(
@@ -71,11 +71,13 @@ def test_a_master_that_spark_does_not_know_is_refused_before_spark_starts(master
         ("Local[4]", "local[4]"),
         ("jarn", "yarn"),
         ("spark:h:7077", "spark://h:7077"),
+        ("local[2", "local[2]"),
+        ("threads[]", "threads"),
     ],
 )
 def test_the_master_that_was_meant_is_named(master: str, meant: str) -> None:
     with pytest.raises(OptionError) as refused:
-        check_master(master)
+        check_master(master, {"HADOOP_CONF_DIR": "/etc/hadoop"})
     assert f"there is no master {master!r} (did you mean {meant!r}?)" in str(refused.value)
 
 
@@ -84,5 +86,14 @@ def test_the_master_that_was_meant_is_named(master: str, meant: str) -> None:
     ["local", "local[*]", "local[2]", "local[2,3]", "local-cluster[2,1,1024]", "spark://h:1,g:1", "yarn"],
 )
 def test_a_master_that_spark_knows_is_taken(master: str) -> None:
-    check_master(master)
-    check_master("k8s://https://h:6443")
+    check_master(master, {"HADOOP_CONF_DIR": "/etc/hadoop"})
+    check_master("k8s://https://h:6443", {})
+
+
+@pytest.mark.parametrize("environment", [{}, {"YARN_CONF_DIR": ""}])
+def test_yarn_without_the_clusters_settings_is_refused_before_spark_starts(
+    environment: dict[str, str],
+) -> None:
+    with pytest.raises(OptionError, match=r"--master yarn needs HADOOP_CONF_DIR or YARN_CONF_DIR"):
+        check_master("yarn", environment)
+    check_master("yarn", {"YARN_CONF_DIR": "/etc/hadoop"})

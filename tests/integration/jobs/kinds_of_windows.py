@@ -1,0 +1,242 @@
+"""Windows, joins and a loop over two topics of events, those kinds of them that are named.
+
+onceflow run kinds_of_windows.py ... -- SERVERS LEFT_TOPIC RIGHT_TOPIC ROWS_TOPIC TABLE_TOPIC KIND ...
+
+Rows go to ROWS_TOPIC. Kinds that send changes write to TABLE_TOPIC by key, as a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+
+from onceflow import (
+    CoGroup,
+    GroupWindow,
+    Job,
+    Trigger,
+    TriggerCtx,
+    TriggerResult,
+    ValueState,
+    WatermarkStrategy,
+    WindowBounds,
+    at_watermark,
+    col,
+    count,
+    count_window,
+    cumulative,
+    every_rows,
+    evict_count,
+    global_window,
+    max_,
+    processing_time,
+    session,
+    sliding,
+    sum_,
+    tumbling,
+)
+from onceflow.connectors.formats import Json
+from onceflow.connectors.kafka import KafkaSource
+from onceflow.sinks.kafka import KafkaSink
+
+RATE = "700/s"
+SIZE_MS, GAP_MS, WITHIN_MS = 100, 60, 50
+"""The length of windows (sliding ones are three times as long), of sessions, of interval joins."""
+FEW = 20
+"""One row of so many is joined with all of its key that ever come."""
+
+
+@dataclass(frozen=True)
+class Event:
+    key: int
+    n: int
+    ts: int
+
+
+@dataclass(frozen=True)
+class Rider:
+    key: int
+    n: int
+    left: int
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Found:
+    key: int
+    a: int
+    b: int
+    c: int
+
+
+class ThirdRows(Trigger[Event]):
+    """Fires with each third row, and forgets the three."""
+
+    seen = ValueState("seen", int)
+
+    def on_element(
+        self, element: Event, timestamp: int | None, window: WindowBounds, ctx: TriggerCtx
+    ) -> TriggerResult:
+        seen = (self.seen.get() or 0) + 1
+        self.seen.set(seen % 3)
+        return TriggerResult.CONTINUE if seen < 3 else TriggerResult.FIRE_AND_PURGE
+
+
+class Compared(CoGroup[Event, Event, Found]):
+    def group(self, left: list[Event], right: list[Event], window: GroupWindow) -> Iterator[Found]:
+        apart = sum(event.n for event in left) - sum(event.n for event in right)
+        yield Found(window.key, window.start, len(left) - len(right), apart)
+
+
+def last_ones(key: int, window: WindowBounds, events: list[Event]) -> Iterator[Found]:
+    yield Found(key, window.start, len(events), sum(event.n for event in events))
+
+
+def once_more(rider: Rider) -> Rider:
+    return Rider(rider.key, rider.n, rider.left - 1, rider.rounds + 1)
+
+
+def latest(so_far: Rider, rider: Rider) -> Rider:
+    return rider
+
+
+def go_round(riders: Any) -> tuple[Any, Any]:
+    place = ((col("n") * 7 + col("rounds") * 3) % 97).alias("place")
+    turned = riders.key_by(place).reduce(latest, uid="place").map(once_more)
+    return turned.filter(col("left") > 0), turned.filter(col("left") <= 0)
+
+
+class Inputs:
+    """The topics as streams, each read only if a kind asks for it."""
+
+    def __init__(self, job: Job, servers: str, left: str, right: str) -> None:
+        self._job, self._servers, self._topics = job, servers, {"left": left, "right": right}
+
+    def _read(self, topic: str, uid: str, slack: str | None) -> Any:
+        times = slack and WatermarkStrategy.bounded_out_of_orderness(slack, event_time="ts")
+        source = KafkaSource(
+            bootstrap_servers=self._servers, topics=[self._topics[topic]], value=Json(Event), until="latest"
+        )
+        return self._job.source(source, watermarks=times or None, uid=uid, rate_limit=RATE)
+
+    @cached_property
+    def lefts(self) -> Any:
+        return self._read("left", "left", "20 ms")
+
+    @cached_property
+    def rights(self) -> Any:
+        return self._read("right", "right", "20 ms")
+
+    @cached_property
+    def left(self) -> Any:
+        return self.lefts.key_by("key")
+
+    @cached_property
+    def right(self) -> Any:
+        return self.rights.key_by("key")
+
+    @cached_property
+    def tardy(self) -> Any:
+        """The left ones, many of them late."""
+        return self._read("left", "tardy", "0 ms").key_by("key")
+
+    @cached_property
+    def timeless(self) -> Any:
+        return self._read("left", "timeless", None)
+
+
+def totals(windows: Any, uid: str, at: str | None = "window_start") -> Any:
+    """`a`: the column `at`, or the highest number."""
+    found = windows.aggregate(b=count(), c=sum_("n"), high=max_("n"), uid=uid)
+    return found.select("key", "b", "c", a=col(at or "high"))
+
+
+def pairs(joined: Any) -> Any:
+    return joined.select("key", a=col("n"), b=col("n_right"), c=pl.lit(0, pl.Int64))
+
+
+def loop(inputs: Inputs) -> Any:
+    riders = inputs.timeless.select("key", "n", left=col("n") % 5, rounds=pl.lit(0, pl.Int64))
+    gone = riders.map(lambda row: Rider(row.key, row.n, row.left, row.rounds), returns=Rider)
+    return gone.iterate(go_round, uid="loop").select(
+        "key", a=col("n"), b=col("rounds"), c=pl.lit(0, pl.Int64)
+    )
+
+
+def few(stream: Any) -> Any:
+    return stream.filter(col("n") % FEW == 0).key_by("key")
+
+
+SIZE, SLIDING, EVER = f"{SIZE_MS} ms", f"{3 * SIZE_MS} ms", "1 h"
+ROWS: dict[str, Callable[[Inputs], Any]] = {
+    "tumbling": lambda i: totals(i.left.window(tumbling(SIZE)), "tumbling"),
+    "sliding": lambda i: totals(i.left.window(sliding(SLIDING, SIZE)), "sliding"),
+    "session": lambda i: totals(i.left.window(session(f"{GAP_MS} ms")), "session"),
+    "cumulative": lambda i: totals(i.left.window(cumulative(SLIDING, SIZE)), "cumulative", "window_end"),
+    "count": lambda i: totals(i.left.window(count_window(7)), "count", None),
+    "sliding_count": lambda i: totals(i.left.window(count_window(10, slide=3)), "sliding_count", None),
+    "global": lambda i: totals(
+        i.left.window(global_window()).trigger(every_rows(5), results="accumulating"), "global", None
+    ),
+    "own_trigger": lambda i: totals(
+        i.left.window(global_window()).trigger(ThirdRows(), results="accumulating"), "own_trigger", None
+    ),
+    "early": lambda i: totals(
+        i.left.window(tumbling(SIZE)).trigger(at_watermark(early=every_rows(3)), results="accumulating"),
+        "early",
+    ),
+    "evicted": lambda i: (
+        i.left.window(tumbling(SIZE)).evictor(evict_count(2)).process(last_ones, uid="evicted")
+    ),
+    "by_clock": lambda i: totals(
+        i.timeless.key_by("key").window(processing_time(tumbling(SIZE))), "by_clock"
+    ),
+    "window_join": lambda i: pairs(
+        i.left.window_join(i.right, tumbling(SIZE), how="full", uid="window_join")
+    ),
+    "interval_join": lambda i: pairs(
+        i.left.interval_join(i.right, f"-{WITHIN_MS} ms", f"{WITHIN_MS} ms", how="full", uid="interval_join")
+    ),
+    "temporal_join": lambda i: pairs(i.left.temporal_join(i.right, how="left", uid="temporal_join")),
+    "co_group": lambda i: i.left.co_group(i.right, tumbling(SIZE), Compared(), uid="co_group"),
+    "loop": loop,
+}
+TABLES: dict[str, Callable[[Inputs], Any]] = {
+    "late": lambda i: totals(i.tardy.window(tumbling(SIZE)).allowed_lateness(EVER), "late"),
+    "late_session": lambda i: totals(
+        i.tardy.window(session(f"{GAP_MS} ms")).allowed_lateness(EVER), "late_session"
+    ),
+    "regular_join": lambda i: pairs(few(i.lefts).join(few(i.rights), how="full", uid="regular_join")),
+}
+KINDS = [*ROWS, *TABLES]
+TIMELESS = ("by_clock", "loop")
+"""What has no event time can be in no union with what has."""
+
+
+def build(arguments: list[str]) -> Job:
+    servers, left, right, rows, table, *kinds = arguments
+    job = Job("kinds-of-windows")
+    inputs = Inputs(job, servers, left, right)
+    by_time = [as_rows(kind, ROWS[kind](inputs)) for kind in kinds if kind in ROWS and kind not in TIMELESS]
+    if by_time:
+        first, *others = by_time
+        first.union(*others).sink_to(KafkaSink(bootstrap_servers=servers, topic=rows), uid="rows")
+    for kind in kinds:
+        if kind in TIMELESS:
+            made = as_rows(kind, ROWS[kind](inputs))
+            made.sink_to(KafkaSink(bootstrap_servers=servers, topic=rows), uid=f"rows_{kind}")
+        if kind in TABLES:
+            named = [col("a").fill_null(-1)] + [col("b").fill_null(-1)] * (kind == "regular_join")
+            name = pl.concat_str([pl.lit(kind), col("key"), *named], separator=" ")
+            changes = as_rows(kind, TABLES[kind](inputs)).with_columns(name=name)
+            sink = KafkaSink(bootstrap_servers=servers, topic=table, key="name", upsert=True)
+            changes.sink_to(sink, uid=f"table_{kind}")
+    return job
+
+
+def as_rows(kind: str, stream: Any) -> Any:
+    return stream.select("key", "a", "b", "c", kind=pl.lit(kind))
