@@ -272,6 +272,10 @@ def _never_deleted(self: RocksGroups, identities: Any) -> None:
         self._keep(kept)
 
 
+def _told_to_nobody(self: JoinedRows, keys: Any, identities: Any) -> None:
+    pass
+
+
 def _rows_without_partners(self: JoinedRows, batch: pa.RecordBatch) -> Any:
     place = batch.schema.get_field_index("partners")
     none = pa.nulls(batch.num_rows, pa.int64())
@@ -283,6 +287,7 @@ def _rows_without_partners(self: JoinedRows, batch: pa.RecordBatch) -> Any:
     [
         Mutant("of a key one row comes back", [(RocksGroups, "split", staticmethod(_one_row_of_a_key))]),
         Mutant("what was taken back is there again", [(RocksGroups, "_renumbered", _never_deleted)]),
+        Mutant("who is forgotten is not told of", [(JoinedRows, "_note_gone", _told_to_nobody)]),
         Mutant("who comes back has no partners", [(JoinedRows, "load_keys", _rows_without_partners)]),
     ],
     ids=lambda mutant: mutant.title,
