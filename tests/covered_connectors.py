@@ -188,6 +188,11 @@ CONNECTORS = (
         opened_table delta.writer maintenance""",
     ),
     Covered(
+        "Delta tables as a source, by the suite of sources, and killed before a topic",
+        "conformance/test_delta_source integration/test_hybrid",
+        "delta.source table_files file_constants",
+    ),
+    Covered(
         "Iceberg tables of a catalog in SQLite, read by DuckDB and pyiceberg, and kills inside commits",
         "unit/sinks/test_iceberg conformance/test_iceberg_sink integration/test_table_kills",
         """catalog_errors data_files iceberg.settings iceberg_committer iceberg_writer key_rewrite

@@ -310,8 +310,9 @@ COVERED = (
     ),
     Covered(
         "sources as formats: planners, and what Spark does with them",
-        "unit/connectors/files/test_batches integration/test_structured_streaming_any_source",
-        """contracts.batches batch_reading any_source.source_format stream_reader files_form spark_limits
-        option_texts source_data_source any_source.formats""",
+        """unit/connectors/files/test_batches integration/test_structured_streaming_any_source
+        integration/test_postgres_cdc_batches""",
+        """postgres_cdc.batches contracts.batches batch_reading any_source.source_format stream_reader
+        files_form spark_limits option_texts source_data_source any_source.formats""",
     ),
 )

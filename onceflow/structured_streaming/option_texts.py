@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from onceflow.runtime.durations import duration_ms
+from onceflow.runtime.durations import duration_ms, rate_per_s
 from onceflow.runtime.errors import OptionError
 
 Convert = Callable[[str, str], Any]
@@ -55,6 +55,11 @@ def size(name: str, value: str) -> int:
     if found < 1:
         raise OptionError(f"option {name!r} is {value!r}: give more than 0")
     return found
+
+
+def per_second(name: str, value: str) -> float:
+    """A rate, as in "1000/s"."""
+    return rate_per_s(float(value) if value.strip().isdigit() else value, name)
 
 
 def duration(name: str, value: str) -> int:

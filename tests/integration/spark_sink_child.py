@@ -2,7 +2,7 @@
 
 Run as a program with one argument, JSON: input, checkpoint, gates (a folder), run (a number; each row names
 its run, so that a batch of two attempts is seen), options, where to: bootstrap_servers and topic, or
-format and its options, and maybe source: a format of ours to read with, and its options. Lines on standard
+format and its options, and maybe source: a format of ours to read with, schema and options. Lines on standard
 input: `start` a query until its input is used up, or `end`. Prints a line of JSON for the end of each
 query: {"event": "done"} or {"event": "failed", "error": ...}.
 
@@ -124,7 +124,7 @@ def start(spark: SparkSession, config: dict[str, Any], run: int) -> None:
     rows = spark.readStream.schema("id long, user string").option("maxFilesPerTrigger", 2)
     if "source" in config:  # one of our formats instead of Spark's own files
         source = config["source"]
-        rows = spark.readStream.schema("id long, user string").format(source["format"])
+        rows = spark.readStream.schema(source["schema"]).format(source["format"])
         read = rows.options(**source["options"]).load()
     else:
         read = rows.json(config["input"])

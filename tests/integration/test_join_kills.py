@@ -55,7 +55,7 @@ def test_each_pair_is_there_once_whatever_is_killed(
 
 @pytest.mark.parametrize(
     ("seed", "rows", "kills"),
-    [(6, 8_000, 2), *(pytest.param(n, 20_000, 10, marks=pytest.mark.soak) for n in (7, 8))],
+    [(6, 12_000, 2), *(pytest.param(n, 20_000, 10, marks=pytest.mark.soak) for n in (7, 8))],
 )
 def test_so_is_each_pair_of_a_join_on_disk_whose_checkpoints_hold_what_has_changed(
     seed: int,
@@ -73,7 +73,7 @@ def test_so_is_each_pair_of_a_join_on_disk_whose_checkpoints_hold_what_has_chang
     (scratch := tmp_path / "scratch").mkdir()
     arguments = (servers, *topics, f"{LONG_MS} ms")
     start = starting(start_job, tmp_path, "interval_pairs.py", arguments, pick, ON_DISK, scratch)
-    told = run_killed(start, kills, pick)
+    told = run_killed(start, kills, pick, checkpoints=(1, 1))
     completed = [event for event in told if event["event"] == "checkpoint_completed"]
     assert any(event["written_bytes"] < event["bytes"] for event in completed), "they build on each other"
     assert not [path for path in scratch.rglob("*") if path.is_file()], "files of who was killed"

@@ -17,7 +17,7 @@ from onceflow.connectors.kinesis.batches import SETTLED_MS
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import BatchedSource, BatchLimit, BatchPlanner
 from onceflow.runtime.errors import DataLossError
-from onceflow.structured_streaming.any_source.batch_reading import read_splits
+from onceflow.structured_streaming.any_source.batch_reading import RowShape, read_splits
 from tests.kinesis_server import WHY_NOT, KinesisServer
 
 pytestmark = [pytest.mark.kinesis, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
@@ -46,7 +46,7 @@ def source_of(server: KinesisServer, stream: str, **options: Any) -> KinesisSour
 
 def read(source: KinesisSource, planner: BatchPlanner, begin: Any, end: Any) -> list[int]:
     tasks = planner.tasks(begin, end)
-    batches = [batch for task in tasks for batch in read_splits(source, task, SCHEMA)]
+    batches = [batch for task in tasks for batch in read_splits(source, task, RowShape(SCHEMA))]
     return sorted(n for batch in batches for n in batch.column("n").to_pylist())
 
 

@@ -14,10 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from onceflow.runtime.errors import OptionError
-from onceflow.structured_streaming.any_source.formats import OnceflowKinesis
+from onceflow.structured_streaming.any_source.batch_reading import check_kinds
+from onceflow.structured_streaming.any_source.formats import OnceflowKinesis, OnceflowPostgresCdc
 from onceflow.structured_streaming.any_source.source_format import read_options
+from tests.cdc_tables import MANY_SLOTS, make_table
 from tests.integration.killed_query import KilledQuery
 from tests.kinesis_server import WHY_NOT, KinesisServer
+from tests.postgres_server import PostgresServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -92,20 +95,35 @@ def test_what_is_wrong_is_said(
         run(spark, tmp_path, "onceflow-files", schema, path=str(tmp_path / "a"), **options)
 
 
+def test_nexmark_and_made_up_records(spark: Any, tmp_path: Path) -> None:
+    run(spark, tmp_path, "onceflow-nexmark", None, kind="bid", events=1_000, max_records_per_trigger=300)
+    assert len(in_files(tmp_path / "out")) == 920
+    assert batches(tmp_path) == 4
+    other = tmp_path / "generator"
+    run(spark, other, "onceflow-generator", "user STRING, n BIGINT", count=500)
+    assert len(in_files(other / "out")) == 500
+
+
 # --- Kills ----------------------------------------------------------------------------------------------
 
 
 class KilledCopy(KilledQuery):
     """A query from a source of ours to files."""
 
-    def __init__(self, folder: Path, source: str = "onceflow-files", **options: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        source: str = "onceflow-files",
+        schema: str = "id long, user string",
+        **options: str,
+    ) -> None:
         files = {"path": str(folder / "input"), "format": "jsonl", "maxFilesPerTrigger": "2"}
         super().__init__(
             folder,
             {
                 "format": "onceflow-files",
                 "options": {"path": str(folder / "out")},
-                "source": {"format": source, "options": options or files},
+                "source": {"format": source, "schema": schema, "options": options or files},
             },
         )
 
@@ -176,6 +194,46 @@ def test_each_record_of_kinesis_is_written_once_whoever_is_killed(tmp_path: Path
         assert sorted(ids) == list(range(query.sent))
 
 
+class KilledChanges(KilledCopy):
+    """A query from the changes of a table to files."""
+
+    def __init__(self, folder: Path, server: PostgresServer) -> None:
+        self.table = make_table(server, 'id bigint PRIMARY KEY, "user" text')
+        name = self.table.name
+        server.execute(f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')")
+        options = {"url": server.url, "table": name, "slot": name, "publication": name, "kind_column": "kind"}
+        schema = "id long, user string, kind string"
+        super().__init__(folder, "onceflow-postgres-cdc", schema, max_bytes_per_trigger="8 KiB", **options)
+        self.sent = 0
+
+    def add_batch(self) -> None:
+        for _ in range(10):
+            rows = ", ".join(f"({n}, 'u')" for n in range(self.sent, self.sent + 20))
+            self.table.server.execute(f"INSERT INTO {self.table.name} VALUES {rows}")
+            self.sent += 20
+        self.table.server.execute(f"UPDATE {self.table.name} SET \"user\" = 'w' WHERE id = {self.sent - 1}")
+
+
+@pytest.mark.postgres
+def test_each_change_of_a_table_is_written_once_whoever_is_killed(tmp_path: Path) -> None:
+    with PostgresServer(MANY_SLOTS) as server:
+        query = KilledChanges(tmp_path, server)
+        try:
+            query.kill("driver", "mid-stage")
+            query.kill("worker", "mid-stage")
+            query.kill("driver", "after-commit")
+        finally:
+            query.close()
+        found = [(row["id"], row["user"], row["kind"]) for row in in_files(tmp_path / "out")]
+        updated = range(199, query.sent, 200)
+        assert sorted(found) == sorted(
+            [(n, "u", "insert") for n in range(query.sent)]
+            + [(n, "u", "update_before") for n in updated]
+            + [(n, "w", "update_after") for n in updated]
+        )
+        assert batches(tmp_path) > 6
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -190,3 +248,13 @@ def test_what_is_wrong_with_kinesis_is_said(options: dict[str, str], sentence: s
         OnceflowKinesis.reading.make(
             read_options(OnceflowKinesis.reading, options).given, pa.schema([("n", pa.int64())])
         )
+
+
+def test_changes_need_a_column_that_says_what_they_are() -> None:
+    given = {"url": "u", "table": "t", "slot": "s", "publication": "p"}
+    with pytest.raises(OptionError, match=r'needs \.option\("kind_column"'):
+        read_options(OnceflowPostgresCdc.reading, given)
+    asked = read_options(OnceflowPostgresCdc.reading, {**given, "kind_column": "kind"})
+    assert asked.kind_column == "kind"
+    with pytest.raises(OptionError, match="kind_column='kind' is no STRING column"):
+        check_kinds(pa.schema([("kind", pa.int64())]), asked.kind_column)

@@ -6,12 +6,15 @@ import logging
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import Fetch, ReaderContext, Source, SourceReader, SplitState
-from onceflow.runtime.errors import Fatal, Retryable
+from onceflow.runtime.errors import Fatal, OptionError, Retryable
+from onceflow.runtime.records import RowKind
 
 _LOG = logging.getLogger(__name__)
 _POLL_MS = 200
@@ -19,11 +22,28 @@ _RECORDS_MAX = 10_000
 _LOOK_S = 0.05
 """How long to wait for a reader that has nothing; it wakes us earlier."""
 PATIENCE_S = 120.0
+_KINDS = pa.array([kind.name.lower() for kind in RowKind])
 
 
-def read_splits(source: Source, splits: Sequence[SplitState], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of these splits up to their ends, with the columns of `schema`. Raises what the reader raises;
-    a passing fault for as long as PATIENCE_S is waited out."""
+class RowShape(NamedTuple):
+    """What Spark was told of the rows."""
+
+    schema: pa.Schema
+    kind_column: str | None = None
+    """The column with what a row does: `insert`, `update_before`, `update_after`, `delete`."""
+
+
+def check_kinds(schema: pa.Schema, kind_column: str | None) -> None:
+    """Raises OptionError if the schema has no column for the kinds of rows."""
+    if kind_column is None:
+        return
+    if kind_column not in schema.names or schema.field(kind_column).type != pa.string():
+        raise OptionError(f"kind_column={kind_column!r} is no STRING column of the schema: add it there")
+
+
+def read_splits(source: Source, splits: Sequence[SplitState], shape: RowShape) -> Iterator[pa.RecordBatch]:
+    """The rows of these splits up to their ends, as Spark was told of them. Raises what the reader raises; a
+    passing fault for as long as PATIENCE_S is waited out."""
     woken = threading.Event()
     context = ReaderContext(
         job="structured-streaming",
@@ -40,7 +60,7 @@ def read_splits(source: Source, splits: Sequence[SplitState], schema: pa.Schema)
         for fetch in _fetches(reader, {split.split_id for split in splits}, woken):
             assert fetch.dead_letters is None, "without a sink for them a bad record is an error"
             if fetch.records.num_rows:
-                yield _as_declared(fetch.records, schema)
+                yield _as_declared(fetch, shape)
     finally:
         reader.close()
 
@@ -64,14 +84,18 @@ def _fetches(reader: SourceReader, unfinished: set[str], woken: threading.Event)
         unfinished -= fetch.finished
 
 
-def _as_declared(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows in the columns that Spark was told."""
+def _as_declared(fetch: Fetch, shape: RowShape) -> pa.RecordBatch:
     arrays = []
-    for wanted in schema:
-        column = rows.column(wanted.name)
+    for wanted in shape.schema:
+        column = _kinds(fetch) if wanted.name == shape.kind_column else fetch.records.column(wanted.name)
         if column.null_count and not wanted.nullable:
             raise Fatal(
                 f"column {wanted.name!r} is NOT NULL in the schema, and a row has null: leave that out"
             )
         arrays.append(column.cast(wanted.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return pa.RecordBatch.from_arrays(arrays, schema=shape.schema)
+
+
+def _kinds(fetch: Fetch) -> pa.Array:
+    numbers = np.zeros(fetch.records.num_rows, np.int8) if fetch.kind is None else fetch.kind
+    return pa.DictionaryArray.from_arrays(pa.array(numbers), _KINDS).cast(pa.string())

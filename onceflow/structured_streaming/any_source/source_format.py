@@ -17,7 +17,7 @@ import pyarrow as pa
 from onceflow.runtime.contracts import BatchLimit, Source
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.nearest import nearest
-from onceflow.structured_streaming.option_texts import Convert
+from onceflow.structured_streaming.option_texts import Convert, text
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,14 @@ class SourceFormat:
     make: Callable[[Mapping[str, Any], pa.Schema], Source]
     options: Mapping[str, Convert]
     needs: tuple[str, ...] = ()
+    has_kinds: bool = False
+    """Whether rows may update and delete earlier ones: then a column has to be named for it."""
     columns: Callable[[Mapping[str, Any]], pa.Schema] | None = None
     limits: Mapping[str, tuple[str, Convert]] = field(default_factory=dict)
     by_default: BatchLimit = field(default_factory=BatchLimit)
+
+
+_KIND_COLUMN = "kind_column"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +47,15 @@ class ReadOptions:
 
     given: Mapping[str, Any]
     limit: BatchLimit
+    kind_column: str | None = None
+    """The column of the schema that says what a row does to the result so far; None: all rows are new."""
 
 
 def read_options(form: SourceFormat, options: Mapping[str, str]) -> ReadOptions:
     """Raises OptionError naming the option that is unknown, malformed or missing."""
-    here = {_plain(name): name for name in (*form.options, *form.limits)}
+    kinds = {_KIND_COLUMN: text} if form.has_kinds else {}
+    convert_by = {**form.options, **kinds}
+    here = {_plain(name): name for name in (*convert_by, *form.limits)}
     given: dict[str, Any] = {}
     limits: dict[str, Any] = {}
     for option, value in options.items():
@@ -60,11 +69,12 @@ def read_options(form: SourceFormat, options: Mapping[str, str]) -> ReadOptions:
             which, convert = form.limits[name]
             limits[which] = convert(name, value)
         else:
-            given[name] = form.options[name](name, value)
-    for name in form.needs:
+            given[name] = convert_by[name](name, value)
+    for name in (*form.needs, *kinds):
         if name not in given:
             raise OptionError(f'readStream of {form.name} needs .option("{name}", ...)')
-    return ReadOptions(given, BatchLimit(**{**_fields(form.by_default), **limits}))
+    kind_column = given.pop(_KIND_COLUMN) if kinds else None
+    return ReadOptions(given, BatchLimit(**{**_fields(form.by_default), **limits}), kind_column)
 
 
 def schema_of(form: SourceFormat, options: Mapping[str, str]) -> Any:

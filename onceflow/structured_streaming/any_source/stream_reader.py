@@ -18,7 +18,12 @@ from tenacity import Retrying, before_sleep_log, retry_if_exception_type, stop_a
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import BatchedSource, BatchLimit, BatchPlanner, Source, SplitState
 from onceflow.runtime.errors import OnceflowError, OptionError, Retryable
-from onceflow.structured_streaming.any_source.batch_reading import PATIENCE_S, read_splits
+from onceflow.structured_streaming.any_source.batch_reading import (
+    PATIENCE_S,
+    RowShape,
+    check_kinds,
+    read_splits,
+)
 from onceflow.structured_streaming.any_source.source_format import SourceFormat, read_options
 from onceflow.structured_streaming.arrow_types import arrow_schema_of
 from onceflow.structured_streaming.spark_limits import LIMITS, RefusedStream, SupportsTriggerAvailableNow
@@ -48,7 +53,9 @@ def _stream_reader(form: SourceFormat, schema: Any, options: Mapping[str, str]) 
         )
     asked = read_options(form, options)
     columns = arrow_schema_of(schema)
-    return BatchedStreamReader(form.make(asked.given, columns), columns, asked.limit)
+    check_kinds(columns, asked.kind_column)
+    source = form.make(asked.given, pa.schema([f for f in columns if f.name != asked.kind_column]))
+    return BatchedStreamReader(source, RowShape(columns, asked.kind_column), asked.limit)
 
 
 class _Splits(InputPartition):
@@ -61,10 +68,10 @@ class _Splits(InputPartition):
 class BatchedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """See DataSourceStreamReader. All but `read` is called in the driver, by one thread."""
 
-    def __init__(self, source: Source, columns: pa.Schema, limit: BatchLimit) -> None:
+    def __init__(self, source: Source, shape: RowShape, limit: BatchLimit) -> None:
         assert isinstance(source, BatchedSource), "see source_format.py for what can be registered"
         self._source: Any = source
-        self._columns = columns
+        self._shape = shape
         self._limit = limit
         self._planner: BatchPlanner | None = None
 
@@ -94,7 +101,7 @@ class BatchedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Spark makes a task where there is nothing to read: of None, in some versions of a partition of None.
         splits = None if partition is None else partition.value
         if splits:
-            yield from read_splits(self._source, splits, self._columns)
+            yield from read_splits(self._source, splits, self._shape)
 
     def commit(self, end: dict[str, Any]) -> None:
         self._ask(lambda planner: planner.done(end[_PLACE]))

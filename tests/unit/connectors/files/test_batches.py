@@ -19,7 +19,7 @@ from onceflow.connectors.files.source import FileSource, files_source
 from onceflow.runtime.clock import SystemClock
 from onceflow.runtime.contracts import BatchedSource, BatchLimit, BatchPlanner, Json, SplitState
 from onceflow.runtime.errors import DataLossError
-from onceflow.structured_streaming.any_source.batch_reading import read_splits
+from onceflow.structured_streaming.any_source.batch_reading import RowShape, read_splits
 
 SCHEMA = pa.schema([("n", pa.int64())])
 OLD_S = 1_000_000_000
@@ -48,7 +48,7 @@ def stored(place: Json) -> Json:
 
 
 def read(source: FileSource, tasks: Sequence[Sequence[SplitState]]) -> list[int]:
-    batches = [batch for task in tasks for batch in read_splits(source, task, SCHEMA)]
+    batches = [batch for task in tasks for batch in read_splits(source, task, RowShape(SCHEMA))]
     return [n for batch in batches for n in batch.column("n").to_pylist()]
 
 
