@@ -21,6 +21,7 @@ from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.functions.parameters import Parameters
 from onceflow.runtime.functions.resolve import resolve
 from onceflow.runtime.graph.job_graph import JobGraph
+from onceflow.runtime.state.overflow import StateBackend
 from onceflow.runtime.testing.choices import Choices, SeededChoices
 from onceflow.runtime.testing.simulation import draw_options
 from onceflow.runtime.testing.world import Crash, World, WorldOptions
@@ -89,8 +90,21 @@ def simulate(
     split is read first. `params` and `barriers`: as for Job.run. Raises SimulationError with the seed for a
     crash that changes the output, and what a function of the job's raises.
     """
+    return simulate_with(None, job, inputs, seeds, params, barriers)
+
+
+def simulate_with(
+    state: StateBackend | None,
+    job: Job,
+    inputs: Mapping[str, Rows],
+    seeds: int | Iterable[int],
+    params: Mapping[str, Any] | None = None,
+    barriers: str = "aligned",
+) -> SimulationReport:
+    """Do what `simulate` does, with the state in this backend in all runs with crashes; None: in one that
+    each seed draws."""
     given = barrier_options(barriers, None, IN_FLIGHT_MS, Guarantee.EXACTLY_ONCE)
-    simulation = _Simulation(job.build(), inputs, resolve(job.params, params or {}), given)
+    simulation = _Simulation(job.build(), inputs, resolve(job.params, params or {}), given, state)
     expected, points = simulation.reference()
     crashes: Counter[str] = Counter()
     numbers = range(1, seeds + 1) if isinstance(seeds, int) else list(seeds)
@@ -111,9 +125,15 @@ class _Simulation:
     """The runs of one job over the same rows."""
 
     def __init__(
-        self, graph: JobGraph, inputs: Mapping[str, Rows], params: Parameters, barriers: BarrierOptions
+        self,
+        graph: JobGraph,
+        inputs: Mapping[str, Rows],
+        params: Parameters,
+        barriers: BarrierOptions,
+        state: StateBackend | None,
     ) -> None:
         self._graph = graph
+        self._state = state
         self._barriers = barriers
         self._params = params
         self._inputs = {uid: its if isinstance(its, Mapping) else list(its) for uid, its in inputs.items()}
@@ -146,6 +166,8 @@ class _Simulation:
         kinds = list(drawn.crashes.values()) or [list(Crash)[choices.choose(len(Crash), "crash")]]
         crashes = {1 + choices.choose(points, "crash point"): kind for kind in kinds}
         options = self._with_barriers(replace(drawn, crashes=crashes, resends=0))
+        if self._state is not None:
+            options = replace(options, state=self._state)
         found, world = self._run(self._graph, seed, options)
         return self._compared(found), world
 

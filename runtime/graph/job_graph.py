@@ -21,6 +21,8 @@ from onceflow.runtime.state.evolution.readers import Readers
 DEFAULT_MAX_PARALLELISM = 128
 OVERFLOWING = ("keys", "reduced", "windows", "counts", "spans", "count_panes", "panes")
 """The tables (StateDescription.table) whose rows may go to disk: see state/overflow.py."""
+OVERFLOWING_JOINS = ("regular join", "interval join")
+"""The kinds (StateDescription.kind) of joins whose rows may do so; all joins call their table alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,4 +207,4 @@ class JobGraph:
 
 
 def _overflows(state: StateDescription) -> bool:
-    return state.table in OVERFLOWING or state.kind == "regular join"  # whose table others have, too
+    return state.table in OVERFLOWING or state.kind in OVERFLOWING_JOINS

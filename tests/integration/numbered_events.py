@@ -13,15 +13,21 @@ DISORDER_MS = 15
 
 
 def produced(
-    servers: str, topic: str, rows: int, pick: random.Random, keys: int, are_together: bool = False
+    servers: str,
+    topic: str,
+    rows: int,
+    pick: random.Random,
+    keys: int,
+    are_together: bool = False,
+    **more: str,
 ) -> list[tuple[int, int, int]]:
     """(key, number, event time) of each row, out of order by less than DISORDER_MS. With `are_together` all
-    rows of a key are in one partition, in their order."""
+    rows of a key are in one partition, in their order. `more`: further fields, alike in all rows."""
     producer = Producer({"bootstrap.servers": servers, "log_level": 0})
     made = [(pick.randrange(keys), n, n + pick.randrange(DISORDER_MS)) for n in range(rows)]
     for key, n, ts in made:
         partition = (key if are_together else n) % PARTITIONS
-        producer.produce(topic, json.dumps({"key": key, "n": n, "ts": ts}), partition=partition)
+        producer.produce(topic, json.dumps({"key": key, "n": n, "ts": ts, **more}), partition=partition)
         producer.poll(0)
     assert producer.flush(30) == 0
     return made

@@ -20,6 +20,10 @@ from tests.integration.numbered_events import produced, table_of
 pytestmark = pytest.mark.kafka
 JOBS = Path(__file__).parent / "jobs"
 KEYS, WITHIN_MS, EVER_MS = 200, 50, 1 << 40
+MANY_KEYS, LONG_MS, LONG_TEXT = 10_000, 6_000, 4_000
+"""There are so many keys that few of them change from one checkpoint to the next; the rows of so long a time
+take more than the memory of three slots."""
+ON_DISK = ("--state-backend", "rocksdb", "--state-memory", "16MB")
 Row = tuple[int, int | None, int | None]
 
 
@@ -38,14 +42,45 @@ def test_each_pair_is_there_once_whatever_is_killed(
     tmp_path: Path,
 ) -> None:
     topics, pick = [new_topic(name, 2) for name in ("left", "right", "pairs")], random.Random(seed)
-    events = [produced(broker.bootstrap_servers, topic, rows, pick, KEYS) for topic in topics[:2]]
-    start = starting(start_job, tmp_path, "interval_pairs.py", (broker.bootstrap_servers, *topics), pick)
+    events = [produced(broker.bootstrap_servers, topic, rows, pick, KEYS, text="") for topic in topics[:2]]
+    arguments = (broker.bootstrap_servers, *topics, f"{WITHIN_MS} ms")
+    start = starting(start_job, tmp_path, "interval_pairs.py", arguments, pick)
     run_killed(start, kills, pick)
     expected = nested_loops(events[0], events[1], WITHIN_MS)
     found = (json.loads(value) for value in engine.read_topic(broker.bootstrap_servers, topics[2]))
     assert Counter((row["key"], row["n"], row["n_right"]) for row in found) == expected
     alone = sum(None in row for row in expected)
     print(f"{kills} kills, {expected.total()} rows, {alone} of them without a partner")
+
+
+@pytest.mark.parametrize(
+    ("seed", "rows", "kills"),
+    [(6, 12_000, 2), *(pytest.param(n, 20_000, 10, marks=pytest.mark.soak) for n in (7, 8))],
+)
+def test_so_is_each_pair_of_a_join_on_disk_whose_checkpoints_hold_what_has_changed(
+    seed: int,
+    rows: int,
+    kills: int,
+    start_job: Any,
+    engine: Any,
+    broker: EmbeddedKafka,
+    new_topic: Callable[..., str],
+    tmp_path: Path,
+) -> None:
+    topics, pick = [new_topic(name, 2) for name in ("left", "right", "pairs")], random.Random(seed)
+    servers, text = broker.bootstrap_servers, "x" * LONG_TEXT
+    events = [produced(servers, topic, rows, pick, MANY_KEYS, text=text) for topic in topics[:2]]
+    (scratch := tmp_path / "scratch").mkdir()
+    arguments = (servers, *topics, f"{LONG_MS} ms")
+    start = starting(start_job, tmp_path, "interval_pairs.py", arguments, pick, ON_DISK, scratch)
+    told = run_killed(start, kills, pick, checkpoints=(1, 1))
+    completed = [event for event in told if event["event"] == "checkpoint_completed"]
+    assert any(event["written_bytes"] < event["bytes"] for event in completed), "they build on each other"
+    assert not [path for path in scratch.rglob("*") if path.is_file()], "files of who was killed"
+    expected = nested_loops(events[0], events[1], LONG_MS)
+    found = (json.loads(value) for value in engine.read_topic(servers, topics[2]))
+    assert Counter((row["key"], row["n"], row["n_right"]) for row in found) == expected
+    print(f"{kills} kills, {expected.total()} rows")
 
 
 @pytest.mark.soak
@@ -66,7 +101,13 @@ def test_the_table_of_a_regular_join_is_the_join_whatever_is_killed(
 
 
 def starting(
-    start_job: Any, folder: Path, program: str, arguments: tuple[str, ...], pick: random.Random
+    start_job: Any,
+    folder: Path,
+    program: str,
+    arguments: tuple[str, ...],
+    pick: random.Random,
+    options: tuple[str, ...] = (),
+    scratch: Path | None = None,
 ) -> Callable[[], JobProcess]:
     return lambda: start_job(
         folder / "ck",
@@ -75,6 +116,8 @@ def starting(
         interval="50 ms",
         parallelism=pick.choice([1, 2, 3]),
         master="threads[3]",
+        options=options,
+        env={} if scratch is None else {"TMPDIR": str(scratch)},
     )
 
 

@@ -1,5 +1,5 @@
 """Interval joins against two nested loops: any rows, batches, watermarks, firing in pieces, and restores at
-another parallelism."""
+another parallelism and in the other backend."""
 
 from __future__ import annotations
 
@@ -11,16 +11,24 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from onceflow.runtime.operators.joins import interval_join, runs
+from onceflow.runtime.errors import Retryable
+from onceflow.runtime.operators.joins import frozen_sides, interval_join, runs
 from onceflow.runtime.operators.joins.interval_join import IntervalJoin, IntervalJoinOperator
 from onceflow.runtime.operators.joins.joined_columns import LATE_SIDES, JoinedColumns
-from onceflow.runtime.operators.joins.runs import Places, Run, SideRows
+from onceflow.runtime.operators.joins.joined_rows import JoinedRows
+from onceflow.runtime.operators.joins.rows_in_time import RowsInTime
+from onceflow.runtime.operators.joins.runs import Places, Run
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Records
+from onceflow.runtime.state.increments import Increments
+from onceflow.runtime.state.overflow import UNLIMITED, StateBackend
+from onceflow.runtime.state.rocks import frozen_tiers
+from onceflow.runtime.state.rocks.rocks_groups import RocksGroups
 from onceflow.runtime.testing.harness import OperatorHarness
 from onceflow.runtime.testing.mutation import Mutant, mutated
+from onceflow.runtime.testing.tight_state import INCREMENTAL, tight_rocksdb
 
 LEFT = pa.schema([("id", pa.string()), ("part", pa.int64()), ("note", pa.string()), ("n", pa.int64())])
 RIGHT = pa.schema([("n", pa.int64()), ("ref", pa.string()), ("piece", pa.int64())])
@@ -87,8 +95,8 @@ def batch_of(side: int, rows: list[Row]) -> pa.RecordBatch:
 class Play:
     """The operator, the rows that were on time, and what a reader downstream may hold it to."""
 
-    def __init__(self, case: Case) -> None:
-        self.case = case
+    def __init__(self, case: Case, state: StateBackend = UNLIMITED) -> None:
+        self.case, self.state = case, state
         self.harness = self.make(2)
         self.watermark = self.passed_on = WATERMARK_MIN_MS
         self.on_time: tuple[list[Row], list[Row]] = ([], [])
@@ -98,9 +106,8 @@ class Play:
 
     def make(self, parallelism: int, states: Any = None) -> OperatorHarness:
         create = self.case.config().create
-        return OperatorHarness(
-            create, KEYS[0], parallelism, max_parallelism=8, states=states, right_keys=KEYS[1]
-        )
+        state = UNLIMITED if parallelism == 3 else self.state  # a savepoint may go to the other backend
+        return OperatorHarness(create, KEYS[0], parallelism, 8, states, right_keys=KEYS[1], state=state)
 
     def push(self, side: int, rows: list[Row]) -> None:
         for row in rows:
@@ -116,6 +123,13 @@ class Play:
         self.harness.begin(self.watermark)
         self.harness.fire(rows_max)
         self.collect()
+
+    def advance(self, time_ms: int) -> None:
+        """All that a watermark makes due, without a snapshot between two pieces."""
+        self.go_on()
+        self.watermark = max(self.watermark, time_ms)
+        self.harness.advance(self.watermark)
+        self.go_on()
 
     def go_on(self) -> None:
         while self.harness.fire(3):
@@ -141,11 +155,13 @@ class Play:
         self.harness.out.emitted.clear()
 
 
-def play(case: Case, moves: list[tuple[str, Any]]) -> Play:
-    run = Play(case)
+def play(case: Case, moves: list[tuple[str, Any]], state: StateBackend = UNLIMITED) -> Play:
+    run = Play(case, state)
     for kind, value in moves:
         if kind == "restore":
             run.restore(value)
+        elif kind == "advance":
+            run.advance(value)
         elif kind == "watermark":
             run.begin(*value)
             if value[1] > 3:
@@ -168,6 +184,7 @@ MOVE = st.one_of(
     st.tuples(st.just("left"), st.lists(ROW, min_size=1, max_size=9)),
     st.tuples(st.just("right"), st.lists(ROW, min_size=1, max_size=9)),
     st.tuples(st.just("watermark"), st.tuples(st.integers(-40, 70), st.integers(1, 6))),
+    st.tuples(st.just("advance"), st.integers(-40, 70)),
     st.tuples(st.just("restore"), st.integers(1, 4)),
 )
 CASE = st.builds(
@@ -179,20 +196,66 @@ CASE = st.builds(
 )
 
 
-@settings(max_examples=80, deadline=None)
-@given(CASE, st.lists(MOVE, max_size=16))
-def test_a_join_agrees_with_nested_loops(case: Case, moves: list[tuple[str, Any]]) -> None:
-    run = play(case, moves)
-    assert Counter(run.out) == expected(case, *run.on_time)
+FULL = Case("full", -3, 5, False)
+BUSY = [
+    ("left", [Row("a", 0, n, 0) for n in range(20)]),
+    ("right", [Row("a", 0, n, n % 4) for n in range(10, 30, 3)]),
+    *(("left", [Row("b", 0, n, 1)]) for n in range(9)),
+    ("watermark", (14, 2)),
+    ("restore", 3),
+    ("left", [Row("c", 0, 20, 1)]),
+    ("watermark", (22, 9)),
+    ("restore", 2),
+    ("right", [Row("c", 0, 24, 1)]),
+    ("right", [Row("b", 0, n, 3) for n in range(12, 40)]),
+    ("watermark", (27, 1)),
+    ("restore", 1),
+    ("left", [Row("b", 0, n, 0) for n in range(18, 40)]),
+    ("left", [Row("d", 0, n, 0) for n in range(33, 36)]),
+    ("restore", 4),
+]
+ONE_OF_MANY: list[tuple[str, Any]] = [
+    ("left", [Row("e", 0, 1, 0), *(Row(f"k{n}", 0, 50, 0) for n in range(100))]),
+    ("advance", 10),
+    ("restore", 1),
+]
+"""There are so many keys that one which has changed is written without the others."""
+
+
+def check(run: Play) -> None:
+    assert Counter(run.out) == expected(run.case, *run.on_time)
     assert run.late_out == [len(rows) for rows in run.late]
     for operator in run.harness.subtasks:
         assert isinstance(operator, IntervalJoinOperator)
         assert [len(side) for side in operator._sides] == [0, 0], "nothing is kept for ever"
 
 
-def many(case: Case, rows: int, keys: int) -> Play:
+@settings(max_examples=80, deadline=None)
+@given(CASE, st.lists(MOVE, max_size=16))
+@example(FULL, BUSY)
+def test_a_join_agrees_with_nested_loops(case: Case, moves: list[tuple[str, Any]]) -> None:
+    check(play(case, moves))
+
+
+@settings(max_examples=40, deadline=None)
+@given(CASE, st.lists(MOVE, max_size=16))
+@example(FULL, BUSY)
+def test_so_does_one_whose_snapshots_build_on_each_other(case: Case, moves: list[tuple[str, Any]]) -> None:
+    check(play(case, moves, INCREMENTAL))
+
+
+@settings(max_examples=20, deadline=None)
+@given(CASE, st.lists(MOVE, max_size=16))
+@example(FULL, BUSY)
+@example(FULL._replace(how="inner"), BUSY)
+def test_so_does_one_in_rocksdb(case: Case, moves: list[tuple[str, Any]]) -> None:
+    with tight_rocksdb(rows_in_memory=1) as state:
+        check(play(case, moves, state))
+
+
+def many(case: Case, rows: int, keys: int, state: StateBackend = UNLIMITED) -> Play:
     """Both sides in batches of 50, the watermark close behind."""
-    run = Play(case)
+    run = Play(case, state)
     for first in range(0, rows, 50):
         for side in (0, 1):
             its = [Row(f"k{n * 7 % keys}", 0, n + side, n % 3) for n in range(first, first + 50)]
@@ -209,10 +272,31 @@ def test_state_is_bounded_by_the_watermark_and_so_are_its_keys(how: str) -> None
     for operator in run.harness.subtasks:
         assert isinstance(operator, IntervalJoinOperator)
         assert max(len(side) for side in operator._sides) < 500
-        assert len(operator._keys) < 2_500
+        assert operator._rows.table.key_count < 2_500
     run.begin(WATERMARK_MAX_MS, 10_000)
     run.go_on()
     assert Counter(run.out) == expected_by_key(case, *run.on_time)
+
+
+def rows_on_disk(run: Play) -> int:
+    """What RocksDB itself has, whatever is known of it."""
+    overflows = [op._rows._overflow for op in run.harness.subtasks if isinstance(op, IntervalJoinOperator)]
+    return sum(len(list(each._database.freeze())) for each in overflows if isinstance(each, RocksGroups))
+
+
+@pytest.mark.parametrize("how", ["inner", "full"])
+def test_what_the_watermark_has_passed_is_removed_from_disk(how: str) -> None:
+    with tight_rocksdb(rows_in_memory=50) as state:
+        run = many(Case(how, -10, 10, False), 1_000, 1_000, state)
+        assert 0 < rows_on_disk(run) < 200
+        assert Counter(run.out) <= expected_by_key(run.case, *run.on_time)
+        with mutated(Mutant("what is gone stays there", [(RocksGroups, "_renumbered", _never_deleted)])):
+            assert rows_on_disk(many(run.case, 1_000, 1_000, state)) > 900
+
+
+def _never_deleted(self: RocksGroups, identities: Any) -> None:
+    if (kept := self._table.kept_keys) is not None:
+        self._keep(kept)
 
 
 def expected_by_key(case: Case, left: list[Row], right: list[Row]) -> Counter[tuple[Any, ...]]:
@@ -274,25 +358,15 @@ def _forgets_matches(self: Run, rows: Any, level: int) -> Run:
     return Run(self.batch.take(pa.array(rows)), self.row[rows], self.time[rows], is_matched, level)
 
 
-def _frozen_with_what_was_told(self: SideRows) -> Any:
-    for run in self.runs:
-        run.expired = 0
-    return _frozen(self)
+def _with_what_was_told(self: Run, limit: int) -> Any:
+    return np.arange(len(self))
 
 
-_frozen = SideRows.frozen
-BUSY = [
-    ("left", [Row("a", 0, n, 0) for n in range(20)]),
-    ("right", [Row("a", 0, n, n % 4) for n in range(10, 30, 3)]),
-    *(("left", [Row("b", 0, n, 1)]) for n in range(9)),
-    ("watermark", (14, 2)),
-    ("restore", 3),
-    ("left", [Row("c", 0, 20, 1)]),
-    ("watermark", (22, 9)),
-    ("right", [Row("c", 0, 24, 1)]),
-    ("right", [Row("b", 0, n, 3) for n in range(12, 40)]),
-    ("left", [Row("b", 0, n, 0) for n in range(18, 40)]),
-]
+def _groups_of_nobody(hashes: Any, max_parallelism: int) -> Any:
+    return _key_groups_of(~hashes, max_parallelism)
+
+
+_key_groups_of = frozen_sides.key_groups_of
 
 
 @pytest.mark.parametrize(
@@ -301,19 +375,64 @@ BUSY = [
         Mutant("late rows join what is left", [(IntervalJoinOperator, "_on_time", _takes_late)]),
         Mutant("rows expire at their own time", [(interval_join, "limit_of", _tells_at_once)]),
         Mutant("a merge forgets which rows were matched", [(Run, "take", _forgets_matches)]),
-        Mutant("what was told is in the snapshot", [(SideRows, "frozen", _frozen_with_what_was_told)]),
+        Mutant("what was told is in the snapshot", [(Run, "live", _with_what_was_told)]),
+        Mutant("rows get wrong key groups", [(frozen_sides, "key_groups_of", _groups_of_nobody)]),
     ],
     ids=lambda mutant: mutant.title,
 )
 def test_a_wrong_join_is_found(mutant: Mutant) -> None:
-    def is_right() -> bool:
-        case = Case("full", -3, 5, False)
-        try:
-            run = play(case, BUSY)
-        except AssertionError:
-            return False
-        return Counter(run.out) == expected(case, *run.on_time)
-
-    assert is_right()
+    assert is_right(UNLIMITED)
     with mutated(mutant):
-        assert not is_right()
+        assert not is_right(UNLIMITED)
+
+
+def is_right(state: StateBackend) -> bool:
+    try:
+        check(play(FULL, BUSY, state))
+        check(play(FULL, ONE_OF_MANY, state))
+    except (AssertionError, Retryable):
+        return False
+    return True
+
+
+def _no_note(self: Any, *keys: Any) -> None:
+    pass
+
+
+def test_an_increment_without_what_has_changed_is_found() -> None:
+    assert is_right(INCREMENTAL)
+    for mutant in (
+        Mutant("rows that came are in no increment", [(Increments, "note", _no_note)]),
+        Mutant("what was told is told again", [(RowsInTime, "note_changed", _no_note)]),
+        Mutant("who has no rows any more is not told of", [(JoinedRows, "_note_gone", _no_note)]),
+    ):
+        with mutated(mutant):
+            assert not is_right(INCREMENTAL), mutant.title
+
+
+def _one_row_of_a_key(content: bytes) -> Any:
+    return _split(content)[:1]
+
+
+def _asleep(self: RowsInTime, watermark_ms: int) -> bool:
+    return False
+
+
+_split = RocksGroups.split
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        Mutant("of a key one row comes back", [(RocksGroups, "split", staticmethod(_one_row_of_a_key))]),
+        Mutant("who is forgotten is not told of", [(JoinedRows, "_note_gone", _no_note)]),
+        Mutant("nothing wakes", [(RowsInTime, "wake", _asleep)]),
+        Mutant("rows on disk get wrong key groups", [(frozen_tiers, "key_groups_of", _groups_of_nobody)]),
+    ],
+    ids=lambda mutant: mutant.title,
+)
+def test_a_wrong_join_in_rocksdb_is_found(mutant: Mutant) -> None:
+    with tight_rocksdb(rows_in_memory=1) as state:
+        assert is_right(state)
+        with mutated(mutant):
+            assert not is_right(state)

@@ -81,8 +81,18 @@ TAKEN_BACK_FROM_DISK: list[tuple[str, Any]] = [
     OTHERS,
     ("right", [Row("a", 1, 1)]),
 ]
+MANY = ("left", [Row(f"k{n}", 1, 0) for n in range(100)])
+TAKEN_BACK_AND_FORGOTTEN: list[tuple[str, Any]] = [
+    ("left", [Row("a", 1, 0)]),
+    MANY,
+    ("left", GONE),
+    ("restore", 1),
+    ("right", [Row("a", 1, 1)]),
+]
+"""There are so many keys that the one which has changed is written without the others."""
 PLAYS = [
     (Case("inner", None), TAKEN_BACK_FROM_DISK),
+    (Case("inner", None), TAKEN_BACK_AND_FORGOTTEN),
     (Case("full", None), TO_AND_FRO),
     (Case("full", "event"), TO_AND_FRO),
     (Case("left", "event"), [("left", TWICE), ("watermark", 25), ("left", [*GONE, *GONE])]),
@@ -93,18 +103,18 @@ PLAYS = [
 
 @settings(max_examples=100, deadline=None)
 @given(CASE, st.lists(MOVE, max_size=14))
-@example(*PLAYS[1])
 @example(*PLAYS[2])
 @example(*PLAYS[3])
+@example(*PLAYS[4])
 def test_a_join_agrees_with_nested_loops(case: Case, moves: list[tuple[str, Any]]) -> None:
     play(case, moves)
 
 
 @settings(max_examples=40, deadline=None)
 @given(CASE, st.lists(MOVE, max_size=14))
-@example(*PLAYS[1])
 @example(*PLAYS[2])
 @example(*PLAYS[3])
+@example(*PLAYS[4])
 def test_so_does_one_whose_snapshots_build_on_each_other(case: Case, moves: list[tuple[str, Any]]) -> None:
     play(case, moves, INCREMENTAL)
 
@@ -116,6 +126,7 @@ def test_so_does_one_whose_snapshots_build_on_each_other(case: Case, moves: list
 @example(*PLAYS[2])
 @example(*PLAYS[3])
 @example(*PLAYS[4])
+@example(*PLAYS[5])
 def test_so_does_one_in_rocksdb(case: Case, moves: list[tuple[str, Any]]) -> None:
     with tight_rocksdb(rows_in_memory=1) as state:
         play(case, moves, state)
@@ -261,6 +272,10 @@ def _never_deleted(self: RocksGroups, identities: Any) -> None:
         self._keep(kept)
 
 
+def _told_to_nobody(self: JoinedRows, keys: Any, identities: Any) -> None:
+    pass
+
+
 def _rows_without_partners(self: JoinedRows, batch: pa.RecordBatch) -> Any:
     place = batch.schema.get_field_index("partners")
     none = pa.nulls(batch.num_rows, pa.int64())
@@ -272,6 +287,7 @@ def _rows_without_partners(self: JoinedRows, batch: pa.RecordBatch) -> Any:
     [
         Mutant("of a key one row comes back", [(RocksGroups, "split", staticmethod(_one_row_of_a_key))]),
         Mutant("what was taken back is there again", [(RocksGroups, "_renumbered", _never_deleted)]),
+        Mutant("who is forgotten is not told of", [(JoinedRows, "_note_gone", _told_to_nobody)]),
         Mutant("who comes back has no partners", [(JoinedRows, "load_keys", _rows_without_partners)]),
     ],
     ids=lambda mutant: mutant.title,

@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from onceflow.runtime.operators.joins.described_sides import described_sides, side_readers
-from onceflow.runtime.operators.joins.frozen_sides import TABLE, FrozenSides, restored_rows
+from onceflow.runtime.operators.joins.frozen_sides import TABLE
 from onceflow.runtime.operators.joins.joined_columns import (
     LATE_SIDES,
     LEFT,
@@ -19,13 +19,12 @@ from onceflow.runtime.operators.joins.joined_columns import (
     JoinedColumns,
     null_keys,
 )
-from onceflow.runtime.operators.joins.key_numbers import KeyNumbers
+from onceflow.runtime.operators.joins.rows_in_time import RowsInTime
 from onceflow.runtime.operators.joins.runs import SideRows, limit_of, pairs
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
-from onceflow.runtime.records import WATERMARK_MIN_MS, Int64s, Mask, Records
+from onceflow.runtime.records import WATERMARK_MIN_MS, Indices, Int64s, Mask, Records
 from onceflow.runtime.state.description import StateDescription
 from onceflow.runtime.state.evolution.readers import Readers
-from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.operator_state import restored_watermark
 from onceflow.runtime.state.rows import take_rows
 
@@ -81,21 +80,19 @@ class IntervalJoinOperator:
 
     def __init__(self, config: IntervalJoin) -> None:
         self._config = config
-        self._keys = KeyNumbers(config.columns.keys, config.schemas)
         self._gatherer = Gatherer(config.columns, config.passes, config.schemas, config.condition)
         padded = config.columns.padded
         self._sides = [SideRows(schema, n in padded) for n, schema in enumerate(config.schemas)]
+        self._rows = RowsInTime(config.columns, config.schemas, self._sides, self._keep, self._due_ms)
         self._watermark = WATERMARK_MIN_MS
 
     def open(self, context: OperatorContext, out: Output) -> None:
         self._context = context
         self._out = out
+        self._rows.open(context)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
-        for state in states:
-            for side, batch, time, matched in restored_rows(state.batches(TABLE), self._config.schemas):
-                row = self._keys.of(side, batch, hash_keys(batch, self._config.columns.keys[side]))
-                self._sides[side].add(batch, row, time, matched)
+        self._rows.restore(states)
         if states:
             self._watermark = restored_watermark(min(int(state.meta["watermark"]) for state in states))
 
@@ -110,32 +107,20 @@ class IntervalJoinOperator:
         self._expire()
 
     def fire(self, rows_max: int) -> int:
-        fired = 0
-        for side in self._config.columns.padded:
-            for run, rows in self._sides[side].due(self._limit(side), rows_max - fired):
-                fired += len(rows)
-                assert run.is_matched is not None
-                alone = rows[~run.is_matched[rows]]
-                if len(alone):
-                    batch = self._gatherer.alone(side, take_rows(run.batch, alone))
-                    self._out.emit(Records(batch, run.time[alone]))
-        if not fired:
-            self._expire()
-            self._forget_keys()
-        return fired
+        fired = self._send_due(rows_max)
+        if fired:
+            return fired
+        self._expire()
+        self._rows.forget_keys()
+        self._rows.make_room()
+        return max(1, self._send_due(rows_max)) if self._rows.wake(self._watermark) else 0
 
     def snapshot(self) -> FrozenState:
-        config = self._config
-        frozen = FrozenSides(
-            [side.frozen() for side in self._sides],
-            config.schemas,
-            config.columns.keys,
-            self._context.max_parallelism,
-        )
+        frozen = self._rows.freeze(self._context.max_parallelism)
         return FrozenState(self._context.key_groups, {TABLE: frozen}, {"watermark": self._watermark})
 
     def close(self) -> None:
-        pass
+        self._rows.close()
 
     # --- Rows that come ---
 
@@ -143,9 +128,8 @@ class IntervalJoinOperator:
         records = self._on_time(side, records)
         if not len(records):
             return
-        assert records.key_hash is not None, "a join comes after a key_by"
         assert records.event_time is not None, "an interval join needs event time"
-        row = self._keys.of(side, records.batch, records.key_hash)
+        row = self._rows.find_keys(side, records)
         no_key = null_keys(records.batch, self._config.columns.keys[side])
         matched = self._meet(side, records.batch, row, records.event_time, no_key)
         mine = self._sides[side]
@@ -159,6 +143,7 @@ class IntervalJoinOperator:
         else:
             kept = np.flatnonzero(is_kept)
             mine.add(take_rows(records.batch, kept), row[kept], records.event_time[kept], matched[kept])
+        self._make_room()
 
     def _meet(self, side: int, batch: pa.RecordBatch, row: Int64s, time: Int64s, no_key: Mask | None) -> Mask:
         """Send the pairs of these rows with those of the other side; which of them have one."""
@@ -199,7 +184,21 @@ class IntervalJoinOperator:
             self._out.emit(Records(late.batch, late.event_time), LATE_SIDES[side])
         return records.filter(~is_late)
 
-    # --- Keys and time ---
+    # --- Rows that go ---
+
+    def _send_due(self, rows_max: int) -> int:
+        """Send rows in memory that expire and had no partner; how many have expired."""
+        fired = 0
+        for side in self._config.columns.padded:
+            for run, rows in self._sides[side].due(self._limit(side), rows_max - fired):
+                fired += len(rows)
+                self._rows.note_changed(run.row[rows])
+                assert run.is_matched is not None
+                alone = rows[~run.is_matched[rows]]
+                if len(alone):
+                    batch = self._gatherer.alone(side, take_rows(run.batch, alone))
+                    self._out.emit(Records(batch, run.time[alone]))
+        return fired
 
     def _limit(self, side: int) -> int:
         return limit_of(self._watermark, self._config.keep_ms[side])
@@ -208,8 +207,12 @@ class IntervalJoinOperator:
         for number, side in enumerate(self._sides):
             side.expire(self._limit(number))
 
-    def _forget_keys(self) -> None:
-        kept = self._keys.forget([run.row for side in self._sides for run in side.runs])
-        if kept is not None:
-            for side in self._sides:
-                side.renumber(kept)
+    def _make_room(self) -> None:
+        self._expire()
+        self._rows.make_room()
+
+    def _due_ms(self, keys: Indices) -> Int64s:
+        return self._rows.table.expire_ms(keys, self._config.keep_ms, self._config.columns.padded)
+
+    def _keep(self, side: int, batch: pa.RecordBatch, row: Indices, time: Int64s, is_matched: Mask) -> None:
+        self._sides[side].add(batch, row, time, is_matched)

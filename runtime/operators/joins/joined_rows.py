@@ -1,20 +1,19 @@
-"""JoinedRows: the rows of both sides of a regular join as one table by key, whose keys can go elsewhere."""
+"""JoinedRows: the rows of both sides of a join as one table by key, whose keys can go elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from onceflow.runtime.operators.joins.frozen_sides import FrozenSides, restored_parts
-from onceflow.runtime.operators.joins.joined_columns import JoinedColumns, null_keys
+from onceflow.runtime.operators.joins.frozen_sides import FrozenPart, FrozenSides, restored_parts
+from onceflow.runtime.operators.joins.joined_columns import JoinedColumns
 from onceflow.runtime.operators.joins.key_numbers import KeyNumbers
-from onceflow.runtime.operators.joins.meetings import PARTNERS, SINCE, Arrivals, FrozenKept, Meetings
 from onceflow.runtime.operators.joins.runs import FrozenRun, Run
-from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Indices, Int64s, UInt64s
+from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Indices, Int64s, Mask, UInt64s
 from onceflow.runtime.state.hashing import hash_keys
 from onceflow.runtime.state.increments import FrozenIncrement, Identities, Increments
 from onceflow.runtime.state.operator_state import FrozenRows
@@ -22,8 +21,41 @@ from onceflow.runtime.state.overflow import NO_ROWS
 from onceflow.runtime.state.snapshot_options import SnapshotOptions
 from onceflow.runtime.state.table import LiveRows
 
-COLUMNS = ("is_right", "event_time", "is_matched", SINCE, PARTNERS, "left", "right")
-"""What a snapshot has of a row, beside its key."""
+
+class Side(Protocol):
+    """What is kept of one side of a join."""
+
+    runs: list[Run]
+
+    @property
+    def limit(self) -> int:
+        """Rows up to this time have expired."""
+        ...
+
+    def keep(self, keys: Mask) -> None:
+        """Keep the rows of these keys only, of those that are there; `keys`: by number."""
+        ...
+
+    def renumber(self, kept: Indices) -> None:
+        """Keys are numbered anew: the old numbers of those that are kept."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a kind of join keeps."""
+
+    sides: Sequence[Side]
+    load: Callable[[int, pa.RecordBatch, Indices, pa.RecordBatch], None]
+    """Keep rows of a snapshot: (side, its rows, the numbers of their keys, all columns of the table)."""
+    freeze: Callable[[FrozenRun], FrozenPart] = lambda run: run
+    beside: tuple[str, ...] = ()
+    """Further columns of the table."""
+
+    @property
+    def table_columns(self) -> tuple[str, ...]:
+        """What a snapshot has of a row, beside its key."""
+        return ("is_right", "event_time", "is_matched", *self.beside, "left", "right")
 
 
 class _Part(NamedTuple):
@@ -37,17 +69,10 @@ class _Part(NamedTuple):
 class JoinedRows:
     """KeyedGroups; numbers of rows are their places in the runs of both sides, one behind the other."""
 
-    def __init__(
-        self,
-        columns: JoinedColumns,
-        schemas: tuple[pa.Schema, pa.Schema],
-        meetings: Meetings,
-        has_event_time: bool,
-    ) -> None:
+    def __init__(self, columns: JoinedColumns, schemas: tuple[pa.Schema, pa.Schema], kept: Kept) -> None:
         self._columns = columns
         self._schemas = schemas
-        self._meetings = meetings
-        self._has_event_time = has_event_time
+        self._kept = kept
         self._keys = KeyNumbers(columns.keys, schemas)
         self.kept_keys: Indices | None = None
         self.increments: Increments | None = None
@@ -57,19 +82,11 @@ class JoinedRows:
 
     @property
     def size(self) -> int:
-        return sum(map(len, self._meetings.sides))
+        return sum(len(run) for side in self._kept.sides for run in side.runs)
 
     @property
     def key_count(self) -> int:
         return len(self._keys)
-
-    def arrivals(
-        self, side: int, batch: pa.RecordBatch, row: Indices, time: Int64s | None, since: Int64s
-    ) -> Arrivals:
-        """Rows with these numbers of keys."""
-        no_key = null_keys(batch, self._columns.keys[side])
-        event_time = time if self._has_event_time else None
-        return Arrivals(side, batch, event_time, since, row, None if no_key is None else ~no_key)
 
     def keys_of(self, side: int, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The key columns of rows of a side, as `find_keys` takes them."""
@@ -111,7 +128,7 @@ class JoinedRows:
     # --- Rows ---
 
     def live_rows(self) -> LiveRows:
-        limits = [side.limit for side in self._meetings.sides]
+        limits = [side.limit for side in self._kept.sides]
         live = [part.first + part.run.live(limits[part.side]) for part in self._parts()]
         return LiveRows(self.size, np.concatenate(live) if live else NO_ROWS)
 
@@ -128,13 +145,21 @@ class JoinedRows:
         rows = self.live_rows().all()
         return np.asarray(rows[is_asked[self.key_numbers(rows)]])
 
-    def expire_ms(self, keys: Indices, ttl_ms: int) -> Int64s:
-        """When the last row of each of these keys, which have some, expires."""
+    def expire_ms(self, keys: Indices, keep_ms: Sequence[int], padded: Sequence[int] = ()) -> Int64s:
+        """When each of these keys, which have rows, is to come back: when the first of its rows expires that
+        are on the `padded` sides, whose rows are told of; if it has none there, when its last one does. A row
+        of each side expires `keep_ms` behind its time."""
         rows = self.rows_of_keys(keys)
-        times = np.concatenate([part.run.time for part in self._parts()] or [NO_ROWS])[rows]
+        numbers = self.key_numbers(rows)
+        parts = list(self._parts())
+        ends = [_behind(part.run.time, keep_ms[part.side]) for part in parts]
+        times = np.concatenate([NO_ROWS, *ends])[rows]
+        is_told = np.repeat([part.side in padded for part in parts], [len(part.run) for part in parts])[rows]
+        first = np.full(self.key_count, WATERMARK_MAX_MS)
+        np.minimum.at(first, numbers[is_told], times[is_told])
         last = np.full(self.key_count, WATERMARK_MIN_MS)
-        np.maximum.at(last, self.key_numbers(rows), np.minimum(times, WATERMARK_MAX_MS - 1 - ttl_ms) + ttl_ms)
-        return np.asarray(last[keys])
+        np.maximum.at(last, numbers, times)
+        return np.asarray(np.where(first < WATERMARK_MAX_MS, first, last)[keys])
 
     def load(self, batch: pa.RecordBatch) -> Indices:
         self.load_keys(batch)
@@ -144,22 +169,21 @@ class JoinedRows:
         found = [NO_ROWS]
         for side, rows, its in restored_parts(iter([batch]), self._schemas):
             numbers = self.find_keys(self.keys_of(side, rows), hash_keys(rows, self._columns.keys[side]))
-            time, since = (its.column(name).to_numpy() for name in ("event_time", SINCE))
-            partners = np.array(its.column(PARTNERS).fill_null(0))  # they will change
-            self._meetings.load(self.arrivals(side, rows, numbers, time, since), partners)
+            self._kept.load(side, rows, numbers, its)
             found.append(numbers)
         return np.concatenate(found)
 
     def let_go(self, keys: Indices) -> None:
+        self.note_gone()  # the next snapshot will not see who had no rows before, once keys are renumbered
         is_going = np.zeros(self.key_count, np.bool_)
         is_going[keys] = True
-        for side in self._meetings.sides:
+        for side in self._kept.sides:
             side.keep(~is_going)
 
     # --- Keys without rows ---
 
     def compact(self) -> Indices | None:
-        return self._forget_keys(is_asked=False)
+        return self._forget_keys(is_asked=False)  # none of its keys is elsewhere
 
     def renumber(self) -> Indices:
         self._forget_keys(is_asked=True)
@@ -167,18 +191,21 @@ class JoinedRows:
 
     def note_gone(self) -> None:
         if self.increments is not None:
-            self._note_gone(np.flatnonzero(self.row_counts() == 0))
+            self._note_gone(np.flatnonzero(self.row_counts() == 0), self.identities)
 
-    def _note_gone(self, keys: Indices) -> None:
+    def _note_gone(self, keys: Indices, identities: Identities) -> None:
         if self.increments is not None and len(gone := self.increments.stored(keys)):
-            identities = self.identities[gone]
-            self.increments.remove(identities, identities[:, 0])
+            self.increments.remove(identities[gone], identities[gone, 0])
 
     def _forget_keys(self, is_asked: bool) -> Indices | None:
-        sides = self._meetings.sides
+        sides, identities = self._kept.sides, self.identities
         kept = self._keys.forget([run.row for side in sides for run in side.runs], is_asked)
         if kept is None:
             return None
+        if not is_asked:
+            is_gone = np.ones(len(identities), np.bool_)
+            is_gone[kept] = False
+            self._note_gone(np.flatnonzero(is_gone), identities)
         for side in sides:
             side.renumber(kept)
         if self.increments is not None:
@@ -203,21 +230,30 @@ class JoinedRows:
 
     def freeze_rows(self, live: LiveRows, max_parallelism: int) -> FrozenSides:
         numbers = live.all()
-        sides: list[list[FrozenKept]] = [[], []]
+        sides: list[list[FrozenPart]] = [[], []]
         for part in self._parts():
             first, end = np.searchsorted(numbers, [part.first, part.first + len(part.run)])
             if first < end:
-                beside = {name: values.copy() for name, values in part.run.beside.items()}
-                places = numbers[first:end] - part.first
-                sides[part.side].append(FrozenKept(FrozenRun(part.run, 0, None, places, None, beside)))
+                run, places = part.run, numbers[first:end] - part.first
+                is_matched = None if run.is_matched is None else run.is_matched.copy()
+                beside = {name: values.copy() for name, values in run.beside.items()}
+                frozen = FrozenRun(run, 0, is_matched, places, None, beside)
+                sides[part.side].append(self._kept.freeze(frozen))
         # What changes by itself is read by key: see checkpoint/increments.py.
         key_schema = None if self.increments is None else self._keys.schema
         keys = self._columns.keys
-        return FrozenSides(sides, self._schemas, keys, max_parallelism, (SINCE, PARTNERS), key_schema)
+        return FrozenSides(sides, self._schemas, keys, max_parallelism, self._kept.beside, key_schema)
 
     def _parts(self) -> Iterator[_Part]:
         first = 0
-        for number, side in enumerate(self._meetings.sides):
+        for number, side in enumerate(self._kept.sides):
             for run in side.runs:
                 yield _Part(number, run, first)
                 first += len(run)
+
+
+def _behind(time: Int64s, keep_ms: int) -> Int64s:
+    """The times so far behind these; all of them before the end of time."""
+    if keep_ms < 0:
+        return np.maximum(time, WATERMARK_MIN_MS - keep_ms) + keep_ms
+    return np.minimum(time, WATERMARK_MAX_MS - 1 - keep_ms) + keep_ms

@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from onceflow.runtime.operators.joins.described_sides import described_sides, side_readers
 from onceflow.runtime.operators.joins.frozen_sides import TABLE
-from onceflow.runtime.operators.joins.joined_columns import LEFT, RIGHT, Gatherer, JoinedColumns
-from onceflow.runtime.operators.joins.joined_rows import COLUMNS, JoinedRows
-from onceflow.runtime.operators.joins.meetings import Arrivals, Meetings
+from onceflow.runtime.operators.joins.joined_columns import LEFT, RIGHT, Gatherer, JoinedColumns, null_keys
+from onceflow.runtime.operators.joins.joined_rows import JoinedRows, Kept
+from onceflow.runtime.operators.joins.meetings import PARTNERS, SINCE, Arrivals, FrozenKept, Meetings
 from onceflow.runtime.operators.joins.ordered_changes import OrderedChanges
 from onceflow.runtime.operators.joins.runs import PAIRS_MAX, limit_of
 from onceflow.runtime.operators.operator import FrozenState, OperatorContext, Output, RestoredState
-from onceflow.runtime.records import WATERMARK_MIN_MS, Int64s, Kinds, Mask, Records, RowKind
+from onceflow.runtime.records import WATERMARK_MIN_MS, Indices, Int64s, Kinds, Mask, Records, RowKind
 from onceflow.runtime.state.description import StateDescription, TimeToLive
 from onceflow.runtime.state.evolution.readers import Readers
 from onceflow.runtime.state.operator_state import restored_watermark
@@ -78,7 +78,8 @@ class RegularJoinOperator:
         gatherer = Gatherer(config.columns, config.passes, config.schemas, config.condition)
         ttl_ms = None if config.ttl is None else config.ttl.ms
         self._meetings = Meetings(config.schemas, gatherer, config.columns.padded, ttl_ms)
-        self._rows = JoinedRows(config.columns, config.schemas, self._meetings, config.has_event_time)
+        self._kept = Kept(self._meetings.sides, self._load, FrozenKept, (SINCE, PARTNERS))
+        self._rows = JoinedRows(config.columns, config.schemas, self._kept)
         self._overflow: GroupedOverflow = GroupsInMemory(self._rows)
         self._watermark = WATERMARK_MIN_MS
         self._clock_ms = WATERMARK_MIN_MS
@@ -87,7 +88,7 @@ class RegularJoinOperator:
         self._context = context
         self._out = out
         context.begin(self._rows)
-        self._overflow = context.state.grouped_overflow(self._rows, COLUMNS)
+        self._overflow = context.state.grouped_overflow(self._rows, self._kept.table_columns)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         for state in states:
@@ -122,7 +123,7 @@ class RegularJoinOperator:
         assert records.key_hash is not None, "a join comes after a key_by"
         since = self._since(records)
         numbers = self._overflow.find_keys(self._rows.keys_of(side, records.batch), records.key_hash)
-        rows = self._rows.arrivals(side, records.batch, numbers, records.event_time, since)
+        rows = self._arrivals(side, records.batch, records.event_time, since, numbers)
         adds = _adds(records.kind)
         if adds is None and not self._config.columns.padded:
             out = OrderedChanges(self._out.emit, sends_at_once=True)
@@ -167,6 +168,19 @@ class RegularJoinOperator:
             yield first, end
             first = end
 
+    def _load(self, side: int, batch: pa.RecordBatch, row: Indices, its: pa.RecordBatch) -> None:
+        """Keep rows of a snapshot."""
+        time, since = (its.column(name).to_numpy() for name in ("event_time", SINCE))
+        partners = np.array(its.column(PARTNERS).fill_null(0))  # they will change
+        self._meetings.load(self._arrivals(side, batch, time, since, row), partners)
+
+    def _arrivals(
+        self, side: int, batch: pa.RecordBatch, time: Int64s | None, since: Int64s, row: Indices
+    ) -> Arrivals:
+        no_key = null_keys(batch, self._config.columns.keys[side])
+        event_time = time if self._config.has_event_time else None
+        return Arrivals(side, batch, event_time, since, row, None if no_key is None else ~no_key)
+
     # --- Rows that go ---
 
     def _forget(self) -> None:
@@ -184,7 +198,7 @@ class RegularJoinOperator:
     def _make_room(self) -> None:
         while self._overflow.needs_room():
             going, ttl = self._overflow.going(), self._config.ttl
-            wakes = {} if ttl is None else {_EXPIRED: self._rows.expire_ms(going, ttl.ms)}
+            wakes = {} if ttl is None else {_EXPIRED: self._rows.expire_ms(going, (ttl.ms, ttl.ms))}
             self._overflow.make_room(going, wakes)
 
     def _clock(self) -> int:

@@ -12,7 +12,9 @@ from onceflow import CoGroup, GroupWindow, Job, WatermarkStrategy, col, count, l
 from onceflow.runtime.api.stream import Stream
 from onceflow.runtime.errors import GraphError, OptionError
 from onceflow.runtime.graph.plan import describe
+from onceflow.runtime.testing.tight_state import tight_rocksdb
 from onceflow.testing import run, simulate
+from onceflow.testing.simulation import simulate_with
 from tests.paid_orders import TIMES, Order, Payment, streams
 
 
@@ -107,6 +109,15 @@ def test_a_join_is_exact_under_crashes_and_rescales(how: str, barriers: str) -> 
     report = simulate(job_with_slack(how), inputs, seeds=8, barriers=barriers)
     assert report.rows["pairs"] > 15
     assert sum(report.crashes.values()) > 3
+
+
+def test_so_is_one_in_rocksdb() -> None:
+    orders = [Order(f"o{n % 9}", f"i{n}", n, 400_000 * n) for n in range(20)]
+    paid = {"p": [Payment(f"o{n % 9}", n, 500_000 * n) for n in range(16)]}
+    with tight_rocksdb(rows_in_memory=1) as state:
+        inputs = {"orders": orders, "payments": paid}
+        report = simulate_with(state, job_with_slack("full"), inputs, range(1, 5))
+        assert sum(report.crashes.values()) > 2
 
 
 def job_with_slack(how: str) -> Job:
