@@ -26,7 +26,7 @@ def renamed_parts(
                 f"{who}: state {name!r} may be {' or '.join(map(repr, names))} by its former_names{also}: "
                 "leave only the one whose content it is to keep"
             )
-        (was,) = names
+        was = next(iter(names))
         said.append(f"{who}: state {name!r} keeps what was called {was!r}")
         parts[name] = structs.replace(parts.pop(was), name=name)
     return parts, said
