@@ -79,8 +79,13 @@ COVERED = (
     ),
     Covered(
         "what reads a queue, driven against a real one",
-        "integration/test_rabbitmq_queue integration/test_rabbitmq_queue_kills",
-        "rabbitmq.deliveries acknowledged.messages acknowledged.reader",
+        "integration/test_rabbitmq_queue integration/test_rabbitmq_kills",
+        "rabbitmq.connections rabbitmq.deliveries acknowledged.messages acknowledged.reader",
+    ),
+    Covered(
+        "what reads a stream of RabbitMQ, driven against a real one",
+        "integration/test_rabbitmq_stream integration/test_rabbitmq_kills",
+        "stream_consumer stream_enumerator stream_looks stream_reader",
     ),
     Covered(
         "what reads a stream of Kinesis, driven against servers that answer as it does",
