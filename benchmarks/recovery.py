@@ -1,11 +1,16 @@
-"""From the SIGKILL of a slot to the first new output, with many keys in state.
+"""From the SIGKILL of a slot, or from `onceflow rescale`, to the first new output, with many keys in state.
 
     python benchmarks/recovery.py --keys 1000000 --kills 5
+    python benchmarks/recovery.py --keys 1000000 --rescales 9 --master 'local[4]'
 
 The job holds a sum per key and copies its input to the output. When all keys are in a checkpoint, records
 go on coming, 200 a second; the slot's process is killed; what counts is when a read_committed consumer
 sees the first record that was *produced after the kill*. Events of the job tell where the time went;
 `forked` is when the process of the new slot began, so what lies between it and `attempt_started` is Spark's.
+
+With `--rescales` the job goes from one slot to two, to four and back, and what counts is the longest time
+in which a reader of its output saw nothing, from the request on: the last checkpoint, the start of the next
+attempt, and its first checkpoint. The output is looked at, not the job's own events.
 """
 
 from __future__ import annotations
@@ -87,6 +92,19 @@ def first_after(consumer: Consumer, moment_ms: float) -> float:
     raise SystemExit("no new output")
 
 
+def longest_silence(consumer: Consumer, since_s: float, until_ms: float) -> float:
+    """The longest time without new records, from a moment on until one comes that is younger than another."""
+    last_s, longest_s, deadline = since_s, 0.0, time.monotonic() + TIMEOUT_S
+    while time.monotonic() < deadline:
+        messages = consumer.consume(10_000, 0.02)
+        if not messages:
+            continue
+        longest_s, last_s = max(longest_s, time.time() - last_s), time.time()
+        if any(m.error() is None and json.loads(m.value())["ts"] > until_ms for m in messages):
+            return longest_s
+    raise SystemExit("no new output")
+
+
 def wait_event(events: queue.SimpleQueue[dict[str, Any]], name: str, **fields: Any) -> dict[str, Any]:
     deadline = time.monotonic() + TIMEOUT_S
     while True:
@@ -114,12 +132,59 @@ def open_consumer(servers: str, topic: str) -> Consumer:
     return consumer
 
 
+def kill(kills: int, pid: int, events: queue.SimpleQueue[dict[str, Any]], consumer: Consumer) -> list[float]:
+    """Seconds from each kill to the first new output."""
+    took: list[float] = []
+    for _ in range(kills):
+        checkpoint = [wait_event(events, "checkpoint_completed") for _ in range(3)][-1]
+        first_after(consumer, time.time() * 1000)
+        os.kill(pid, signal.SIGKILL)
+        killed_s, killed_at_s = time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
+        seen_s = first_after(consumer, killed_s * 1000)
+        took.append(seen_s - killed_s)
+        steps = {"state_mb": round(checkpoint["bytes"] / 1e6, 1)}
+        for step in ("attempt_failed", "attempt_started", "slots_started", "first_record", "restarted"):
+            event = wait_event(events, step)
+            if step == "slots_started":
+                pid = event["slots"][0]["pid"]
+                steps["forked"] = round(forked_s(pid) - killed_at_s, 2)
+            steps[step] = round(event["ts_ms"] / 1000 - killed_s, 2)
+        print(f"{took[-1]:.2f} s to the first new output; {json.dumps(steps)}", flush=True)
+    return took
+
+
+def rescale(
+    rescales: int, folder: Path, events: queue.SimpleQueue[dict[str, Any]], consumer: Consumer
+) -> list[float]:
+    """The longest silence of the output at each."""
+    took: list[float] = []
+    for number in range(rescales):
+        slots = (2, 4, 1)[number % 3]
+        wait_event(events, "checkpoint_completed")
+        first_after(consumer, time.time() * 1000)
+        asked_s = time.time()
+        command = subprocess.Popen([ONCEFLOW, "rescale", str(folder), str(slots), "--no-wait"])
+        started = threading.Thread(target=wait_event, args=(events, "rescaled"), kwargs={"slots": slots})
+        started.start()
+        longest_s = 0.0
+        while started.is_alive():
+            longest_s = max(longest_s, longest_silence(consumer, asked_s, asked_s * 1000))
+            asked_s = time.time()
+        longest_s = max(longest_s, longest_silence(consumer, asked_s, time.time() * 1000))
+        took.append(longest_s)
+        if command.wait(60):
+            raise SystemExit("onceflow rescale was refused")
+        print(f"to {slots} slots: {longest_s:.2f} s without output", flush=True)
+    return took
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--kills", type=int, default=5)
+    parser.add_argument("--rescales", type=int, default=0, help="so many instead of kills")
     parser.add_argument("--master", default="local[1]")
     parser.add_argument("--checkpoint-interval", default="1 s")
     options = parser.parse_args()
@@ -149,24 +214,12 @@ def main() -> None:
         pid = wait_event(events, "slots_started")["slots"][0]["pid"]
         wait_event(events, "progress", records_in=options.keys)
         feed.start()
-        took: list[float] = []
-        for _ in range(options.kills):
-            checkpoint = [wait_event(events, "checkpoint_completed") for _ in range(3)][-1]
-            first_after(consumer, time.time() * 1000)
-            os.kill(pid, signal.SIGKILL)
-            killed_s, killed_at_s = time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
-            seen_s = first_after(consumer, killed_s * 1000)
-            took.append(seen_s - killed_s)
-            steps = {"state_mb": round(checkpoint["bytes"] / 1e6, 1)}
-            for step in ("attempt_failed", "attempt_started", "slots_started", "first_record", "restarted"):
-                event = wait_event(events, step)
-                if step == "slots_started":
-                    pid = event["slots"][0]["pid"]
-                    steps["forked"] = round(forked_s(pid) - killed_at_s, 2)
-                steps[step] = round(event["ts_ms"] / 1000 - killed_s, 2)
-            print(f"{took[-1]:.2f} s to the first new output; {json.dumps(steps)}", flush=True)
-        median = statistics.median(took)
-        print(f"median {median:.2f} s, longest {max(took):.2f} s of {len(took)} kills, {options.keys:,} keys")
+        if options.rescales:
+            took = rescale(options.rescales, Path(name) / "checkpoints", events, consumer)
+        else:
+            took = kill(options.kills, pid, events, consumer)
+        what = f"{len(took)} {'rescales' if options.rescales else 'kills'}, {options.keys:,} keys"
+        print(f"median {statistics.median(took):.2f} s, longest {max(took):.2f} s of {what}")
         feed.close()
         consumer.close()
         job.terminate()

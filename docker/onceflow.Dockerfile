@@ -16,12 +16,14 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 
 # What onceflow needs changes seldom, and is a layer of its own.
+ARG EXTRAS=avro,postgres,queries,rocksdb,s3
 COPY pyproject.toml /src/
 RUN python -c "import tomllib; p = tomllib.load(open('/src/pyproject.toml', 'rb'))['project']; \
-        print('\n'.join(p['dependencies'] + p['optional-dependencies']['avro']))" > /src/needed.txt \
+        extras = [p['optional-dependencies'][name] for name in '$EXTRAS'.split(',')]; \
+        print('\n'.join(sum(extras, p['dependencies'])))" > /src/needed.txt \
     && python -m pip install --no-cache-dir -r /src/needed.txt
 COPY . /src
-RUN python -m pip install --no-cache-dir "/src[avro]" \
+RUN python -m pip install --no-cache-dir "/src[$EXTRAS]" \
     && rm -rf /src \
     && ln -s "$(python -c 'import pyspark, pathlib; print(pathlib.Path(pyspark.__file__).parent)')" /opt/spark
 

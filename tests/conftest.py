@@ -20,6 +20,7 @@ from onceflow.connectors.kafka.embedded import EmbeddedKafka
 from onceflow.connectors.kafka.embedded.jars import MAVEN_CENTRAL, PINNED_VERSION, JarCache
 from onceflow.runtime.environment.java import JavaError, find_java
 from onceflow.runtime.hosts.spark.class_archive import as_setting, local_java_options
+from tests.shared_broker import SharedBroker, shared_broker
 
 # What takes long on a machine that does other things too is no finding.
 hypothesis.settings.register_profile(
@@ -88,7 +89,9 @@ KILL = "kill"
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """How often who was killed in which step, over all tests that tell it."""
+    """What shared brokers ran as; how often who was killed in which step, over all tests that tell it."""
+    for runs_as, times in terminalreporter.config.stash[BROKERS].items():
+        terminalreporter.write_line(f"the shared Kafka of {times} processes of tests ran {runs_as}")
     kills = Counter(
         tuple(str(value).split(" | "))
         for reports in terminalreporter.stats.values()
@@ -134,26 +137,44 @@ def jar_cache() -> JarCache:
 
 @pytest.fixture(scope="session")
 def broker(
-    tmp_path_factory: pytest.TempPathFactory, kafka_version: str, jar_cache: JarCache
-) -> Iterator[EmbeddedKafka]:
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    kafka_version: str,
+    jar_cache: JarCache,
+) -> Iterator[SharedBroker]:
     """One broker for all tests that leave it alive: use fresh topics (`new_topic`) and ids.
 
-    An embedded broker is shut out after a silent second, so that it is soon back after a kill. This one is
-    never killed, but starved where many tests share few cores: partitions then had no leader for a moment,
-    and a librdkafka client that looked just then never found it again (its issue 5430).
+    ONCEFLOW_TEST_BROKER: `process`, `container`, or `auto`, the default; ONCEFLOW_KAFKA_IMAGE: of what.
     """
-    kafka = EmbeddedKafka(
-        tmp_path_factory.mktemp("shared-broker"),
-        version=kafka_version,
-        jar_cache=jar_cache,
-        properties={"broker.session.timeout.ms": "120000", "broker.heartbeat.interval.ms": "2000"},
-    )
-    with kafka:
-        yield kafka
+    kind = os.environ.get("ONCEFLOW_TEST_BROKER", "auto")
+    image = os.environ.get("ONCEFLOW_KAFKA_IMAGE", f"apache/kafka:{kafka_version}")
+    folder = tmp_path_factory.mktemp("shared-broker")
+    with shared_broker(kind, image, kafka_version, jar_cache, folder) as shared:
+        request.config.stash[BROKERS][shared.runs_as] += 1
+        yield shared
+
+
+BROKERS = pytest.StashKey[Counter[str]]()
+"""What shared brokers ran as: of this process, and in the end of all workers of xdist."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[BROKERS] = Counter()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    node.config.stash[BROKERS].update(getattr(node, "workeroutput", {}).get("brokers", {}))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:  # a worker of xdist
+        output["brokers"] = dict(session.config.stash[BROKERS])
 
 
 @pytest.fixture
-def new_topic(broker: EmbeddedKafka) -> MakeTopic:
+def new_topic(broker: SharedBroker) -> MakeTopic:
     """`new_topic("input", partitions=2)` makes a topic with a unique name on the shared broker."""
 
     def make(prefix: str = "topic", partitions: int = 1, config: Mapping[str, str] | None = None) -> str:

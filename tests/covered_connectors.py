@@ -102,7 +102,7 @@ CONNECTORS = (
         """integration/test_embedded_kafka integration/test_kafka_formatting integration/test_three_brokers
         unit/connectors/kafka/embedded/registry/test_requests""",
         """embedded.broker embedded.cluster embedded.formatting embedded.jars embedded.ports embedded.process
-        embedded.settings fault_proxy registry.rules schema_texts""",
+        embedded.settings embedded.topics fault_proxy registry.rules schema_texts""",
     ),
     Covered(
         "a socket to a broker", "unit/connectors/kafka/protocol/test_polling_connection", "broker_socket"
@@ -186,6 +186,11 @@ CONNECTORS = (
         "unit/sinks/test_delta conformance/test_delta_sink integration/test_table_kills",
         """changes data_file file_names file_store grouping delta.columns delta_committer delta.settings
         opened_table delta.writer maintenance""",
+    ),
+    Covered(
+        "Delta tables as a source, by the suite of sources, and killed before a topic",
+        "conformance/test_delta_source integration/test_hybrid",
+        "delta.source table_files file_constants",
     ),
     Covered(
         "Iceberg tables of a catalog in SQLite, read by DuckDB and pyiceberg, and kills inside commits",

@@ -24,6 +24,11 @@ COVERED = (
         "scale folder_io",
     ),
     Covered("options, read for a run", "unit/driver/test_options unit/api/test_job", "run_options"),
+    Covered(
+        "states that are called otherwise",
+        "unit/changed_programs/test_renamed_states",
+        "renamed_parts state_names",
+    ),
     Covered("objects that are kept as pickles", "unit/state/test_object_codecs", "pickled_objects"),
     Covered("changed types", "properties/test_schema_evolution", "conversion members readers restored"),
     Covered(
@@ -307,5 +312,12 @@ COVERED = (
         "unit/structured_streaming/any_sink/test_write_options",
         """batch_commits batch_parts promised_batches sink_data_source sink_format any_sink.formats sink_tie
         any_sink.writers""",
+    ),
+    Covered(
+        "sources as formats: planners, and what Spark does with them",
+        """unit/connectors/files/test_batches integration/test_structured_streaming_any_source
+        integration/test_postgres_cdc_batches""",
+        """postgres_cdc.batches contracts.batches batch_reading any_source.source_format stream_reader
+        files_form spark_limits option_texts source_data_source any_source.formats""",
     ),
 )

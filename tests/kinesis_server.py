@@ -32,6 +32,21 @@ const now = Date.now; let ahead = 0
 Date.now = () => now() + ahead
 process.on('uncaughtException', () => {})  // it throws when a client is killed in a request
 process.on('SIGUSR2', () => { ahead += 25 * 3600000 })
+// Where nothing has arrived since a time, it never answers to AT_TIMESTAMP.
+const action = require.resolve(process.argv[1] + '/actions/getShardIterator.js'), plain = require(action)
+const db = require(process.argv[1] + '/db')
+require.cache[action].exports = (store, data, answer) => {
+  if (data.ShardIteratorType != 'AT_TIMESTAMP') return plain(store, data, answer)
+  const shard = db.resolveShardId(data.ShardId).shardIx
+  const range = {gt: db.shardIxToHex(shard), lt: db.shardIxToHex(shard + 1)}
+  let found = false
+  store.getStreamDb(data.StreamName).createReadStream(range)
+    .on('data', item => { found = found || item.value.ApproximateArrivalTimestamp >= data.Timestamp })
+    .on('end', () => {
+      if (!found) { data.ShardIteratorType = 'LATEST'; delete data.Timestamp }
+      plain(store, data, answer)
+    })
+}
 const settings = {createStreamMs: 0, updateStreamMs: 0, deleteStreamMs: 0, shardLimit: 999}
 const server = require(process.argv[1])(settings)
 const date = () => new Date(Date.now()).toUTCString()

@@ -40,6 +40,7 @@ PUBLIC = (
     "onceflow.connectors.kinesis",
     "onceflow.sinks.files",
     "onceflow.sinks.kafka",
+    "onceflow.connectors.delta",
     "onceflow.sinks.delta",
     "onceflow.sinks.iceberg",
     "onceflow.sinks.postgres",

@@ -29,6 +29,11 @@ class DeltaSettings:
     compact_every: int | None
     expire_ms: int | None
 
+    @staticmethod
+    def to_read(url: str, storage_options: Mapping[str, str]) -> DeltaSettings:
+        """Settings of a table to which nothing is written."""
+        return DeltaSettings(url, storage_options, (), (), False, False, False, None, None)
+
     @property
     def is_local(self) -> bool:
         return "://" not in self.url

@@ -21,7 +21,7 @@ from onceflow.connectors.files.packing import (
     compression_of,
     packed_endings,
 )
-from onceflow.connectors.files.place import Place
+from onceflow.connectors.files.place import Place, StoredFiles
 from onceflow.connectors.files.record_blocks import (
     BLOCK_BYTES,
     UncompressedFile,
@@ -119,7 +119,7 @@ class CsvDecoder:
             quoted_strings_can_be_null=False,
         )
 
-    def pieces(self, place: Place, path: str, at: int, end: int = 0) -> Iterator[Piece]:
+    def pieces(self, place: StoredFiles, path: str, at: int, end: int = 0) -> Iterator[Piece]:
         assert not end, "it is never cut"
         with place.open(path) as file:
             header = self._header(UncompressedFile(file, path, self._form.compression), path)

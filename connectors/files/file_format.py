@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from onceflow.connectors.files.place import Place
+from onceflow.connectors.files.place import Place, StoredFiles
 from onceflow.runtime.errors import BadRecordError
 from onceflow.runtime.records import Int64s
 
@@ -56,7 +56,7 @@ class Piece(NamedTuple):
 class FileDecoder(Protocol):
     """Reads files of one format, for one reader."""
 
-    def pieces(self, place: Place, path: str, at: int, end: int = 0) -> Iterator[Piece]:
+    def pieces(self, place: StoredFiles, path: str, at: int, end: int = 0) -> Iterator[Piece]:
         """The rows of a file from this place on (0: the beginning) up to this one (0: its end), in order.
 
         Raises BadRecordError naming file and record, DataLossError for a file that is cut off or damaged.

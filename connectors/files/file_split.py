@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 
 from onceflow.connectors.files.finished_files import version_hash
-from onceflow.connectors.files.place import FileVersion, Place
+from onceflow.connectors.files.place import FileVersion, StoredFiles
 from onceflow.runtime.contracts import SplitState
 from onceflow.runtime.errors import DataLossError
 
@@ -37,12 +37,19 @@ class FileSplit:
     is_changed: bool = False
     """Nothing is read: the file was read to its end before, and is another one now. `version` is the hash of
     the one that was read."""
+    constants: Mapping[str, str | None] = field(default_factory=dict)
+    """Columns of which all rows of the file have one value, which is not in the file, as text."""
 
     @staticmethod
-    def of(path: str, version: FileVersion, cuts: Sequence[int] = ()) -> list[FileSplit]:
+    def of(
+        path: str,
+        version: FileVersion,
+        cuts: Sequence[int] = (),
+        constants: Mapping[str, str | None] | None = None,
+    ) -> list[FileSplit]:
         """A file from its beginning, in pieces that are cut at these places."""
-        pairs = pairwise((0, *cuts, 0))
-        return [FileSplit(path, version.size, version.version, at, at, end=end) for at, end in pairs]
+        whole = FileSplit(path, version.size, version.version, constants=constants or {})
+        return [replace(whole, at=at, begin=at, end=end) for at, end in pairwise((0, *cuts, 0))]
 
     @staticmethod
     def changed(path: str, hash_read: int) -> FileSplit:
@@ -65,7 +72,7 @@ class FileSplit:
     def file_version(self) -> FileVersion:
         return FileVersion(self.size, self.version)
 
-    def check(self, place: Place) -> None:
+    def check(self, place: StoredFiles) -> None:
         """Raises DataLossError if the file is not there any more, or not as it was."""
         found = place.version(self.path)
         if self.is_changed:

@@ -19,7 +19,7 @@ from onceflow.connectors.files.packing import (
     compression_of,
     packed_endings,
 )
-from onceflow.connectors.files.place import Place
+from onceflow.connectors.files.place import Place, StoredFiles
 from onceflow.connectors.files.record_blocks import (
     BLOCK_BYTES,
     UncompressedFile,
@@ -115,7 +115,7 @@ class JsonLinesDecoder:
         self._decoder = form.values.decoder(frozenset(schema.names))
         self._form = form
 
-    def pieces(self, place: Place, path: str, at: int, end: int = 0) -> Iterator[Piece]:
+    def pieces(self, place: StoredFiles, path: str, at: int, end: int = 0) -> Iterator[Piece]:
         with place.open(path) as file:
             content = UncompressedFile(file, path, self._form.compression)
             for begin, block in blocks(content, at, path, lines_end, self._form.block_bytes, end):

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from onceflow.connectors.files.file_format import Piece, WritableFile
 from onceflow.connectors.files.packing import Kept, check_compression
-from onceflow.connectors.files.place import Place
+from onceflow.connectors.files.place import Place, StoredFiles
 from onceflow.connectors.files.rolling import check_split_size, size_bytes
 from onceflow.runtime.errors import BadRecordError, DataLossError
 from onceflow.runtime.explained_calls import explained
@@ -93,7 +93,7 @@ class ParquetDecoder:
         self._schema = schema
         self._batch_rows = batch_rows
 
-    def pieces(self, place: Place, path: str, at: int, end: int = 0) -> Iterator[Piece]:
+    def pieces(self, place: StoredFiles, path: str, at: int, end: int = 0) -> Iterator[Piece]:
         with place.open(path) as source, _opened(source, path) as file:
             there = file.schema_arrow
             wanted = [field for field in self._schema if field.name in there.names]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
@@ -29,6 +29,17 @@ class FileVersion(NamedTuple):
     version: str
     """A checksum, or when it was written; on a file system of this machine the latter, in s since the
     epoch."""
+
+
+class StoredFiles(Protocol):
+    """Where the files of splits are. A Place is one; so is the storage of a table, which lists its files in
+    a log of its own."""
+
+    def version(self, path: str) -> FileVersion | None:
+        """The version of a file that is there now; None: there is none."""
+
+    def open(self, path: str) -> BinaryIO:
+        """The file, to be read from any place. Raises OSError."""
 
 
 @dataclass(frozen=True)

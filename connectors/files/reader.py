@@ -8,16 +8,19 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from onceflow.connectors.files.file_constants import with_constants
 from onceflow.connectors.files.file_format import BadRecord, FileDecoder, Piece
 from onceflow.connectors.files.file_split import FileSplit
-from onceflow.connectors.files.place import Place
+from onceflow.connectors.files.place import StoredFiles
 from onceflow.runtime.contracts import DEAD_LETTER_SCHEMA, Fetch, ReaderContext, SplitState
 
 
 class FileReader:
     """A SourceReader, a ForgettingReader and a PausableReader."""
 
-    def __init__(self, place: Place, decoder: FileDecoder, schema: pa.Schema, context: ReaderContext) -> None:
+    def __init__(
+        self, place: StoredFiles, decoder: FileDecoder, schema: pa.Schema, context: ReaderContext
+    ) -> None:
         self._place = place
         self._decoder = decoder
         self._schema = schema
@@ -76,8 +79,9 @@ class FileReader:
         self._splits[split_id] = replace(split, at=piece.at, rows=piece.row + count, row=split.row + count)
         offset = split.row + piece.kept if self._with_origin else None
         letters = _dead_letters(split.path, piece.bad) if piece.bad else None
-        zeros = np.zeros(piece.batch.num_rows, np.uint16)
-        return Fetch(piece.batch, zeros, (split_id,), offset, dead_letters=letters)
+        batch = with_constants(piece.batch, split.constants, self._schema) if split.constants else piece.batch
+        zeros = np.zeros(batch.num_rows, np.uint16)
+        return Fetch(batch, zeros, (split_id,), offset, dead_letters=letters)
 
     def _finish(self, split_id: str) -> Fetch:
         """The file has no more rows, and is still the one that it was when it was opened."""

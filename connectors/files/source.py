@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from onceflow.connectors.files.batches import FilePlanner
 from onceflow.connectors.files.csv_files import Csv
 from onceflow.connectors.files.enumerator import FileEnumerator
 from onceflow.connectors.files.file_format import FileFormat, TolerantFormat
@@ -20,7 +21,7 @@ from onceflow.connectors.files.parquet_files import Parquet
 from onceflow.connectors.files.place import Place
 from onceflow.connectors.files.reader import FileReader
 from onceflow.runtime.clock import Clock
-from onceflow.runtime.contracts import Json, ReaderContext, Sink, SplitState
+from onceflow.runtime.contracts import BatchLimit, Json, ReaderContext, Sink, SplitState
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import GraphError, OptionError
 from onceflow.runtime.explained_calls import explained
@@ -35,7 +36,7 @@ FORMATS: Mapping[str, FileFormat] = {form.name: form for form in (JsonLines(), C
 
 @dataclass(frozen=True)
 class FileSource:
-    """A Source, a ProjectableSource and a PruningSource. A split is a file, or a piece of a
+    """A Source, a ProjectableSource, a PruningSource and a BatchedSource. A split is a file, or a piece of a
     large one, read by one slot.
 
     With `watch_ms` new files are found while it runs; else it ends with those that are there at the first
@@ -78,6 +79,10 @@ class FileSource:
         else:
             decoder = self.form.decoder(self.schema)
         return FileReader(self.place, decoder, self.schema, context)
+
+    def open_planner(self, clock: Clock, limit: BatchLimit) -> FilePlanner:
+        """See BatchedSource."""
+        return FilePlanner(self.place, clock, partial(self.form.cuts, self.place), limit)
 
     def dead_letter_sink(self) -> Sink | None:
         """See DeadLetterSource."""

@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from onceflow.connectors.collections.fixed_splits import FixedSplits
 from onceflow.connectors.collections.python_rows import RowType, row_type
+from onceflow.connectors.generator.batches import GeneratorPlanner
 from onceflow.connectors.generator.random_columns import RandomColumns
 from onceflow.runtime.clock import Clock
-from onceflow.runtime.contracts import Fetch, ReaderContext, SplitState
+from onceflow.runtime.contracts import BatchLimit, Fetch, Json, ReaderContext, SplitState
 from onceflow.runtime.durations import rate_per_s
 from onceflow.runtime.errors import GraphError, OptionError, UserFunctionError
 from onceflow.runtime.records import Int64s
@@ -61,7 +62,7 @@ class FunctionRows:
 
 @dataclass(frozen=True)
 class GeneratorSource:
-    """A Source and a ProjectableSource. Record n is the same whoever makes it and whenever.
+    """A Source, a ProjectableSource and a BatchedSource. Record n is the same whoever makes it and whenever.
 
     Split s of `splits` has the records s, s + splits, and so on. `count` None: endless. `rate`: of all splits
     together, in records per second; None: as fast as they are taken.
@@ -92,6 +93,10 @@ class GeneratorSource:
     def project(self, columns: frozenset[str]) -> GeneratorSource:
         return replace(self, columns=columns)
 
+    def open_planner(self, clock: Clock, limit: BatchLimit) -> GeneratorPlanner:
+        """See BatchedSource."""
+        return GeneratorPlanner(self.splits, self.rate, self.count, clock, limit)
+
     def open_enumerator(self, job: str, clock: Clock) -> FixedSplits:
         return FixedSplits([_Split(number, self.splits).state() for number in range(self.splits)])
 
@@ -106,11 +111,14 @@ class _Split:
     number: int
     of: int
     made: int = 0
+    stop: int | None = None
+    """The split ends when so many of them were read. None: it has as many as the source."""
 
     def state(self) -> SplitState:
-        return SplitState(
-            f"{self.number}-of-{self.of}", {"number": self.number, "of": self.of, "made": self.made}
-        )
+        position: dict[str, Json] = {"number": self.number, "of": self.of, "made": self.made}
+        if self.stop is not None:
+            position["stop"] = self.stop
+        return SplitState(f"{self.number}-of-{self.of}", position)
 
 
 class GeneratorReader:
@@ -153,11 +161,13 @@ class GeneratorReader:
     def _left(self, split: _Split) -> int:
         """How many records the split still has."""
         count = self._source.count
+        if split.stop is not None:
+            return split.stop - split.made
         return 1 << 62 if count is None else max(0, -(-(count - split.number) // split.of) - split.made)
 
     def _due(self, split_id: str, split: _Split) -> int:
         """How many records the rate allows now."""
-        if self._source.rate is None:
+        if self._source.rate is None or split.stop is not None:
             return 1 << 62
         began_ms, made_before = self._began[split_id]
         seconds = (self._clock.monotonic_ms() - began_ms) / 1_000

@@ -87,6 +87,11 @@ _CONSUMER_ONLY = re.compile(
 _PRODUCER_ONLY = re.compile(
     r"linger\.ms|queue\.buffering\..*|batch\..*|compression\..*|sticky\..*|request\.timeout\.ms"
 )
+_ADDRESS = re.compile(
+    r"(?:(?:plaintext|ssl|sasl_plaintext|sasl_ssl)://)?(?:\[[0-9a-f:.%]+\]|[^\s:/\[\]]+)(?::(?P<port>\d+))?",
+    re.IGNORECASE,
+)
+_PORT_MAX = 65_535
 _SECRET = re.compile(r"password|secret|token|\.pem|jaas|oauthbearer\.config|assertion|passphrase")
 
 
@@ -105,6 +110,7 @@ class KafkaOptions:
     def __post_init__(self) -> None:
         if not isinstance(self.bootstrap_servers, str) or not self.bootstrap_servers.strip():
             raise OptionError('bootstrap_servers must be text such as "localhost:9092,other:9092"')
+        _check_addresses(self.bootstrap_servers)
         object.__setattr__(self, "librdkafka", dict(self.librdkafka))
         for name, value in self.librdkafka.items():
             if name in REFUSED:
@@ -115,6 +121,7 @@ class KafkaOptions:
                     f"librdkafka setting {name!r} must be text, a number or a truth value, "
                     f"not {type(value).__name__}"
                 )
+        _check_login(self.librdkafka)
 
     def __repr__(self) -> str:
         return f"KafkaOptions({self.bootstrap_servers!r}, {self.shown()!r})"
@@ -175,3 +182,25 @@ class KafkaOptions:
     ) -> dict[str, Any]:
         theirs = {name: value for name, value in self.librdkafka.items() if not leave_out.fullmatch(name)}
         return {"bootstrap.servers": self.bootstrap_servers, **(defaults or {}), **theirs, **ours}
+
+
+def _check_addresses(servers: str) -> None:
+    """OptionError for what librdkafka would leave out without a word, to say then that it knows no broker."""
+    for each in filter(None, map(str.strip, servers.split(","))):
+        found = _ADDRESS.fullmatch(each)
+        if found is None or not 0 < int(found["port"] or 1) <= _PORT_MAX:
+            raise OptionError(
+                f"bootstrap_servers={servers!r}: {each!r} is no address of a broker: write HOST:PORT, as in "
+                '"localhost:9092,other:9092"'
+            )
+
+
+def _check_login(settings: Mapping[str, Setting]) -> None:
+    """OptionError if nobody says how to log in: librdkafka would take Kerberos, and then tell that it has to
+    be compiled anew."""
+    protocol = str(settings.get("security.protocol", "")).upper()
+    if protocol.startswith("SASL") and not settings.keys() & {"sasl.mechanism", "sasl.mechanisms"}:
+        raise OptionError(
+            f"security.protocol={protocol} without sasl.mechanism: set it to how the brokers let clients log "
+            "in, PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER (or GSSAPI, if your librdkafka has it)"
+        )

@@ -55,7 +55,7 @@ class KinesisEnumerator:
             first = first_shards(listed, bounds.from_now)
         whole = ShardPosition("", self._place.stream, summary.created_ms)
         whole = replace(whole, from_ms=from_ms, until_ms=until_ms, complete_ms=complete_ms)
-        return [_of(shard, whole).state() for shard in first]
+        return [beginning_of(shard, whole).state() for shard in first]
 
     def discover(self, known: frozenset[str]) -> Sequence[SplitState]:
         return self.discover_unfinished(known, None)
@@ -68,7 +68,7 @@ class KinesisEnumerator:
         whole = ShardPosition("", self._place.stream, client.summary().created_ms, from_ms=done.from_ms)
         return [
             replace(
-                _of(new.shard, whole),
+                beginning_of(new.shard, whole),
                 complete_ms=done.complete_ms(new.shard.parents),
                 lost_parent=new.lost_parent,
             ).state()
@@ -132,7 +132,7 @@ def _has_record(client: StreamClient, shard_id: str, from_ms: int | None) -> boo
     return first_record(client, client.iterator_from(shard_id, from_ms)) is not None
 
 
-def _of(shard: Shard, whole: ShardPosition) -> ShardPosition:
+def beginning_of(shard: Shard, whole: ShardPosition) -> ShardPosition:
     """The beginning of a shard. `whole`: what all of the stream have."""
     return replace(
         whole,

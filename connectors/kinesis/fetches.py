@@ -120,6 +120,7 @@ class ShardFetches:
             last = entries[-1]
             complete_ms = max(last.arrival_ms, position.complete_ms or 0)
             fetched = replace(position, after=last.sequence, taken=0, complete_ms=complete_ms)
+            fetched = fetched.begun_with(entry.arrival_ms for entry in entries)
         elif _is_caught_up(answer):
             is_at_end, complete_ms = True, max(answer.now_ms - SECOND_MS, position.complete_ms or 0)
             fetched = replace(position, complete_ms=complete_ms)
@@ -136,6 +137,11 @@ class ShardFetches:
             raise gone(position, f"Kinesis does not know that number: {error}") from error
 
 
+def arrival_of(record: Mapping[str, Any]) -> int:
+    """When a record arrived, in ms."""
+    return int(record["ApproximateArrivalTimestamp"].timestamp() * 1000)
+
+
 def _is_caught_up(answer: Answer) -> bool:
     """A closed shard is not: when it was closed, nobody says."""
     return answer.next_iterator is not None and not answer.records and not answer.behind_ms
@@ -146,10 +152,16 @@ def entries_of(records: Sequence[Mapping[str, Any]], position: ShardPosition) ->
     entries: list[Entry] = []
     of_shard = HashRange(int(position.first_hash), int(position.last_hash))
     from_ms, until_ms, taken = position.from_ms or 0, position.until_ms, position.taken
+    begins_ms = position.begins_ms
     for record in records:
-        arrival_ms = int(record["ApproximateArrivalTimestamp"].timestamp() * 1000)
+        arrival_ms = arrival_of(record)
         if until_ms is not None and arrival_ms > until_ms:
             return entries, True
+        if begins_ms is not None:
+            if arrival_ms >= begins_ms:
+                begins_ms, from_ms = None, 0
+            else:
+                from_ms = begins_ms
         sequence, key = record["SequenceNumber"], record["PartitionKey"]
         found = parts(record["Data"], key, of_shard) if arrival_ms >= from_ms else []
         last = len(found) - 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -39,6 +41,9 @@ class ShardPosition:
     """How many rows, and parts that were no rows, have been read."""
     lost_parent: str | None = None
     """A shard that had to be read before this one, and was gone when this one was found."""
+    begins_ms: int | None = None
+    """Nothing is read before the first record that arrived then or later, and all is that comes behind it.
+    None: it has been read, or that does not matter."""
 
     def state(self) -> SplitState:
         """The split that the checkpoint has."""
@@ -54,6 +59,13 @@ class ShardPosition:
         """The same shard, from what arrives now on."""
         return replace(self, from_ms=now_ms, after=None, taken=0, complete_ms=now_ms)
 
+    def begun_with(self, arrivals_ms: Iterable[int]) -> ShardPosition:
+        """The same behind records that arrived then: all that follows is read once one was not too early."""
+        begins_ms = self.begins_ms
+        if begins_ms is None or all(at < begins_ms for at in arrivals_ms):
+            return self
+        return replace(self, begins_ms=None, from_ms=None)
+
     def may_have_lost(self, horizon_ms: int) -> bool:
         """Whether records that follow may have been trimmed: what arrived before `horizon_ms` may be."""
         return self.complete_ms is not None and self.complete_ms < horizon_ms
@@ -63,6 +75,9 @@ class ShardPosition:
         """Where it goes on, for people."""
         if self.after is not None:
             return f"behind sequence number {self.after}"
+        if self.begins_ms is not None:
+            at = dt.datetime.fromtimestamp((self.begins_ms - 1) / 1000, dt.UTC)
+            return f"behind what arrived by {at.isoformat()}"
         return "at its beginning"
 
 

@@ -46,7 +46,7 @@ class _Shard:
         after = position.after if whole is None else whole.sequence
         known_ms = position.complete_ms or 0
         self.position = replace(
-            position,
+            position.begun_with(entry.arrival_ms for entry in taken),
             after=after,
             taken=0 if last.is_last else last.part + 1,
             complete_ms=position.complete_ms if whole is None else max(known_ms, whole.arrival_ms),

@@ -17,7 +17,7 @@ from onceflow.connectors.kinesis.position import ShardPosition
 from onceflow.connectors.message_fields import check_distinct, check_value, message_schema, named_columns
 from onceflow.connectors.message_rows import MessageRows
 from onceflow.runtime.clock import Clock
-from onceflow.runtime.contracts import Json, ReaderContext, Sink, SplitState
+from onceflow.runtime.contracts import BatchLimit, Json, ReaderContext, Sink, SplitState
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.explained_calls import explained
@@ -25,6 +25,7 @@ from onceflow.runtime.explained_calls import explained
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from onceflow.connectors.kinesis.batches import KinesisPlanner
     from onceflow.connectors.kinesis.client import StreamPlace
     from onceflow.connectors.kinesis.enumerator import Bounds, KinesisEnumerator
     from onceflow.connectors.kinesis.reader import KinesisReader
@@ -130,6 +131,12 @@ class KinesisSource:
     def add_finished(self, finished: Json, splits: Sequence[SplitState]) -> Json:
         """See PruningSource."""
         return FinishedShards(finished).with_shards(map(ShardPosition.of, splits))
+
+    def open_planner(self, clock: Clock, limit: BatchLimit) -> KinesisPlanner:
+        """See BatchedSource."""
+        from onceflow.connectors.kinesis.batches import KinesisPlanner
+
+        return KinesisPlanner(self._place(), self._bounds(), clock, limit)
 
     def project(self, columns: frozenset[str]) -> KinesisSource:
         """See ProjectableSource."""

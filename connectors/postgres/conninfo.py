@@ -16,5 +16,8 @@ _DEFAULTS: dict[str, Any] = {
 
 
 def with_defaults(conninfo: str, **settings: Any) -> str:
-    """The connection string with our defaults, and with `settings`, which are not the user's to say."""
+    """The connection string with our defaults, and with `settings`, which are not the user's to say; nor is
+    the encoding: what goes to the server in binary form is UTF-8, and text comes back as text, also from a
+    database that has no encoding (SQL_ASCII)."""
+    settings = {"client_encoding": "utf8", **settings}
     return make_conninfo("", **{**_DEFAULTS, **conninfo_to_dict(conninfo), **settings})

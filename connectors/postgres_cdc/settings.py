@@ -60,7 +60,7 @@ def connect_for_replication(settings: CdcSettings, name: str) -> Connection:
 
 def _connect(settings: CdcSettings, **said: str) -> Connection:
     options = f"{conninfo_to_dict(settings.conninfo).get('options') or ''} {SESSION}".strip()
-    conninfo = with_defaults(settings.conninfo, options=options, client_encoding="utf8", **said)
+    conninfo = with_defaults(settings.conninfo, options=options, **said)
     try:
         return psycopg.connect(conninfo, autocommit=True)
     except psycopg.Error as error:

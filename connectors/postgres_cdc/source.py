@@ -14,12 +14,13 @@ from onceflow.connectors.collections.python_rows import RowType, row_type
 from onceflow.connectors.extras import needs_extra
 from onceflow.connectors.message_fields import check_distinct
 from onceflow.runtime.clock import Clock
-from onceflow.runtime.contracts import ReaderContext, Sink
+from onceflow.runtime.contracts import BatchLimit, ReaderContext, Sink
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
 from onceflow.runtime.explained_calls import explained
 
 if TYPE_CHECKING:
+    from onceflow.connectors.postgres_cdc.batches import CdcPlanner
     from onceflow.connectors.postgres_cdc.enumerator import CdcEnumerator
     from onceflow.connectors.postgres_cdc.reader import CdcReader
     from onceflow.connectors.postgres_cdc.settings import CdcSettings
@@ -123,6 +124,14 @@ class PostgresCdcSource:
         return CdcReader(self._settings(table), beside, context)
 
     # --- What it may do beyond that ---
+
+    def open_planner(self, clock: Clock, limit: BatchLimit) -> CdcPlanner:
+        """See BatchedSource: the changes alone, start="slot"."""
+        from onceflow.connectors.postgres_cdc.batches import CdcPlanner
+        from onceflow.connectors.postgres_cdc.settings import application_name
+
+        name = application_name("structured-streaming", "driver")
+        return CdcPlanner(self._settings(self._rows.schema), name, clock, limit)
 
     def project(self, columns: frozenset[str]) -> PostgresCdcSource:
         """See ProjectableSource."""

@@ -42,6 +42,12 @@ class FileStore:
         finally:
             os.close(folder)
 
+    def open(self, path: str) -> BinaryIO:
+        """A file to be read from any place. Raises OSError, FileNotFoundError if it is not there."""
+        if self.local is not None:
+            return open(self.local / path, "rb")
+        return cast(BinaryIO, self.fs.open_input_file(self._place(path)))
+
     def size(self, path: str) -> int | None:
         """The bytes of a file; None: it is not there. Raises OSError."""
         info = self.fs.get_file_info(self._place(path))

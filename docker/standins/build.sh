@@ -1,15 +1,18 @@
 #!/bin/sh
 # Builds what docker/ takes from an image registry, under the same names, for machines that can reach Debian, PyPI and
-# Maven but no registry. Needs root, debootstrap, and onceflow's environment for Kafka's jars.
+# Maven but no registry. Needs root, debootstrap, and onceflow's environment for Kafka's jars; the others rest on python.
 #
 #   sh docker/standins/build.sh python      python:3.11-slim-bookworm (Debian's Python 3.11)
 #   sh docker/standins/build.sh kafka       apache/kafka:4.2.1 (the jars of the embedded broker)
+#   sh docker/standins/build.sh postgres    postgres:15 (Debian's PostgreSQL)
+#   sh docker/standins/build.sh registry    apicurio/apicurio-registry:3.3.3 (from Maven; JAVA_HOME is a JDK 21 or newer)
+#   sh docker/standins/build.sh s3          versity/versitygw:v1.8.0 (its source, by Go)
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-case ${1:?python or kafka} in
+case ${1:?python, kafka, postgres, registry or s3} in
 python)
     root=$work/root
     packages=python3,python3-pip,python3-venv,ca-certificates
@@ -34,8 +37,28 @@ for jar in JarCache().jars(PINNED_VERSION, find_java()):
 PYTHON
     docker build --network host -f "$work/kafka.Dockerfile" -t apache/kafka:4.2.1 "$work"
     ;;
+postgres)
+    cp "$here/postgres.Dockerfile" "$here/postgres.sh" "$work"
+    docker build --network host -f "$work/postgres.Dockerfile" -t postgres:15 "$work"
+    ;;
+registry)
+    cp "$here/registry.Dockerfile" "$work"
+    mkdir "$work/registry"
+    app=io/apicurio/apicurio-registry-app/3.3.3/apicurio-registry-app-3.3.3-all.tar.gz
+    curl -fsSL "${ONCEFLOW_MAVEN_MIRROR:-https://repo1.maven.org/maven2/}$app" -o "$work/all.tar.gz"
+    tar -xzf "$work/all.tar.gz" -C "$work/registry"
+    modules=java.se,jdk.unsupported,jdk.crypto.ec,jdk.naming.dns,jdk.zipfs,jdk.management,jdk.localedata,jdk.charsets
+    "${JAVA_HOME:?a JDK 21 or newer}/bin/jlink" --add-modules $modules --strip-debug --no-header-files --no-man-pages \
+        --output "$work/java"
+    docker build -f "$work/registry.Dockerfile" -t apicurio/apicurio-registry:3.3.3 "$work"
+    ;;
+s3)
+    mkdir "$work/root"
+    CGO_ENABLED=0 GOBIN="$work/root" go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
+    tar -C "$work/root" -c . | docker import --change 'ENTRYPOINT ["/versitygw"]' - versity/versitygw:v1.8.0
+    ;;
 *)
-    echo "python or kafka, not $1" >&2
+    echo "python, kafka, postgres, registry or s3, not $1" >&2
     exit 2
     ;;
 esac

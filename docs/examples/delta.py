@@ -1,8 +1,10 @@
-"""Orders appended to a Delta table, and the latest total of each customer kept in another."""
+"""Orders appended to a Delta table, and the latest total of each customer kept in another;
+then the first table is read."""
 
 from dataclasses import dataclass
 
 from onceflow import Job
+from onceflow.connectors.delta import delta_source
 from onceflow.sinks.delta import DeltaSink
 
 
@@ -33,3 +35,8 @@ totals.sink_to(by_customer, uid="totals-table")
 
 if __name__ == "__main__":
     job.run()
+
+    again = Job("orders-again")
+    written = again.source(delta_source("orders", Order), uid="orders")
+    written.print()
+    again.run()

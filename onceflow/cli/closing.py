@@ -33,7 +33,7 @@ def closing_lines(result: JobResult, checkpoint_dir: str) -> list[str]:
     is_damaged = result.cause == CorruptCheckpointError.__name__
     lines = [f"the job {result.outcome.value}: {result.reason}"]
     with contextlib.suppress(OnceflowError, OSError):  # then the reason has to be enough
-        store = open_store(checkpoint_dir)
+        store = open_store(checkpoint_dir, patience_s=0)  # it may be what the job has waited for already
         has_log = bool(store.list(LOG_FOLDER))
         found = list_checkpoints(store, read_staged_output if is_damaged else None) if has_log else []
         lines += advice(result, checkpoint_dir, found)

@@ -13,18 +13,21 @@ from onceflow.structured_streaming.told_mistakes import tell_mistakes_in_a_sente
 
 @explained
 def register(spark: Any) -> None:
-    """Make `.format("onceflow-kafka")`, `"onceflow-state"` and the sinks' formats (`"onceflow-postgres"` and
-    the others of any_sink/formats.py) known to this SparkSession; the user's program calls it once.
+    """Make `.format("onceflow-kafka")`, `"onceflow-state"` and the formats of sinks and sources
+    (`"onceflow-postgres"`, `"onceflow-kinesis"`; any_sink/formats.py and any_source/formats.py have all)
+    known to this SparkSession; the user's program calls it once.
 
     Calling it again changes nothing. Executors need onceflow installed, in the same version. From then on
     an error of Spark's in which a format of onceflow's says what is wrong, and which nobody catches, ends
     the program with that sentence instead of its traceback (ONCEFLOW_DEBUG=1 shows it all). Raises
     UsageError if `spark` has no place for Python data sources.
     """
-    from onceflow.structured_streaming.any_sink.formats import FORMATS
+    from onceflow.structured_streaming.any_sink.formats import FORMATS as SINKS
+    from onceflow.structured_streaming.any_source.formats import FORMATS as SOURCES
     from onceflow.structured_streaming.data_source import OnceflowKafka
     from onceflow.structured_streaming.state_format import OnceflowState
 
+    formats = (OnceflowKafka, OnceflowState, *SINKS, *SOURCES)
     tell_mistakes_in_a_sentence()
     registration = getattr(spark, "dataSource", None)
     if registration is None:
@@ -33,9 +36,9 @@ def register(spark: Any) -> None:
         )
     environment = getattr(getattr(spark, "sparkContext", None), "environment", None)
     if environment is None:  # Spark Connect: the server starts the processes, in an environment of its own
-        for each in (OnceflowKafka, OnceflowState, *FORMATS):
+        for each in formats:
             registration.register(each)
         return
     with startup_sent_along(environment), this_python(spark.sparkContext, os.environ):
-        for each in (OnceflowKafka, OnceflowState, *FORMATS):
+        for each in formats:
             registration.register(each)

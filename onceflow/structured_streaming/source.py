@@ -6,8 +6,6 @@ reads one range in a worker. Only what is pickled with the reader gets from one 
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -29,13 +27,8 @@ from onceflow.structured_streaming.source_offsets import OffsetRange, Offsets, s
 from onceflow.structured_streaming.source_options import Door, SourceOptions, source_options
 from onceflow.structured_streaming.source_planning import Planner
 from onceflow.structured_streaming.source_stream import StreamPlanner
+from onceflow.structured_streaming.spark_limits import LIMITS, RefusedStream, SupportsTriggerAvailableNow
 from onceflow.structured_streaming.worker_garbage import spare_imports
-
-_limits: Any = None
-"""Spark's limits of a batch; None before PySpark 4.2: no limits, and AvailableNow is one batch."""
-with contextlib.suppress(ImportError):
-    _limits = importlib.import_module("pyspark.sql.streaming.datasource")
-_SupportsTriggerAvailableNow: Any = _limits.SupportsTriggerAvailableNow if _limits else object
 
 _LOG = logging.getLogger(__name__)
 _METADATA_TIMEOUT_MS = 5_000
@@ -72,7 +65,7 @@ def stream_reader(schema: Any, options: Mapping[str, str]) -> Any:
 
 def _stream_reader(schema: StructType, options: Mapping[str, str]) -> KafkaStreamReader:
     checked, columns = _checked(schema, options, "readStream")
-    if checked.offsets_max is not None and _limits is None:
+    if checked.offsets_max is not None and LIMITS is None:
         import pyspark
 
         raise OptionError(
@@ -148,7 +141,7 @@ class KafkaBatchReader(DataSourceReader):
         return _read(self._plan, partition)
 
 
-class KafkaStreamReader(DataSourceStreamReader, _SupportsTriggerAvailableNow):
+class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """See DataSourceStreamReader. All but `read` is called in the driver, by one thread."""
 
     def __init__(self, options: SourceOptions, columns: Columns) -> None:
@@ -168,12 +161,12 @@ class KafkaStreamReader(DataSourceStreamReader, _SupportsTriggerAvailableNow):
         if start is None:
             return self._ask(lambda stream: stream.latest_of_all()).json()
         begin = Offsets.from_json(start)
-        offsets_max = limit.max_rows if _limits and isinstance(limit, _limits.ReadMaxRows) else None
+        offsets_max = limit.max_rows if LIMITS and isinstance(limit, LIMITS.ReadMaxRows) else None
         return self._ask(lambda stream: stream.latest(begin, offsets_max)).json()
 
     def getDefaultReadLimit(self) -> Any:
         limit = self._options.offsets_max
-        return _limits.ReadAllAvailable() if limit is None else _limits.ReadMaxRows(limit)
+        return LIMITS.ReadAllAvailable() if limit is None else LIMITS.ReadMaxRows(limit)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         seen = None if self._stream is None else self._stream.seen
@@ -205,28 +198,3 @@ class KafkaStreamReader(DataSourceStreamReader, _SupportsTriggerAvailableNow):
         answer = _patiently(self._options, lambda: question(stream), self._have_answered)
         self._have_answered = True
         return answer
-
-
-class RefusedStream(DataSourceStreamReader, _SupportsTriggerAvailableNow):
-    """Stands for a reader that can't be made, and says why whatever it is asked."""
-
-    def __init__(self, why: OnceflowError) -> None:
-        self._why = why
-
-    def initialOffset(self) -> dict[str, Any]:
-        raise self._why
-
-    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
-        raise self._why
-
-    def getDefaultReadLimit(self) -> Any:
-        raise self._why
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        raise self._why
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        raise self._why
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        raise self._why

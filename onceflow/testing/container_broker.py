@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,13 +24,14 @@ _OTHERWISE = "or run the tests with --onceflow-broker=process, which needs Java 
 
 
 @contextmanager
-def container_broker(image: str = IMAGE) -> Iterator[str]:
+def container_broker(image: str = IMAGE, properties: Mapping[str, str] | None = None) -> Iterator[str]:
     """The address of a single-node Kafka in a container of its own, which is removed at the end. `image`: one
-    that takes settings from KAFKA_* variables, as Apache's own does.
+    that takes settings from KAFKA_* variables, as Apache's own does. `properties`: more of them, by their
+    names in Kafka (`broker.session.timeout.ms`).
 
     Raises UsageError if testcontainers is not installed or no container engine answers.
     """
-    container = _container(image)
+    container = _container(image, properties or {})
     try:
         try:
             container.start()
@@ -64,7 +65,7 @@ _PORT = 9092
 """The port of the clients, in the container."""
 
 
-def _container(image: str) -> Any:
+def _container(image: str, properties: Mapping[str, str]) -> Any:
     """The container, not started yet. Clients are sent to the address that the broker advertises, so the port
     on this machine has to be known before: a free one is chosen here."""
     try:
@@ -100,4 +101,5 @@ def _container(image: str) -> Any:
         "KAFKA_TRANSACTION_STATE_LOG_MIN_ISR": "1",
         "KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
     }
+    settings |= {f"KAFKA_{name.upper().replace('.', '_')}": value for name, value in properties.items()}
     return container.with_envs(**settings).with_bind_ports(_PORT, port)

@@ -74,7 +74,11 @@ _STREAM = {
 _RUNNING = (
     "keyed.reduce(function) for a running result, or keyed.window(...).aggregate({}) for one per window"
 )
+_ENDS = ("collect", "foreach", "foreach_batch", "print", "sink_to", "to_files")
+_BEFORE_KEYS = ("filter", "map_async", "map_batches", "select", "with_columns")
 _KEYED = {
+    **{each: f"stream.{each}(...) before key_by, or keyed.reduce(...).{each}(...)" for each in _ENDS},
+    **{each: f"stream.{each}(...), and key_by(...) behind it" for each in _BEFORE_KEYS},
     "agg": _RUNNING.format("..."),
     "aggregate": _RUNNING.format("..."),
     "count": _RUNNING.format("n=count()"),
@@ -83,6 +87,7 @@ _KEYED = {
     "sum": _RUNNING.format('total=sum_("amount")'),
 }
 _WINDOWED = {
+    **{each: f"windows.aggregate(...).{each}(...)" for each in _ENDS},
     "agg": "windows.aggregate(...)",
     "apply": "windows.reduce(function), or windows.aggregate(...) with an AggregateFunction",
     "count": "windows.aggregate(n=count())",

@@ -34,6 +34,11 @@ _LASTING_KINDS = FileExistsError, FileNotFoundError, IsADirectoryError, NotADire
 """Errors that last even as a program raises them, without a number."""
 
 
+class Unexpected(OnceflowError):
+    """Python raised in a slot what nobody foresaw (a ValueError, a NameError), before the slot had reached
+    the driver: once may be chance, and the same twice in a row ends the job."""
+
+
 def fingerprints(error: BaseException) -> frozenset[str]:
     """Two failures are the same if they share one of these. Empty: it may pass by itself.
 
@@ -50,6 +55,8 @@ def fingerprints(error: BaseException) -> frozenset[str]:
         if error.record:
             marks.add(error.record)
         return frozenset(marks)
+    if isinstance(error, Unexpected):
+        return frozenset({_without_ids(str(error))})
     if isinstance(error, OnceflowError) or any(_may_pass(cause) for cause in _causes(error)):
         return frozenset()
     frames = traceback.extract_tb(error.__traceback__)

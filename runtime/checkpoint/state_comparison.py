@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from msgspec import structs
 
+from onceflow.runtime.checkpoint.renamed_parts import renamed_parts
 from onceflow.runtime.errors import UsageError
 from onceflow.runtime.state.description import (
     RECORD,
@@ -27,8 +28,8 @@ _NEW_UID = f"or give the operator a new uid and start with {ALLOW}"
 
 @dataclass(frozen=True, slots=True)
 class StateNote:
-    """Something about restored state that is told. `change`: added, widened, evolved, ttl, dropped, or
-    unchecked."""
+    """Something about restored state that is told. `change`: added, renamed, widened, evolved, ttl,
+    dropped, or unchecked."""
 
     uid: str
     change: str
@@ -64,8 +65,10 @@ class Comparison:
             self._check_windows(was.windows, now.windows)
         if was.has_timers and not now.has_timers:
             self._refuse("event-time timers", "no event time", f"give the source its watermarks, {_NEW_UID}")
-        old = {part.name: part for part in was.parts}
         new = {part.name: part for part in now.parts}
+        who = f"operator {self.uid!r} in {self.where}"
+        old, said = renamed_parts(who, {part.name: part for part in was.parts}, new, self.readers)
+        self.found.extend(StateNote(self.uid, "renamed", text) for text in said)
         for name in sorted(new.keys() & old.keys()):
             self._check_part(old[name], new[name])
         for name in sorted(old.keys() - new.keys()):

@@ -13,7 +13,7 @@ from fsspec.spec import AbstractFileSystem
 
 from onceflow.runtime.checkpoint.local_store import LocalStore
 from onceflow.runtime.checkpoint.memory_store import MemoryStore
-from onceflow.runtime.checkpoint.remote_store import RemoteStore
+from onceflow.runtime.checkpoint.remote_store import PATIENCE_S, RemoteStore
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.errors import OptionError
 
@@ -34,12 +34,13 @@ def open_store(
     url: str,
     options: Mapping[str, Any] | None = None,
     on_waiting: Callable[[str], None] = lambda reason: None,
+    patience_s: float = PATIENCE_S,
 ) -> CheckpointStore:
     """The store at this URL. Nothing is created or contacted yet.
 
     `options`: what fsspec makes its file system with, besides its own configuration and the environment:
-    credentials, an endpoint. `on_waiting`: see RemoteStore. Raises OptionError for a file system whose
-    conditional create is not one, or which needs a package that is not there.
+    credentials, an endpoint. `on_waiting`, `patience_s`: see RemoteStore. Raises OptionError for a file
+    system whose conditional create is not one, or which needs a package that is not there.
     """
     if url.startswith("memory:"):
         name = url.removeprefix("memory:").strip("/")
@@ -52,7 +53,7 @@ def open_store(
         if not path:
             raise OptionError(f"the checkpoint folder {url!r} has no path; offered: {OFFERED}")
         return LocalStore(str(Path(path).expanduser()))
-    return _remote_store(str(protocol), url, options or {}, on_waiting)
+    return _remote_store(str(protocol), url, options or {}, on_waiting, patience_s)
 
 
 def check_folder(url: str, options: Mapping[str, Any] | None = None) -> None:
@@ -70,7 +71,11 @@ def is_remote(url: str) -> bool:
 
 
 def _remote_store(
-    protocol: str, url: str, options: Mapping[str, Any], on_waiting: Callable[[str], None]
+    protocol: str,
+    url: str,
+    options: Mapping[str, Any],
+    on_waiting: Callable[[str], None],
+    patience_s: float,
 ) -> RemoteStore:
     if protocol in _REFUSED or "::" in url:
         _refuse(protocol)
@@ -88,7 +93,7 @@ def _remote_store(
         _refuse(protocol)
     if not root.strip("/"):
         raise OptionError(f"the checkpoint folder {url!r} has no bucket; offered: {OFFERED}")
-    return RemoteStore(fs, root, url, on_waiting)
+    return RemoteStore(fs, root, url, on_waiting, patience_s)
 
 
 def _refuse(protocol: str) -> None:

@@ -22,6 +22,7 @@ from onceflow.runtime.contracts.abilities import (
     WarningEnumerator,
 )
 from onceflow.runtime.contracts.batch_context import BatchContext
+from onceflow.runtime.contracts.batches import BatchedSource, BatchLimit, BatchPlanner
 from onceflow.runtime.contracts.committer import CommitterContext, CommittingSink, SinkCommitter
 from onceflow.runtime.contracts.dead_letters import (
     DEAD_LETTER_SCHEMA,
@@ -56,6 +57,9 @@ __all__ = [
     "DEAD_LETTER_SCHEMA",
     "AcknowledgingReader",
     "BatchContext",
+    "BatchLimit",
+    "BatchPlanner",
+    "BatchedSource",
     "ChangelogSink",
     "ChangelogSource",
     "Committable",

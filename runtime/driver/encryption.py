@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import secrets
 
 from onceflow.runtime.hosts.launch import SlotLauncher
 from onceflow.runtime.report import Reporter
 from onceflow.runtime.sockets.credentials import Credentials
+from onceflow.runtime.sockets.loopback import is_loopback
 
 SECRET_BYTES = 32
 IN_THE_CLEAR = (
@@ -26,13 +26,6 @@ def new_credentials(is_tls_wanted: bool, launcher: SlotLauncher, reporter: Repor
     from onceflow.runtime.sockets.certificate import new_identity
 
     reporter.event("encrypted", {"protocol": "TLS 1.3", "asked_by": asked_by or "--tls"})
-    if asked_by is None and not _is_loopback(launcher.driver_host):
+    if asked_by is None and not is_loopback(launcher.driver_host):
         reporter.event("warning", {"reason": IN_THE_CLEAR})
     return Credentials(secret, new_identity())
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -127,6 +127,8 @@ def check_slots(slots: int, max_parallelism: int) -> None:
 
 def absolute_url(checkpoint_dir: str) -> str:
     """A local path as an absolute one: slots may run in another working directory."""
+    if not checkpoint_dir.strip():
+        raise OptionError("checkpoint_dir='' names no folder: write './checkpoints', or a URL")
     if ":" in checkpoint_dir.split("/")[0]:
         return checkpoint_dir
     return str(Path(checkpoint_dir).expanduser().absolute())

@@ -75,12 +75,14 @@ def check_states(function: object, uid: str, has_event_time: bool) -> None:
 
 
 def check_lasting(function: object, uid: str) -> None:
-    """Raises GraphError for states with a time to live, in a class whose states have an end of their own."""
+    """Raises GraphError for states with a time to live or former names, in a class whose states have an end
+    of their own."""
     for state in declared_states(function, uid).values():
-        if state.ttl is not None:
+        given = "ttl" if state.ttl is not None else "former_names" if state.former_names else ""
+        if given:
             raise GraphError(
-                f"operator {uid!r}: state {state.name!r} of {type(function).__name__} has a ttl, but what a "
-                "trigger remembers goes with its window: leave ttl= out"
+                f"operator {uid!r}: state {state.name!r} of {type(function).__name__} has {given}, but what "
+                f"a trigger remembers goes with its window: leave {given}= out"
             )
 
 

@@ -141,7 +141,10 @@ def state_part(state: State) -> StatePart:
 
 def state_readers(states: Iterable[State], column: str) -> dict[str, Reader]:
     """The types of declared states, which are fields of this column."""
-    return {state.name: Reader((column, state.name), state.of_rows.codec.reads) for state in states}
+    return {
+        state.name: Reader((column, state.name), state.of_rows.codec.reads, state.former_names)
+        for state in states
+    }
 
 
 def aggregate_readers(aggregates: Sequence[TypedAggregate]) -> dict[str, Reader]:

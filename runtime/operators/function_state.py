@@ -62,8 +62,7 @@ class FunctionStateConfig:
 
     @property
     def readers(self) -> Readers:
-        found = {each.name: each.reader for each in self.lists.values()}
-        return {name: reader for name, reader in found.items() if reader is not None}
+        return {each.name: each.reader for each in self.lists.values()}
 
 
 def function_state(function: Any, uid: str) -> FunctionStateConfig | None:

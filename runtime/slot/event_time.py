@@ -8,7 +8,7 @@ records here without a word.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +42,11 @@ def in_ms(column: pa.Array) -> pa.Array:
     if not pa.types.is_timestamp(column.type):
         return column
     return column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False).cast(pa.int64())
+
+
+SILENT_AFTER_MS = 10_000
+"""A split that has been at its end for so long, and is as far behind, is named."""
+SHOWN_MAX = 5
 
 
 @dataclass(slots=True)
@@ -181,6 +186,21 @@ class SourceWatermarks:
             if not (split.is_idle or split.is_finished)
         }
 
+    def silent(self, now_ms: float) -> list[str]:
+        """The splits that hold event time though there is nothing to read in them: those without a record,
+        and those that are far behind another one of this subtask. From any thread."""
+        splits = [(name, s) for name, s in list(self._splits.items()) if not (s.is_idle or s.is_finished)]
+        furthest_ms = max((self._watermark_of(split) for _, split in splits), default=WATERMARK_MIN_MS)
+        return sorted(
+            split_id
+            for split_id, split in splits
+            if (ended_at_ms := split.ended_at_ms) is not None
+            and now_ms - ended_at_ms >= SILENT_AFTER_MS
+            and (
+                split.max_event_time_ms is None or furthest_ms - self._watermark_of(split) >= SILENT_AFTER_MS
+            )
+        )
+
     def progress(self) -> Mapping[str, int | None]:
         """The highest event time of each split, for the snapshot."""
         return {split_id: split.max_event_time_ms for split_id, split in self._splits.items()}
@@ -190,3 +210,15 @@ class SourceWatermarks:
             return WATERMARK_MIN_MS
         behind_ms = split.max_event_time_ms - self._strategy.out_of_orderness_ms - 1
         return min(max(behind_ms, WATERMARK_MIN_MS), WATERMARK_MAX_MS - 1)
+
+
+def said_of_silent(uid: str, split_ids: Sequence[str]) -> str:
+    """For people, why no window fires; "" if none of these is silent."""
+    if not split_ids:
+        return ""
+    names, more = ", ".join(split_ids[:SHOWN_MAX]), len(split_ids) - SHOWN_MAX
+    others = f" and {more} more" if more > 0 else ""
+    return (
+        f"source {uid!r}: event time waits for {names}{others}, where nothing comes: give its watermarks "
+        "idle_after="
+    )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from onceflow.runtime.checkpoint import events as ev
-from onceflow.runtime.checkpoint.fingerprints import is_unavailable
+from onceflow.runtime.checkpoint.fingerprints import fingerprints, is_unavailable
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest
 from onceflow.runtime.checkpoint.recovery import assign
 from onceflow.runtime.control.messages import (
@@ -174,6 +174,7 @@ class SlotGroup:
             isinstance(error, Fatal | UsageError),
             is_unavailable=error is not None and is_unavailable(error),
             kind="" if error is None else type(error).__name__,
+            fingerprints=frozenset() if error is None else fingerprints(error),
         )
         if self._arrived and not failed.is_fatal:
             # Why is for the slots to say. It comes on another way than this, and may come behind it.

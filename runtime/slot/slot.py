@@ -200,7 +200,7 @@ class Slot:
             seconds = (now_ms - committing[0]) / 1000
             waiting.append(f"the sinks commit {committing[1]}, since {seconds:.0f} s")
         tasks = self._slot_tasks
-        waiting += [] if tasks is None else tasks.paused
+        waiting += [] if tasks is None else tasks.held
         heads = [] if tasks is None else zip(tasks.heads, tasks.tasks, strict=True)
         return Progress(
             attempt=self._assignment.attempt,

@@ -69,9 +69,10 @@ class SlotTasks:
         return any(source.counters.paused_splits for source in self.sources.values())
 
     @property
-    def paused(self) -> list[str]:
-        """Which splits wait for slower ones, for people. From any thread."""
-        return [said for source in self.sources.values() if (said := source.paused)]
+    def held(self) -> list[str]:
+        """Which splits wait for slower ones, and for which event time waits, for people. From any thread."""
+        said = [text for source in self.sources.values() for text in (source.paused, source.silent)]
+        return [text for text in said if text]
 
     @property
     def wake_at_ms(self) -> int | None:

@@ -20,16 +20,9 @@ from onceflow.runtime.contracts import (
 )
 from onceflow.runtime.contracts.batch_size import BatchSize
 from onceflow.runtime.graph.job_graph import SourceNode
-from onceflow.runtime.records import (
-    Barrier,
-    EndOfInput,
-    Idle,
-    Origin,
-    Records,
-    Watermark,
-)
+from onceflow.runtime.records import Barrier, EndOfInput, Idle, Origin, Records, Watermark
 from onceflow.runtime.slot.chain_body import ChainBody
-from onceflow.runtime.slot.event_time import SourceWatermarks, event_times
+from onceflow.runtime.slot.event_time import SourceWatermarks, event_times, said_of_silent
 from onceflow.runtime.slot.own_watermarks import rule_of
 from onceflow.runtime.slot.source_rate import SourceRate
 from onceflow.runtime.slot.task_reports import TaskCounters, TaskSnapshot
@@ -153,6 +146,13 @@ class SourceTask:
     def paused(self) -> str:
         """Which splits wait for slower ones, for people; "": none. From any thread."""
         return self._aligned.describe(self.uid) if self._aligned and self.counters.paused_splits else ""
+
+    @property
+    def silent(self) -> str:
+        """Which splits hold event time without a record to read, for people; "": none. From any thread."""
+        if self._watermarks is None or self._said_end or self._has_stopped:
+            return ""
+        return said_of_silent(self.uid, self._watermarks.silent(self._clock.monotonic_ms()))
 
     @property
     def lowest_watermark(self) -> Lowest:

@@ -13,7 +13,6 @@ and records it is found at the next checkpoint.
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Callable, ItemsView, Iterable, KeysView, Mapping, ValuesView
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
@@ -32,6 +31,7 @@ from onceflow.runtime.state.row_values import (
     RowValues,
     ValueCodec,
 )
+from onceflow.runtime.state.state_names import check_state_name, checked_former_names
 from onceflow.runtime.state.ttl import Refresh, Time, time_to_live
 from onceflow.runtime.types.hints import type_name
 from onceflow.runtime.types.record_types import describe_type
@@ -39,14 +39,6 @@ from onceflow.runtime.types.record_types import describe_type
 V = TypeVar("V")
 K = TypeVar("K")
 D = TypeVar("D")
-
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
-
-
-def check_state_name(name: object) -> None:
-    """Raises GraphError for what is no name of a state."""
-    if not (isinstance(name, str) and _NAME.fullmatch(name)):
-        raise GraphError(f"state name {name!r}: use letters, digits, '.', '_' and '-'")
 
 
 class State:
@@ -59,6 +51,8 @@ class State:
         self.name = name
         self.ttl: TimeToLive | None = time_to_live(name, ttl, refresh, time)
         self.of_rows: RowValues = Outside(codec())
+        self.former_names: tuple[str, ...] = ()
+        """What it was called in programs before."""
 
     if not TYPE_CHECKING:
 
@@ -77,7 +71,7 @@ class State:
 
 @explained
 class ValueState(State, Generic[V]):
-    """One value for each key.
+    """One value for each key. `former_names`: what the state was called before; it keeps what was kept so.
 
     `ttl="1 d"`: it is forgotten so long after it was set, by the event time of the record, or with
     `ttl_time="processing"` by the clock. `ttl_refresh="read"`: so long after it was set or read.
@@ -90,8 +84,10 @@ class ValueState(State, Generic[V]):
         ttl: str | int | None = None,
         ttl_refresh: Refresh = "write",
         ttl_time: Time = "event",
+        former_names: Iterable[str] = (),
     ) -> None:
         super().__init__(name, lambda: ValueCodec(name, value_type), ttl, ttl_refresh, ttl_time)
+        self.former_names = checked_former_names(name, former_names)
         self._accept = acceptor(name, value_type)
         self._expiring: ExpiringValue | None = None
 
@@ -145,12 +141,14 @@ class MapState(State, Generic[K, V]):
         ttl: str | int | None = None,
         ttl_refresh: Refresh = "write",
         ttl_time: Time = "event",
+        former_names: Iterable[str] = (),
     ) -> None:
         if not describe_type(key_type, f"state {name!r}").is_immutable:
             raise GraphError(
                 f"state {name!r}: a map's keys can't be {type_name(key_type)}; use str, int or the like"
             )
         super().__init__(name, lambda: MapCodec(name, key_type, value_type), ttl, ttl_refresh, ttl_time)
+        self.former_names = checked_former_names(name, former_names)
         self._accept_key, self._accept = acceptor(name, key_type), acceptor(name, value_type)
         self._expiring: ExpiringMap | None = None
 
@@ -257,8 +255,10 @@ class ListState(State, Generic[V]):
         ttl: str | int | None = None,
         ttl_refresh: Refresh = "write",
         ttl_time: Time = "event",
+        former_names: Iterable[str] = (),
     ) -> None:
         super().__init__(name, lambda: ListCodec(name, value_type), ttl, ttl_refresh, ttl_time)
+        self.former_names = checked_former_names(name, former_names)
         self._accept = acceptor(name, value_type)
         self._expiring: ExpiringList | None = None
 

@@ -22,9 +22,9 @@ from onceflow.runtime.explained_calls import explained
 from onceflow.runtime.state.accepted_values import acceptor
 from onceflow.runtime.state.description import StatePart, type_text
 from onceflow.runtime.state.evolution.readers import Reader
-from onceflow.runtime.state.handles import check_state_name
 from onceflow.runtime.state.object_codecs import checked_object, decoded, encoded, object_codec
 from onceflow.runtime.state.row_values import ListCodec
+from onceflow.runtime.state.state_names import check_state_name, checked_former_names
 
 V = TypeVar("V")
 
@@ -39,8 +39,15 @@ class OperatorList(Generic[V]):
     is_kept_for_function = True
     """A function object that has such an attribute has a life: see functions/lives.py."""
 
-    def __init__(self, name: str, value_type: type[V], codec: CodecName = "columns") -> None:
+    def __init__(
+        self,
+        name: str,
+        value_type: type[V],
+        codec: CodecName = "columns",
+        former_names: Iterable[str] = (),
+    ) -> None:
         check_state_name(name)
+        self.former_names = checked_former_names(name, former_names)
         self.name = name
         self._objects = None if codec == "columns" else object_codec(codec, value_type, name)
         self._columns = _columns(name, value_type) if self._objects is None else ListCodec(name, bytes)
@@ -93,9 +100,9 @@ class OperatorList(Generic[V]):
         return StatePart(self.name, self.kind, kept, function=title, is_nullable=True, codec=codec)
 
     @property
-    def reader(self) -> Reader | None:
-        """The type under which it is read; None: it has to be the one with which it was written."""
-        return None if self._objects is not None else Reader(("state", self.name), self._columns.reads)
+    def reader(self) -> Reader:
+        """The type under which it is read."""
+        return Reader(("state", self.name), self._columns.reads, self.former_names)
 
     def frozen(self) -> pa.Array:
         """The list as it is now, in one row."""

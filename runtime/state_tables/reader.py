@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from onceflow.runtime.checkpoint.log_view import read_log
 from onceflow.runtime.checkpoint.manifest import CheckpointManifest, StateHandle
-from onceflow.runtime.checkpoint.savepoints.folder import savepoint_at
+from onceflow.runtime.checkpoint.savepoints.folder import NoSavepointError, savepoint_at
 from onceflow.runtime.checkpoint.savepoints.reading_pins import pin_to_read, unpin
 from onceflow.runtime.checkpoint.state_files import StateFiles
 from onceflow.runtime.checkpoint.store import CheckpointStore
@@ -248,7 +248,13 @@ def pinned_manifest(
         manifest, pin_id = pin_to_read(store, SystemClock(), checkpoint)
         return store, manifest, f"checkpoint {manifest.checkpoint_id} in {store.describe()}", pin_id
     folder = savepoint_at(path)
-    taken = folder.read()
+    try:
+        taken = folder.read()
+    except NoSavepointError:
+        raise UsageError(
+            f"{folder.describe()} has no state: neither checkpoints of a job nor a savepoint is there; give "
+            "the --checkpoint-dir of a job that has run, or a savepoint's folder"
+        ) from None
     if checkpoint not in (None, taken.manifest.checkpoint_id):
         raise UsageError(
             f"{folder.describe()} is a savepoint of checkpoint {taken.manifest.checkpoint_id}: "

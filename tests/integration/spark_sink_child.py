@@ -1,8 +1,8 @@
 """A query into one of our formats, to be killed: rows of JSON files, two files a batch.
 
 Run as a program with one argument, JSON: input, checkpoint, gates (a folder), run (a number; each row names
-its run, so that a batch of two attempts is seen), options, and where to: bootstrap_servers and topic, or
-format and its options. Lines on standard
+its run, so that a batch of two attempts is seen), options, where to: bootstrap_servers and topic, or
+format and its options, and maybe source: a format of ours to read with, schema and options. Lines on standard
 input: `start` a query until its input is used up, or `end`. Prints a line of JSON for the end of each
 query: {"event": "done"} or {"event": "failed", "error": ...}.
 
@@ -122,7 +122,13 @@ def main(config: dict[str, Any]) -> None:
 
 def start(spark: SparkSession, config: dict[str, Any], run: int) -> None:
     rows = spark.readStream.schema("id long, user string").option("maxFilesPerTrigger", 2)
-    marked = rows.json(config["input"]).withColumn("run", lit(run))
+    if "source" in config:  # one of our formats instead of Spark's own files
+        source = config["source"]
+        rows = spark.readStream.schema(source["schema"]).format(source["format"])
+        read = rows.options(**source["options"]).load()
+    else:
+        read = rows.json(config["input"])
+    marked = read.withColumn("run", lit(run))
     options = {
         "uid": "kills",
         "checkpointLocation": config["checkpoint"],

@@ -66,6 +66,22 @@ class Queries:
         writer = self.stream(**(limits or {})).writeStream.format("onceflow-kafka").options(**given)
         writer.trigger(availableNow=True).start().awaitTermination()
 
+    def into_files(self) -> None:
+        """From Kafka."""
+        given = {"uid": f"{self._uid}-files", "checkpointLocation": f"{self._folder}/files"}
+        given |= {"path": f"{self._folder}/in", "format": "jsonl"}
+        writer = self.stream().writeStream.format("onceflow-files").options(**given)
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    def from_files(self) -> None:
+        """Copies those files, from format to format."""
+        reader = self._spark.readStream.format("onceflow-files").schema("user STRING, amount BIGINT")
+        rows = reader.options(format="jsonl", maxFilesPerTrigger="1").load(f"{self._folder}/in")
+        given = {"uid": f"{self._uid}-copied", "checkpointLocation": f"{self._folder}/copied"}
+        given |= {"path": f"{self._folder}/out"}
+        writer = rows.writeStream.format("onceflow-files").options(**given)
+        writer.trigger(availableNow=True).start().awaitTermination()
+
     def write_one(self) -> None:
         one = self._spark.createDataFrame([("u", 1_000)], "user STRING, amount BIGINT")
         given = {"bootstrap_servers": self._servers, "topic": self._target, "format": "json"}
@@ -94,6 +110,8 @@ def main(servers: str, source: str, target: str, folder: str, uid: str) -> None:
     tell(amounts=queries.amounts())
     tell(limited=failure(lambda: queries.copy("limited", {"maxOffsetsPerTrigger": "10"})))
     tell(refused=failure(lambda: queries.copy("refused", topik="x")))
+    tell(into_files=failure(queries.into_files))
+    tell(from_files=failure(queries.from_files))
     spark.stop()
 
 

@@ -1,4 +1,4 @@
-"""docker/: the image is built and holds all of onceflow, and a job runs exactly on a cluster of containers.
+"""docker/: the image is built and holds all of onceflow, and jobs run exactly on a cluster of containers.
 
 Needs a container engine with compose, and the base images: from a registry, or by docker/standins/build.sh.
 """
@@ -7,24 +7,33 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
+import tempfile
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(2400)]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-COMPOSE = ["docker", "compose", "-f", str(REPOSITORY / "docker" / "compose.yaml")]
-PROFILES = ["--profile", "kafka", "--profile", "spark"]
 BUILD_S, START_S, JOB_S = 1800.0, 300.0, 600.0
-BASE_IMAGES = ["python:3.11-slim-bookworm", "apache/kafka:4.2.1"]
+KAFKA = "apache/kafka:4.2.1"
+BASE_IMAGES = ["python:3.11-slim-bookworm", KAFKA]
+STACK_IMAGES = ["apicurio/apicurio-registry:3.3.3", "postgres:15", "versity/versitygw:v1.8.0"]
 RECORDS, PARTITIONS = 200_000, 4
+PURCHASES, START_MS, WINDOW_MS = 20_000, 1_700_000_000_000, 10_000
 PACKAGES = [f"onceflow.{name}" for name in ("cli", "structured_streaming", "connectors", "runtime", "sinks")]
+ONCEFLOW = str(Path(sys.executable).with_name("onceflow"))
 
 
 def docker(*arguments: str, timeout: float = START_S) -> subprocess.CompletedProcess[str]:
@@ -33,18 +42,50 @@ def docker(*arguments: str, timeout: float = START_S) -> subprocess.CompletedPro
     )
 
 
-def compose(*arguments: str, port: int, timeout: float = START_S) -> str:
-    environment = {**os.environ, "KAFKA_PORT": str(port)}
-    done = subprocess.run(
-        [*COMPOSE, "-p", f"onceflow-test-{port}", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-        env=environment,
-    )
-    assert done.returncode == 0, f"{arguments}: {done.stdout[-4000:]}{done.stderr[-4000:]}"
-    return done.stdout
+def need(*images: str) -> None:
+    """Each is here or can be pulled, or the test is skipped."""
+    for name in images:
+        if docker("image", "inspect", name).returncode and docker("pull", name, timeout=BUILD_S).returncode:
+            pytest.skip(f"{name} can't be pulled: sh docker/standins/build.sh makes it without a registry")
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@dataclass(frozen=True)
+class Project:
+    """One run of docker/compose.yaml, with ports of this machine of its own."""
+
+    kafka: int
+    registry: int
+    postgres: int
+    s3: int
+
+    def __call__(self, *arguments: str, timeout: float = START_S) -> str:
+        ports = {f"{name.upper()}_PORT": str(port) for name, port in vars(self).items()}
+        file = str(REPOSITORY / "docker" / "compose.yaml")
+        done = subprocess.run(
+            ["docker", "compose", "-f", file, "-p", f"onceflow-test-{self.kafka}", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            env={**os.environ, **ports},
+        )
+        assert done.returncode == 0, f"{arguments}: {done.stdout[-4000:]}{done.stderr[-4000:]}"
+        return done.stdout
+
+
+@pytest.fixture
+def compose(image: str) -> Iterator[Project]:
+    """Nothing runs yet; afterwards nothing runs any more."""
+    project = Project(*(free_port() for _ in range(4)))
+    yield project
+    everything = ("--profile", "kafka", "--profile", "spark", "--profile", "driver", "--profile", "job")
+    project(*everything, "down", "--volumes", "--timeout", "5")
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +97,7 @@ def image() -> str:
         is_running = False
     if not is_running:
         pytest.skip("there is no container engine: `docker version` fails")
-    for name in BASE_IMAGES:
-        if docker("image", "inspect", name).returncode and docker("pull", name, timeout=BUILD_S).returncode:
-            pytest.skip(f"{name} can't be pulled: sh docker/standins/build.sh makes it without a registry")
+    need(*BASE_IMAGES)
     dockerfile = str(REPOSITORY / "docker" / "onceflow.Dockerfile")
     built = docker(
         *("build", "--network", "host", "-f", dockerfile, "-t", "onceflow", str(REPOSITORY)), timeout=BUILD_S
@@ -86,22 +125,10 @@ def test_the_image_holds_all_packages_and_what_they_need(image: str) -> None:
     assert wanted <= set(found["files"])
 
 
-@pytest.fixture
-def cluster(image: str) -> Iterator[int]:
-    """Kafka, a Spark master and two workers; the port of Kafka on this machine."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    try:
-        compose(*PROFILES, "up", "-d", "--wait", port=port)
-        yield port
-    finally:
-        compose(*PROFILES, "--profile", "driver", "down", "--volumes", "--timeout", "5", port=port)
-
-
-def test_a_job_runs_exactly_on_a_cluster_of_containers(cluster: int) -> None:
+def test_a_job_runs_exactly_on_a_cluster_of_containers(compose: Project) -> None:
     """Records come from this machine, the job runs in the containers, and the audit is made here."""
-    servers = f"localhost:{cluster}"
+    compose("--profile", "kafka", "--profile", "spark", "up", "-d", "--wait")
+    servers = f"localhost:{compose.kafka}"
     topics = [NewTopic(name, PARTITIONS, 1) for name in ("events", "totals")]
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     for created in admin.create_topics(topics).values():
@@ -123,13 +150,70 @@ def test_a_job_runs_exactly_on_a_cluster_of_containers(cluster: int) -> None:
             "--until",
             "latest",
         ),
-        port=cluster,
         timeout=JOB_S,
     )
-    command = [str(Path(sys.executable).with_name("onceflow")), "verify", "--bootstrap-servers", servers]
+    command = [ONCEFLOW, "verify", "--bootstrap-servers", servers]
     command += ["--input", "events", "--output", "totals", "--group-by", "user", "--time", "ts", "--json"]
     command += ["--window", "10 s", "--count", "count", "--sum", "total=amount"]
     audit = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=JOB_S)
     found = json.loads(audit.stdout)
     assert found["input_records"] == RECORDS + PARTITIONS
     assert (found["missing"], found["doubled"], found["wrong"], found["unreadable"]) == (0, 0, 0, 0)
+
+
+def test_the_example_job_uses_kafka_a_registry_postgres_and_s3_and_survives_kill_9(compose: Project) -> None:
+    """`up` as docker/compose.yaml says it; the containers of the job and of a worker are killed meanwhile."""
+    need(*STACK_IMAGES)
+    compose("--profile", "job", "up", "-d", timeout=JOB_S)
+    chance = random.Random(5)
+    expected: Counter[tuple[str, int]] = Counter()
+    for part in range(4):
+        produce(compose, purchases(chance, part, expected))
+        wait_for_rows(compose, 100 * (part + 1))  # the job has come so far, and is killed on its way
+        container = ("job", "spark-worker")[part % 2]
+        compose("kill", "-s", "SIGKILL", container)
+        compose("--profile", "job", "up", "-d", timeout=JOB_S)
+    produce(compose, [{"user": "end", "amount": 0, "ts": START_MS + 10_000_000}], every_partition=True)
+    wait_for_rows(compose, len(expected))
+    assert Counter(dict(table(compose))) == expected
+
+
+def purchases(chance: random.Random, part: int, expected: Counter[tuple[str, int]]) -> list[dict[str, Any]]:
+    """A quarter of the input, in order of time; its totals are added to what is expected."""
+    rows = []
+    for number in range(part * PURCHASES // 4, (part + 1) * PURCHASES // 4):
+        user, amount, ts = f"u{chance.randrange(50)}", chance.randrange(1, 5_000), START_MS + number * 10
+        expected[user, (ts // WINDOW_MS + 1) * WINDOW_MS] += amount
+        rows.append({"user": user, "amount": amount, "ts": ts})
+    return rows
+
+
+def produce(compose: Project, rows: list[dict[str, Any]], *, every_partition: bool = False) -> None:
+    fields = [{"name": "user", "type": "string"}, *({"name": n, "type": "long"} for n in ("amount", "ts"))]
+    schema = json.dumps({"type": "record", "name": "Purchase", "namespace": "shop", "fields": fields})
+    with tempfile.NamedTemporaryFile("w", suffix=".avsc") as file:
+        file.write(schema)
+        file.flush()
+        command = [ONCEFLOW, "broker", "produce", "purchases", "--schema", file.name]
+        command += ["--bootstrap-servers", f"localhost:{compose.kafka}"]
+        command += ["--registry", f"http://localhost:{compose.registry}/apis/ccompat/v7"]
+        where = [["--partition", str(number)] for number in range(PARTITIONS)]
+        for to in where if every_partition else [["--key-field", "user"]]:
+            text = "".join(f"{json.dumps(row)}\n" for row in rows)
+            subprocess.run([*command, *to], input=text, text=True, check=True, timeout=START_S)
+
+
+def table(compose: Project) -> list[tuple[tuple[str, int], int]]:
+    """Key and total of each row; nothing before the job has made the table."""
+    login = {"user": "onceflow", "password": "onceflow", "dbname": "shop"}
+    with psycopg.connect(host="localhost", port=compose.postgres, **login) as connection:
+        try:
+            rows = connection.execute('select "user", window_end, total from totals').fetchall()
+        except psycopg.errors.UndefinedTable:
+            return []
+    return [((user, end), total) for user, end, total in rows]
+
+
+@retry(stop=stop_after_delay(JOB_S), wait=wait_fixed(0.5), retry=retry_if_result(lambda done: not done))
+def wait_for_rows(compose: Project, rows: int) -> bool:
+    return len(table(compose)) >= rows

@@ -1,4 +1,4 @@
-"""Files, then a topic, as one stream: killed in the one, between both, and in the other."""
+"""A Delta table, files, then a topic, as one stream: killed in each, and between them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
+from deltalake import write_deltalake
 
 from onceflow.connectors.kafka.embedded import EmbeddedKafka
 
@@ -45,7 +47,10 @@ def test_what_comes_while_history_is_read_is_read_after_it_each_once(
 ) -> None:
     source, output, topic = tmp_path / "in", tmp_path / "out", new_topic("live", partitions=3)
     source.mkdir()
-    for file in range(FILES):
+    for file in range(FILES // 2):
+        rows = pa.Table.from_pylist(list(map(json.loads, records(file * LINES, LINES))))
+        write_deltalake(str(source / "table"), rows, mode="append", partition_by=["user"])
+    for file in range(FILES // 2, FILES):
         (source / f"{file:04d}.jsonl").write_text("\n".join(records(file * LINES, LINES)) + "\n")
     history = FILES * LINES
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
@@ -79,4 +84,4 @@ def test_what_comes_while_history_is_read_is_read_after_it_each_once(
     assert last.wait(120) == 0, last.story()
     assert seen(output) == expected(history + 2 * LIVE)
     progress = engine.manifests(tmp_path / "ck")[-1]["splits"]["seen"]
-    assert {each["split"]["split_id"] for each in progress} == {f"1/{topic}-{p}" for p in range(3)}
+    assert {each["split"]["split_id"] for each in progress} == {f"2/{topic}-{p}" for p in range(3)}

@@ -149,6 +149,21 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, uuid.UUID | IPv4Address) else value
 
 
+@pytest.mark.parametrize("key", [None, "id"])
+def test_text_stays_what_it_is_whatever_encoding_somebody_has_set(
+    server: PostgresServer, table: str, key: str | None
+) -> None:
+    """Nor does it matter that the database has none, as one has that was made with the locale C."""
+    server.execute(f"CREATE DATABASE {table} ENCODING 'SQL_ASCII' TEMPLATE template0")
+    for database in (table, "postgres"):
+        url = f"{server.url.replace('/postgres', '/' + database)}?client_encoding=latin1"
+        server.execute(f"DROP TABLE IF EXISTS {table}")
+        row = {"id": 1, "name": "é", "c": ["é"]}
+        write(PostgresSink(url, table, key=key, create_table=True), [row])
+        with psycopg.connect(url, client_encoding="utf8") as connection:
+            assert connection.execute(f"SELECT name, c FROM {table}".encode()).fetchall() == [("é", ["é"])]
+
+
 def test_a_table_is_made_from_the_rows(server: PostgresServer, table: str) -> None:
     """It has a primary key, and a type for each column."""
     rows = {"id": 1, "who": "ann", "at": NOON, "price": Decimal("1.20"), "tags": ["a"], "more": {"a": 1}}

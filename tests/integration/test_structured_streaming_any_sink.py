@@ -4,6 +4,7 @@ refused."""
 from __future__ import annotations
 
 import datetime as dt
+import gzip
 import json
 import shutil
 import uuid
@@ -287,3 +288,41 @@ def test_a_batch_of_files(files: Query) -> None:
     write(files.spark.range(0, 10, 1, 2), files, format="jsonl")
     found = [line for path in (files.folder / "out").glob("*.jsonl") for line in path.open()]
     assert sorted(json.loads(line)["id"] for line in found) == list(range(10))
+
+
+def test_files_of_spark_have_folders_and_a_compression(files: Query) -> None:
+    options = {"format": "jsonl", "compression": "gzip", "partition_by": "name, daily(at)"}
+    at = "timestamp_seconds(86400 * (id div 100)) as at"
+    for batch in range(2):
+        files.add(*({"id": 100 * batch + n, "name": f"n{n % 2}"} for n in range(100)))
+        files.run(lambda rows: rows.selectExpr("id", "name", at), **options)
+        forget_last_commit(files.checkpoint)
+        files.run(lambda rows: rows.selectExpr("id + 1000 as id", "name", at), **options)
+    out = files.folder / "out"
+    found = {
+        folder.relative_to(out).as_posix(): [
+            json.loads(line)["id"]
+            for path in folder.glob("*.jsonl.gz")
+            for line in gzip.decompress(path.read_bytes()).splitlines()
+        ]
+        for folder in out.glob("name=*/date=*")
+    }
+    assert {folder: sorted(ids) for folder, ids in found.items()} == {
+        f"name=n{name}/date=1970-01-0{day + 1}": list(range(100 * day + name, 100 * day + 100, 2))
+        for name in range(2)
+        for day in range(2)
+    }
+
+
+def test_a_file_that_is_full_ends_within_the_batch(files: Query) -> None:
+    small = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = files.spark.conf.get(small)
+    files.spark.conf.set(small, "10")  # a file is looked at after each
+    files.add(*({"id": n, "name": "a"} for n in range(100)))
+    try:
+        files.run(format="jsonl", max_file_size="64 B")
+    finally:
+        files.spark.conf.set(small, before)
+    written = list((files.folder / "out").glob("*.jsonl"))
+    assert len(written) == 10
+    assert sorted(json.loads(line)["id"] for path in written for line in path.open()) == list(range(100))

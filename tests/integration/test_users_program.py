@@ -166,6 +166,9 @@ def test_a_module_and_a_program_that_runs_itself_find_what_lies_beside_them(
             [*ONCEFLOW, "run", "shop.jobs:build", *options(tmp_path, "local[2]"), "--", *arguments], app
         )
     else:
+        # In the folder where it runs, a module of a name that Python has, too: the slots' Python took it for
+        # Python's own before it was up.
+        (tmp_path / "types.py").write_text("raise AssertionError('not the one that was meant')\n")
         own = [sys.executable, str(app / "orders.py"), str(tmp_path / "ck"), "local[2]"]
         done = run([*own, *arguments], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

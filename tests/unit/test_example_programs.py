@@ -15,7 +15,15 @@ from urllib.parse import unquote
 
 import pytest
 
-from examples import avro_totals, deduplicate, enrich_http, join, sessions, word_count_list
+from examples import (
+    avro_totals,
+    deduplicate,
+    enrich_http,
+    join,
+    sessions,
+    totals_to_postgres,
+    word_count_list,
+)
 from examples.deduplicate import Click
 from examples.enrich_http import Enriched, Purchase
 from examples.join import Order, Paid, Payment
@@ -158,6 +166,14 @@ def test_a_service_that_is_away_is_asked_again() -> None:
 
 
 # --- Avro ---
+
+
+def test_totals_for_a_table() -> None:
+    rows = [{"user": "ann", "amount": 5, "ts": 0}, {"user": "ann", "amount": 7, "ts": 10_000}]
+    with run(totals_to_postgres.build([]), purchases=rows) as job:
+        job.finish()
+        found = [(row["window_end"], row["count"], row["total"]) for row in job.committed("totals")]
+        assert sorted(found) == [(10_000, 1, 5), (20_000, 1, 7)]
 
 
 def test_totals_by_user_and_shop() -> None:

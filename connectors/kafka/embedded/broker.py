@@ -13,15 +13,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import psutil
-from confluent_kafka.admin import NewTopic
 
 from onceflow.connectors.kafka.embedded.formatting import Formatting, format_folder, random_id
 from onceflow.connectors.kafka.embedded.jars import PINNED_VERSION, JarCache
@@ -30,17 +28,17 @@ from onceflow.connectors.kafka.embedded.process import (
     BrokerError,
     BrokerProcess,
     answers,
+    attempts,
     class_archive,
     cluster_id_of,
     end_process,
     java_command,
-    leads_all,
     log_reason,
-    quiet_admin,
     require_space,
     require_unused,
 )
 from onceflow.connectors.kafka.embedded.settings import HOST, LOG4J2, NODE, Ports, server_properties
+from onceflow.connectors.kafka.embedded.topics import create_topic
 from onceflow.runtime.environment.java import Java, find_java
 
 _READY_TIMEOUT_S = 180.0
@@ -161,15 +159,7 @@ class EmbeddedKafka:
 
     def create_topic(self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
         """Create the topic and wait until the broker leads its partitions; returns its name."""
-        admin = quiet_admin(self.bootstrap_servers)
-        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
-        admin.create_topics([new])[topic].result(30)
-        for _ in _attempts(30.0):
-            found = admin.list_topics(topic, timeout=10).topics[topic].partitions
-            has_leaders = len(found) == partitions and all(p.leader >= 0 for p in found.values())
-            if has_leaders and leads_all(admin, topic, partitions):
-                return topic
-        raise BrokerError(f"the partitions of {topic} got no leader within 30 s: see {self.log_file}")
+        return create_topic(self.bootstrap_servers, topic, partitions, config or {})
 
     # --- How it is done ---
 
@@ -243,7 +233,7 @@ class EmbeddedKafka:
 
     def _wait_ready(self) -> None:
         cluster_id = cluster_id_of(self._log_dir)
-        for _ in _attempts(_READY_TIMEOUT_S):
+        for _ in attempts(_READY_TIMEOUT_S):
             if not self.is_running:
                 raise BrokerError(
                     f"Kafka ended while starting: {self._startup_reason()} (see {self.log_file})"
@@ -265,11 +255,3 @@ class EmbeddedKafka:
             self._process.wait()
             self._process = None
             (self.data_dir / "broker.json").unlink(missing_ok=True)
-
-
-def _attempts(timeout_s: float) -> Iterator[None]:
-    """Yields every 20 ms until the deadline."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        yield
-        time.sleep(0.02)

@@ -7,6 +7,8 @@ import fcntl
 import re
 import shutil
 import signal
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -183,3 +185,11 @@ def java_command(java: Java, class_path: str, folder: Path, heap_max: str = "1g"
 def class_archive(cache: JarCache, version: str, java: Java) -> Path:
     """Where the classes of this Kafka are, ready to map, once a broker has ended cleanly."""
     return cache.folder / f"classes-{version}-java-{java.version}.jsa"
+
+
+def attempts(timeout_s: float) -> Iterator[None]:
+    """Yields every 20 ms until the deadline."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        yield
+        time.sleep(0.02)

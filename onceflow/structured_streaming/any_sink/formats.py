@@ -6,15 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from onceflow.runtime.contracts import Sink
+from onceflow.structured_streaming.any_sink.files_format import WRITE_FILES
 from onceflow.structured_streaming.any_sink.sink_data_source import SinkDataSource
-from onceflow.structured_streaming.any_sink.sink_format import (
-    SinkFormat,
-    json_object,
-    names,
-    number,
-    text,
-    yes_or_no,
-)
+from onceflow.structured_streaming.any_sink.sink_format import SinkFormat
+from onceflow.structured_streaming.any_source.files_form import READ_FILES
+from onceflow.structured_streaming.option_texts import json_object, names, number, path, text, yes_or_no
 
 
 def _postgres(given: Mapping[str, Any]) -> Sink:
@@ -69,28 +65,17 @@ class OnceflowMySql(SinkDataSource):
     )
 
 
-def _files(given: Mapping[str, Any]) -> Sink:
-    from onceflow.sinks.files import file_sink
-
-    return file_sink(_path(given["path"]), given.get("format", "parquet"), None)
-
-
 class OnceflowFiles(SinkDataSource):
-    """Rows into files of a folder: sinks/files.py."""
+    """Rows into files of a folder: sinks/files.py; and out of files: connectors/files."""
 
-    form = SinkFormat(
-        "onceflow-files",
-        _files,
-        {"path": text, "format": text},
-        needs=("path",),
-        instead_of_reading='read with .format("parquet"), "json" or "csv"',
-    )
+    form = WRITE_FILES
+    reading = READ_FILES
 
 
 def _delta(given: Mapping[str, Any]) -> Sink:
     from onceflow.sinks.delta import DeltaSink
 
-    return DeltaSink(_path(given["path"]), **{name: given[name] for name in given if name != "path"})
+    return DeltaSink(given["path"], **{name: given[name] for name in given if name != "path"})
 
 
 class OnceflowDelta(SinkDataSource):
@@ -100,7 +85,7 @@ class OnceflowDelta(SinkDataSource):
         "onceflow-delta",
         _delta,
         {
-            "path": text,
+            "path": path,
             "key": names,
             "partition_by": names,
             "create_table": yes_or_no,
@@ -145,14 +130,6 @@ class OnceflowIceberg(SinkDataSource):
         needs=("catalog", "table"),
         instead_of_reading='read with .format("iceberg")',
     )
-
-
-def _path(given: Any) -> str:
-    """A path; Spark writes those of this machine as URLs."""
-    path = str(given)
-    if path.startswith("file:/") and not path.startswith("file://"):
-        path = path.removeprefix("file:")
-    return path
 
 
 def _redis(given: Mapping[str, Any]) -> Sink:

@@ -27,16 +27,12 @@ all rows are new.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from onceflow.runtime.contracts import Sink
-from onceflow.runtime.errors import OptionError
-
-Convert = Callable[[str, str], Any]
-"""From an option's name and its text to what the sink is given. Raises OptionError."""
+from onceflow.structured_streaming.option_texts import Convert
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,37 +47,3 @@ class SinkFormat:
     needs: tuple[str, ...] = ()
     instead_of_reading: str = "it can only be written"
     """How rows are read instead, for who tries."""
-
-
-def text(name: str, value: str) -> str:
-    if not value.strip():
-        raise OptionError(f"option {name!r} is empty: give it a text, or leave it out")
-    return value
-
-
-def names(name: str, value: str) -> tuple[str, ...]:
-    """Names of columns, with commas between them."""
-    found = tuple(each.strip() for each in value.split(","))
-    if not all(found):
-        raise OptionError(f"option {name!r} is {value!r}: give names with a comma between two of them")
-    return found
-
-
-def json_object(name: str, value: str) -> Mapping[str, str]:
-    """Names and texts, as JSON."""
-    try:
-        return {key: str(each) for key, each in json.loads(value).items()}
-    except (ValueError, AttributeError) as error:
-        raise OptionError(f"option {name!r} is no JSON object: {error}") from error
-
-
-def yes_or_no(name: str, value: str) -> bool:
-    if value.strip().lower() not in ("true", "false"):
-        raise OptionError(f"option {name!r} is {value!r}: give true or false")
-    return value.strip().lower() == "true"
-
-
-def number(name: str, value: str) -> int:
-    if not value.strip().isdigit():
-        raise OptionError(f"option {name!r} is {value!r}: give a number, such as 100")
-    return int(value)

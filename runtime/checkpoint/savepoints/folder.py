@@ -15,6 +15,10 @@ from onceflow.runtime.errors import CorruptCheckpointError, UsageError
 _PINNED = re.compile(r"(?P<job>.+)/savepoints/(?P<id>[0-9a-f]{16})/*")
 
 
+class NoSavepointError(UsageError):
+    """No savepoint is in this folder."""
+
+
 class SavepointFolder:
     """Where a savepoint is. Nothing is read before `read`."""
 
@@ -41,7 +45,7 @@ class SavepointFolder:
                 return self._pinned(self._pinned_in, content)
         content = _read(self.store, RECORD_NAME)
         if content is None or content == ABANDONED:
-            raise UsageError(
+            raise NoSavepointError(
                 f"{self.describe()} is no savepoint: it has no {RECORD_NAME}; `onceflow savepoint` takes one"
             )
         taken = decode_savepoint(content, self.store.describe(RECORD_NAME))

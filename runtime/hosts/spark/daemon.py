@@ -10,7 +10,7 @@ import importlib
 import os
 
 from onceflow.runtime.hosts.spark.installed_package import use_packages
-from onceflow.runtime.hosts.spark.worker_environment import check_environment, import_error
+from onceflow.runtime.hosts.spark.worker_environment import SAFE_PATH, check_environment, import_error
 
 PRELOADED = (
     "confluent_kafka",
@@ -30,6 +30,7 @@ PRELOADED = (
 
 if __name__ == "__main__":
     check_environment(os.environ)
+    os.environ.pop(SAFE_PATH, None)  # it was for this process, and not for what the user's functions start
     use_packages()
     for name in PRELOADED:
         try:

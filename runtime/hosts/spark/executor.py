@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from ipaddress import ip_address
 from typing import Any
 
 from pyspark import BarrierTaskContext, SparkFiles
@@ -18,6 +17,7 @@ from onceflow.runtime.errors import Fatal
 from onceflow.runtime.graph.job_graph import JobGraph
 from onceflow.runtime.hosts.spark.shipping import unpack_graph
 from onceflow.runtime.slot.process import SlotLaunch, run_slot
+from onceflow.runtime.sockets.loopback import is_loopback
 from onceflow.runtime.version import VERSION
 
 GIL_S = 0.001
@@ -30,7 +30,7 @@ def host_of_slot(control_host: str, spark_host: str) -> str:
     """Where a slot listens for its peers: Spark's address of the executor, or loopback if the driver is
     reached by that. Then the slot is on the driver's machine, as all others are, and no other one has to
     reach it."""
-    return control_host if ip_address(control_host).is_loopback else spark_host
+    return control_host if is_loopback(control_host) else spark_host
 
 
 class SlotFunction:

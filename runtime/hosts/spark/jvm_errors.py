@@ -2,7 +2,8 @@
 
 Of the modules that Spark asks for, and of the classes of Java that it uses, the JVM itself warns: no
 setting of Spark or of its logging keeps that away. What is left out here goes to the log, and everything
-else to where it would have gone.
+else to where it would have gone. Py4J logs a traceback when a JVM dies in the middle of a call, beside the
+error that it raises and the job tells in a sentence: that goes to onceflow's log as well.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _AT_EACH_START = re.compile(
     rb"|To adjust logging level use sc\.setLogLevel"
     rb"|.* WARN (?:[\w.]*\.)?NativeCodeLoader: "
 )
-
+_PY4J = "java_gateway"
 _OF_EXECUTORS = re.compile(rf"\S+ (?:INFO|WARN) {LOGGER}\$".encode())
 _THROWN = re.compile(r'^Exception in thread "\S+" (.*)', re.MULTILINE)
 ENDED_WITHIN_S = 10.0
@@ -48,6 +49,7 @@ def launch_jvm(conf: SparkConf, on_executors: Callable[[str], None]) -> Any:
 
     Fatal with what it said if it ends before it answers, as on a setting that Java refuses.
     """
+    logging.getLogger().addFilter(is_not_py4j)
     said = JvmErrors(on_executors=on_executors, holds=True)
     try:
         gateway = launch_gateway(conf, {"stderr": said.handed_out})
@@ -57,6 +59,14 @@ def launch_jvm(conf: SparkConf, on_executors: Callable[[str], None]) -> Any:
         os.close(said.handed_out)
     said.release()
     return gateway
+
+
+def is_not_py4j(record: logging.LogRecord) -> bool:
+    """A filter of the root logger: what Py4J logs there itself goes to our log and is not shown."""
+    if record.name == "root" and record.module == _PY4J:
+        _LOG.info("Py4J: %s", record.getMessage(), exc_info=record.exc_info)
+        return False
+    return True
 
 
 class JvmErrors:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 
 from onceflow.runtime.errors import OptionError
-from onceflow.runtime.hosts.spark.worker_environment import EXPECTED, expected
+from onceflow.runtime.hosts.spark.worker_environment import EXPECTED, SAFE_PATH, expected
 
 OWN_SETTINGS: Mapping[str, str] = {
     "spark.stage.maxConsecutiveAttempts": "1",
@@ -24,6 +24,9 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.python.daemon.module": "onceflow.runtime.hosts.spark.daemon",
     f"spark.executorEnv.{EXPECTED}": expected(),
+    # Spark starts the daemon by `python -m`, which looks for modules of Python's own in the folder that the
+    # command runs in: a `types.py` there would be taken for Python's. What the program imports is shipped.
+    f"spark.executorEnv.{SAFE_PATH}": "1",
 }
 """A user's value goes first."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from onceflow.runtime.checkpoint.fingerprints import Unexpected
 from onceflow.runtime.errors import Fatal, OnceflowError, Retryable, Unavailable
 from onceflow.runtime.hosts.spark.worker_environment import environment_error
 
@@ -20,6 +21,11 @@ _BARRIER = re.compile(r"^Stage failed because barrier task .* finished unsuccess
 _CODES = re.compile(r"\[[A-Z][A-Z0-9_.-]+\]:? |\s*SQLSTATE: \w+")
 _LENGTH_MAX = 500
 _OWN_ERROR = re.compile(r"^onceflow\.runtime\.errors\.(\w+): ")
+_MISTAKE = re.compile(
+    "(?:Arithmetic|Assertion|Attribute|Import|Index|Key|Lookup|ModuleNotFound|Name|NotImplemented|Recursion|Syntax"
+    "|Type|UnboundLocal|UnicodeDecode|UnicodeEncode|Value|ZeroDivision)Error(?:: |$)"
+)
+"""What Python raises where a program is wrong, and not what is outside of it."""
 _KINDS = {"Fatal": Fatal, "Unavailable": Unavailable}
 """Errors that a slot raises before it can tell the driver itself, by their names."""
 
@@ -34,12 +40,14 @@ def error_of(text: str, failed_on: Callable[[], str | None]) -> OnceflowError:
     asked only where the host matters, since Spark's answer may take a while.
 
     Fatal where slots can't run there at all; the error itself that a slot raised before it had reached the
-    driver; else Retryable with the cause.
+    driver, or Unexpected if it is a mistake of a program's; else Retryable with the cause.
     """
     if sentence := environment_error(text):
         return Fatal(f"on {failed_on() or 'a worker'}: {sentence}")
     if "Traceback (most recent call last):" in text and (own := _OWN_ERROR.match(_raised(text))):
         return _KINDS.get(own[1], Retryable)(_short(_raised(text)[own.end() :]))
+    if "Traceback (most recent call last):" in text and _MISTAKE.match(_raised(text)):
+        return Unexpected(cause_of(text))
     return Retryable(cause_of(text))
 
 

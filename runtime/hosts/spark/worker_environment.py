@@ -19,6 +19,9 @@ EXPECTED = "ONCEFLOW_EXPECTED"
 """The variable in the environment of the daemon that says what the driver is: `0.1.0 3.11`, its onceflow
 and its Python."""
 
+SAFE_PATH = "PYTHONSAFEPATH"
+"""Python's own variable: what is started by `-m` does not import from the folder it is started in."""
+
 _MARK = "onceflow: "
 _SEND = (
     "or send an environment that has it: --archives environment.tar.gz#environment with "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
-from collections.abc import ItemsView, Sequence
+from collections.abc import ItemsView, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, overload
 
@@ -18,9 +18,10 @@ from onceflow.runtime.operators.processing.process import ProcessConfig, Process
 from onceflow.runtime.records import WATERMARK_MIN_MS, Records
 from onceflow.runtime.state.description import StateDescription, StatePart, type_text
 from onceflow.runtime.state.evolution.conversion import converted
-from onceflow.runtime.state.evolution.readers import Reader, Readers
+from onceflow.runtime.state.evolution.readers import Reader, Readers, names_kept_as
 from onceflow.runtime.state.handles import State
 from onceflow.runtime.state.row_values import MapCodec
+from onceflow.runtime.state.state_names import checked_former_names
 from onceflow.runtime.types.records_of_columns import RecordReader
 from onceflow.runtime.types.user_functions import read_records, shown_record, user_error_at
 
@@ -40,10 +41,13 @@ class BroadcastState(Generic[K, V]):
     """A dictionary that all subtasks have, declared in a KeyedBroadcastProcess:
     `rules = BroadcastState("rules", str, Rule)`. Only process_broadcast() writes it."""
 
-    def __init__(self, name: str, key_type: type[K], value_type: type[V]) -> None:
+    def __init__(
+        self, name: str, key_type: type[K], value_type: type[V], former_names: Iterable[str] = ()
+    ) -> None:
         if not name:
             raise GraphError("a broadcast state needs a name")
         self.name = name
+        self.former_names = checked_former_names(name, former_names)
         self.codec = MapCodec(name, key_type, value_type)
         self._entries: dict[K, V] | None = None
         self._is_open = False
@@ -149,7 +153,8 @@ class BroadcastConfig:
     @property
     def readers(self) -> Readers:
         declared = declared_broadcast(self.keyed.process, self.keyed.uid).values()
-        return {**self.keyed.readers, **{each.name: Reader((), each.codec.reads) for each in declared}}
+        mine = {each.name: Reader((), each.codec.reads, each.former_names) for each in declared}
+        return {**self.keyed.readers, **mine}
 
     def create(self) -> BroadcastProcessOperator:
         """A fresh operator for one subtask and attempt."""
@@ -176,7 +181,7 @@ class BroadcastProcessOperator:
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         self._keyed.restore(states)
-        copies: list[Any] = [state.meta.get("broadcast") or {} for state in states]
+        copies: list[Any] = [self._named(state.meta.get("broadcast") or {}) for state in states]
         for name, state in self._states.items():
             found = [_decoded(state, copied[name]) for copied in copies if name in copied]
             if any(other != found[0] for other in found[1:]):
@@ -187,6 +192,11 @@ class BroadcastProcessOperator:
                     "checkpoint before, or with a new uid"
                 )
             state._entries = found[0] if found else {}
+
+    def _named(self, kept: Any) -> dict[str, Any]:
+        """What was kept, by the names of now."""
+        meant = names_kept_as(self._config.readers, self._config.readers, kept)
+        return {**kept, **{name: kept[names[0]] for name, names in meant.items()}}
 
     def on_records(self, records: Records) -> None:
         self._keyed.on_records(records)

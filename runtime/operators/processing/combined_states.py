@@ -13,7 +13,7 @@ on.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, Self, TypeVar
 
 from onceflow.runtime.errors import GraphError
@@ -22,6 +22,7 @@ from onceflow.runtime.operators.aggregation.aggregates import AggregateFunction
 from onceflow.runtime.operators.aggregation.returned_types import returned_hint
 from onceflow.runtime.state.handles import State, ValueState
 from onceflow.runtime.state.row_values import Cursor
+from onceflow.runtime.state.state_names import checked_former_names
 from onceflow.runtime.state.ttl import Refresh, Time
 
 V = TypeVar("V")
@@ -66,12 +67,14 @@ class ReducingState(CombinedState, Generic[V]):
         ttl: str | int | None = None,
         ttl_refresh: Refresh = "write",
         ttl_time: Time = "event",
+        former_names: Iterable[str] = (),
     ) -> None:
         if not callable(reduce):
             raise GraphError(
                 f"state {name!r}: reduce={reduce!r} can't be called: write a function such as max"
             )
         super().__init__(name, value_type, ttl, ttl_refresh, ttl_time)
+        self.former_names = checked_former_names(name, former_names)
         self._reduce = reduce
 
     def add(self, value: V) -> None:
@@ -101,6 +104,7 @@ class AggregatingState(CombinedState, Generic[In, Acc, Out]):
         ttl: str | int | None = None,
         ttl_refresh: Refresh = "write",
         ttl_time: Time = "event",
+        former_names: Iterable[str] = (),
     ) -> None:
         if not isinstance(aggregate, AggregateFunction):
             raise GraphError(
@@ -109,6 +113,7 @@ class AggregatingState(CombinedState, Generic[In, Acc, Out]):
             )
         kept_type = returned_hint(aggregate, "create_accumulator", f"state {name!r}")
         super().__init__(name, kept_type, ttl, ttl_refresh, ttl_time)
+        self.former_names = checked_former_names(name, former_names)
         self._aggregate = aggregate
 
     def add(self, value: In) -> None:

@@ -6,7 +6,7 @@ they are types with defaults and former names, which go to the slots.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -20,7 +20,22 @@ class Reader:
 
     path: tuple[str, ...]
     type: ValueType
+    former_names: tuple[str, ...] = ()
+    """What the part was called before."""
 
 
 Readers: TypeAlias = Mapping[str, Reader]
 """The readers by the names of parts in the description. A part without one has to have the type it had."""
+
+
+def names_kept_as(
+    readers: Readers, now: Collection[str], kept: Collection[str]
+) -> dict[str, tuple[str, ...]]:
+    """Which former names, of those under which parts were kept, each part of the program may mean. A part
+    that was kept under its own name means none, and none means a name that another part has now."""
+    found = {}
+    for name, reader in readers.items():
+        meant = tuple(each for each in reader.former_names if each in kept and each not in now)
+        if name not in kept and meant:
+            found[name] = meant
+    return found

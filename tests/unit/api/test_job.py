@@ -45,6 +45,13 @@ def test_a_master_without_a_slot_is_refused() -> None:
         numbers().run(master="threads[0]")
 
 
+@pytest.mark.parametrize("folder", ["", " "])
+def test_a_folder_without_a_name_is_refused(folder: str) -> None:
+    """It would be the folder in which the command runs."""
+    with pytest.raises(OptionError, match=r"checkpoint_dir='' names no folder: write './checkpoints'"):
+        numbers().run(folder, master="threads[1]")
+
+
 def test_a_job_that_fails_raises() -> None:
     job = Job("numbers")
     job.from_records(breaks, type=int).collect()

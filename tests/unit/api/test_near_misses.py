@@ -71,6 +71,15 @@ NAMES: list[tuple[Use, str]] = [
     ),
     (lambda job: job.from_elements(1).drop_duplicates, "a KeyedProcess that remembers what it has seen"),
     (lambda job: job.from_elements(1).key_by("value").aggregate, "keyed.window(...).aggregate(...) for one"),
+    (
+        lambda job: job.from_elements(1).key_by("value").print,
+        "has no 'print': write stream.print(...) before key_by, or keyed.reduce(...).print(...)",
+    ),
+    (
+        lambda job: job.from_elements(1).key_by("value").filter,
+        "a KeyedStream has no 'filter': write stream.filter(...), and key_by(...) behind it",
+    ),
+    (lambda job: windows(job).sinkTo, "no 'sinkTo': write windows.aggregate(...).sink_to(...)"),
     (lambda job: windows(job).count, "a WindowedStream has no 'count': write windows.aggregate(n=count())"),
     (lambda job: job.from_elements(1).execute_and_collect, "write rows = stream.collect(), and job.run()"),
 ]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import zlib
 from pathlib import Path
+from typing import Any
 
+import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from onceflow.cli.closing import advice, closing_lines
 from onceflow.runtime.checkpoint.events import Outcome
@@ -84,6 +87,28 @@ def test_a_fenced_job_has_nothing_to_be_run_again() -> None:
     (line,) = advice(JobResult(Outcome.FENCED, "another driver", 6), "dir", GOOD)
     assert "nothing is to be done" in line
     assert "onceflow status dir" in line
+
+
+class Away(MemoryFileSystem):
+    """A file system of fsspec whose every answer is that nobody is there."""
+
+    protocol = "away"
+    asked = 0
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
+        raise ConnectionError("nobody answers")
+
+    def find(self, path: str, *args: Any, **kwargs: Any) -> Any:
+        Away.asked += 1
+        raise ConnectionError("nobody answers")
+
+
+def test_a_store_that_is_away_is_asked_once_and_not_waited_for_again() -> None:
+    """It may be what ended the job, which has waited for it already: two minutes, after its last event."""
+    fsspec.register_implementation("away", Away, clobber=True)
+    result = JobResult(Outcome.FAILED, "the checkpoint folder is away", None, cause="Unavailable")
+    assert closing_lines(result, "away://bucket/job") == ["the job failed: the checkpoint folder is away"]
+    assert Away.asked == 1
 
 
 def test_a_folder_that_can_not_be_read_leaves_the_reason(tmp_path: Path) -> None:

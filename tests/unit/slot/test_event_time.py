@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 from onceflow.runtime.contracts import Fetch, WatermarkStrategy
 from onceflow.runtime.errors import Fatal
 from onceflow.runtime.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
-from onceflow.runtime.slot.event_time import SourceWatermarks, event_times
+from onceflow.runtime.slot.event_time import (
+    SILENT_AFTER_MS,
+    SourceWatermarks,
+    event_times,
+    said_of_silent,
+)
 
 BOUND_MS = 2_000
 STRATEGY = WatermarkStrategy.bounded_out_of_orderness(BOUND_MS, event_time="ts", idle_after=30_000)
@@ -248,3 +253,38 @@ def test_regression_nothing_is_idle_only_because_nobody_polled() -> None:
     assert source.read(("a", 900_000)) == 10_000 - BOUND_MS - 1, "b is not idle"
     source.wait(29_999)
     assert source.wait(1) == 900_000 - BOUND_MS - 1
+
+
+def test_a_split_that_holds_event_time_and_has_nothing_to_read_is_named() -> None:
+    endless = WatermarkStrategy.bounded_out_of_orderness(BOUND_MS, event_time="ts")
+    source = Source("a", "b", "empty", strategy=endless)
+    silent = lambda: source.watermarks.silent(source.now_ms)  # noqa: E731 - read each time
+    source.read(("a", 1_000), ("b", 1_000 + SILENT_AFTER_MS))
+    source.wait(SILENT_AFTER_MS - 1, at_end=("a", "b", "empty"))
+    assert silent() == [], "it may be a pause"
+    source.wait(1)
+    assert silent() == ["a", "empty"], "the one without a record, and the one that is far behind"
+    source.read(("a", 2_000))
+    assert silent() == ["empty"], "a record has come, and it is not so far behind"
+    source.read(("empty", 5_000))
+    source.wait(SILENT_AFTER_MS, at_end=("a", "b", "empty"))
+    assert silent() == [], "none is far behind another"
+
+
+def test_a_split_that_is_idle_or_unread_or_has_finished_is_not_named() -> None:
+    source = Source("read", "idle", "paused", "over", "behind")
+    source.wait(0, at_end=("idle", "paused", "over"))
+    source.watermarks.pause(["paused"])
+    source.watermarks.finish(["over"])
+    source.wait(20_000)
+    assert source.watermarks.silent(source.now_ms) == ["idle"]
+    source.wait(10_000)
+    assert source.watermarks.silent(source.now_ms) == [], "nor is one that is not at its end"
+
+
+def test_what_is_said_of_silent_splits() -> None:
+    assert said_of_silent("orders", []) == ""
+    assert said_of_silent("orders", ["t-1"]) == (
+        "source 'orders': event time waits for t-1, where nothing comes: give its watermarks idle_after="
+    )
+    assert "t-0, t-1, t-2, t-3, t-4 and 3 more, where" in said_of_silent("o", [f"t-{n}" for n in range(8)])

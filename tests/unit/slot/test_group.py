@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from onceflow.runtime.checkpoint import events as ev
+from onceflow.runtime.checkpoint.fingerprints import Unexpected
 from onceflow.runtime.checkpoint.manifest import SlotSnapshot
 from onceflow.runtime.control.messages import (
     Acked,
@@ -161,6 +162,16 @@ def test_the_hosts_end_fails_the_attempt(
         events = driver.group.on_host_ended(error, 5_000)
     kind = type(error).__name__ if error else ""
     assert events == [ev.AttemptFailed(ATTEMPT, said, is_fatal, kind=kind)], "what to do next hangs on it"
+
+
+def test_what_a_slot_did_not_expect_is_compared_with_the_next_failure() -> None:
+    marks = []
+    for port in (7, 8):
+        (failed,) = Driver().group.on_host_ended(Unexpected(f"ValueError: port {port}"), 0.0)
+        assert isinstance(failed, ev.AttemptFailed)
+        assert not failed.is_fatal
+        marks.append(failed.fingerprints)
+    assert marks[0] == marks[1] != frozenset()
 
 
 def test_the_hosts_end_before_a_slot_has_come_fails_the_attempt_at_once() -> None:

@@ -18,6 +18,7 @@ from onceflow.runtime.graph.job_graph import Chain, SourceNode, ToEdge
 from onceflow.runtime.operators.operator import MAIN
 from onceflow.runtime.records import WATERMARK_MAX_MS, Barrier, Element, EndOfInput, Idle, Records, Watermark
 from onceflow.runtime.slot.chain_body import ChainBody
+from onceflow.runtime.slot.event_time import SILENT_AFTER_MS
 from onceflow.runtime.slot.slot_tasks import SlotTasks
 from onceflow.runtime.slot.source_rate import SourceRate
 from onceflow.runtime.slot.source_task import SourceTask
@@ -97,10 +98,11 @@ class Bench:
         rate: SourceRate | None = None,
         halts: bool = False,
         max_drift: int | None = None,
+        idle_after_ms: int | None = IDLE_AFTER_MS,
     ) -> None:
         self.reader, self.out, self.clock = Reader(), LocalChannel(), ManualClock()
         self.snapshots: list[TaskSnapshot] = []
-        strategy = WatermarkStrategy.bounded_out_of_orderness(0, "ts", IDLE_AFTER_MS)
+        strategy = WatermarkStrategy.bounded_out_of_orderness(0, "ts", idle_after_ms)
         if max_drift is not None:
             strategy = strategy.with_watermark_alignment(max_drift, "g")
         node = SourceNode("source", source, strategy, {MAIN: [ToEdge(EDGE)]})
@@ -210,6 +212,18 @@ def test_a_paused_split_keeps_its_source_from_being_idle() -> None:
     bench.clock.advance(IDLE_AFTER_MS)
     assert Idle() in bench.run()
     assert bench.reader.told == [("pause", ["t-0"]), ("resume", ["t-0"])]
+
+
+def test_a_split_without_a_record_that_holds_event_time_is_told() -> None:
+    bench = Bench(KeepingSource(), idle_after_ms=None)
+    bench.reader.queue()
+    bench.run()
+    assert bench.task.silent == ""
+    bench.clock.advance(SILENT_AFTER_MS)
+    assert "source 'source': event time waits for t-0" in bench.task.silent
+    bench.task.drain()
+    bench.run()
+    assert bench.task.silent == "", "it is over"
 
 
 def test_a_rate_limit_stops_reading_and_not_barriers() -> None:

@@ -117,7 +117,9 @@ def test_what_is_not_there_is_said(call: Any, sentence: str, folder: str) -> Non
 def test_what_is_no_state_is_said(folder: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="has no completed checkpoint 7: choose one of 2"):
         onceflow.read_state(folder, 7)
-    with pytest.raises(UsageError, match="is no savepoint"):
+    with pytest.raises(
+        UsageError, match="has no state: neither checkpoints of a job nor a savepoint is there; give"
+    ):
         onceflow.read_state(str(tmp_path / "nothing"))
     with pytest.raises(UsageError, match="is a savepoint of checkpoint 4: leave the checkpoint out"):
         onceflow.read_state(str(PROGRAMS / "golden_savepoint_5"), 7)

@@ -30,6 +30,7 @@ def test_names_are_taken_in_any_case_and_kafkas_pass_through() -> None:
         "Format": "JSON",
         "delivery_timeout": "5000",
         "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "SCRAM-SHA-256",
         "kafka.max.request.size": "2000000",
         "kafka.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required "
         'username="me" password="p\\"w";',
@@ -39,6 +40,7 @@ def test_names_are_taken_in_any_case_and_kafkas_pass_through() -> None:
     assert options.delivery_timeout_ms == 5_000
     assert dict(options.kafka.librdkafka) == {
         "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-256",
         "message.max.bytes": "2000000",
         "sasl.username": "me",
         "sasl.password": 'p"w',

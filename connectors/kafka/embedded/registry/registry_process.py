@@ -61,7 +61,7 @@ class EmbeddedRegistry:
         log_file = self._folder / "registry.log"
         with log_file.open("wb") as log:
             process = psutil.Popen(
-                [sys.executable, "-m", _MODULE, str(self._folder), str(port)],
+                [sys.executable, "-P", "-m", _MODULE, str(self._folder), str(port)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

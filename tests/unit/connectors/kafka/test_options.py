@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from onceflow.connectors.kafka.options import REFUSED, KafkaOptions
@@ -55,3 +57,45 @@ def test_one_object_serves_consumer_producer_and_admin() -> None:
 def test_servers_must_be_text(servers: object) -> None:
     with pytest.raises(OptionError, match="bootstrap_servers"):
         KafkaOptions(servers)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("servers", "wrong"),
+    [
+        ("http://localhost:9092", "http://localhost:9092"),
+        ("localhost:9092,kafka://other:9092", "kafka://other:9092"),
+        ("localhost:port", "localhost:port"),
+        ("localhost:0", "localhost:0"),
+        ("localhost:99999", "localhost:99999"),
+        ("localhost:9092/topic", "localhost:9092/topic"),
+        ("localhost:9092 other:9092", "localhost:9092 other:9092"),
+    ],
+)
+def test_what_is_no_address_of_a_broker_is_refused_where_it_is_written(servers: str, wrong: str) -> None:
+    with pytest.raises(
+        OptionError, match=f"{re.escape(repr(wrong))} is no address of a broker: write HOST:PORT"
+    ):
+        KafkaOptions(servers)
+
+
+@pytest.mark.parametrize(
+    "servers",
+    [
+        "localhost",
+        "a:1, b:2,",
+        "SASL_SSL://broker-0.example.com:9096",
+        "[::1]:9092",
+        "10.0.0.1:65535",
+        "my_host:9092",
+    ],
+)
+def test_what_librdkafka_takes_for_an_address_is_taken(servers: str) -> None:
+    assert KafkaOptions(servers).bootstrap_servers == servers
+
+
+@pytest.mark.parametrize("protocol", ["SASL_SSL", "sasl_plaintext"])
+def test_a_login_that_nobody_has_chosen_is_refused(protocol: str) -> None:
+    with pytest.raises(OptionError, match=r"without sasl\.mechanism: set it to how the brokers let clients"):
+        KafkaOptions("x:1", {"security.protocol": protocol, "sasl.username": "u"})
+    for name in ("sasl.mechanism", "sasl.mechanisms"):
+        KafkaOptions("x:1", {"security.protocol": protocol, name: "PLAIN"})

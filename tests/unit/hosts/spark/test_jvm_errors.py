@@ -8,8 +8,10 @@ import subprocess
 import sys
 
 import pytest
+from py4j.java_gateway import GatewayClient
+from py4j.protocol import Py4JNetworkError
 
-from onceflow.runtime.hosts.spark.jvm_errors import JvmErrors
+from onceflow.runtime.hosts.spark.jvm_errors import JvmErrors, is_not_py4j
 
 AT_EACH_START = """\
 WARNING: Using incubator modules: jdk.incubator.vector
@@ -117,3 +119,44 @@ def test_what_a_jvm_says_while_it_starts_comes_through_once_it_is_up() -> None:
             keepends=True
         )
     os.close(target)
+
+
+class _DeadJvm:
+    """A connection to a JVM that has died in the middle of a call."""
+
+    socket = None
+
+    def send_command(self, command: str) -> str:
+        raise Py4JNetworkError("Error while sending or receiving")
+
+    def close(self, reset: bool) -> None:
+        pass
+
+
+class _ClientOfDeadJvm(GatewayClient):  # type: ignore[misc]
+    def _get_connection(self) -> _DeadJvm:
+        return _DeadJvm()
+
+    def _should_retry(self, *_: object) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("is_filtered", [False, True])
+def test_a_call_into_a_jvm_that_dies_prints_no_traceback(
+    is_filtered: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = logging.getLogger()
+    if is_filtered:
+        root.addFilter(is_not_py4j)
+    try:
+        with caplog.at_level(logging.INFO):
+            _ClientOfDeadJvm().send_command("c")
+            root.error("a user's own")
+    finally:
+        root.removeFilter(is_not_py4j)
+    loud = [record.module for record in caplog.records if record.levelno >= logging.WARNING]
+    assert loud == ["test_jvm_errors"] if is_filtered else ["java_gateway", "test_jvm_errors"]
+    if is_filtered:
+        (kept,) = (record for record in caplog.records if record.name.startswith("onceflow"))
+        assert kept.exc_info is not None
+        assert "while sending" in kept.getMessage()

@@ -20,6 +20,7 @@ def test_a_users_value_goes_before_a_default_and_only_a_local_master_stays_on_lo
     assert local["spark.driver.host"] == "127.0.0.1"
     assert "spark.driver.host" not in cluster
     assert cluster[f"spark.executorEnv.{EXPECTED}"] == expected()
+    assert cluster["spark.executorEnv.PYTHONSAFEPATH"] == local["spark.executorEnv.PYTHONSAFEPATH"] == "1"
 
 
 def test_what_restarts_rest_on_is_refused_and_may_be_given_as_it_has_to_be() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from onceflow.runtime.checkpoint.fingerprints import Unexpected, fingerprints
 from onceflow.runtime.errors import Fatal, OnceflowError, Retryable, Unavailable
 from onceflow.runtime.hosts.spark.spark_errors import cause_of, error_of, is_too_few_slots
 
@@ -51,6 +52,26 @@ def test_what_a_slot_raised_before_it_reached_the_driver_stays_what_it_is(
     assert str(error) == "the driver at d:1 can't be reached"
 
 
+@pytest.mark.parametrize(
+    ("raised", "is_mistake"),
+    [
+        ("ValueError: 'job' does not appear to be an address", True),
+        ("ModuleNotFoundError: No module named 'shop'", True),
+        ("AssertionError", True),
+        ("ConnectionResetError: [Errno 104] Connection reset by peer", False),
+        ("MemoryError", False),
+        ("shop.ValueError: own", False),
+    ],
+)
+def test_what_a_slot_did_not_expect_is_the_same_failure_the_next_time(raised: str, is_mistake: bool) -> None:
+    def failure(number: int) -> frozenset[str]:
+        text = f'Traceback (most recent call last):\n  File "a.py", line {number}, in f\n{raised}\n'
+        return fingerprints(error_of(text, lambda: None))
+
+    assert failure(1) == failure(2)
+    assert bool(failure(1)) is is_mistake
+
+
 def test_a_python_in_which_slots_can_not_run_is_fatal_and_its_host_is_named() -> None:
     text = (
         f'{CALLING}: java.io.IOException: Cannot run program "python9": error=2, No such file or directory\n'
@@ -63,7 +84,8 @@ def test_a_python_in_which_slots_can_not_run_is_fatal_and_its_host_is_named() ->
 
 @pytest.mark.parametrize("name", CAUSES)
 def test_all_else_may_pass(name: str) -> None:
-    assert type(error_of(TEXTS[name], lambda: None)) is Retryable
+    kind = Unexpected if name == "exception" else Retryable
+    assert type(error_of(TEXTS[name], lambda: None)) is kind
     assert str(error_of(TEXTS[name], lambda: None)) == CAUSES[name]
 
 

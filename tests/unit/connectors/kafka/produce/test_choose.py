@@ -54,7 +54,7 @@ def test_what_makes_no_difference_is_written_directly(settings: dict[str, Any]) 
         {"resolve_cb": print},
         {"plugin_library_paths": "interceptor"},
         {"security_protocol": "SSL", "ssl_keystore_location": "keys.p12"},
-        {"security_protocol": "SASL_SSL"},
+        {"security_protocol": "SASL_SSL", "sasl_mechanism": "GSSAPI"},
         {"compression_type": "lz4"},
         {"compression_type": "gzip", "compression_codec": "none"},
         {"batch_num_messages": 10},

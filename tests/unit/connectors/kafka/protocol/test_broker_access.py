@@ -125,7 +125,8 @@ def test_kafka_pythons_clients_go_the_same_way(folder: Path) -> None:
     }
     with pytest.raises(OptionError, match=r"login by SCRAM-SHA-256 .* is not possible here"):
         kafka_python(KafkaOptions("a:1", {**secret, "security.protocol": "SASL_SSL", "sasl.username": "a=b"}))
-    kerberos = kafka_python(KafkaOptions("a:1", {"security.protocol": "SASL_PLAINTEXT"}))
+    named = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"}
+    kerberos = kafka_python(KafkaOptions("a:1", named))
     assert kerberos["sasl_mechanism"] == "GSSAPI"
 
 
