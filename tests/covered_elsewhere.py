@@ -90,7 +90,7 @@ COVERED = (
     Covered(
         "what reads a stream of RabbitMQ, driven against a real one",
         "integration/test_rabbitmq_stream integration/test_rabbitmq_kills",
-        "stream_consumer stream_enumerator stream_looks stream_reader",
+        "stream_consumer stream_enumerator stream_looks rabbitmq.stream_reader",
     ),
     Covered(
         "what reads a stream of Kinesis, driven against servers that answer as it does",
