@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from onceflow.runtime.state_tables.changed_rows import read_changes
     from onceflow.runtime.state_tables.client import StateClient
     from onceflow.runtime.state_tables.reader import read_state
+    from onceflow.runtime.state_tables.rekeyed import rekey_state
     from onceflow.runtime.state_tables.writer import write_state
     from onceflow.runtime.types.value_types import FormerName, Scale
     from onceflow.structured_streaming.register import register
@@ -168,6 +169,7 @@ _MODULES = {
     "onceflow.runtime.state_tables.client": ("StateClient",),
     "onceflow.runtime.state_tables.changed_rows": ("read_changes",),
     "onceflow.runtime.state_tables.reader": ("read_state",),
+    "onceflow.runtime.state_tables.rekeyed": ("rekey_state",),
     "onceflow.runtime.state_tables.writer": ("write_state",),
     "onceflow.runtime.types.value_types": ("FormerName", "Scale"),
     "onceflow.structured_streaming.register": ("register",),
@@ -248,6 +250,7 @@ __all__ = [
     "read_changes",
     "read_state",
     "register",
+    "rekey_state",
     "run",
     "secret",
     "session",

@@ -25,6 +25,11 @@ COVERED = (
     ),
     Covered("options, read for a run", "unit/driver/test_options unit/api/test_job", "run_options"),
     Covered(
+        "state under other keys, and written anew",
+        "properties/test_rekeyed_state unit/state_tables/test_writer",
+        "state_tables.rekeyed merged_keys operator_rows",
+    ),
+    Covered(
         "states that are called otherwise",
         "unit/changed_programs/test_renamed_states",
         "renamed_parts state_names",
@@ -317,7 +322,7 @@ COVERED = (
         "sources as formats: planners, and what Spark does with them",
         """unit/connectors/files/test_batches integration/test_structured_streaming_any_source
         integration/test_postgres_cdc_batches""",
-        """postgres_cdc.batches contracts.batches batch_reading any_source.source_format stream_reader
+        """postgres_cdc.batches contracts.batches batch_reading any_source.source_format any_source.stream_reader
         files_form spark_limits option_texts source_data_source any_source.formats""",
     ),
 )

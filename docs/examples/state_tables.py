@@ -13,6 +13,7 @@ from onceflow import (
     ValueState,
     read_changes,
     read_state,
+    rekey_state,
     write_state,
 )
 
@@ -31,6 +32,18 @@ class Remember(KeyedProcess[str, Reading, Reading]):
         self.highest.set(max(record.celsius, self.highest.get(-273.15)))
         self.all.add(record.celsius)
         yield record
+
+
+def floor(sensor: str) -> str:
+    """Sensors of one floor become one."""
+    return "below" if sensor == "cellar" else "above"
+
+
+def together(
+    key: str, states: list[dict[str, list[float]]]
+) -> dict[str, list[float] | float]:
+    values = [each for state in states for each in state["all"] or ()]
+    return {"all": values, "highest": max(values, default=-273.15)}
 
 
 with tempfile.TemporaryDirectory() as folder:
@@ -62,6 +75,12 @@ with tempfile.TemporaryDirectory() as folder:
         attic = state.table("remember", "highest").read(keys=["attic"])
         assert attic.to_pylist() == [{"sensor": "attic", "value": 25.0}]
         assert state.table("remember", "all").read().num_rows == 3
+
+    # Sensors become floors: the states of a floor are merged.
+    rekey_state(f"{folder}/floors", folder, "remember", floor, together)
+    with read_state(f"{folder}/floors") as state:
+        floors = state.table("remember", "highest").read(keys=["above"])
+        assert floors.to_pylist() == [{"sensor": "above", "value": 21.0}]
 
     # What the last checkpoint has changed; there may be one only, which has changed nothing.
     with read_state(folder) as state:

@@ -28,7 +28,12 @@ from onceflow.cli.load import load_job
 from onceflow.cli.params import ParamOption, ParamsFileOption, given_params
 from onceflow.cli.report import reporter_for
 from onceflow.cli.spark_files import ArchivesOption, PyFilesOption, let_import, with_files
-from onceflow.cli.start_options import MapUidOption, ResetOffsetsOption, given_starts, given_uids
+from onceflow.cli.start_options import (
+    MapUidOption,
+    RekeyOption,
+    ResetOffsetsOption,
+    given_changes,
+)
 from onceflow.runtime.api.graph_builder import JobGraphBuilder
 from onceflow.runtime.api.job import run_job
 from onceflow.runtime.api.run_options import DEFAULT_INTERVAL, run_options
@@ -81,6 +86,7 @@ def run(
     allow_dropped_state: AllowDroppedStateOption = False,
     map_uid: MapUidOption = None,
     reset_offsets: ResetOffsetsOption = None,
+    rekey: RekeyOption = None,
     dry_sink: DrySinkOption = None,
     conf: Annotated[
         list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
@@ -122,8 +128,7 @@ def run(
         control_port=control_port,
         start_from=int(start_from) if start_from and start_from.isdecimal() else start_from,
         allow_dropped_state=allow_dropped_state,
-        map_uid=given_uids(map_uid or []),
-        reset_offsets=given_starts(reset_offsets or []),
+        **given_changes(map_uid or [], reset_offsets or [], rekey or []),
         tls=tls,
         params=given_params(param or [], params_file, loaded.job.params),
     )

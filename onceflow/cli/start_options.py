@@ -1,8 +1,9 @@
-"""`--map-uid` and `--reset-offsets`: what of a savepoint is to be otherwise when a job starts from it."""
+"""`--map-uid`, `--reset-offsets`, `--rekey`: what of a savepoint is otherwise when a job begins with it."""
 
 from __future__ import annotations
 
 import datetime as dt
+import importlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,6 +36,53 @@ ResetOffsetsOption = Annotated[
         "(JSON, or a file of it); repeatable.",
     ),
 ]
+
+RekeyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--rekey",
+        metavar="UID=MODULE:KEY[,MERGE]",
+        help="With --from: the state of this process function belongs to other keys, which KEY makes of the "
+        "old ones; MERGE says what is kept where they meet; repeatable.",
+    ),
+]
+
+
+def given_changes(
+    map_uid: Sequence[str], reset_offsets: Sequence[str], rekey: Sequence[str]
+) -> dict[str, Any]:
+    """What is otherwise, as `run_options` takes it. Raises OptionError."""
+    return {
+        "map_uid": given_uids(map_uid),
+        "reset_offsets": given_starts(reset_offsets),
+        "rekey": given_rekeys(rekey),
+    }
+
+
+def given_rekeys(pairs: Sequence[str]) -> dict[str, Any]:
+    """The functions of the keys, and of what is kept where they meet, by uid. Raises OptionError."""
+    form = "UID=MODULE:KEY, or UID=MODULE:KEY,MERGE"
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        uid, where = _pair("--rekey", form, pair)
+        name, colon, functions = where.partition(":")
+        if not colon or uid in found:
+            raise OptionError(f"--rekey {pair!r}: write {form}, once for each operator")
+        found[uid] = _functions(f"--rekey {pair!r}", name, functions.split(","))
+    return found
+
+
+def _functions(asked: str, name: str, functions: Sequence[str]) -> Any:
+    """One, or a tuple of several. Raises OptionError if there is none."""
+    try:
+        module = importlib.import_module(name)
+    except ImportError as error:
+        raise OptionError(f"{asked}: {name!r} can't be imported: {error}: name a module") from error
+    for each in functions:
+        if not hasattr(module, each):
+            raise OptionError(f"{asked}: there is no {each!r} in {name}: name a function of that module")
+    found = tuple(getattr(module, each) for each in functions)
+    return found if len(found) > 1 else found[0]
 
 
 def given_uids(pairs: Sequence[str]) -> list[tuple[str, str]]:

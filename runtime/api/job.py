@@ -79,6 +79,7 @@ class Job(JobGraphBuilder):
         allow_dropped_state: bool = False,
         map_uid: Mapping[str, str] | None = None,
         reset_offsets: Mapping[str, Any] | None = None,
+        rekey: Mapping[str, Any] | None = None,
         tls: bool = False,
         params: Mapping[str, Any] | None = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -87,11 +88,9 @@ class Job(JobGraphBuilder):
         """Run to the end in this process: a script, a notebook, what spark-submit runs; as `onceflow run`.
 
         Goes on from the latest completed checkpoint in `checkpoint_dir` (else a temporary folder), or from
-        the kept one whose id `start_from` is; a path or URL there is a savepoint with which a folder begins.
-        `allow_dropped_state`, `map_uid`, `reset_offsets`: docs/savepoints.md. `barriers`,
-        `alignment_timeout`, `in_flight`: checkpoints.md. `state_backend`, `state_memory`, `incremental`:
-        state-backends.md. `tls`: encrypt what slots say. `storage_options`: fsspec's. `master`: Spark's, or
-        `threads[N]`; None: spark-submit's, or `local[2]`. `reporter`: who is told; None: a cell, or nobody.
+        the checkpoint id or savepoint `start_from` (docs/savepoints.md, as all up to `rekey`). `barriers` and
+        the two behind it: checkpoints.md; `state_backend` and the two behind it: state-backends.md. `tls`:
+        encrypt what slots say. `master`: Spark's, `threads[N]`, or None: spark-submit's, or `local[2]`.
         Ctrl-C and SIGTERM stop it after a last checkpoint. Raises UsageError, JobFailedError.
         """
         chosen, spark_conf = _chosen(master)
@@ -114,6 +113,7 @@ class Job(JobGraphBuilder):
                 allow_dropped_state=allow_dropped_state,
                 map_uid=(map_uid or {}).items(),
                 reset_offsets=reset_offsets or {},
+                rekey=rekey,
                 tls=tls,
                 params=params,
                 storage_options=storage_options,

@@ -18,6 +18,7 @@ from onceflow.runtime.driver.options import (
 )
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
+from onceflow.runtime.state_tables.rekeyed import OtherKeys
 
 DEFAULT_INTERVAL = "1 s"
 
@@ -45,6 +46,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
     allow_dropped_state: bool = False,
     map_uid: Iterable[tuple[str, str]] = (),
     reset_offsets: Mapping[str, Any] | None = None,
+    rekey: Mapping[str, Any] | None = None,
     tls: bool = False,
     params: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -53,6 +55,7 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
     if parallelism is not None and parallelism < 1:
         raise OptionError(f"parallelism={parallelism}: at least 1 slot is needed")
     given = Guarantee.parse(guarantee)
+    other_keys = {uid: _other_keys(uid, each) for uid, each in (rekey or {}).items()}
     through = barrier_options(barriers, alignment_timeout, in_flight, given)
     return RunOptions(
         checkpoint_dir=absolute_url(checkpoint_dir),
@@ -73,9 +76,17 @@ def run_options(  # noqa: PLR0913 - one for each option of `onceflow run`
         control_port=control_port,
         start_from=start_from if isinstance(start_from, int) else None,
         start_savepoint=absolute_url(start_from) if isinstance(start_from, str) else None,
-        start_changes=start_changes(map_uid, reset_offsets or {}, has_savepoint=isinstance(start_from, str)),
+        start_changes=start_changes(map_uid, reset_offsets or {}, isinstance(start_from, str), other_keys),
+        other_keys=other_keys,
         allow_dropped_state=allow_dropped_state,
         tls=tls,
         params=params or {},
         storage_options=storage_options or {},
     )
+
+
+def _other_keys(uid: str, given: Any) -> OtherKeys:
+    key, merge = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
+    if not callable(key) or not (merge is None or callable(merge)):
+        raise OptionError(f"rekey={{{uid!r}: {given!r}}}: write a function of the key, or (function, merge)")
+    return OtherKeys(key, merge)

@@ -26,22 +26,27 @@ class StartChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     """In the program, by the uid in the savepoint."""
     starts: Mapping[str, Json] = {}
     """The start of a source, by its uid: "start", or what it takes for one, such as "earliest"."""
+    other_keys: Mapping[str, str] = {}
+    """The function that makes the new keys of an operator's state, by name, and the uid in the program."""
 
     def __bool__(self) -> bool:
-        return bool(self.new_uids or self.starts)
+        return bool(self.new_uids or self.starts or self.other_keys)
 
     def __str__(self) -> str:
         """The options that say this."""
         renamed = [f"--map-uid {old}={new}" for old, new in sorted(self.new_uids.items())]
-        return " ".join([*renamed, *(_reset_text(*each) for each in sorted(self.starts.items()))])
+        rekeyed = [f"--rekey {uid}={function}" for uid, function in sorted(self.other_keys.items())]
+        return " ".join([*renamed, *(_reset_text(*each) for each in sorted(self.starts.items())), *rekeyed])
 
 
 def start_changes(
     map_uid: Iterable[tuple[str, str]],
     reset_offsets: Mapping[str, Any],
     has_savepoint: bool,
+    other_keys: Mapping[str, object] | None = None,
 ) -> StartChanges:
-    """What a user gives as `map_uid` (pairs of old and new uid) and `reset_offsets`. Raises OptionError, also
+    """What a user gives as `map_uid` (pairs of old and new uid), `reset_offsets`, and what makes other keys,
+    whose text is its name. Raises OptionError, also
     if he gives no savepoint with them."""
     new_uids: dict[str, str] = {}
     for old, new in map_uid:
@@ -50,7 +55,9 @@ def start_changes(
         if new in new_uids.values():
             raise OptionError(f"--map-uid {old}={new}: {new!r} can go on with one state only: leave one out")
         new_uids[old] = new
-    changes = StartChanges(new_uids, {uid: _checked(uid, start) for uid, start in reset_offsets.items()})
+    starts = {uid: _checked(uid, start) for uid, start in reset_offsets.items()}
+    functions = {uid: str(each) for uid, each in (other_keys or {}).items()}
+    changes = StartChanges(new_uids, starts, functions)
     if changes and not has_savepoint:
         raise OptionError(
             f"{changes} changes what a job begins with, and this one begins with no savepoint: take one with "

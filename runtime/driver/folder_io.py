@@ -27,5 +27,5 @@ def checkpoint_io(
     io.from_checkpoint_id = options.start_from
     if options.start_savepoint is not None:
         folder = savepoint_at(options.start_savepoint, options.storage_options)
-        io.origin = Origin(folder, options.start_changes)
+        io.origin = Origin(folder, options.start_changes, options.other_keys)
     return io

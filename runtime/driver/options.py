@@ -11,6 +11,7 @@ from typing import Any
 
 from onceflow.runtime.checkpoint.options import BarrierOptions, CheckpointOptions
 from onceflow.runtime.checkpoint.restart import ExponentialDelay, FixedDelay, NoRestart, RestartStrategy
+from onceflow.runtime.checkpoint.savepoints.starting import OtherKeys
 from onceflow.runtime.checkpoint.start_changes import StartChanges
 from onceflow.runtime.durations import duration_ms
 from onceflow.runtime.errors import OptionError
@@ -156,7 +157,9 @@ class RunOptions:
     start_savepoint: str | None = None
     """The folder of a savepoint with which a new checkpoint folder begins."""
     start_changes: StartChanges = StartChanges()  # noqa: RUF009 - it is frozen
-    """The uids and the offsets of that savepoint that are to be others."""
+    """The uids, the offsets and the keys of that savepoint that are to be others."""
+    other_keys: Mapping[str, OtherKeys] = field(default_factory=dict, repr=False)
+    """What makes the new keys of its state, by the operator's uid."""
     allow_dropped_state: bool = False
     """Start although the checkpoint has state that the program has no place for: it is dropped."""
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)

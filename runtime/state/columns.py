@@ -249,7 +249,11 @@ class ArrowRows:
         """Add these rows of the batch at the end; it may have other columns, too."""
         if not len(rows):
             return
-        self._pieces.append(batch.select(self._schema.names).take(pa.array(rows)))
+        piece = batch.select(self._schema.names).take(pa.array(rows))
+        if piece.schema != self._schema and piece.schema.types == self._schema.types:
+            # From a savepoint that was made of rows, whose columns may say otherwise what can be null.
+            piece = pa.RecordBatch.from_arrays(piece.columns, schema=self._schema)
+        self._pieces.append(piece)
         self._levels.append(0)
         self._size += len(rows)
         while len(self._levels) >= _MERGE_PIECES and self._levels[-_MERGE_PIECES] == self._levels[-1]:

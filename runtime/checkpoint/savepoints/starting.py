@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from msgspec import structs
 
 from onceflow.runtime.checkpoint.log import JobCreated
 from onceflow.runtime.checkpoint.log_view import LogView
-from onceflow.runtime.checkpoint.manifest import CheckpointManifest
+from onceflow.runtime.checkpoint.manifest import CheckpointManifest, StateHandle
 from onceflow.runtime.checkpoint.old_states import restorable
 from onceflow.runtime.checkpoint.savepoints.adapting import adapted
 from onceflow.runtime.checkpoint.savepoints.copying import copy_state
 from onceflow.runtime.checkpoint.savepoints.folder import SavepointFolder
 from onceflow.runtime.checkpoint.savepoints.start_notice import StartNotice, start_notice
 from onceflow.runtime.checkpoint.start_changes import StartChanges
+from onceflow.runtime.checkpoint.state_comparison import StateNote
 from onceflow.runtime.checkpoint.state_fits import Fit, Program
 from onceflow.runtime.checkpoint.state_paths import STATE_FOLDER, attempt_folder
 from onceflow.runtime.checkpoint.store import CheckpointStore
 from onceflow.runtime.contracts import SplitProgress
 from onceflow.runtime.errors import UsageError
+from onceflow.runtime.state.description import StateDescription
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,29 @@ class Origin:
 
     folder: SavepointFolder
     changes: StartChanges = StartChanges()  # noqa: RUF009 - it is frozen
+    other_keys: Mapping[str, OtherKeys] = field(default_factory=dict)
+    """The operators, by uid, whose state gets other keys."""
+
+
+class OtherState(Protocol):
+    """What an operator is to keep in place of what a savepoint has of it."""
+
+    @property
+    def described(self) -> StateDescription: ...
+
+    def written(
+        self, store: CheckpointStore, manifest: CheckpointManifest, attempt: int, checkpoint_id: int
+    ) -> list[StateHandle]:
+        """Its files, of this attempt and checkpoint, in place of what this manifest has of the operator."""
+        ...
+
+
+class OtherKeys(Protocol):
+    """Makes the state of an operator belong to other keys."""
+
+    def state_of(self, store: CheckpointStore, manifest: CheckpointManifest, uid: str) -> OtherState:
+        """Raises UsageError if it can't."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +67,19 @@ class Begins:
     source: CheckpointStore
     changes: StartChanges
     notice: StartNotice
+    others: Mapping[str, OtherState] = field(default_factory=dict)
+    """What is to be written in place of what the savepoint has, by uid."""
 
     def copy_into(self, store: CheckpointStore, attempt: int) -> CheckpointManifest:
         """What checkpoint 0 of `store` is to hold, with its files there. They are this attempt's: what a
         crash leaves is deleted by the next one, which copies again."""
         folder = f"{attempt_folder(STATE_FOLDER, attempt)}/savepoint"
-        return copy_state(self.source, store, self.fit.manifest, folder)
+        manifest = self.fit.manifest
+        kept = [handle for handle in manifest.states if handle.uid not in self.others]
+        copied = copy_state(self.source, store, replace(manifest, states=kept), folder)
+        others = self.others.keys() & {handle.uid for handle in manifest.states}
+        written = [h for uid in sorted(others) for h in self.others[uid].written(store, manifest, attempt, 0)]
+        return replace(copied, states=[*copied.states, *written])
 
     def with_splits(self, splits: Mapping[str, Sequence[SplitProgress]]) -> Begins:
         """The same with the splits, by uid, of sources that begin elsewhere."""
@@ -91,15 +124,21 @@ def judge_start(
     manifest = replace(taken.manifest, job=program.job)  # a savepoint may become another job
     manifest, notes = adapted(manifest, origin.changes, program)
     files = origin.folder.files_of(taken)
+    others = {uid: each.state_of(files, manifest, uid) for uid, each in origin.other_keys.items()}
+    described = {uid: other.described for uid, other in others.items()}
+    manifest = replace(manifest, operators={**manifest.operators, **described})
     fit = restorable(files, manifest, program)
+    for uid, function in sorted(origin.changes.other_keys.items()):
+        text = f"operator {uid!r}: what it keeps belongs to other keys, by {function}"
+        notes = [*notes, StateNote(uid, "rekeyed", text)]
     fit = replace(fit, notes=[*notes, *fit.notes])
     notice = start_notice(taken, manifest, fit, program)
-    return Begins(taken.savepoint_id, fit, files, origin.changes, notice)
+    return Begins(taken.savepoint_id, fit, files, origin.changes, notice, others)
 
 
 def _check_same(store: CheckpointStore, were: StartChanges, are: StartChanges) -> None:
     if were != are:
         raise UsageError(
-            f"{store.describe()} was started with {were or 'no --map-uid and no --reset-offsets'}, and what "
+            f"{store.describe()} was started with {were or 'no option that changes it'}, and what "
             f"it began with can't change: give them as they were, or another --checkpoint-dir"
         )

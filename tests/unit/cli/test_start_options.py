@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onceflow.cli.start_options import given_starts, given_uids
+from onceflow.cli.start_options import given_rekeys, given_starts, given_uids
 from onceflow.runtime.errors import OptionError
 
 OFFSETS = {"events": {"0": 17, "1": 5}}
@@ -55,3 +55,25 @@ def test_uids_are_pairs() -> None:
     assert given_uids(["a=b", "c=d=e"]) == [("a", "b"), ("c", "d=e")]
     with pytest.raises(OptionError, match="--map-uid 'a=': write OLD=NEW"):
         given_uids(["a="])
+
+
+def test_functions_for_other_keys() -> None:
+    assert given_rekeys(["op=json:dumps", "a.b=json:loads,dumps"]) == {
+        "op": json.dumps,
+        "a.b": (json.loads, json.dumps),
+    }
+
+
+@pytest.mark.parametrize(
+    ("pairs", "said"),
+    [
+        (["op"], "write UID=MODULE:KEY"),
+        (["op=json"], "write UID=MODULE:KEY"),
+        (["op=json:dumps", "op=json:loads"], "once for each operator"),
+        (["op=no_such_module:key"], "can't be imported"),
+        (["op=json:dumps,no_such"], "there is no 'no_such' in json"),
+    ],
+)
+def test_functions_that_are_not_there(pairs: list[str], said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        given_rekeys(pairs)

@@ -66,5 +66,5 @@ def test_new_partitions_are_looked_for_in_a_super_stream_only() -> None:
 
 
 def test_neither_its_text_nor_the_plan_shows_the_address() -> None:
-    described = source(url="amqp://shop:secret@host/")
-    assert "secret" not in repr(described) + described.plan_note
+    described = source(url="amqp://shop:${SECRET}@host/")
+    assert "SECRET" not in repr(described) + described.plan_note
