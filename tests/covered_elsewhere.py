@@ -323,6 +323,7 @@ COVERED = (
         """unit/connectors/files/test_batches integration/test_structured_streaming_any_source
         integration/test_postgres_cdc_batches""",
         """postgres_cdc.batches contracts.batches batch_reading any_source.source_format
-        any_source.stream_reader files_form spark_limits option_texts source_data_source any_source.formats""",
+        any_source.stream_reader files_form spark_limits option_texts source_data_source
+        any_source.formats""",
     ),
 )
