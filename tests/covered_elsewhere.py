@@ -89,8 +89,13 @@ COVERED = (
     ),
     Covered(
         "what reads a queue, driven against a real one",
-        "integration/test_rabbitmq_queue integration/test_rabbitmq_queue_kills",
-        "rabbitmq.deliveries acknowledged.messages acknowledged.reader",
+        "integration/test_rabbitmq_queue integration/test_rabbitmq_kills",
+        "rabbitmq.connections rabbitmq.deliveries acknowledged.messages acknowledged.reader",
+    ),
+    Covered(
+        "what reads a stream of RabbitMQ, driven against a real one",
+        "integration/test_rabbitmq_stream integration/test_rabbitmq_kills",
+        "stream_consumer stream_enumerator stream_looks rabbitmq.stream_reader",
     ),
     Covered(
         "what reads a stream of Kinesis, driven against servers that answer as it does",
@@ -317,7 +322,8 @@ COVERED = (
         "sources as formats: planners, and what Spark does with them",
         """unit/connectors/files/test_batches integration/test_structured_streaming_any_source
         integration/test_postgres_cdc_batches""",
-        """postgres_cdc.batches contracts.batches batch_reading any_source.source_format stream_reader
-        files_form spark_limits option_texts source_data_source any_source.formats""",
+        """postgres_cdc.batches contracts.batches batch_reading any_source.source_format
+        any_source.stream_reader files_form spark_limits option_texts source_data_source
+        any_source.formats""",
     ),
 )

@@ -131,6 +131,16 @@ class RabbitServer:
                 process.kill()
             process.wait()
 
+    def restart(self) -> None:
+        """End it in order, and start it: it knows of a new stream after a kill only if it was ended so since,
+        or some seconds have passed."""
+        assert self._process is not None
+        for each in psutil.Process(self._process.pid).children(recursive=True):
+            if each.name() == "beam.smp":
+                each.terminate()
+        self._process.wait(DEADLINE_S)
+        self.start()
+
     def log(self) -> str:
         return (self._folder / "server.log").read_text(errors="replace")
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import collections
-import os
-import string
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -12,42 +10,16 @@ from functools import partial
 from typing import Any
 
 import pika
-from pika.exceptions import (
-    AMQPConnectionError,
-    AMQPError,
-    ChannelClosedByBroker,
-    ConnectionClosedByBroker,
-    ProbableAccessDeniedError,
-    ProbableAuthenticationError,
-)
+from pika.exceptions import AMQPError
 
 from onceflow.connectors.acknowledged.messages import Message
+from onceflow.connectors.rabbitmq.connections import meaning, parameters
 from onceflow.runtime.contracts import ReaderContext
 from onceflow.runtime.errors import Fatal, OnceflowError, Retryable
 
-HEARTBEAT_S = 10
-"""A consumer that stands still for twice as long loses its messages to the next one."""
 _WAIT_S = 0.2
 _ALIVE_MS = 1_000
 """How often the server is asked whether it is there."""
-_IN_USE, _NOT_FOUND, _PRECONDITION = 403, 404, 406
-_HOPELESS = (ProbableAuthenticationError, ProbableAccessDeniedError)
-
-
-def parameters(url: str) -> pika.URLParameters:
-    """How to connect; `${NAME}` in the address is a variable of the environment. Raises Fatal for one that is
-    not there."""
-    try:
-        whole = string.Template(url).substitute(os.environ)
-    except KeyError as error:
-        raise Fatal(
-            f"the address of RabbitMQ names the environment variable {error.args[0]!r}, which is not set "
-            "where the slots run: set it there"
-        ) from error
-    made = pika.URLParameters(whole)
-    made.heartbeat = HEARTBEAT_S
-    made.blocked_connection_timeout = 60
-    return made
 
 
 class RabbitDeliveries:
@@ -116,7 +88,7 @@ class RabbitDeliveries:
         except OnceflowError as error:
             self._error = error
         except AMQPError as error:
-            self._error = self._meaning(error)
+            self._error = meaning(error, f"queue {self._queue!r}", "queues")
         except OSError as error:
             self._error = Retryable(f"queue {self._queue!r}: {error}")
         except Exception as error:  # a bug: told where it is polled, and not on a thread that nobody sees
@@ -170,31 +142,6 @@ class RabbitDeliveries:
 
     def _cancelled(self, frame: Any) -> None:
         self._error = Fatal(f"queue {self._queue!r} was deleted while it was read: declare it again")
-
-    def _meaning(self, error: AMQPError) -> OnceflowError:
-        text = str(error) or type(error).__name__
-        where = f"queue {self._queue!r}"
-        if isinstance(error, ChannelClosedByBroker):
-            code = error.reply_code
-            if code == _IN_USE and "exclusive" in error.reply_text:
-                return Retryable(f"{where} has another consumer, and one may read it at a time")
-            if code == _NOT_FOUND:
-                return Fatal(f"{where} is not there: declare it, or give another name in queues=")
-            if code == _PRECONDITION and "timeout" in error.reply_text:
-                return Fatal(
-                    f"{where}: RabbitMQ gave up waiting for acknowledgements ({error.reply_text}): make the "
-                    "checkpoint interval shorter, or raise consumer_timeout"
-                )
-            return Fatal(f"{where}: RabbitMQ refuses it: {error.reply_text}")
-        if isinstance(error, _HOPELESS) or (
-            isinstance(error, ConnectionClosedByBroker) and error.reply_code in (_IN_USE, 530)
-        ):
-            return Fatal(
-                f"{where}: RabbitMQ does not let it in ({text}): look at the url, the user and its rights"
-            )
-        if isinstance(error, AMQPConnectionError):
-            return Retryable(f"{where}: no connection to RabbitMQ: {text}")
-        return Retryable(f"{where}: {text}")
 
 
 def _acknowledge(channel: Any, last_tag: int) -> None:

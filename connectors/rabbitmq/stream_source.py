@@ -1,0 +1,186 @@
+"""RabbitStreamSource: streams of RabbitMQ, each message once, with the offset in the checkpoint."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+
+from onceflow.connectors.extras import needs_extra
+from onceflow.connectors.formats import Format
+from onceflow.connectors.formats.format import has_kinds, lacks_before
+from onceflow.connectors.message_fields import check_distinct, check_value, message_schema, named_columns
+from onceflow.connectors.message_rows import MessageRows
+from onceflow.runtime.clock import Clock
+from onceflow.runtime.contracts import ReaderContext, Sink
+from onceflow.runtime.durations import duration_ms
+from onceflow.runtime.errors import OptionError
+from onceflow.runtime.explained_calls import explained
+
+if TYPE_CHECKING:
+    from onceflow.connectors.rabbitmq.stream_consumer import StreamConsumer
+    from onceflow.connectors.rabbitmq.stream_enumerator import StreamEnumerator
+    from onceflow.connectors.rabbitmq.stream_position import StreamPosition
+    from onceflow.connectors.rabbitmq.stream_reader import StreamReader
+
+_PREFETCH_MAX = 65_535
+_COLUMN_TYPES = {"offset": pa.int64(), "stream": pa.string()}
+
+
+@explained
+@dataclass(frozen=True, kw_only=True)
+class RabbitStreamSource:
+    """Reads streams of RabbitMQ (queues of the type stream), each message once. A Source; connects only when
+    the job runs. Needs `pip install 'onceflow[rabbitmq]'`.
+
+    A stream is a split, and the offset of its next message the position; nothing is taken away by reading. A
+    stream whose retention has passed the position ends the job, and so does one that was made anew.
+    """
+
+    value: Format
+    """What the body of a message is: Json(Order)."""
+    streams: Sequence[str] = ()
+    """The names of streams. For the partitions of a super stream give `super_stream` instead."""
+    super_stream: str | None = None
+    """A super stream, whose partitions are the streams NAME-0, NAME-1 and so on; new ones are found while the
+    job runs."""
+    url: str = field(default="amqp://localhost", repr=False)
+    """"amqp://user:${RABBIT_PASSWORD}@host:5672/vhost"; `${NAME}` is that variable of the slots'
+    environment."""
+    start: Literal["earliest", "latest"] | int | dt.datetime = "earliest"
+    """At the very first start only: with all that the streams have, with what comes from then on, at an
+    offset (of each stream), or with what came from a time on (a datetime with its time zone, to the
+    second)."""
+    until: Literal["latest"] | None = None
+    """Where the source ends: with what the streams have at the very first start. None: never."""
+    if_truncated: Literal["fail", "skip"] = "fail"
+    """What to do if retention has deleted messages that were not read: end the job, or leave them out."""
+    prefetch: int = 5_000
+    """How many messages of a stream may wait in a reader."""
+    offset_column: str | None = None
+    stream_column: str | None = None
+    """Names of columns with a message's offset and its stream."""
+    discovery_interval: str | int = "10 s"
+    """How often new partitions of a super stream are looked for."""
+    timeout: str | int = "2 min"
+    """How long the server may be away before the attempt fails."""
+    dead_letters: Sink | None = None
+    """Where messages go that can't be decoded. None: one ends the job."""
+    columns: frozenset[str] | None = field(default=None, repr=False)
+    """Set by project(): the columns that the job reads."""
+
+    def __post_init__(self) -> None:
+        streams = (self.streams,) if isinstance(self.streams, str) else tuple(self.streams)
+        object.__setattr__(self, "streams", streams)
+        _check(self)
+
+    # --- Source ---
+
+    @property
+    def schema(self) -> pa.Schema:
+        beside = (pa.field(name, _COLUMN_TYPES[what], False) for what, name in self._added().items())
+        return message_schema(self.value, beside, self.columns)
+
+    @property
+    def record_type(self) -> type | None:
+        return self.value.record_type
+
+    @property
+    def is_bounded(self) -> bool:
+        return self.until is not None
+
+    @property
+    def has_kinds(self) -> bool:
+        """See ChangelogSource."""
+        return has_kinds(self.value)
+
+    @property
+    def lacks_before(self) -> bool:
+        """See PartialChangelogSource."""
+        return lacks_before(self.value)
+
+    @property
+    def plan_note(self) -> str:
+        if self.if_truncated == "fail":
+            return "exactly once: offsets are in the checkpoint"
+        return "offsets are in the checkpoint; what retention has deleted is left out"
+
+    def open_enumerator(self, job: str, clock: Clock) -> StreamEnumerator:
+        from onceflow.connectors.rabbitmq.stream_enumerator import StreamEnumerator, Streams
+
+        skips = self.if_truncated == "skip"
+        streams = Streams(self.url, self.streams, self.super_stream, self.start, self.is_bounded, skips)
+        return StreamEnumerator(streams, duration_ms(self.discovery_interval, "discovery_interval"))
+
+    def open_reader(self, context: ReaderContext) -> StreamReader:
+        from onceflow.connectors.rabbitmq.stream_consumer import StreamConsumer
+        from onceflow.connectors.rabbitmq.stream_reader import StreamReader
+
+        columns = [what for what, name in self._added().items() if name in self.schema.names]
+        rows = MessageRows(self.schema, self.value.decoder(self.columns), self.dead_letters is not None)
+
+        def connect(stream: str, position: StreamPosition) -> StreamConsumer:
+            skips = self.if_truncated == "skip"
+            return StreamConsumer(self.url, stream, position, self.prefetch, skips, context)
+
+        return StreamReader(connect, rows, columns, duration_ms(self.timeout, "timeout"), context)
+
+    # --- What it may do beyond that ---
+
+    def project(self, columns: frozenset[str]) -> RabbitStreamSource:
+        """See ProjectableSource."""
+        return replace(self, columns=columns)
+
+    def dead_letter_sink(self) -> Sink | None:
+        """See DeadLetterSource."""
+        return self.dead_letters
+
+    # --- Parts ---
+
+    def _added(self) -> dict[str, str]:
+        return named_columns(offset=self.offset_column, stream=self.stream_column)
+
+
+def _check(source: RabbitStreamSource) -> None:
+    with needs_extra("RabbitStreamSource", "rabbitmq"):
+        import pika  # noqa: F401
+
+    check_value(source.value)
+    streams = list(source.streams)
+    if not all(isinstance(each, str) and each for each in streams) or len(set(streams)) < len(streams):
+        raise OptionError(f"RabbitStreamSource: streams={streams!r}: give the names of streams, each once")
+    if bool(streams) == bool(source.super_stream):
+        raise OptionError("RabbitStreamSource: give either streams=, or the name of a super_stream=")
+    if not isinstance(source.url, str) or not source.url.startswith(("amqp://", "amqps://")):
+        raise OptionError("RabbitStreamSource: url: give an address that begins with amqp:// or amqps://")
+    _check_bounds(source)
+    if not (isinstance(source.prefetch, int) and 0 < source.prefetch <= _PREFETCH_MAX):
+        raise OptionError(
+            f"RabbitStreamSource: prefetch={source.prefetch!r}: give a number from 1 to {_PREFETCH_MAX}"
+        )
+    if source.if_truncated not in ("fail", "skip"):
+        raise OptionError(f'if_truncated={source.if_truncated!r}: write "fail" or "skip"')
+    for name in ("discovery_interval", "timeout"):
+        duration_ms(getattr(source, name), name)
+    check_distinct(source.schema.names)
+
+
+def _check_bounds(source: RabbitStreamSource) -> None:
+    start = source.start
+    if isinstance(start, dt.datetime):
+        if start.tzinfo is None:
+            raise OptionError(f"start={start.isoformat()} has no time zone: give it one, tzinfo=dt.UTC")
+    elif start not in ("earliest", "latest") and (type(start) is not int or start < 0):
+        raise OptionError(
+            f'start={start!r}: write "earliest" or "latest", or give an offset, or a datetime with its time '
+            "zone"
+        )
+    if source.until not in (None, "latest"):
+        raise OptionError(f'until={source.until!r}: write "latest", or leave it out')
+    if start == "latest" and source.until == "latest":
+        raise OptionError(
+            'RabbitStreamSource: start="latest" until="latest" reads nothing: leave one of them out'
+        )
