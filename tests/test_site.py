@@ -123,6 +123,18 @@ def test_links_that_leave_the_pages_lead_to_copies() -> None:
     assert site_hooks.with_links("[a](../gone.py)", "index.md") == "[a](../gone.py)"
 
 
+def rows_without_a_head(text: str) -> list[str]:
+    """Rows of tables behind an empty line, which Markdown shows as text: only a head may stand there."""
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"\n\n(\|.*)\n(?!\| *:?---)", prose)
+
+
+def test_each_row_of_a_table_is_in_its_table() -> None:
+    assert rows_without_a_head("a\n\n| b |\n| --- |\n| c |\n\n| d |\n") == ["| d |"]
+    pages = (ROOT / "docs").rglob("*.md")
+    assert not [(page.name, row) for page in pages for row in rows_without_a_head(page.read_text())]
+
+
 def test_what_is_made_from_the_program_is_new() -> None:
     old = [path.name for path, text in written().items() if path.read_text() != text]
     assert not old, "run: python scripts/write_documents.py"
