@@ -105,7 +105,7 @@ class SourceWatermarks:
         return times
 
     def tick(self, now_ms: int) -> None:
-        """By ingestion time nothing earlier comes any more in any split. Told in steps of TICK_MS, so that a
+        """Nothing earlier comes any more in any split, by ingestion time. It is told in steps of TICK_MS, so that a
         quiet source does not send a watermark for each look at the clock."""
         for split in self._splits.values():
             known = split.max_event_time_ms
