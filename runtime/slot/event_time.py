@@ -105,8 +105,8 @@ class SourceWatermarks:
         return times
 
     def tick(self, now_ms: int) -> None:
-        """Nothing earlier comes any more in any split, by ingestion time. It is told in steps of TICK_MS, so that a
-        quiet source does not send a watermark for each look at the clock."""
+        """Nothing earlier comes any more in any split, by ingestion time. It is told in steps of TICK_MS, so
+        that a quiet source does not send a watermark for each look at the clock."""
         for split in self._splits.values():
             known = split.max_event_time_ms
             if not split.is_finished and (known is None or now_ms - known >= TICK_MS):
