@@ -59,6 +59,8 @@ late = totals.side_output("late").collect()
 rows = totals.collect()
 moving = by_user.window(sliding("10 s", "5 s")).aggregate(count=count()).collect()
 visits = by_user.window(session("5 s")).aggregate(count=count()).collect()
+by_amount = by_user.window(session(lambda purchase: purchase.amount * 1_000))
+long_visits = by_amount.aggregate(count=count()).collect()
 so_far = by_user.window(cumulative("20 s", "10 s")).aggregate(count=count())
 grown = so_far.collect()
 pairs = by_user.window(count_window(2)).aggregate(total=sum_("amount")).collect()
@@ -93,6 +95,10 @@ assert [(row["window_end"], row["count"]) for row in moving] == [
     (10_000, 2),
     (35_000, 1),
     (40_000, 1),
+]
+assert [(row["window_start"], row["window_end"]) for row in long_visits] == [
+    (1_000, 11_000),
+    (31_000, 32_000),
 ]
 assert [(row["window_start"], row["window_end"]) for row in visits] == [
     (1_000, 9_000),

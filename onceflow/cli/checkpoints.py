@@ -97,7 +97,8 @@ def _windows(windows: Windows) -> str:
     """`sliding 10,000 ms every 5,000 ms`."""
     again = f", {windows.lateness_ms:,} ms of lateness" if windows.lateness_ms else ""
     if windows.kind == "session" and not windows.size_ms:
-        return f"session, gap by {windows.gap_column if windows.gap is None else windows.gap.text}{again}"
+        by = windows.function or (windows.gap_column if windows.gap is None else windows.gap.text)
+        return f"session, gap by {by}{again}"
     if windows.kind == "count":
         return f"{windows.size_ms:,} rows"
     again += ", by the clock" if windows.is_by_clock else ""

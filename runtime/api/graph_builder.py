@@ -240,7 +240,7 @@ class JobGraphBuilder:
         rate_limit: str | float | None = None,
     ) -> Stream[Any]:
         """A source whose records have no timestamp beside their columns, as Kafka's have."""
-        if watermarks is not None and getattr(watermarks, "event_time", "") is None:
+        if getattr(watermarks, "needs_timestamp", False):
             raise GraphError(
                 f"job.{name}(...): these records have no timestamp of their own: name the column with event "
                 'time, as in WatermarkStrategy.bounded_out_of_orderness("2 s", event_time="ts")'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
@@ -22,11 +23,14 @@ from onceflow.runtime.api.windowed_stream import WindowedStream, reduced_record,
 from onceflow.runtime.errors import GraphError
 from onceflow.runtime.explained_calls import explained_methods
 from onceflow.runtime.functions.lives import check_life
+from onceflow.runtime.graph.functions import taken_record
 from onceflow.runtime.graph.steps import Input, Keyed, Rows, Step
 from onceflow.runtime.operators.assigners.by_clock import ByClock
 from onceflow.runtime.operators.assigners.counting import CountWindow
 from onceflow.runtime.operators.assigners.global_window import GlobalWindow
+from onceflow.runtime.operators.assigners.own_gaps import OwnGap
 from onceflow.runtime.operators.assigners.own_windows import WindowAssigner
+from onceflow.runtime.operators.assigners.session import Session
 from onceflow.runtime.operators.assigners.sliding import Sliding
 from onceflow.runtime.operators.assigners.tumbling import Tumbling
 from onceflow.runtime.operators.joins.window_join import CoGroup
@@ -36,6 +40,7 @@ from onceflow.runtime.operators.processing.keyed_process import (
 )
 from onceflow.runtime.operators.windows.new_spans import Window
 from onceflow.runtime.operators.windows.reduce import RollingReduce
+from onceflow.runtime.types.records_of_columns import RecordReader
 from onceflow.runtime.types.value_types import ValueType
 
 if TYPE_CHECKING:
@@ -85,6 +90,7 @@ class KeyedStream(Generic[K, T]):
             )
         if isinstance(window, WindowAssigner):
             check_life(window, uid)
+        window = self._with_reader(window)
         needs_time = not isinstance(window, ByClock | CountWindow | GlobalWindow)
         if needs_time and not self._input.rows.has_event_time:
             raise GraphError(
@@ -92,6 +98,19 @@ class KeyedStream(Generic[K, T]):
                 'WatermarkStrategy.bounded_out_of_orderness("2 s", event_time="ts")'
             )
         return WindowedStream(self._job, self._input, self._keys, self._expressions, window)
+
+    def _with_reader(self, window: Window) -> Window:
+        """The same window. A session's own gap knows now which records its function takes."""
+        if isinstance(window, ByClock) and isinstance(window.window, Session):
+            return replace(window, window=self._with_gap(window.window))
+        return self._with_gap(window) if isinstance(window, Session) else window
+
+    def _with_gap(self, window: Session) -> Session:
+        if not isinstance(window.gap, OwnGap):
+            return window
+        rows, fn = self._input.rows, window.gap.fn
+        taken = taken_record(fn, self._input.step.uid, rows.schema, rows.record_type)
+        return replace(window, gap=replace(window.gap, reader=RecordReader(taken)))
 
     def reduce(self, fn: Callable[[T, T], T], uid: str | None = None) -> Stream[T]:
         """One record for each that comes: fn(result so far of the key, record). A key's first record is

@@ -31,7 +31,7 @@ from onceflow.runtime.operators.triggers.own import Trigger
 from onceflow.runtime.operators.windows.new_spans import Window
 from onceflow.runtime.operators.windows.reduce import RollingReduce
 from onceflow.runtime.operators.windows.trigger_rules import AT_WATERMARK
-from onceflow.runtime.operators.windows.window import WindowAggregate, WindowReduce
+from onceflow.runtime.operators.windows.window import WindowAggregate, WindowReduce, calls_functions
 from onceflow.runtime.operators.windows.window_operator import LATE
 from onceflow.runtime.types.hints import type_name
 from onceflow.runtime.types.user_functions import function_name
@@ -145,7 +145,7 @@ class WindowedStream(Generic[T]):
         rows = self._input.rows
         uid = self._uid(uid)
         refuse_evictor(self._evictor, aggregates, uid)
-        is_per_record = isinstance(self._firings.trigger, Trigger) or any(
+        is_per_record = calls_functions(self._window, self._firings) or any(
             isinstance(a, AggregateFunction) for a in aggregates.values()
         )
         config = WindowAggregate(

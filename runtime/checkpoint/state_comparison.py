@@ -254,6 +254,8 @@ def windows_text(windows: Windows | None) -> str:
 
 
 def _gap_text(windows: Windows) -> str:
+    if windows.function:
+        return windows.function
     return repr(windows.gap_column) if windows.gap is None else windows.gap.text
 
 

@@ -61,6 +61,13 @@ class WatermarkStrategy:
     """Makes the rule of one split."""
     alignment: WatermarkAlignment | None = None
     """None: every split is read as fast as it can be."""
+    is_ingestion_time: bool = False
+    """Whether event time is the clock's when a row is read. No column is read then."""
+
+    @property
+    def needs_timestamp(self) -> bool:
+        """Whether event time is the record's own timestamp."""
+        return self.event_time is None and not self.is_ingestion_time
 
     @staticmethod
     def bounded_out_of_orderness(
@@ -94,6 +101,16 @@ class WatermarkStrategy:
         once for each split."""
         idle = None if idle_after is None else duration_ms(idle_after, "idle_after")
         return WatermarkStrategy(event_time, 0, idle, generator=generator)
+
+    @staticmethod
+    def ingestion_time() -> WatermarkStrategy:
+        """Event time is the wall clock of the slot when it read the row, and never goes back within a split.
+        The watermark goes with the clock, whether rows come or not, so no split is idle and no row late.
+
+        Not repeatable: rows that are read again after a failure get new times, and may be in other windows
+        than before. Each of them counts once all the same.
+        """
+        return WatermarkStrategy(None, 0, is_ingestion_time=True)
 
     def with_watermark_alignment(
         self, max_drift: str | int, group: str = DEFAULT_ALIGNMENT_GROUP

@@ -96,7 +96,9 @@ def _operator(graph: JobGraph, chain: Chain, node: Node) -> dict[str, Any]:
 
 def _event_time(watermarks: WatermarkStrategy) -> dict[str, Any]:
     described: dict[str, Any] = {
-        "event_time": watermarks.event_time or "record timestamp",
+        "event_time": "the clock when it is read"
+        if watermarks.is_ingestion_time
+        else watermarks.event_time or "record timestamp",
         "out_of_orderness_ms": watermarks.out_of_orderness_ms,
         "idle_after_ms": watermarks.idle_after_ms,
     }

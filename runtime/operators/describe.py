@@ -41,6 +41,7 @@ from onceflow.runtime.operators.assigners.counting import CountWindow
 from onceflow.runtime.operators.assigners.cumulative import Cumulative
 from onceflow.runtime.operators.assigners.firings import Firings
 from onceflow.runtime.operators.assigners.global_window import GlobalWindow
+from onceflow.runtime.operators.assigners.own_gaps import OwnGap
 from onceflow.runtime.operators.assigners.own_windows import WindowAssigner
 from onceflow.runtime.operators.assigners.session import Session
 from onceflow.runtime.operators.assigners.sliding import Sliding
@@ -97,11 +98,7 @@ def windows_of(window: TimeWindow | ByClock | CountWindow | GlobalWindow, firing
     elif isinstance(window, Cumulative):
         described = Windows("cumulative", window.size_ms, window.step_ms, window.offset_ms)
     elif isinstance(window, Session):
-        described = Windows("session", window.gap_ms, window.gap_ms)
-        if isinstance(window.gap, str):
-            described = structs.replace(described, gap_column=window.gap)
-        elif window.gap is not None:
-            described = structs.replace(described, gap=expression_form(window.gap))
+        described = _session(window)
     else:
         kind = "sliding" if isinstance(window, Sliding) else "tumbling"
         described = Windows(kind, window.size_ms, window.slide_ms, window.offset_ms)
@@ -113,6 +110,19 @@ def windows_of(window: TimeWindow | ByClock | CountWindow | GlobalWindow, firing
         results=str(firings.results),
         trigger=firings.trigger_title,
     )
+
+
+def _session(window: Session) -> Windows:
+    described = Windows("session", window.gap_ms, window.gap_ms)
+    match window.gap:
+        case None:
+            return described
+        case str(column):
+            return structs.replace(described, gap_column=column)
+        case OwnGap():
+            return structs.replace(described, function=str(window.gap))
+        case expression:
+            return structs.replace(described, gap=expression_form(expression))
 
 
 def aggregate_parts(aggregates: Sequence[TypedAggregate]) -> tuple[StatePart, ...]:

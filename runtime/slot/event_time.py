@@ -47,6 +47,8 @@ def in_ms(column: pa.Array) -> pa.Array:
 SILENT_AFTER_MS = 10_000
 """A split that has been at its end for so long, and is as far behind, is named."""
 SHOWN_MAX = 5
+TICK_MS = 200
+"""How far ingestion time comes forward at once where no rows come."""
 
 
 @dataclass(slots=True)
@@ -93,6 +95,22 @@ class SourceWatermarks:
             known = split.max_event_time_ms
             split.max_event_time_ms = int(highest[index] if known is None else max(known, highest[index]))
             split.ended_at_ms, split.is_idle = None, False
+
+    def read_at(self, fetch: Fetch, now_ms: int) -> Int64s:
+        """Ingestion time of each row of what was read now: the clock's, or that of the last row of its split
+        if the clock has gone back since."""
+        known = (self._splits[split_id].max_event_time_ms for split_id in fetch.splits)
+        of_splits = [now_ms if latest is None else max(latest, now_ms) for latest in known]
+        times: Int64s = np.array(of_splits, np.int64)[fetch.row_split]
+        return times
+
+    def tick(self, now_ms: int) -> None:
+        """Nothing earlier comes any more in any split, by ingestion time. It is told in steps of TICK_MS, so
+        that a quiet source does not send a watermark for each look at the clock."""
+        for split in self._splits.values():
+            known = split.max_event_time_ms
+            if not split.is_finished and (known is None or now_ms - known >= TICK_MS):
+                split.max_event_time_ms = now_ms
 
     def observe_told(self, fetch: Fetch, watermarks: Mapping[str, int]) -> None:
         """Rows were read that say how far event time has come, or of which the user's rule says it. In

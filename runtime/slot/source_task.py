@@ -228,12 +228,17 @@ class SourceTask:
             self._finished[split_id] = True
         times = None
         if self._watermarks and self._node.watermarks:
-            times = event_times(fetch, self._node.watermarks, self._node.uid)
+            is_clocks = self._node.watermarks.is_ingestion_time
+            if is_clocks:
+                times = self._watermarks.read_at(fetch, self._clock.now_ms())
+            else:
+                times = event_times(fetch, self._node.watermarks, self._node.uid)
             if self._rule is None:
                 self._watermarks.observe(fetch, times)
             else:
                 self._watermarks.observe_told(fetch, self._rule.watermarks(fetch, times))
-            self._watermarks.punctuate(fetch.watermarks)
+            if not is_clocks:  # what the source knows is of another time
+                self._watermarks.punctuate(fetch.watermarks)
             self._watermarks.at_end(fetch.at_end, self._clock.monotonic_ms())
             self._watermarks.finish(fetch.finished)
             if len(times):
@@ -253,6 +258,8 @@ class SourceTask:
         watermarks = self._watermarks
         if watermarks is None:
             return False
+        if self._node.watermarks and self._node.watermarks.is_ingestion_time:
+            watermarks.tick(self._clock.now_ms())
         grew = watermarks.advance(self._clock.monotonic_ms())
         if grew:
             self._become_active()

@@ -167,7 +167,7 @@ class SlotBuilder:
                 attempt=self._assignment.attempt,
                 clock=clock,
                 with_origin=node.with_origin,
-                with_timestamp=node.watermarks is not None and node.watermarks.event_time is None,
+                with_timestamp=node.watermarks is not None and node.watermarks.needs_timestamp,
                 on_wait=lambda reason: self._environment.on_wait(node.uid, reason),
                 wake=self._environment.wake,
             )

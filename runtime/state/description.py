@@ -67,7 +67,7 @@ class Windows(msgspec.Struct, frozen=True, omit_defaults=True):
     trigger: str = ""
     """When it fires, in words; empty: at the watermark."""
     function: str = ""
-    """The class of the user's own assigner."""
+    """The class of the user's own assigner, or the function that says a session's gap."""
 
 
 class TimeToLive(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -29,6 +29,7 @@ from onceflow.runtime.operators.aggregation.aggregates import (
 )
 from onceflow.runtime.operators.assigners.cumulative import Cumulative
 from onceflow.runtime.operators.assigners.firings import Firings, Results
+from onceflow.runtime.operators.assigners.own_gaps import OwnGap
 from onceflow.runtime.operators.assigners.own_windows import WindowAssigner
 from onceflow.runtime.operators.assigners.session import Session
 from onceflow.runtime.operators.assigners.sliding import Sliding
@@ -46,6 +47,8 @@ from onceflow.runtime.state.rocks.rocks_units import RocksUnits
 from onceflow.runtime.testing.harness import OperatorHarness
 from onceflow.runtime.testing.mutation import Mutant, mutated
 from onceflow.runtime.testing.tight_state import INCREMENTAL, tight_rocksdb
+from onceflow.runtime.types.record_types import record_class
+from onceflow.runtime.types.records_of_columns import RecordReader
 
 SCHEMA = pa.schema(
     [("user", pa.string()), ("amount", pa.int64()), ("gap", pa.int64()), ("note", pa.string())]
@@ -94,8 +97,9 @@ STEP = st.one_of(
     st.tuples(st.just("begin"), st.tuples(st.integers(-50, 90), st.integers(0, 3))),
     st.tuples(st.just("restore"), st.tuples(st.sampled_from([1, 2, 3]), st.sampled_from(ops_here()))),
 )
+OWN_GAP = Session(0, OwnGap(lambda row: row.gap, RecordReader(record_class(SCHEMA))))
 SESSIONS = st.builds(Session, st.integers(1, 25)) | st.sampled_from(
-    [Session(0, "gap"), Session(0, pl.col("gap") * 2)]
+    [Session(0, "gap"), Session(0, pl.col("gap") * 2), OWN_GAP]
 )
 CUMULATIVE = st.builds(
     lambda step, steps, offset: Cumulative(step * steps, step, offset % (step * steps)),
@@ -247,7 +251,7 @@ class NaiveSpans:
             case Hops():
                 return self.window.of(row[0])
             case Session(gap_ms=gap_ms, gap=gap):
-                own = row[3] if isinstance(gap, str) else 2 * row[3]
+                own = row[3] if isinstance(gap, str | OwnGap) else 2 * row[3]
                 return [(row[0], row[0] + (gap_ms if gap is None else own))]
             case Cumulative(size_ms=size, step_ms=step, offset_ms=offset):
                 [start] = [t for t in range(row[0] - size + 1, row[0] + 1) if (t - offset) % size == 0]
@@ -353,6 +357,7 @@ def test_windows_that_end_together_and_become_one_are_found() -> None:
 @settings(max_examples=150, deadline=None)
 @given(steps=st.lists(STEP, max_size=14), window=SESSIONS | FIXED | OWN, firings=FIRINGS)
 @example([("rows", [ENDS_TOGETHER])], Hops(3), Firings())
+@example([("rows", [(0, "a", 1, 5, "x"), (5, "a", 2, 1, "y"), (7, "a", 2, 1, None)])], OWN_GAP, Firings())
 @example(
     [("rows", [(0, "a", None, 1, None), (1, "a", None, 1, ""), (1, "a", None, 1, "x")])], Hops(1), Firings()
 )

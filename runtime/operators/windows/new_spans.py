@@ -15,6 +15,7 @@ from onceflow.runtime.operators.assigners.by_clock import ByClock, TimeWindow
 from onceflow.runtime.operators.assigners.counting import CountWindow
 from onceflow.runtime.operators.assigners.cumulative import Cumulative
 from onceflow.runtime.operators.assigners.global_window import GlobalWindow
+from onceflow.runtime.operators.assigners.own_gaps import OwnGap
 from onceflow.runtime.operators.assigners.own_windows import WindowAssigner, own_spans
 from onceflow.runtime.operators.assigners.session import Session
 from onceflow.runtime.operators.assigners.sliding import Sliding
@@ -60,7 +61,7 @@ def spans_of(window: SpanWindow, uid: str) -> SpansOf:
 def check_gap(window: Window, schema: pa.Schema, uid: str) -> None:
     """Raises GraphError if the columns of this schema can't say a session's gap."""
     window = window.window if isinstance(window, ByClock) else window
-    if not isinstance(window, Session) or window.gap is None:
+    if not isinstance(window, Session) or not isinstance(window.gap, str | pl.Expr):
         return
     arrow = argument_field(window.gap, schema, f"operator {uid!r}: session").type
     if not (pa.types.is_integer(arrow) or pa.types.is_duration(arrow)):
@@ -115,10 +116,10 @@ def _sessions(window: Session, uid: str) -> SpansOf:
             return NewSpans(times, times + gap_ms)
 
         return fixed
-    expression = pl.col(window.gap) if isinstance(window.gap, str) else window.gap
+    gap = pl.col(window.gap) if isinstance(window.gap, str) else window.gap
 
     def by_row(records: Records) -> NewSpans:
-        times, gaps_ms = _times(records), _gaps_ms(expression, records.batch, uid)
+        times, gaps_ms = _times(records), _gaps_ms(gap, records, uid)
         longest_ms = int(gaps_ms.max())
         check_event_time(times, longest_ms, longest_ms)
         return NewSpans(times, times + gaps_ms)
@@ -126,7 +127,11 @@ def _sessions(window: Session, uid: str) -> SpansOf:
     return by_row
 
 
-def _gaps_ms(expression: pl.Expr, batch: pa.RecordBatch, uid: str) -> Int64s:
+def _gaps_ms(gap: pl.Expr | OwnGap, records: Records, uid: str) -> Int64s:
+    return gap.gaps_ms(records, uid) if isinstance(gap, OwnGap) else _said_ms(gap, records.batch, uid)
+
+
+def _said_ms(expression: pl.Expr, batch: pa.RecordBatch, uid: str) -> Int64s:
     frame = pl.from_arrow(batch.select(expression.meta.root_names()))
     assert isinstance(frame, pl.DataFrame)
     try:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from onceflow.runtime.errors import Fatal
 from onceflow.runtime.operators.aggregation.accumulator import SumOverflow
+from onceflow.runtime.operators.assigners.own_gaps import OwnGap
 from onceflow.runtime.operators.assigners.own_windows import WindowAssigner
 from onceflow.runtime.operators.assigners.session import Session
 from onceflow.runtime.operators.operator import OperatorContext, Output
@@ -68,9 +69,11 @@ class SpanRows:
         self._uid = uid
         self._spans_of = spans_of(window, uid)
         self._group = merge_touching if isinstance(window, Session) else join_equal
-        self._own = window if isinstance(window, WindowAssigner) else None
-        if self._own is not None:
-            self._group = join_same
+        self._own: object = None
+        if isinstance(window, WindowAssigner):
+            self._own, self._group = window, join_same
+        elif isinstance(window, Session) and isinstance(window.gap, OwnGap):
+            self._own = window.gap.fn
         self._lateness_ms = lateness_ms
         self._late = late
 

@@ -24,6 +24,7 @@ from onceflow.runtime.operators.assigners.by_clock import ByClock
 from onceflow.runtime.operators.assigners.counting import CountWindow
 from onceflow.runtime.operators.assigners.firings import ONCE, Firings
 from onceflow.runtime.operators.assigners.global_window import GlobalWindow
+from onceflow.runtime.operators.assigners.own_gaps import OwnGap
 from onceflow.runtime.operators.assigners.own_windows import WindowAssigner
 from onceflow.runtime.operators.assigners.session import Session
 from onceflow.runtime.operators.assigners.sliding import Sliding
@@ -238,6 +239,9 @@ def _operator(
     of_time = window.window if isinstance(window, ByClock) else window
     if isinstance(of_time, WindowAssigner):
         of_time = own_instance(of_time, config.uid)
+    elif isinstance(of_time, Session) and isinstance(of_time.gap, OwnGap):
+        own = replace(of_time.gap, fn=own_instance(of_time.gap.fn, config.uid))
+        of_time = replace(of_time, gap=own)
     spans: SpanOperator | TriggeredOperator
     if config.firings.trigger is None:
         assert not isinstance(of_time, GlobalWindow), "it has a trigger"
@@ -250,6 +254,13 @@ def _operator(
         trigger = trigger_rows(config.uid, config.firings, window, reader, config.has_event_time)
         spans = TriggeredOperator(of, values, trigger)
     return ClockWindowOperator(spans, config.has_event_time) if isinstance(window, ByClock) else spans
+
+
+def calls_functions(window: Window, firings: Firings) -> bool:
+    """Whether a function of the user's is called for each record, by the window or its trigger."""
+    of_time = window.window if isinstance(window, ByClock) else window
+    has_gap = isinstance(of_time, Session) and isinstance(of_time.gap, OwnGap)
+    return has_gap or isinstance(firings.trigger, Trigger)
 
 
 def _table(window: Window, firings: Firings) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from onceflow.runtime.graph.job_graph import Chain, SourceNode, ToEdge
 from onceflow.runtime.operators.operator import MAIN
 from onceflow.runtime.records import WATERMARK_MAX_MS, Barrier, Element, EndOfInput, Idle, Records, Watermark
 from onceflow.runtime.slot.chain_body import ChainBody
-from onceflow.runtime.slot.event_time import SILENT_AFTER_MS
+from onceflow.runtime.slot.event_time import SILENT_AFTER_MS, TICK_MS
 from onceflow.runtime.slot.slot_tasks import SlotTasks
 from onceflow.runtime.slot.source_rate import SourceRate
 from onceflow.runtime.slot.source_task import SourceTask
@@ -99,10 +99,14 @@ class Bench:
         halts: bool = False,
         max_drift: int | None = None,
         idle_after_ms: int | None = IDLE_AFTER_MS,
+        by_clock: bool = False,
+        known_ms: int | None = None,
     ) -> None:
         self.reader, self.out, self.clock = Reader(), LocalChannel(), ManualClock()
         self.snapshots: list[TaskSnapshot] = []
         strategy = WatermarkStrategy.bounded_out_of_orderness(0, "ts", idle_after_ms)
+        if by_clock:
+            strategy = WatermarkStrategy.ingestion_time()
         if max_drift is not None:
             strategy = strategy.with_watermark_alignment(max_drift, "g")
         node = SourceNode("source", source, strategy, {MAIN: [ToEdge(EDGE)]})
@@ -111,7 +115,7 @@ class Bench:
         body = ChainBody(Chain(0, "source", {"source": node}), {}, {}, edges, counters, self.clock)
         on_snapshot = self.snapshots.append
         self.task = SourceTask(node, self.reader, body, self.clock, counters, on_snapshot, rate, halts)
-        self.task.add_splits([SplitProgress(SplitState(f"t-{n}", {}), None, n == 1) for n in range(2)])
+        self.task.add_splits([SplitProgress(SplitState(f"t-{n}", {}), known_ms, n == 1) for n in range(2)])
 
     def run(self) -> list[Element]:
         """All steps that there are to do, and what went out."""
@@ -276,3 +280,54 @@ def test_a_source_that_is_drained_while_it_waits_ends_and_does_not_count_any_mor
 
 def test_a_source_in_no_group_says_nothing_of_it() -> None:
     assert Bench(KeepingSource()).task.lowest_watermark == {}
+
+
+def test_by_ingestion_time_a_row_has_the_time_at_which_it_was_read_and_no_column_counts() -> None:
+    bench = Bench(KeepingSource(), by_clock=True)
+    bench.clock.advance(5_000)
+    bench.reader.queue(7, 9_000_000)
+    [rows, watermark] = bench.run()
+    assert isinstance(rows, Records)
+    assert rows.event_time is not None
+    assert rows.event_time.tolist() == [5_000, 5_000]
+    assert watermark == Watermark(4_999), "of two rows of one moment none is late"
+    bench.clock.advance(1)
+    bench.reader.queue(8)
+    [rows, watermark] = bench.run()
+    assert isinstance(rows, Records)
+    assert rows.event_time is not None
+    assert (rows.event_time.tolist(), watermark) == ([5_001], Watermark(5_000))
+
+
+def test_by_ingestion_time_the_watermark_goes_with_the_clock_where_nothing_comes() -> None:
+    bench = Bench(KeepingSource(), by_clock=True)
+    bench.clock.advance(5_000)
+    assert bench.run() == [Watermark(4_999)]
+    bench.clock.advance(TICK_MS - 1)
+    assert bench.run() == [], "not at each look"
+    bench.clock.advance(1)
+    assert bench.run() == [Watermark(4_999 + TICK_MS)]
+    bench.clock.advance(60 * IDLE_AFTER_MS)
+    assert Idle() not in bench.run()
+
+
+def test_by_ingestion_time_a_restored_split_does_not_go_back_with_the_clock() -> None:
+    bench = Bench(KeepingSource(), by_clock=True, known_ms=9_000)
+    bench.clock.advance(5_000)
+    bench.reader.queue(1)
+    [rows, watermark] = bench.run()
+    assert isinstance(rows, Records)
+    assert rows.event_time is not None
+    assert (rows.event_time.tolist(), watermark) == ([9_000], Watermark(8_999))
+    assert bench.barrier(1)[0].max_event_time_ms == 9_000
+    bench.clock.advance(4_500)
+    bench.reader.queue(1)
+    assert bench.run()[-1] == Watermark(9_499)
+
+
+def test_by_ingestion_time_what_a_source_knows_of_its_own_time_is_left_out() -> None:
+    bench = Bench(KeepingSource(), by_clock=True)
+    bench.clock.advance(5_000)
+    bench.reader.queue(1)
+    bench.reader.queued[0] = replace(bench.reader.queued[0], watermarks={"t-0": 1 << 50})
+    assert bench.run()[-1] == Watermark(4_999)
